@@ -1,0 +1,79 @@
+# Each target makes .venv and installs what it needs; nothing is reinstalled until pyproject.toml or
+# constraints.txt changes. Another interpreter: make PYTHON=python3.12 setup
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# What each group of targets needs; the stamps live in .venv and go with it.
+RUN := $(VENV)/.installed-run
+DEV := $(VENV)/.installed-dev
+DOCS := $(VENV)/.installed-docs
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Two installs into one environment must not run at the same time.
+.NOTPARALLEL:
+.PHONY: help setup reproduce test lint bench docs clean
+
+help: ## show the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+setup: $(DEV) ## make .venv with everything for development
+
+reproduce: $(RUN) ## reproduce the paper's results, into results/
+	$(BIN)/skmix reproduce --out results
+
+test: $(DEV) ## run the tests
+	$(BIN)/python -m pytest
+
+lint: $(DEV) ## check style, types and the rules on imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(RUN) ## measure speed beside other libraries, into benchmarks/results/
+	@mkdir -p benchmarks/results
+	$(BIN)/python benchmarks/speed.py --out benchmarks/results/speed.json
+
+docs: $(DOCS) ## build the documentation, into docs/_build/html
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
+clean: ## remove caches and built files (keeps .venv and results/)
+	rm -rf build dist docs/_build htmlcov .coverage .hypothesis .import_linter_cache
+	rm -rf .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks examples docs -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# pip is the last thing a new environment gets, so its presence says that the environment is whole.
+$(BIN)/pip:
+	@command -v "$(PYTHON)" >/dev/null || { \
+	    echo "$(PYTHON) not found. Name an interpreter: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "skmix needs Python 3.11 or newer; $(PYTHON) is `"$(PYTHON)" -V 2>&1`." >&2; \
+	    echo "Name a newer one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo "making $(VENV)"
+	@"$(PYTHON)" -m venv $(VENV) || { \
+	    echo "Making $(VENV) failed. Some systems ship venv separately (Debian: python3-venv)." >&2; exit 1; }
+
+# $(call install,extra): quiet unless it fails. The variables pin the build backend as well, the first
+# for pip up to 25.2, the second for later ones.
+define install
+	@echo "installing skmix[$(1)] into $(VENV)"
+	@PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	    $(BIN)/python -m pip install -q --disable-pip-version-check \
+	    -e ".[$(1)]" -c constraints.txt >$(VENV)/install.log 2>&1 \
+	    || { cat $(VENV)/install.log >&2; exit 1; }
+	@touch $@
+endef
+
+$(RUN): pyproject.toml constraints.txt | $(BIN)/pip
+	$(call install,plot)
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/pip
+	$(call install,dev)
+	@touch $(RUN)
+
+$(DOCS): pyproject.toml constraints.txt | $(BIN)/pip
+	$(call install,docs)
+	@touch $(RUN)
