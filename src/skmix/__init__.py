@@ -1,0 +1,7 @@
+"""Shared-kernel mixture models."""
+
+from .estimators import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+
+__version__ = "0.1.0"
+
+__all__ = ["GaussianMixture", "SharedKernelClassifier", "SharedKernelMixture"]

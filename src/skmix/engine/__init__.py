@@ -1,0 +1,1 @@
+"""The EM engine: pure functions on arrays."""

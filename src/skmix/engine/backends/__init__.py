@@ -1,0 +1,1 @@
+"""Where passes run: the only rooms that know of threads, accelerators or clusters."""

@@ -1,0 +1,136 @@
+"""The coordinates in which the loop works: centred, and scaled by powers of two.
+
+Moments about the origin lose digits when data lie far from it, and squares overflow when data are huge.
+Centring mends the first; scaling by powers of two mends the second without rounding anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .kernels import Structure
+from .types import FloatArray, Parameters
+
+_CHUNK = 1 << 14
+# Rows farther out than this many scales are drawn in to it: nothing can tell them apart, and their squares
+# stay finite.
+_FARTHEST = 1e100
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An affine change of coordinates, x' = x / scale − shift, and the data's extent in it.
+
+    Attributes
+    ----------
+    scale : ndarray of shape (M,)
+        Powers of two.
+    shift : ndarray of shape (M,)
+        The data's mean divided by `scale`.
+    variance : ndarray of shape (M,)
+        Each feature's variance in the frame; 1 for a constant feature, which has no scale of its own.
+    bound : ndarray of shape (M,)
+        Largest magnitude of each feature in the frame.
+    """
+
+    scale: FloatArray
+    shift: FloatArray
+    variance: FloatArray
+    bound: FloatArray
+
+    def rows(self, X: np.ndarray, out: FloatArray) -> FloatArray:
+        """Write rows X (n, M) into `out` (M, n), feature-major and in the frame."""
+        if self.bound.max() >= _FARTHEST:
+            with np.errstate(over="ignore"):
+                np.multiply(X.T, (1.0 / self.scale)[:, None], out=out)
+                out -= self.shift[:, None]
+            return np.clip(out, -_FARTHEST, _FARTHEST, out=out)
+        np.multiply(X.T, (1.0 / self.scale)[:, None], out=out)
+        out -= self.shift[:, None]
+        return out
+
+    def enter(self, parameters: Parameters, structure: Structure) -> Parameters:
+        """Express parameters given in the data's coordinates in the frame."""
+        return Parameters(
+            np.array(parameters.weights, dtype=np.float64),
+            parameters.means / self.scale - self.shift,
+            structure.rescale(parameters.covariances, 1.0 / self.scale),
+        )
+
+    def leave(self, parameters: Parameters, structure: Structure) -> Parameters:
+        """Express parameters given in the frame in the data's coordinates."""
+        return Parameters(
+            parameters.weights,
+            (parameters.means + self.shift) * self.scale,
+            structure.rescale(parameters.covariances, self.scale),
+        )
+
+    def log_volume(self) -> float:
+        """Logarithm of the factor by which the frame's densities exceed the data's."""
+        return float(np.log(self.scale).sum())
+
+
+def power_of_two(magnitude: FloatArray) -> FloatArray:
+    """Return the powers of two next to positive magnitudes, 1 for zeros."""
+    _, exponent = np.frexp(np.where(magnitude > 0, magnitude, 0.5))
+    return np.ldexp(1.0, np.clip(exponent, -1000, 1000))
+
+
+def frame_of(parameters: Parameters, structure: Structure, X: np.ndarray) -> Frame:
+    """Return the frame in which to evaluate one fitted model on rows X (n, M).
+
+    Location and scale come from the model, so that the rows' number and order do not matter.
+    """
+    n_features = parameters.means.shape[1]
+    share = parameters.weights.mean(axis=1)
+    spread = np.sqrt(structure.variances(parameters.covariances[None])[0])
+    reach = np.ptp(parameters.means, axis=0) + np.max(
+        np.broadcast_to(spread, (len(spread), n_features)), axis=0
+    )
+    if structure.isotropic:
+        reach = np.full_like(reach, reach.max())
+    scale = power_of_two(reach)
+    shift = share @ (parameters.means / scale)
+    blocks = (X[a : a + _CHUNK] for a in range(0, len(X), _CHUNK))
+    with np.errstate(over="ignore"):
+        bound = np.max([np.abs(block / scale - shift).max(axis=0) for block in blocks], axis=0)
+    return Frame(scale, shift, np.ones(n_features), np.minimum(bound, _FARTHEST))
+
+
+def measure(X: np.ndarray, structure: Structure) -> Frame:
+    """Return the frame of the rows X (N, M): two passes over them, chunk by chunk.
+
+    Raises
+    ------
+    ValueError
+        When a feature's variance cannot be represented, with the feature's number.
+    """
+    n_rows, _ = X.shape
+    blocks = [X[a : a + _CHUNK] for a in range(0, n_rows, _CHUNK)]
+    largest = np.max([np.abs(block).max(axis=0) for block in blocks], axis=0).astype(np.float64)
+    # First a scale that makes sums of squares safe, then the one that the spread asks for.
+    safe = power_of_two(largest)
+    mean = sum((block / safe).sum(axis=0, dtype=np.float64) for block in blocks) / n_rows
+    variance = sum(((block / safe - mean) ** 2).sum(axis=0, dtype=np.float64) for block in blocks) / n_rows
+    # A constant feature's mean is off by rounding: what is left is not a spread.
+    variance = np.where(np.sqrt(variance) <= 8 * np.finfo(np.float64).eps * np.abs(mean), 0.0, variance)
+    spread = np.sqrt(variance)
+    with np.errstate(over="ignore", under="ignore"):
+        actual = (spread * safe) ** 2
+    bad = ~np.isfinite(actual) | ((actual < np.finfo(np.float64).tiny) & (spread > 0))
+    if bad.any():
+        j = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"Feature {j} has a standard deviation of {spread[j] * safe[j]:.3g}, whose square is not a "
+            "normal float64 number. Rescale that feature."
+        )
+    if structure.isotropic:
+        scale = np.full_like(safe, power_of_two(np.max(spread * safe, keepdims=True))[0])
+    else:
+        scale = np.where(spread > 0, power_of_two(spread) * safe, safe)
+    shift = mean * (safe / scale)
+    bound = np.max([np.abs(block / scale - shift).max(axis=0) for block in blocks], axis=0)
+    inside = variance * (safe / scale) ** 2
+    return Frame(scale, shift, np.where(inside > 0, inside, 1.0), bound)

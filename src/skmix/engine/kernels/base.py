@@ -1,0 +1,126 @@
+"""What a covariance structure of Gaussian kernels must offer the engine.
+
+A Gaussian log-density is linear in the second-order terms of x, in x itself and in 1, so for all kernels of
+all starts it is one matrix product. A structure says which second-order terms it needs, how a covariance
+becomes their coefficients, and how their weighted sums become a covariance again. A new structure is one new
+file with such a class, and a line in ``kernels/__init__.py``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from ..types import BoolArray, Factor, FloatArray, Regulariser
+
+Product = tuple[FloatArray, FloatArray, FloatArray]
+
+
+class Structure(ABC):
+    """A covariance structure, without state. S is the number of second-order terms it needs."""
+
+    name: str
+    isotropic: bool = False
+    """Whether features must share one scale for the structure to survive rescaling."""
+
+    @abstractmethod
+    def n_second(self, n_features: int) -> int:
+        """Return S."""
+
+    @abstractmethod
+    def products(self, twice: FloatArray, out: FloatArray) -> list[Product]:
+        """Return the products that make second-order terms: for each, left × right goes to the third array.
+
+        Parameters
+        ----------
+        twice : ndarray of shape (2M, n)
+            Memory of the rows x (M, n), and of x once more below it.
+        out : ndarray of shape (S, n)
+            Memory of their second-order terms. All arrays returned are views of the two.
+        """
+
+    @abstractmethod
+    def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
+        """Return the shape of one model's covariances."""
+
+    @abstractmethod
+    def from_full(self, covariances: FloatArray) -> FloatArray:
+        """Return the structure's covariances nearest to full ones (R, K, M, M), averaged where it shares."""
+
+    @abstractmethod
+    def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        """Return full covariances (R, K, M, M)."""
+
+    @abstractmethod
+    def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return the covariances of x · scale, scale (M,)."""
+
+    @abstractmethod
+    def factor(self, covariances: FloatArray, n_features: int) -> Factor:
+        """Make covariances of R starts ready for densities."""
+
+    @abstractmethod
+    def quadratic(self, factor: Factor) -> FloatArray:
+        """Return the coefficients (R, K or 1, S) of the second-order terms in the log-density."""
+
+    @abstractmethod
+    def precision_times(self, factor: Factor, vectors: FloatArray) -> FloatArray:
+        """Return P⁻¹v for vectors (R, K, M)."""
+
+    @abstractmethod
+    def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
+        """Return squared Mahalanobis lengths (n,) of difference (M, n) under one kernel's whitener."""
+
+    @abstractmethod
+    def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
+        """Return the second moment of one kernel's rows (M, n), given also times their weights (M, n)."""
+
+    @abstractmethod
+    def pack(self, moments: FloatArray) -> FloatArray:
+        """Return second moments of k kernels as second-order terms (k, S)."""
+
+    @abstractmethod
+    def update(
+        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+    ) -> tuple[FloatArray, Factor]:
+        """Return the covariances that maximise the expected log-likelihood, and their factor: (M3).
+
+        Parameters
+        ----------
+        mass : ndarray of shape (R, K)
+            Responsibility mass, positive.
+        offset : ndarray of shape (R, K, M)
+            New mean less the origin of the moments.
+        second : ndarray of shape (R, K, S)
+            Second-order sums about that origin.
+        regulariser : Regulariser
+            Floor, ridge and prior.
+        """
+
+    @abstractmethod
+    def variances(self, covariances: FloatArray) -> FloatArray:
+        """Return variances (R, K or 1, M or 1) of the kernels, to hold against squared offsets."""
+
+    @abstractmethod
+    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+        """Return `new` covariances where kernels are `alive` (R, K), `old` ones elsewhere."""
+
+    @abstractmethod
+    def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
+        """Return the logarithm (R,) of the inverse-Wishart prior, up to a constant."""
+
+    @abstractmethod
+    def n_parameters(self, n_kernels: int, n_features: int) -> int:
+        """Return the number of free covariance parameters."""
+
+    def whitener_of(self, factor: Factor, r: int, k: int) -> FloatArray:
+        """Return the whitener of kernel k of start r."""
+        per_start: FloatArray = factor.whitener[r]
+        return per_start[min(k, len(per_start) - 1)]
+
+
+def prior_log_density(log_determinant: FloatArray, trace: FloatArray, regulariser: Regulariser) -> FloatArray:
+    """Return −ν/2 Σ (log|P| + tr(Σ₀P⁻¹)), summed over the last axis."""
+    terms: FloatArray = -0.5 * regulariser.prior_rows * (log_determinant + trace)
+    return np.sum(terms, axis=-1)

@@ -1,0 +1,82 @@
+"""A variance for every kernel and feature."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types import BoolArray, Factor, FloatArray, Regulariser
+from .base import Product, Structure, prior_log_density
+
+
+class Diagonal(Structure):
+    """Covariances of shape (R, K, M)."""
+
+    name = "diag"
+
+    def n_second(self, n_features: int) -> int:
+        return n_features
+
+    def products(self, twice: FloatArray, out: FloatArray) -> list[Product]:
+        x = twice[: len(twice) // 2]
+        return [(x, x, out)]
+
+    def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
+        return (n_kernels, n_features)
+
+    def from_full(self, covariances: FloatArray) -> FloatArray:
+        return np.diagonal(covariances, axis1=-2, axis2=-1).copy()
+
+    def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        return covariances[..., None] * np.eye(n_features)
+
+    def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
+        return covariances * scale**2
+
+    def factor(self, covariances: FloatArray, n_features: int) -> Factor:
+        positive = (covariances > 0) & np.isfinite(covariances)
+        safe = np.where(positive, covariances, 1.0)
+        return Factor(1.0 / np.sqrt(safe), np.log(safe).sum(axis=-1), np.all(positive, axis=(1, 2)))
+
+    def quadratic(self, factor: Factor) -> FloatArray:
+        return -0.5 * factor.whitener**2
+
+    def precision_times(self, factor: Factor, vectors: FloatArray) -> FloatArray:
+        return factor.whitener**2 * vectors
+
+    def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
+        white = whitener[:, None] * difference
+        return np.einsum("dn,dn->n", white, white)
+
+    def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
+        return np.einsum("dn,dn->d", weighted, difference)
+
+    def pack(self, moments: FloatArray) -> FloatArray:
+        return moments
+
+    def update(
+        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+    ) -> tuple[FloatArray, Factor]:
+        variances = np.maximum(self.unbounded(mass, offset, second, regulariser), regulariser.floor)
+        return variances, self.factor(variances, offset.shape[-1])
+
+    def unbounded(
+        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+    ) -> FloatArray:
+        """Return the variances (R, K, M) before the floor."""
+        scatter = second - mass[..., None] * offset**2
+        scatter += regulariser.prior_rows * np.diagonal(regulariser.prior_covariance)
+        variances: FloatArray = scatter / (mass + regulariser.prior_rows)[..., None] + regulariser.ridge
+        return variances
+
+    def variances(self, covariances: FloatArray) -> FloatArray:
+        return covariances
+
+    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+        return np.where(alive[..., None], new, old)
+
+    def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
+        trace = factor.whitener**2 @ np.diagonal(regulariser.prior_covariance)
+        return prior_log_density(factor.log_determinant, trace, regulariser)
+
+    def n_parameters(self, n_kernels: int, n_features: int) -> int:
+        return n_kernels * n_features

@@ -1,0 +1,144 @@
+"""A covariance matrix for every kernel."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ..linalg import raise_eigenvalues, whiten_batch
+from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
+from .base import Product, Structure, prior_log_density
+
+
+@lru_cache(maxsize=64)
+def pairs(n_features: int) -> tuple[IntArray, IntArray]:
+    """Return every pair of features once: (i, i + s mod M) for s = 0, 1, … ⌊M/2⌋.
+
+    In this order all products are one strided elementwise product of the rows with themselves, one call
+    rather than one for each feature.
+    """
+    steps = np.arange(n_features * (n_features + 1) // 2) // n_features
+    first = np.arange(len(steps)) % n_features
+    return first, (first + steps) % n_features
+
+
+class Full(Structure):
+    """Covariances of shape (R, K, M, M)."""
+
+    name = "full"
+
+    def n_second(self, n_features: int) -> int:
+        return n_features * (n_features + 1) // 2
+
+    def products(self, twice: FloatArray, out: FloatArray) -> list[Product]:
+        n_features, n_rows = len(twice) // 2, twice.shape[1]
+        row, column = twice.strides
+        whole = (n_features + 1) // 2
+        shifted = as_strided(twice, (whole, n_features, n_rows), (row, row, column))
+        terms = out[: whole * n_features].reshape(whole, n_features, n_rows)
+        products = [(twice[:n_features], shifted, terms)]
+        if n_features % 2 == 0:
+            # Half the circle away every pair would come twice.
+            half = n_features // 2
+            products.append((twice[:half], twice[half:n_features], out[whole * n_features :]))
+        return products
+
+    def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
+        return (n_kernels, n_features, n_features)
+
+    def from_full(self, covariances: FloatArray) -> FloatArray:
+        return covariances
+
+    def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        return covariances
+
+    def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
+        return covariances * scale[:, None] * scale
+
+    def factor(self, covariances: FloatArray, n_features: int) -> Factor:
+        n_starts, n_kernels = covariances.shape[:2]
+        whitener, log_determinant, positive = whiten_batch(covariances.reshape(-1, n_features, n_features))
+        return Factor(
+            whitener.reshape(covariances.shape),
+            log_determinant.reshape(n_starts, n_kernels),
+            np.all(positive.reshape(n_starts, n_kernels), axis=1),
+        )
+
+    def quadratic(self, factor: Factor) -> FloatArray:
+        precision = np.swapaxes(factor.whitener, -1, -2) @ factor.whitener
+        i, j = pairs(precision.shape[-1])
+        # x'Qx counts each pair of distinct features twice.
+        return precision[..., i, j] * np.where(i == j, -0.5, -1.0)
+
+    def precision_times(self, factor: Factor, vectors: FloatArray) -> FloatArray:
+        white = factor.whitener @ vectors[..., None]
+        return (np.swapaxes(factor.whitener, -1, -2) @ white)[..., 0]
+
+    def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
+        white = whitener @ difference
+        return np.einsum("dn,dn->n", white, white)
+
+    def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
+        return weighted @ difference.T
+
+    def pack(self, moments: FloatArray) -> FloatArray:
+        i, j = pairs(moments.shape[-1])
+        return moments[..., i, j]
+
+    def update(
+        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+    ) -> tuple[FloatArray, Factor]:
+        scatter = (
+            unpack(second, offset.shape[-1]) - (mass[..., None] * offset)[..., None] * offset[..., None, :]
+        )
+        return self.finish(scatter, mass, regulariser)
+
+    def finish(
+        self, scatter: FloatArray, mass: FloatArray, regulariser: Regulariser
+    ) -> tuple[FloatArray, Factor]:
+        """Divide scatter (R, K, M, M) by mass (R, K) and apply prior, ridge and floor."""
+        covariances = scatter + regulariser.prior_rows * regulariser.prior_covariance
+        covariances /= (mass + regulariser.prior_rows)[..., None, None]
+        i = np.arange(covariances.shape[-1])
+        covariances[..., i, i] += regulariser.ridge
+        flat = covariances.reshape(-1, len(i), len(i))
+        whitener, log_determinant, positive = whiten_batch(flat)
+        if regulariser.floor.all():
+            # tr(P⁻¹ diag(floor)) < 1 proves every relative eigenvalue above one, at no cost.
+            trace = np.einsum("bed,bed,d->b", whitener, whitener, regulariser.floor)
+            low = np.flatnonzero(~positive | (trace >= 1.0))
+            if len(low):
+                flat[low] = raise_eigenvalues(flat[low], regulariser.floor)
+                whitener[low], log_determinant[low], positive[low] = whiten_batch(flat[low])
+        shape = mass.shape
+        return covariances, Factor(
+            whitener.reshape(covariances.shape),
+            log_determinant.reshape(shape),
+            np.all(positive.reshape(shape), axis=1),
+        )
+
+    def variances(self, covariances: FloatArray) -> FloatArray:
+        return np.diagonal(covariances, axis1=-2, axis2=-1)
+
+    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+        return np.where(alive[..., None, None], new, old)
+
+    def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
+        trace = np.einsum(
+            "rked,rkef,df->rk", factor.whitener, factor.whitener, regulariser.prior_covariance, optimize=True
+        )
+        return prior_log_density(factor.log_determinant, trace, regulariser)
+
+    def n_parameters(self, n_kernels: int, n_features: int) -> int:
+        return n_kernels * self.n_second(n_features)
+
+
+def unpack(second: FloatArray, n_features: int) -> FloatArray:
+    """Return symmetric matrices (..., M, M) from their packed upper triangles (..., S)."""
+    i, j = pairs(n_features)
+    matrices = np.empty((*second.shape[:-1], n_features, n_features))
+    matrices[..., i, j] = second
+    matrices[..., j, i] = second
+    return matrices

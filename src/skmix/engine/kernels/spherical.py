@@ -1,0 +1,46 @@
+"""One variance for every kernel, the same for all features."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types import BoolArray, Factor, FloatArray, Regulariser
+from .diagonal import Diagonal
+
+
+class Spherical(Diagonal):
+    """Covariances of shape (R, K). Densities are those of `Diagonal` with equal variances."""
+
+    name = "spherical"
+    isotropic = True
+
+    def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
+        return (n_kernels,)
+
+    def from_full(self, covariances: FloatArray) -> FloatArray:
+        return super().from_full(covariances).mean(axis=-1)
+
+    def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        return covariances[..., None, None] * np.eye(n_features)
+
+    def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
+        return covariances * scale[0] ** 2
+
+    def factor(self, covariances: FloatArray, n_features: int) -> Factor:
+        return super().factor(np.repeat(covariances[..., None], n_features, axis=-1), n_features)
+
+    def update(
+        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+    ) -> tuple[FloatArray, Factor]:
+        variances = self.unbounded(mass, offset, second, regulariser).mean(axis=-1)
+        variances = np.maximum(variances, regulariser.floor.mean())
+        return variances, self.factor(variances, offset.shape[-1])
+
+    def variances(self, covariances: FloatArray) -> FloatArray:
+        return covariances[..., None]
+
+    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+        return np.where(alive, new, old)
+
+    def n_parameters(self, n_kernels: int, n_features: int) -> int:
+        return n_kernels

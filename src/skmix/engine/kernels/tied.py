@@ -1,0 +1,43 @@
+"""One covariance matrix for all kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types import BoolArray, Factor, FloatArray, Regulariser
+from .full import Full, unpack
+
+
+class Tied(Full):
+    """Covariances of shape (R, M, M). The densities are those of `Full` with a kernel axis of one."""
+
+    name = "tied"
+
+    def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
+        return (n_features, n_features)
+
+    def from_full(self, covariances: FloatArray) -> FloatArray:
+        return covariances.mean(axis=-3)
+
+    def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        return np.repeat(covariances[..., None, :, :], n_kernels, axis=-3)
+
+    def factor(self, covariances: FloatArray, n_features: int) -> Factor:
+        return super().factor(covariances[:, None], n_features)
+
+    def update(
+        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+    ) -> tuple[FloatArray, Factor]:
+        scatter = unpack(second.sum(axis=1), offset.shape[-1])
+        scatter -= np.swapaxes(mass[..., None] * offset, -1, -2) @ offset
+        covariances, factor = self.finish(scatter[:, None], mass.sum(axis=1, keepdims=True), regulariser)
+        return covariances[:, 0], factor
+
+    def variances(self, covariances: FloatArray) -> FloatArray:
+        return super().variances(covariances[:, None])
+
+    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+        return np.where(np.any(alive, axis=1)[:, None, None], new, old)
+
+    def n_parameters(self, n_kernels: int, n_features: int) -> int:
+        return self.n_second(n_features)

@@ -1,0 +1,126 @@
+"""Densities of rows under one fitted model, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import logsumexp
+
+from .backends.threads import workers
+from .frame import frame_of
+from .kernels import structure_of
+from .rows import Rows, plan
+from .steps import Terms, log_densities, prepare
+from .types import FloatArray, IntArray, Parameters
+
+# A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
+_UNDERFLOW = 1e-280
+
+# Receives log N(x_n; μ_k, P_k) of some rows (K, n) and their first and last-plus-one number; returns (n, …).
+Reduction = Callable[[FloatArray, int, int], FloatArray]
+
+
+def evaluate(
+    X: np.ndarray,
+    parameters: Parameters,
+    covariance_type: str,
+    reduce: Reduction,
+    out: FloatArray,
+    n_jobs: int,
+) -> FloatArray:
+    """Reduce the kernels' log-densities block by block into `out`.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, M)
+        Rows.
+    parameters : Parameters
+        One model, in the data's coordinates.
+    covariance_type : str
+        Its covariance structure.
+    reduce : callable
+        From log-densities (K, n) of rows start … stop − 1 to the rows' results (n, …).
+    out : ndarray of shape (N, …)
+        Where results go.
+    n_jobs : int
+        Number of threads.
+    """
+    structure = structure_of(covariance_type)
+    frame = frame_of(parameters, structure, X)
+    rows = Rows(X, None, 1, frame)
+    n_kernels = len(parameters.means)
+    # Weights are the reduction's business: with one class they would be folded in.
+    neutral = Parameters(np.ones((1, n_kernels, 1)), parameters.means[None], parameters.covariances[None])
+    prepared = prepare(frame.enter(neutral, structure), structure, frame.bound)
+    volume = frame.log_volume()
+    cut = plan(rows.n_rows, 1, n_kernels, prepared.coefficients.shape[-1])
+    with workers(n_jobs) as pool:
+
+        def work(task: tuple[int, int]) -> None:
+            start, stop = task
+            workspace = pool.workspace
+            block = rows.block(start, stop, workspace.array("rows", (rows.n_features, stop - start)))
+            for a in range(start, stop, cut.part):
+                b = min(a + cut.part, stop)
+                x = block.x[:, a - start : b - start]
+                values = workspace.array("values", (1, n_kernels, b - a))
+                terms = workspace.cached(b - a, lambda: Terms(structure, rows.n_features, b - a))  # noqa: B023
+                terms.fill(x)
+                log_densities(x, terms, prepared, values)
+                values -= volume
+                out[a:b] = reduce(values[0], a, b)
+
+        for _ in pool.map(work, rows.cuts(cut.block)):
+            pass
+    return out
+
+
+def kernel_log_densities(
+    X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
+) -> FloatArray:
+    """Return log N(x_n; μ_k, P_k), shape (N, K)."""
+    out = np.empty((len(X), len(parameters.means)))
+    return evaluate(X, parameters, covariance_type, lambda values, a, b: values.T, out, n_jobs)
+
+
+def class_log_likelihood(
+    X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
+) -> FloatArray:
+    """Return log p(x_n | class j), shape (N, L)."""
+    weights = parameters.weights
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights)
+
+    def reduce(values: FloatArray, start: int, stop: int) -> FloatArray:
+        largest = values.max(axis=0)
+        likelihood = weights.T @ np.exp(values - largest)
+        lost = (likelihood < _UNDERFLOW).any(axis=0)
+        likelihood[:, lost] = 1.0
+        logs: FloatArray = (np.log(likelihood) + largest).T
+        if lost.any():
+            # The row's nearest kernels have no weight in some class: sum that class's own terms.
+            logs[lost] = logsumexp(values[:, lost].T[:, :, None] + log_weights, axis=1)
+        return logs
+
+    out = np.empty((len(X), weights.shape[1]))
+    return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)
+
+
+def log_responsibilities(
+    X: np.ndarray,
+    classes: IntArray,
+    parameters: Parameters,
+    covariance_type: str,
+    n_jobs: int = 1,
+) -> FloatArray:
+    """Return the logarithms of w_nk given each row's class (N,), shape (N, K). Equation (E)."""
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(parameters.weights)
+
+    def reduce(values: FloatArray, start: int, stop: int) -> FloatArray:
+        joint = values.T + log_weights.T[classes[start:stop]]
+        return joint - logsumexp(joint, axis=1, keepdims=True)
+
+    out = np.empty((len(X), len(parameters.means)))
+    return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)

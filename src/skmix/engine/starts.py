@@ -1,0 +1,222 @@
+"""Starting points, R at a time, in the data's coordinates.
+
+All but the paper's look at a random sample of rows, a fresh one for each start, so that their cost does not
+grow with the data and starts differ even where the seeding rule alone would be deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .frame import Frame
+from .kernels import Structure
+from .steps import separate_moments
+from .types import FloatArray, IntArray, Parameters, Regulariser
+
+# Rows looked at for each kernel, and improvements of the seeds by Lloyd's rule.
+_ROWS_PER_KERNEL = 25
+_LLOYD_PASSES = 3
+# Share of the features' variances in a start's covariance: keeps it well conditioned with few rows.
+_SHRINKAGE = 0.05
+_CHUNK = 1 << 13
+
+
+def uniform(
+    n_starts: int,
+    n_kernels: int,
+    n_classes: int,
+    n_features: int,
+    structure: Structure,
+    random_state: np.random.RandomState,
+    *,
+    variance: float = 0.3,
+) -> Parameters:
+    """Return the paper's starts: means uniform on [0, 1] in each coordinate, covariances 0.3·I."""
+    means = random_state.uniform(size=(n_starts, n_kernels, n_features))
+    full = np.tile(variance * np.eye(n_features), (n_starts, n_kernels, 1, 1))
+    return Parameters(uniform_weights(n_starts, n_kernels, n_classes), means, structure.from_full(full))
+
+
+def uniform_weights(n_starts: int, n_kernels: int, n_classes: int) -> FloatArray:
+    """Return equal weights (R, K, L)."""
+    return np.full((n_starts, n_kernels, n_classes), 1.0 / n_kernels)
+
+
+def random_from_data(
+    X: np.ndarray,
+    n_classes: int,
+    n_starts: int,
+    n_kernels: int,
+    frame: Frame,
+    structure: Structure,
+    random_state: np.random.RandomState,
+) -> Parameters:
+    """Return starts whose means are random rows, with the features' variances over K^(2/M)."""
+    means = np.stack(
+        [
+            _rows(X, random_state.choice(len(X), n_kernels, replace=n_kernels > len(X)), frame)
+            for _ in range(n_starts)
+        ]
+    )
+    covariance = np.diag(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
+    return _leave(means, np.tile(covariance, (n_starts, 1, 1)), n_classes, frame, structure)
+
+
+def k_means_plus_plus(
+    X: np.ndarray,
+    n_classes: int,
+    n_starts: int,
+    n_kernels: int,
+    frame: Frame,
+    structure: Structure,
+    random_state: np.random.RandomState,
+) -> Parameters:
+    """Return starts seeded by k-means++ over all rows, whatever their class."""
+    everything = np.zeros(len(X), dtype=np.int64)
+    start = class_wise(X, everything, 1, n_starts, n_kernels, frame, structure, random_state)
+    return Parameters(uniform_weights(n_starts, n_kernels, n_classes), start.means, start.covariances)
+
+
+def class_wise(
+    X: np.ndarray,
+    classes: IntArray,
+    n_classes: int,
+    n_starts: int,
+    n_kernels: int,
+    frame: Frame,
+    structure: Structure,
+    random_state: np.random.RandomState,
+) -> Parameters:
+    """Return starts seeded by k-means++ inside each class, kernels dealt to the classes in turn.
+
+    Covariances are the pooled scatter about the seeds. Weights are uniform: kernels begin where a class is,
+    but belong to all. With fewer kernels than classes, each start serves a random choice of classes.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, M)
+        Rows.
+    classes : ndarray of shape (N,)
+        Class of each row, 0 … L − 1.
+    n_classes, n_starts, n_kernels : int
+        L, R and K.
+    frame : Frame
+        Frame of the rows.
+    structure : Structure
+        Covariance structure.
+    random_state : RandomState
+        Source of randomness.
+    """
+    by_class = np.argsort(classes, kind="stable")
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=n_classes))])
+    n_features = X.shape[1]
+    means = np.empty((n_starts, n_kernels, n_features))
+    covariances = np.empty((n_starts, n_features, n_features))
+    for r in range(n_starts):
+        turn = random_state.permutation(n_classes)
+        owners = turn[np.arange(n_kernels) % n_classes]
+        scatter, n_sampled = np.zeros((n_features, n_features)), 0
+        for c in turn[:n_kernels]:
+            own = np.flatnonzero(owners == c)
+            members = by_class[bounds[c] : bounds[c + 1]]
+            n_sample = min(len(members), _ROWS_PER_KERNEL * len(own))
+            sample = _rows(X, random_state.choice(members, n_sample, replace=False), frame)
+            seeds, residuals = _cluster(sample, len(own), random_state)
+            means[r, own] = seeds
+            scatter += residuals.T @ residuals
+            n_sampled += n_sample
+        covariances[r] = scatter / n_sampled
+    covariances *= 1.0 - _SHRINKAGE
+    covariances += _SHRINKAGE * np.diag(frame.variance)
+    return _leave(means, covariances, n_classes, frame, structure)
+
+
+def from_responsibilities(
+    X: np.ndarray,
+    responsibilities: Callable[[int, int], FloatArray],
+    frame: Frame,
+    structure: Structure,
+    regulariser: Regulariser,
+) -> Parameters:
+    """Return the one-class start that an M-step makes of given responsibilities.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, M)
+        Rows.
+    responsibilities : callable
+        Returns those of rows start … stop − 1, shape (K, n); called once for each chunk, in order.
+    frame : Frame
+        Frame of the rows.
+    structure : Structure
+        Covariance structure.
+    regulariser : Regulariser
+        Of the M-step, in the frame.
+    """
+    n_rows, n_features = X.shape
+    mass: FloatArray = np.zeros(1)
+    first: FloatArray = np.zeros(1)
+    second: FloatArray = np.zeros(1)
+    # Moments about the overall mean lose digits of narrow kernels; a start can spare them.
+    for a in range(0, n_rows, _CHUNK):
+        b = min(a + _CHUNK, n_rows)
+        x = frame.rows(X[a:b], np.empty((n_features, b - a)))
+        given = responsibilities(a, b)
+        part_first, part_second = separate_moments(x, given, np.zeros((len(given), n_features)), structure)
+        mass, first, second = mass + given.sum(axis=1), first + part_first, second + part_second
+    total = np.maximum(mass, 10 * np.finfo(np.float64).eps)
+    means = first / total[:, None]
+    covariances, _ = structure.update(total[None], means[None], second[None], regulariser)
+    return frame.leave(Parameters((total / total.sum())[None, :, None], means[None], covariances), structure)
+
+
+def _rows(X: np.ndarray, index: IntArray, frame: Frame) -> FloatArray:
+    """Return the chosen rows (n, M) in the frame."""
+    return frame.rows(X[index], np.empty((X.shape[1], len(index)))).T
+
+
+def _leave(
+    means: FloatArray, covariances: FloatArray, n_classes: int, frame: Frame, structure: Structure
+) -> Parameters:
+    """Return starts with a covariance (R, M, M) common to all kernels, in the data's coordinates."""
+    n_starts, n_kernels, _ = means.shape
+    full = np.repeat(covariances[:, None], n_kernels, axis=1)
+    weights = uniform_weights(n_starts, n_kernels, n_classes)
+    return frame.leave(Parameters(weights, means, structure.from_full(full)), structure)
+
+
+def _cluster(
+    sample: FloatArray, n_clusters: int, random_state: np.random.RandomState
+) -> tuple[FloatArray, FloatArray]:
+    """Return cluster centres (q, M) of a few rows (n, M), and the rows less their centres.
+
+    Centres are seeded by k-means++ (each new one a row drawn with probability proportional to its squared
+    distance from the nearest so far) and improved by a few of Lloyd's passes.
+    """
+    centres = np.empty((n_clusters, sample.shape[1]))
+    centres[0] = sample[random_state.randint(len(sample))]
+    nearest = np.full(len(sample), np.inf)
+    for q in range(1, n_clusters):
+        nearest = np.minimum(nearest, ((sample - centres[q - 1]) ** 2).sum(axis=1))
+        cumulative = np.cumsum(nearest)
+        # With fewer distinct rows than centres all distances are zero: the last row serves again.
+        chosen = np.searchsorted(cumulative, random_state.uniform() * cumulative[-1], side="right")
+        centres[q] = sample[min(chosen, len(sample) - 1)]
+    for _ in range(_LLOYD_PASSES):
+        assigned = _nearest(sample, centres)
+        counts = np.bincount(assigned, minlength=n_clusters)
+        sums = np.zeros_like(centres)
+        np.add.at(sums, assigned, sample)
+        filled = counts > 0
+        centres[filled] = sums[filled] / counts[filled, None]
+    return centres, sample - centres[_nearest(sample, centres)]
+
+
+def _nearest(sample: FloatArray, centres: FloatArray) -> IntArray:
+    """Return the index (n,) of the centre nearest to each row."""
+    if len(centres) == 1:
+        return np.zeros(len(sample), dtype=np.int64)
+    lengths = (centres**2).sum(axis=1)
+    return np.argmin(lengths - 2.0 * (sample @ centres.T), axis=1)

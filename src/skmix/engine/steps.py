@@ -1,0 +1,405 @@
+"""One pass of EM: `prepare` the parameters, `collect` statistics of rows, `maximise` them into parameters.
+
+Equation labels are those of ``docs/notation.md``: (E) responsibilities, (M1) weights, (M2) means,
+(M3) covariances. Only `collect` and `evaluate` see rows, block by block; only `maximise` makes parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .backends.threads import Workspace, aligned
+from .kernels import Structure
+from .rows import Block
+from .types import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
+
+# Subnormal numbers make the next matrix product 5 to 10 times slower; exp(−700) is just above them.
+_LOWEST_LOG = -700.0
+# Densities of rows within these bounds can be exponentiated as they are, and exp(−700) is still nothing
+# beside them; others are divided by their largest term first.
+_SMALLEST_TOTAL, _LARGEST_TOTAL = 1e-90, 1e280
+# A kernel or weight whose mass is below this has only responsibilities of that floor: it is retired.
+_EMPTY = 1e-200
+# Sums of terms this much larger than their result keep an accuracy of about 1e-9.
+_LARGEST_CANCELLATION = 2.0**24
+# With fewer than this share of responsibilities above zero, kernel by kernel is the faster route.
+_SPARSE = 0.2
+_FEWEST_FEATURES_FOR_SPARSE = 16
+_NEGLIGIBLE = 1e-22
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Parameters of R starts, expanded into what the rows are multiplied with.
+
+    Attributes
+    ----------
+    structure : Structure
+        Covariance structure.
+    coefficients : ndarray of shape (R, K, M + 1 + S)
+        Coefficients of x, of 1 and of the second-order terms in the kernels' log-densities.
+    log_weights : ndarray of shape (R, K, L)
+        Logarithms of the weights. With one class they are in the coefficients already, and zero here.
+    constants : ndarray of shape (R, K)
+        Log-density at the mean (plus the log-weight, with one class).
+    means : ndarray of shape (R, K, M)
+        Kernel means.
+    factor : Factor
+        Whiteners of the covariances.
+    delicate : ndarray of shape (R, K)
+        Kernels whose expanded log-density would cancel too many digits: computed from differences.
+    recentred : ndarray of shape (R, K)
+        Kernels whose moments are taken about `origins` rather than about zero.
+    origins : ndarray of shape (R, K, M)
+        The origins of the moments, zero where not recentred.
+    """
+
+    structure: Structure
+    coefficients: FloatArray
+    log_weights: FloatArray
+    constants: FloatArray
+    means: FloatArray
+    factor: Factor
+    delicate: BoolArray
+    recentred: BoolArray
+    origins: FloatArray
+
+    def take(self, index: Any) -> Prepared:
+        """Return the starts that `index` selects."""
+        return replace(
+            self,
+            coefficients=self.coefficients[index],
+            log_weights=self.log_weights[index],
+            constants=self.constants[index],
+            means=self.means[index],
+            factor=self.factor.take(index),
+            delicate=self.delicate[index],
+            recentred=self.recentred[index],
+            origins=self.origins[index],
+        )
+
+    def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:
+        """Return a copy that takes the moments of the chosen kernels (R, K) about `origins` (R, K, M)."""
+        return replace(
+            self,
+            recentred=self.recentred | kernels,
+            origins=np.where(kernels[..., None], origins, self.origins),
+        )
+
+    @cached_property
+    def delicate_kernels(self) -> list[tuple[int, int]]:
+        """Start and kernel of each delicate kernel."""
+        return [(int(r), int(k)) for r, k in np.argwhere(self.delicate)]
+
+
+def prepare(
+    parameters: Parameters, structure: Structure, bound: FloatArray, factor: Factor | None = None
+) -> Prepared:
+    """Expand the parameters of R starts.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        In the coordinates of the frame.
+    structure : Structure
+        Covariance structure.
+    bound : ndarray of shape (M,)
+        Largest magnitude of each feature.
+    factor : Factor, optional
+        Factor of the covariances, when known.
+    """
+    weights, means = parameters.weights, parameters.means
+    n_starts, n_kernels, n_features = means.shape
+    if factor is None:
+        factor = structure.factor(parameters.covariances, n_features)
+    n_second = structure.n_second(n_features)
+    quadratic = structure.quadratic(factor)
+    linear = structure.precision_times(factor, means)
+    at_zero = -0.5 * np.einsum("rkd,rkd->rk", linear, means)
+    constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
+    constants = np.broadcast_to(constants, at_zero.shape)
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights)
+    if log_weights.shape[-1] == 1:
+        constants = constants + log_weights[..., 0]
+        log_weights = np.zeros_like(log_weights)
+
+    extreme = Terms(structure, n_features, 1)
+    extreme.fill(bound[:, None])
+    largest = extreme.matrix[n_features + 1 :, 0]
+    magnitude = np.abs(quadratic) @ largest + np.abs(linear) @ bound + np.abs(at_zero)
+    delicate = ~(magnitude <= _LARGEST_CANCELLATION)
+
+    coefficients = np.empty((n_starts, n_kernels, n_features + 1 + n_second))
+    coefficients[..., :n_features] = linear
+    # A retired kernel's −inf would turn into NaN in a matrix product.
+    coefficients[..., n_features] = np.maximum(at_zero + constants, -1e30)
+    coefficients[..., n_features + 1 :] = quadratic
+    coefficients[delicate] = 0.0
+    origins = np.where(delicate[..., None], means, 0.0)
+    return Prepared(
+        structure, coefficients, log_weights, constants, means, factor, delicate, delicate, origins
+    )
+
+
+class Terms:
+    """Memory for rows expanded into the terms that log-densities are linear in: x, 1 and second-order ones.
+
+    Parameters
+    ----------
+    structure : Structure
+        Says which second-order terms.
+    n_features, n_rows : int
+        M and n.
+
+    Attributes
+    ----------
+    matrix : ndarray of shape (M + 1 + S, n)
+        The expanded rows.
+    transposed : ndarray of shape (n, M + 1 + S)
+        The same memory.
+    """
+
+    def __init__(self, structure: Structure, n_features: int, n_rows: int) -> None:
+        n_lines = 2 * n_features + 1 + structure.n_second(n_features)
+        memory = aligned(n_lines * n_rows).reshape(n_lines, n_rows)
+        # A second copy of x lies in front: products of pairs that wrap around run on into x.
+        self._twice = memory[: 2 * n_features].reshape(2, n_features, n_rows)
+        self._products = structure.products(memory[: 2 * n_features], memory[2 * n_features + 1 :])
+        self.matrix = memory[n_features:]
+        self.matrix[n_features] = 1.0
+        self.transposed = self.matrix.T
+
+    def fill(self, x: FloatArray) -> None:
+        """Expand rows x (M, n)."""
+        self._twice[:] = x
+        for left, right, out in self._products:
+            np.multiply(left, right, out=out)
+
+
+def log_densities(x: FloatArray, terms: Terms, prepared: Prepared, out: FloatArray) -> None:
+    """Write log N(x; μ_k, P_k) into `out`, log-weights included when there is one class.
+
+    Parameters
+    ----------
+    x : ndarray of shape (M, n)
+        Rows, feature-major.
+    terms : Terms
+        The rows expanded.
+    prepared : Prepared
+        Parameters of R starts.
+    out : ndarray of shape (R, K, n)
+        Filled with the log-densities.
+    """
+    structure = prepared.structure
+    coefficients = prepared.coefficients.reshape(-1, len(terms.matrix))
+    # np.matmul keeps the interpreter's lock when its result is small; np.dot never does.
+    np.dot(coefficients, terms.matrix, out=out.reshape(len(coefficients), -1))
+    for r, k in prepared.delicate_kernels:
+        difference = x - prepared.means[r, k][:, None]
+        distances = structure.distances(structure.whitener_of(prepared.factor, r, k), difference)
+        out[r, k] = prepared.constants[r, k] - 0.5 * distances
+
+
+def log_joint(
+    x: FloatArray, terms: Terms, segments: list[tuple[int, int, int]], prepared: Prepared, out: FloatArray
+) -> None:
+    """Write log π_{k,c(n)} + log N(x_n; μ_k, P_k) into `out` (R, K, n); segments as `Block.segments`."""
+    log_densities(x, terms, prepared, out)
+    if prepared.log_weights.shape[-1] > 1:
+        for c, i, j in segments:
+            out[:, :, i:j] += prepared.log_weights[:, :, c, None]
+
+
+def exponentiate(values: FloatArray, total: FloatArray) -> bool:
+    """Turn log-joints (R, K, n) into joint densities in place, and sum them into `total` (R, n).
+
+    Returns False when a row's density is too far from one for that; `values` is then spoilt.
+    """
+    np.maximum(values, _LOWEST_LOG, out=values)
+    np.exp(values, out=values)
+    np.add.reduce(values, axis=1, out=total)
+    return bool(total.min() > _SMALLEST_TOTAL and total.max() < _LARGEST_TOTAL)
+
+
+def collect(
+    block: Block, prepared: Prepared, workspace: Workspace, *, part: int, moments: bool = True
+) -> Statistics:
+    """Return the statistics of a block of rows under R starts.
+
+    Parameters
+    ----------
+    block : Block
+        Rows, ordered by class.
+    prepared : Prepared
+        The starts' parameters.
+    workspace : Workspace
+        Reusable memory.
+    part : int
+        Rows to expand at once.
+    moments : bool
+        False when only the log-likelihood is wanted; the rest is then zero.
+    """
+    structure, x = prepared.structure, block.x
+    n_features, n_rows = x.shape
+    n_starts, n_kernels, n_coefficients = prepared.coefficients.shape
+    n_classes = prepared.log_weights.shape[-1]
+    mass = np.zeros((n_starts, n_kernels, n_classes))
+    pooled = np.zeros((n_starts * n_kernels, n_coefficients))
+    product = workspace.array("product", pooled.shape)
+    log_sums = workspace.array("log_sums", (n_starts, n_rows))
+    # Responsibilities of the whole block, for kernels whose moments take a route of their own.
+    kept = workspace.array("kept", (n_starts, n_kernels, n_rows))
+    any_recentred, sparse = bool(prepared.recentred.any()), bool(prepared.recentred.all())
+    near_one = True
+    for a in range(0, n_rows, part):
+        b = min(a + part, n_rows)
+        here = x[:, a:b]
+        terms = workspace.cached(b - a, lambda: Terms(structure, n_features, b - a))  # noqa: B023
+        terms.fill(here)
+        values = workspace.array("values", (n_starts, n_kernels, b - a))
+        total = workspace.array("total", (n_starts, b - a))
+        segments = block.segments(a, b)
+        log_joint(here, terms, segments, prepared, values)
+        if near_one and not exponentiate(values, total):
+            near_one = False
+            log_joint(here, terms, segments, prepared, values)
+        if near_one:
+            np.log(total, out=log_sums[:, a:b])
+        else:
+            largest = values.max(axis=1)
+            values -= largest[:, None]
+            exponentiate(values, total)
+            np.add(np.log(total), largest, out=log_sums[:, a:b])
+        if not moments:
+            continue
+        np.divide(1.0, total, out=total)
+        values *= total[:, None]  # (E)
+        if a == 0 and not sparse and n_features >= _FEWEST_FEATURES_FOR_SPARSE:
+            share = np.count_nonzero(values > _NEGLIGIBLE) / values.size
+            sparse = bool(share < _SPARSE)
+        if sparse or n_classes > 1:
+            for c, i, j in segments:
+                mass[:, :, c] += values[:, :, i:j].sum(axis=2)
+        if not sparse:
+            np.dot(values.reshape(len(pooled), -1), terms.transposed, out=product)
+            pooled += product
+        if sparse or any_recentred:
+            kept[:, :, a:b] = values
+    pooled = pooled.reshape(n_starts, n_kernels, n_coefficients)
+    first, second = pooled[..., :n_features].copy(), pooled[..., n_features + 1 :].copy()
+    if n_classes == 1 and not sparse:
+        mass[..., 0] = pooled[..., n_features]
+    if moments and (sparse or any_recentred):
+        own_route = np.ones_like(prepared.recentred) if sparse else prepared.recentred
+        first[own_route], second[own_route] = separate_moments(
+            x, kept[own_route], prepared.origins[own_route], structure
+        )
+    log_likelihood = np.zeros((n_starts, n_classes))
+    for c, i, j in block.segments(0, n_rows):
+        log_likelihood[:, c] = log_sums[:, i:j].sum(axis=1)
+    return Statistics(log_likelihood, mass, first, second)
+
+
+def separate_moments(
+    x: FloatArray, responsibilities: FloatArray, origins: FloatArray, structure: Structure
+) -> tuple[FloatArray, FloatArray]:
+    """Return the moments of some kernels, each about its own origin and from the rows that matter to it.
+
+    Rows with less than 1e-22 of a kernel's largest responsibility cannot change a digit.
+
+    Parameters
+    ----------
+    x : ndarray of shape (M, n)
+        Rows.
+    responsibilities : ndarray of shape (k, n)
+        Of the kernels.
+    origins : ndarray of shape (k, M)
+        Of the kernels' moments.
+    structure : Structure
+        Covariance structure.
+
+    Returns
+    -------
+    first : ndarray of shape (k, M)
+        First moments.
+    second : ndarray of shape (k, S)
+        Second-order terms, packed.
+    """
+    cutoff = _NEGLIGIBLE * responsibilities.max(axis=1, keepdims=True)
+    kernels, rows = np.nonzero(responsibilities > cutoff)
+    bounds = np.searchsorted(kernels, np.arange(len(responsibilities) + 1))
+    weights = responsibilities[kernels, rows]
+    moved = np.any(origins != 0.0, axis=1)
+    first, second = np.empty_like(origins), []
+    for k, (a, b) in enumerate(pairwise(bounds)):
+        difference = x.take(rows[a:b], axis=1)
+        if moved[k]:
+            difference -= origins[k][:, None]
+        weighted = difference * weights[a:b]
+        weighted.sum(axis=1, out=first[k])
+        second.append(structure.second_moment(difference, weighted))
+    return first, structure.pack(np.array(second))
+
+
+def maximise(
+    statistics: Statistics, prepared: Prepared, previous: Parameters, regulariser: Regulariser
+) -> tuple[Parameters, Factor, BoolArray]:
+    """Return new parameters of R starts from their statistics.
+
+    Parameters
+    ----------
+    statistics : Statistics
+        Sums over all rows.
+    prepared : Prepared
+        What the statistics were collected with.
+    previous : Parameters
+        The parameters behind it: what a kernel without rows keeps.
+    regulariser : Regulariser
+        Floor, ridge and priors.
+
+    Returns
+    -------
+    parameters : Parameters
+        The next parameters.
+    factor : Factor
+        Of the new covariances; a start that is not usable there has degenerated.
+    inaccurate : ndarray of shape (R, K)
+        Kernels so narrow, and so far from the origin of their moments, that the covariance lost digits:
+        collect again with moments about their new means.
+    """
+    structure = prepared.structure
+    mass = statistics.mass.sum(axis=-1)
+    alive = mass > _EMPTY
+    safe_mass = np.where(alive, mass, 1.0)
+    offset = np.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
+    means = np.where(alive[..., None], prepared.origins + offset, previous.means)  # (M2)
+    covariances, factor = structure.update(  # (M3)
+        safe_mass, offset, np.where(alive[..., None], statistics.second, 0.0), regulariser
+    )
+    if not alive.all():
+        covariances = structure.keep(alive, covariances, previous.covariances)
+        factor = structure.factor(covariances, means.shape[-1])
+    class_mass = np.where(statistics.mass > _EMPTY, statistics.mass, 0.0) + (regulariser.weight_prior - 1.0)
+    weights = class_mass / class_mass.sum(axis=1, keepdims=True)  # (M1)
+    variances = np.maximum(structure.variances(covariances), np.finfo(np.float64).tiny)
+    inaccurate = alive & (offset**2 > _LARGEST_CANCELLATION * variances).any(axis=-1)
+    return Parameters(weights, means, covariances), factor, inaccurate
+
+
+def log_prior(
+    parameters: Parameters, factor: Factor, structure: Structure, regulariser: Regulariser
+) -> FloatArray:
+    """Return the logarithm (R,) of the priors on covariances and weights, up to a constant."""
+    total = np.zeros(len(parameters.means))
+    if regulariser.prior_rows:
+        total += structure.log_prior(factor, regulariser)
+    if regulariser.weight_prior != 1.0:
+        total += (regulariser.weight_prior - 1.0) * np.log(parameters.weights).sum(axis=(1, 2))
+    return total
