@@ -1,0 +1,251 @@
+"""Samples of a shared-kernel mixture, and the paper's two-dimensional example of one."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_SUM_TOLERANCE = 1e-6
+"""How far a column of weights may be from one: covers weights rounded for print or kept in float32."""
+_ROUNDING = 1e-8
+"""Asymmetry and negative eigenvalues up to this share of a covariance's scale count as rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Illustration:
+    """A shared-kernel mixture to sample from, and a start to fit the sample from.
+
+    Attributes
+    ----------
+    means : ndarray of shape (K, M)
+        True kernel means.
+    covariances : ndarray of shape (K, M, M)
+        True kernel covariances.
+    weights : ndarray of shape (K, L)
+        True Pr(kernel k | class j).
+    start_means : ndarray of shape (K, M)
+        Means to start the fit from.
+    start_covariances : ndarray of shape (K, M, M)
+        Covariances to start the fit from.
+    start_weights : ndarray of shape (K, L)
+        Weights to start the fit from.
+    n_per_class : int
+        Rows to draw for each class.
+    max_iter : int
+        Largest number of passes of the fit.
+    """
+
+    means: FloatArray
+    covariances: FloatArray
+    weights: FloatArray
+    start_means: FloatArray
+    start_covariances: FloatArray
+    start_weights: FloatArray
+    n_per_class: int
+    max_iter: int
+
+
+def illustration() -> Illustration:
+    """Return the paper's example: three classes that mix three shared kernels in the plane.
+
+    Returns
+    -------
+    Illustration
+        K = 3 kernels, L = 3 classes, M = 2 features; fresh arrays at every call.
+
+    Examples
+    --------
+    >>> from skmix.datasets import illustration, make_shared_kernel_data
+    >>> example = illustration()
+    >>> X, y = make_shared_kernel_data(
+    ...     example.means, example.covariances, example.weights, example.n_per_class, random_state=0
+    ... )
+    >>> X.shape
+    (6000, 2)
+    """
+    n_kernels, n_classes, n_features = 3, 3, 2
+    identities = np.tile(np.eye(n_features), (n_kernels, 1, 1))
+    weights_by_class = np.array([[0.1, 0.8, 0.1], [0.7, 0.1, 0.2], [0.3, 0.1, 0.6]])
+    return Illustration(
+        means=np.array([[0.0, 2.0], [3.0, 1.0], [6.0, 3.0]]),
+        covariances=0.5 * identities,
+        weights=weights_by_class.T.copy(),
+        start_means=np.array([[-1.0, 0.0], [2.0, 1.0], [7.0, 2.0]]),
+        start_covariances=2.0 * identities,
+        start_weights=np.full((n_kernels, n_classes), 1.0 / n_kernels),
+        n_per_class=2000,
+        max_iter=50,
+    )
+
+
+def make_shared_kernel_data(
+    means: ArrayLike,
+    covariances: ArrayLike,
+    weights: ArrayLike,
+    n_per_class: int | Sequence[int] | IntArray,
+    *,
+    random_state: int | np.random.RandomState | None = None,
+) -> tuple[FloatArray, IntArray]:
+    """Draw rows from a shared-kernel mixture, class by class.
+
+    Every row of class j comes from a kernel chosen with the probabilities in column j of `weights`;
+    the kernels themselves are the same for all classes.
+
+    Parameters
+    ----------
+    means : array-like of shape (K, M)
+        Kernel means.
+    covariances : array-like of shape (K, M, M)
+        Kernel covariances, symmetric and positive semidefinite. A singular one is allowed: its rows
+        lie in a subspace.
+    weights : array-like of shape (K, L)
+        Pr(kernel k | class j); each column sums to one.
+    n_per_class : int or sequence of L ints
+        Rows to draw for each class; a class of a sequence may have none.
+    random_state : int, RandomState instance or None, default=None
+        Determines the sample; an int gives the same one at every call.
+
+    Returns
+    -------
+    X : ndarray of shape (N, M)
+        The rows, those of class 0 first, then those of class 1, and so on.
+    y : ndarray of shape (N,), int
+        The classes 0 to L - 1.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit together, a column of weights is not a distribution, a covariance is not
+        symmetric positive semidefinite, or a number of rows is negative.
+    TypeError
+        If a number of rows is not an integer.
+
+    Examples
+    --------
+    >>> from skmix.datasets import make_shared_kernel_data
+    >>> X, y = make_shared_kernel_data(
+    ...     means=[[0.0], [5.0]],
+    ...     covariances=[[[1.0]], [[1.0]]],
+    ...     weights=[[0.9, 0.2], [0.1, 0.8]],
+    ...     n_per_class=[2, 3],
+    ...     random_state=0,
+    ... )
+    >>> X.shape, y.tolist()
+    ((5, 1), [0, 0, 1, 1, 1])
+    """
+    kernel_means = _check_means(means)
+    n_kernels, n_features = kernel_means.shape
+    square_roots = _check_covariances(covariances, n_kernels, n_features)
+    class_weights = _check_weights(weights, n_kernels)
+    n_classes = class_weights.shape[1]
+    counts = _check_counts(n_per_class, n_classes)
+    random = check_random_state(random_state)
+
+    kernels = np.concatenate(
+        [random.choice(n_kernels, size=counts[c], p=class_weights[:, c]) for c in range(n_classes)]
+    )
+    X = random.standard_normal((len(kernels), n_features))
+    for k in range(n_kernels):
+        rows = kernels == k
+        X[rows] = kernel_means[k] + X[rows] @ square_roots[k]
+    return X, np.repeat(np.arange(n_classes, dtype=np.int64), counts)
+
+
+def _check_means(means: ArrayLike) -> FloatArray:
+    """Return the means as floats of shape (K, M)."""
+    checked = _finite("means", means)
+    if checked.ndim != 2 or 0 in checked.shape:
+        raise ValueError(f"means must have shape (kernels, features), got {checked.shape}.")
+    return checked
+
+
+def _check_covariances(covariances: ArrayLike, n_kernels: int, n_features: int) -> FloatArray:
+    """Return the symmetric square roots of the covariances, shape (K, M, M)."""
+    checked = _finite("covariances", covariances)
+    expected = (n_kernels, n_features, n_features)
+    if checked.shape != expected:
+        raise ValueError(
+            f"covariances must have shape {expected} for {n_kernels} means of {n_features} feature(s), "
+            f"got {checked.shape}."
+        )
+    for k, covariance in enumerate(checked):
+        asymmetry = float(np.abs(covariance - covariance.T).max())
+        if asymmetry > _ROUNDING * np.abs(covariance).max():
+            raise ValueError(
+                f"The covariance of kernel {k} is not symmetric: it differs from its transpose by "
+                f"up to {asymmetry:.3g}."
+            )
+    eigenvalues, eigenvectors = np.linalg.eigh(checked)
+    for k, spectrum in enumerate(eigenvalues):
+        if spectrum[0] < -_ROUNDING * np.abs(spectrum).max():
+            raise ValueError(
+                f"The covariance of kernel {k} is not positive semidefinite: its smallest eigenvalue "
+                f"is {spectrum[0]:.3g}."
+            )
+    deviations = np.sqrt(np.maximum(eigenvalues, 0.0))
+    # The symmetric root exists for singular covariances and, unlike the eigenvectors, has no free
+    # signs, so the sample of a seed does not hang on the linear algebra library.
+    roots: FloatArray = (eigenvectors * deviations[:, np.newaxis, :]) @ eigenvectors.swapaxes(1, 2)
+    return roots
+
+
+def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
+    """Return the weights (K, L), the columns scaled to sum to one as exactly as floats can."""
+    checked = _finite("weights", weights)
+    if checked.ndim != 2 or checked.shape[0] != n_kernels or checked.shape[1] == 0:
+        raise ValueError(
+            f"weights must have shape (kernels, classes) with a row for each of the {n_kernels} means, "
+            f"got {checked.shape}."
+        )
+    if checked.min() < 0.0:
+        kernel, c = np.unravel_index(checked.argmin(), checked.shape)
+        raise ValueError(
+            f"weights must not be negative, but kernel {kernel} has {checked.min():.6g} in class {c}."
+        )
+    sums = checked.sum(axis=0)
+    worst = int(np.abs(sums - 1.0).argmax())
+    if abs(sums[worst] - 1.0) > _SUM_TOLERANCE:
+        hint = " The rows do: transpose them?" if np.allclose(checked.sum(axis=1), 1.0) else ""
+        raise ValueError(
+            f"Every column of weights must sum to one, but column {worst} sums to {sums[worst]:.6g}.{hint}"
+        )
+    normalised: FloatArray = checked / sums
+    return normalised
+
+
+def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -> IntArray:
+    """Return the number of rows of each class, shape (L,)."""
+    given: list[Any] = np.atleast_1d(np.asarray(n_per_class, dtype=object)).tolist()
+    if np.ndim(n_per_class) == 0:
+        given = given * n_classes
+    if len(given) != n_classes:
+        raise ValueError(
+            f"n_per_class has {len(given)} entries but the weights have {n_classes} columns, one per class."
+        )
+    for c, count in enumerate(given):
+        if not isinstance(count, numbers.Integral) or isinstance(count, bool):
+            raise TypeError(f"n_per_class must be integers, got {count!r} for class {c}.")
+        if count < 0:
+            raise ValueError(f"n_per_class must not be negative, got {count} for class {c}.")
+    counts = np.array(given, dtype=np.int64)
+    if counts.sum() == 0:
+        raise ValueError(f"n_per_class asks for no row in any of the {n_classes} class(es).")
+    return counts
+
+
+def _finite(name: str, values: ArrayLike) -> FloatArray:
+    """Return the values as floats, or say how many of them are not finite numbers."""
+    checked = np.asarray(values, dtype=np.float64)
+    n_bad = int(np.count_nonzero(~np.isfinite(checked)))
+    if n_bad:
+        raise ValueError(f"{name} must be finite, but {n_bad} of its {checked.size} values are not.")
+    return checked

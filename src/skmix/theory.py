@@ -1,0 +1,275 @@
+"""Baum's auxiliary function, in closed form and by enumeration, and the variational bound.
+
+EM for shared kernels rests on one identity: the expectation over all K^N ways of assigning the N
+rows to the K kernels collapses into a double sum over rows and kernels, whatever the partition of
+the rows into classes. Here are both sides of it, computed independently, and what follows from it.
+
+Throughout, `parameters` is the model whose value is asked for and `previous` the model that gives
+the responsibilities. Weights are not required to sum to one, so that the functions can be
+differentiated in every direction.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
+from scipy.special import entr, logsumexp, xlogy
+
+from skmix.engine.types import FloatArray, Parameters
+
+_SEQUENCES_PER_BATCH = 8192
+"""Bounds the memory of an enumeration; its value does not affect the result beyond rounding."""
+
+
+def auxiliary_function(
+    X: ArrayLike, y: Iterable[Hashable], parameters: Parameters, previous: Parameters
+) -> float:
+    """Return Baum's auxiliary function Q(parameters, previous) in closed form.
+
+    Q = sum over rows n and kernels k of w_nk (log pi_k,c(n) + log N(x_n; mu_k, P_k)), with the
+    responsibilities w_nk of `previous`. A term whose responsibility is zero counts as zero, also
+    where its weight is zero.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, M)
+        Rows of features.
+    y : iterable of N hashable labels
+        Class of each row; the sorted distinct labels belong to the columns of the weights.
+    parameters : Parameters
+        Weights (K, L), means (K, M) and covariances (K, M, M) at which Q is evaluated.
+    previous : Parameters
+        The parameters, of the same shapes, that give the responsibilities.
+
+    Returns
+    -------
+    float
+        The value of Q; minus infinity where `parameters` rules out what `previous` allows.
+    """
+    rows, classes = _check_data(X, y, parameters, previous)
+    responsibilities = np.exp(_log_responsibilities(rows, classes, previous))
+    log_densities = _log_densities(rows, parameters)
+    weights = parameters.weights.T[classes]
+    return float((xlogy(responsibilities, weights) + responsibilities * log_densities).sum())
+
+
+def auxiliary_function_by_enumeration(
+    X: ArrayLike,
+    y: Iterable[Hashable],
+    parameters: Parameters,
+    previous: Parameters,
+    *,
+    max_sequences: int = 1_000_000,
+) -> float:
+    """Return Baum's auxiliary function by its definition, a sum over all association sequences.
+
+    Q = sum over z of log p(X, z | C, parameters) Pr(z | X, C, previous), where z = (z_1, ..., z_N)
+    runs through all K^N assignments of the rows to kernels. It exists to check the closed form.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, M)
+        Rows of features.
+    y : iterable of N hashable labels
+        Class of each row; the sorted distinct labels belong to the columns of the weights.
+    parameters : Parameters
+        Weights (K, L), means (K, M) and covariances (K, M, M) at which Q is evaluated.
+    previous : Parameters
+        The parameters, of the same shapes, that give the probability of a sequence.
+    max_sequences : int, default=1_000_000
+        Refuse to enumerate more than this.
+
+    Returns
+    -------
+    float
+        The value of Q, equal to `auxiliary_function` but for rounding.
+
+    Raises
+    ------
+    ValueError
+        If K^N exceeds `max_sequences`.
+    """
+    rows, classes = _check_data(X, y, parameters, previous)
+    n_rows, n_kernels = len(rows), len(parameters.means)
+    n_sequences = n_kernels**n_rows
+    if n_sequences > max_sequences:
+        raise ValueError(
+            f"{n_kernels} kernels and {n_rows} rows have {n_kernels}**{n_rows} = {_count(n_sequences)} "
+            f"association sequences, more than max_sequences={max_sequences}; use auxiliary_function, "
+            f"fewer rows, or a larger max_sequences."
+        )
+    log_joint = _log_joint(rows, classes, parameters)
+    joint_of_previous = _log_joint(rows, classes, previous)
+    # Pr(z_n | x_n, c_n) by Bayes' rule, row by row; shared with no other function of this module.
+    probabilities = np.exp(joint_of_previous - joint_of_previous.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+
+    sequences = itertools.product(range(n_kernels), repeat=n_rows)
+    every_row = np.arange(n_rows)
+    total = 0.0
+    while batch := list(itertools.islice(sequences, _SEQUENCES_PER_BATCH)):
+        z = np.array(batch, dtype=np.intp)
+        probability = probabilities[every_row, z].prod(axis=1)
+        possible = probability > 0.0  # 0 log 0 = 0
+        log_complete = log_joint[every_row, z[possible]].sum(axis=1)
+        total += float((probability[possible] * log_complete).sum())
+    return total
+
+
+def entropy_of_responsibilities(X: ArrayLike, y: Iterable[Hashable], previous: Parameters) -> float:
+    """Return the entropy of the hidden associations given the data, in nats.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, M)
+        Rows of features.
+    y : iterable of N hashable labels
+        Class of each row; the sorted distinct labels belong to the columns of the weights.
+    previous : Parameters
+        Weights (K, L), means (K, M) and covariances (K, M, M) that give the responsibilities.
+
+    Returns
+    -------
+    float
+        Minus the sum of w_nk log w_nk over all rows and kernels, between 0 and N log K.
+    """
+    rows, classes = _check_data(X, y, previous)
+    return float(entr(np.exp(_log_responsibilities(rows, classes, previous))).sum())
+
+
+def variational_bound(
+    X: ArrayLike, y: Iterable[Hashable], parameters: Parameters, previous: Parameters
+) -> float:
+    """Return the variational lower bound of the total log-likelihood of `parameters`.
+
+    The bound is Q(parameters, previous) plus the entropy of the responsibilities of `previous`. It
+    touches the total log-likelihood when the two models are the same, which is why raising Q raises
+    the log-likelihood by at least as much.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, M)
+        Rows of features.
+    y : iterable of N hashable labels
+        Class of each row; the sorted distinct labels belong to the columns of the weights.
+    parameters : Parameters
+        Weights (K, L), means (K, M) and covariances (K, M, M) whose log-likelihood is bounded.
+    previous : Parameters
+        The parameters, of the same shapes, that give the responsibilities.
+
+    Returns
+    -------
+    float
+        The bound, at most ``log_likelihood(X, y, parameters).sum()``.
+    """
+    labels = list(y)  # read twice below, and an iterator can be read only once
+    return auxiliary_function(X, labels, parameters, previous) + entropy_of_responsibilities(
+        X, labels, previous
+    )
+
+
+def log_likelihood(X: ArrayLike, y: Iterable[Hashable], parameters: Parameters) -> FloatArray:
+    """Return the log-likelihood of each class's rows.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, M)
+        Rows of features.
+    y : iterable of N hashable labels
+        Class of each row; the sorted distinct labels belong to the columns of the weights.
+    parameters : Parameters
+        Weights (K, L), means (K, M) and covariances (K, M, M).
+
+    Returns
+    -------
+    ndarray of shape (L,)
+        Sum over the rows of each class of log sum_k pi_k,c N(x_n; mu_k, P_k).
+    """
+    rows, classes = _check_data(X, y, parameters)
+    log_evidence: FloatArray = logsumexp(_log_joint(rows, classes, parameters), axis=1)
+    n_classes = parameters.weights.shape[1]
+    by_class = np.zeros(n_classes)
+    np.add.at(by_class, classes, log_evidence)
+    return by_class
+
+
+def _log_densities(X: FloatArray, parameters: Parameters) -> FloatArray:
+    """Return log N(x_n; mu_k, P_k) of every row and kernel, shape (N, K)."""
+    n_features = X.shape[1]
+    log_densities = np.empty((len(X), len(parameters.means)))
+    for k, (mean, covariance) in enumerate(zip(parameters.means, parameters.covariances, strict=True)):
+        try:
+            factor = np.linalg.cholesky(covariance)
+        except np.linalg.LinAlgError as error:
+            smallest = float(np.linalg.eigvalsh(covariance).min())
+            raise ValueError(
+                f"The covariance of kernel {k} is not positive definite: "
+                f"its smallest eigenvalue is {smallest:.3g}."
+            ) from error
+        standardised = solve_triangular(factor, (X - mean).T, lower=True)
+        half_log_determinant = np.log(np.diagonal(factor)).sum()
+        log_densities[:, k] = (
+            -0.5 * (n_features * math.log(2.0 * math.pi) + (standardised**2).sum(axis=0))
+            - half_log_determinant
+        )
+    return log_densities
+
+
+def _log_joint(X: FloatArray, classes: NDArray[np.intp], parameters: Parameters) -> FloatArray:
+    """Return log pi_k,c(n) + log N(x_n; mu_k, P_k), shape (N, K); minus infinity for zero weights."""
+    with np.errstate(divide="ignore"):
+        log_weights: FloatArray = np.log(parameters.weights)
+    return log_weights.T[classes] + _log_densities(X, parameters)
+
+
+def _log_responsibilities(X: FloatArray, classes: NDArray[np.intp], parameters: Parameters) -> FloatArray:
+    """Return log w_nk, the equation (E) in the log domain, shape (N, K)."""
+    log_joint = _log_joint(X, classes, parameters)
+    normalised: FloatArray = log_joint - logsumexp(log_joint, axis=1, keepdims=True)
+    return normalised
+
+
+def _check_data(
+    X: ArrayLike, y: Iterable[Hashable], *models: Parameters
+) -> tuple[FloatArray, NDArray[np.intp]]:
+    """Return the rows (N, M) as floats and their class columns (N,), or say what does not fit."""
+    rows = np.asarray(X, dtype=np.float64)
+    if rows.ndim != 2:
+        raise ValueError(f"X must be two-dimensional, (rows, features); got {rows.ndim} dimension(s).")
+    labels: list[Any] = y.tolist() if isinstance(y, np.ndarray) else list(y)
+    if len(labels) != len(rows):
+        raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
+    try:
+        distinct = sorted(set(labels))
+    except TypeError as error:
+        raise ValueError(f"The labels in y must be hashable and sortable: {error}.") from error
+
+    n_kernels, n_classes = models[0].weights.shape
+    expected = ((n_kernels, n_classes), (n_kernels, rows.shape[1]), (n_kernels, rows.shape[1], rows.shape[1]))
+    for model in models:
+        shapes = (model.weights.shape, model.means.shape, model.covariances.shape)
+        if shapes != expected:
+            raise ValueError(
+                f"X with {rows.shape[1]} features and weights of shape {expected[0]} need weights, means and "
+                f"covariances of shapes {expected[0]}, {expected[1]} and {expected[2]}; "
+                f"got {shapes[0]}, {shapes[1]} and {shapes[2]}."
+            )
+    if len(distinct) != n_classes:
+        raise ValueError(
+            f"y has {len(distinct)} distinct labels but the weights have {n_classes} columns, "
+            f"one for each class."
+        )
+    column = {label: index for index, label in enumerate(distinct)}
+    return rows, np.array([column[label] for label in labels], dtype=np.intp)
+
+
+def _count(n_sequences: int) -> str:
+    """Return a count in digits, or in powers of ten where the digits would fill a page."""
+    exponent = math.log10(n_sequences)
+    return str(n_sequences) if exponent < 30 else f"about 10^{exponent:.1f}"

@@ -1,0 +1,314 @@
+"""Baum's auxiliary function: closed form against enumeration, and what EM rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from scipy.stats import multivariate_normal
+
+from skmix.engine.published import published_pass
+from skmix.engine.types import FloatArray, Parameters
+from skmix.theory import (
+    auxiliary_function,
+    auxiliary_function_by_enumeration,
+    entropy_of_responsibilities,
+    log_likelihood,
+    variational_bound,
+)
+
+reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=60)
+
+WORKED_X = np.array([[-0.7], [0.4], [1.9], [2.6], [0.1]])
+WORKED_Y = np.array([1, 1, 2, 1, 2])
+WORKED_PREVIOUS = Parameters(
+    weights=np.array([[0.6, 0.3], [0.4, 0.7]]),
+    means=np.array([[0.0], [2.0]]),
+    covariances=np.array([[[1.0]], [[0.5]]]),
+)
+WORKED_PARAMETERS = Parameters(
+    weights=np.array([[0.2, 0.5], [0.8, 0.5]]),
+    means=np.array([[0.3], [1.2]]),
+    covariances=np.array([[[0.7]], [[2.0]]]),
+)
+
+labels_of_rows = st.lists(st.integers(0, 3), min_size=1, max_size=6)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def random_parameters(
+    random: np.random.Generator, n_kernels: int, n_classes: int, n_features: int
+) -> Parameters:
+    """Return a well-conditioned random model."""
+    roots = random.normal(size=(n_kernels, n_features, n_features))
+    return Parameters(
+        weights=random.dirichlet(np.ones(n_kernels), size=n_classes).T,
+        means=random.normal(size=(n_kernels, n_features)),
+        covariances=roots @ roots.swapaxes(1, 2) + 0.3 * np.eye(n_features),
+    )
+
+
+def random_case(
+    labels: list[int], n_kernels: int, n_features: int, seed: int
+) -> tuple[FloatArray, NDArray[np.intp], Parameters, Parameters]:
+    """Return rows, their class columns, and two models for the given pattern of classes."""
+    random = np.random.default_rng(seed)
+    classes = np.unique(labels, return_inverse=True)[1]
+    n_classes = len(set(labels))
+    X = random.normal(scale=1.5, size=(len(labels), n_features))
+    parameters = random_parameters(random, n_kernels, n_classes, n_features)
+    previous = random_parameters(random, n_kernels, n_classes, n_features)
+    return X, classes, parameters, previous
+
+
+def gradient(
+    function: Callable[[FloatArray], float], at: FloatArray, *, symmetric: bool = False
+) -> FloatArray:
+    """Return the central-difference gradient with respect to every entry of `at`.
+
+    With `symmetric`, the entries (k, d, e) and (k, e, d) move together, as those of a covariance do.
+    """
+    slopes = np.empty_like(at)
+    for index in np.ndindex(at.shape):
+        step = 1e-5 * max(1.0, abs(float(at[index])))
+        direction = np.zeros_like(at)
+        direction[index] = step
+        if symmetric:
+            direction[index[0], index[2], index[1]] = step
+        slopes[index] = (function(at + direction) - function(at - direction)) / (2.0 * step)
+    return slopes
+
+
+def gradients_of_q(
+    X: FloatArray, y: NDArray[Any], parameters: Parameters, previous: Parameters
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the numerical gradients of Q with respect to weights, means and covariances."""
+
+    def q(**changed: FloatArray) -> float:
+        return auxiliary_function(X, y, replace(parameters, **changed), previous)
+
+    return (
+        gradient(lambda weights: q(weights=weights), parameters.weights),
+        gradient(lambda means: q(means=means), parameters.means),
+        gradient(lambda covariances: q(covariances=covariances), parameters.covariances, symmetric=True),
+    )
+
+
+def large_case() -> tuple[FloatArray, NDArray[np.intp], Parameters]:
+    """Return 40 rows of two features in three unequal classes, and a model of three kernels."""
+    random = np.random.default_rng(20)
+    classes = random.permutation(np.repeat([0, 1, 2], [25, 12, 3]))
+    X = random.normal(size=(40, 2)) + 2.0 * random.integers(0, 3, size=(40, 1))
+    return X, classes, random_parameters(random, 3, 3, 2)
+
+
+def test_closed_form_equals_enumeration_on_the_worked_example() -> None:
+    closed = auxiliary_function(WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS)
+    enumerated = auxiliary_function_by_enumeration(WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS)
+    assert closed == pytest.approx(enumerated, rel=1e-13)
+
+
+@reproducible
+@given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
+def test_closed_form_equals_enumeration_for_any_class_pattern(
+    labels: list[int], n_kernels: int, n_features: int, seed: int
+) -> None:
+    X, classes, parameters, previous = random_case(labels, n_kernels, n_features, seed)
+    closed = auxiliary_function(X, classes, parameters, previous)
+    enumerated = auxiliary_function_by_enumeration(X, classes, parameters, previous)
+    assert closed == pytest.approx(enumerated, rel=1e-10, abs=1e-10)
+
+
+def test_enumeration_in_several_batches() -> None:
+    X, classes, parameters, previous = random_case([0, 1, 1, 0, 2, 2, 0, 1, 0], 3, 1, seed=3)
+    closed = auxiliary_function(X, classes, parameters, previous)
+    enumerated = auxiliary_function_by_enumeration(X, classes, parameters, previous)
+    assert closed == pytest.approx(enumerated, rel=1e-12)
+
+
+def test_m_step_of_the_worked_example_is_stationary_with_class_sizes_as_multipliers() -> None:
+    classes = WORKED_Y - 1
+    best, _ = published_pass(WORKED_X, classes, WORKED_PREVIOUS)
+    by_weights, by_means, by_covariances = gradients_of_q(WORKED_X, WORKED_Y, best, WORKED_PREVIOUS)
+    assert_allclose(by_weights, [[3.0, 2.0], [3.0, 2.0]], rtol=1e-7)
+    assert_allclose(by_means, 0.0, atol=1e-7)
+    assert_allclose(by_covariances, 0.0, atol=1e-7)
+
+
+def test_weights_of_the_worked_example_average_the_rows_of_their_class() -> None:
+    best, _ = published_pass(WORKED_X, WORKED_Y - 1, WORKED_PREVIOUS)
+    w = np.empty((5, 2))
+    for n in range(5):
+        for k in range(2):
+            density = multivariate_normal.pdf(
+                WORKED_X[n, 0], WORKED_PREVIOUS.means[k, 0], WORKED_PREVIOUS.covariances[k, 0, 0]
+            )
+            w[n, k] = WORKED_PREVIOUS.weights[k, WORKED_Y[n] - 1] * density
+        w[n] /= w[n].sum()
+    for k in range(2):
+        assert best.weights[k, 0] == pytest.approx((w[0, k] + w[1, k] + w[3, k]) / 3.0, rel=1e-13)
+        assert best.weights[k, 1] == pytest.approx((w[2, k] + w[4, k]) / 2.0, rel=1e-13)
+        mean = sum(w[n, k] * WORKED_X[n, 0] for n in range(5)) / w[:, k].sum()
+        assert best.means[k, 0] == pytest.approx(mean, rel=1e-13)
+        variance = sum(w[n, k] * (WORKED_X[n, 0] - mean) ** 2 for n in range(5)) / w[:, k].sum()
+        assert best.covariances[k, 0, 0] == pytest.approx(variance, rel=1e-13)
+
+
+def test_m_step_is_stationary_with_several_features_and_unequal_classes() -> None:
+    X, classes, previous = large_case()
+    best, _ = published_pass(X, classes, previous)
+    by_weights, by_means, by_covariances = gradients_of_q(X, classes, best, previous)
+    assert_allclose(by_weights, np.tile([25.0, 12.0, 3.0], (3, 1)), rtol=1e-6)
+    assert_allclose(by_means, 0.0, atol=1e-6)
+    assert_allclose(by_covariances, 0.0, atol=1e-6)
+
+
+def test_the_gradient_is_not_zero_elsewhere() -> None:
+    X, classes, previous = large_case()
+    by_weights, by_means, by_covariances = gradients_of_q(X, classes, previous, previous)
+    assert np.ptp(by_weights, axis=0).min() > 0.1
+    assert np.abs(by_means).max() > 1.0
+    assert np.abs(by_covariances).max() > 1.0
+
+
+@reproducible
+@given(
+    labels=st.lists(st.integers(0, 2), min_size=8, max_size=20),
+    n_kernels=st.integers(1, 3),
+    n_features=st.integers(1, 2),
+    seed=seeds,
+)
+def test_m_step_maximises_q(labels: list[int], n_kernels: int, n_features: int, seed: int) -> None:
+    X, classes, other, previous = random_case(labels, n_kernels, n_features, seed)
+    best, _ = published_pass(X, classes, previous)
+    # The unguarded M-step may leave a kernel with a row or two, where Q has no maximum.
+    assume(np.linalg.eigvalsh(best.covariances).min() > 1e-6)
+    highest = auxiliary_function(X, classes, best, previous)
+    assert highest >= auxiliary_function(X, classes, other, previous)
+    assert highest >= auxiliary_function(X, classes, previous, previous)
+
+
+@reproducible
+@given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
+def test_increase_of_q_bounds_increase_of_log_likelihood(
+    labels: list[int], n_kernels: int, n_features: int, seed: int
+) -> None:
+    X, classes, parameters, previous = random_case(labels, n_kernels, n_features, seed)
+    gain_of_q = auxiliary_function(X, classes, parameters, previous) - auxiliary_function(
+        X, classes, previous, previous
+    )
+    gain = log_likelihood(X, classes, parameters).sum() - log_likelihood(X, classes, previous).sum()
+    assert gain >= gain_of_q - 1e-9 * (1.0 + abs(gain_of_q))
+
+
+@reproducible
+@given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
+def test_variational_bound_touches_the_log_likelihood_from_below(
+    labels: list[int], n_kernels: int, n_features: int, seed: int
+) -> None:
+    X, classes, parameters, previous = random_case(labels, n_kernels, n_features, seed)
+    total = log_likelihood(X, classes, parameters).sum()
+    assert variational_bound(X, classes, parameters, previous) <= total + 1e-9 * (1.0 + abs(total))
+    assert variational_bound(X, classes, parameters, parameters) == pytest.approx(total, rel=1e-10, abs=1e-10)
+
+
+def test_the_bound_is_strict_for_different_models() -> None:
+    total = log_likelihood(WORKED_X, WORKED_Y, WORKED_PARAMETERS).sum()
+    bound = variational_bound(WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS)
+    assert bound < total - 0.1
+
+
+def test_entropy_lies_between_certainty_and_ignorance() -> None:
+    alike = replace(WORKED_PREVIOUS, weights=np.full((2, 2), 0.5), means=np.zeros((2, 1)))
+    alike = replace(alike, covariances=np.ones((2, 1, 1)))
+    assert entropy_of_responsibilities(WORKED_X, WORKED_Y, alike) == pytest.approx(5.0 * np.log(2.0))
+    certain = replace(WORKED_PREVIOUS, weights=np.array([[1.0, 0.0], [0.0, 1.0]]))
+    assert entropy_of_responsibilities(WORKED_X, WORKED_Y, certain) == 0.0
+
+
+def test_log_likelihood_agrees_with_the_linear_domain() -> None:
+    X, classes, parameters = large_case()
+    _, expected = published_pass(X, classes, parameters)
+    assert_allclose(log_likelihood(X, classes, parameters), expected, rtol=1e-12)
+
+
+def test_log_likelihood_far_from_every_kernel_stays_finite() -> None:
+    X = WORKED_X + 1e4
+    assert np.isfinite(log_likelihood(X, WORKED_Y, WORKED_PREVIOUS)).all()
+    assert np.isfinite(variational_bound(X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS))
+
+
+def test_zero_weight_times_zero_responsibility_is_zero() -> None:
+    hard = replace(WORKED_PREVIOUS, weights=np.array([[1.0, 0.3], [0.0, 0.7]]))
+    for function in (auxiliary_function, auxiliary_function_by_enumeration):
+        assert np.isfinite(function(WORKED_X, WORKED_Y, hard, hard))
+        assert function(WORKED_X, WORKED_Y, hard, WORKED_PREVIOUS) == -np.inf
+    assert auxiliary_function(WORKED_X, WORKED_Y, hard, hard) == pytest.approx(
+        auxiliary_function_by_enumeration(WORKED_X, WORKED_Y, hard, hard), rel=1e-13
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["ant", "ant", "bee", "ant", "bee"],
+        [(0, 1), (0, 1), (1, 0), (0, 1), (1, 0)],
+        [False, False, True, False, True],
+        np.array(["ant", "ant", "bee", "ant", "bee"]),
+        np.array([-7.5, -7.5, 0.0, -7.5, 0.0]),
+    ],
+)
+def test_labels_are_any_sortable_values(names: Any) -> None:
+    expected = variational_bound(WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS)
+    assert variational_bound(WORKED_X, names, WORKED_PARAMETERS, WORKED_PREVIOUS) == expected
+    assert variational_bound(WORKED_X, iter(names), WORKED_PARAMETERS, WORKED_PREVIOUS) == expected
+    first = multivariate_normal(0.0, 1.0).pdf(WORKED_X[:, 0])
+    second = multivariate_normal(2.0, 0.5).pdf(WORKED_X[:, 0])
+    of_smaller_label = np.log(0.6 * first + 0.4 * second)[[0, 1, 3]].sum()
+    assert log_likelihood(WORKED_X, names, WORKED_PREVIOUS)[0] == pytest.approx(of_smaller_label, rel=1e-12)
+
+
+def test_too_many_sequences_are_refused_with_their_count() -> None:
+    with pytest.raises(ValueError, match=r"2\*\*5 = 32 association sequences, more than max_sequences=31"):
+        auxiliary_function_by_enumeration(
+            WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS, max_sequences=31
+        )
+    auxiliary_function_by_enumeration(
+        WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS, max_sequences=32
+    )
+    X, y = np.tile(WORKED_X, (4, 1)), np.tile(WORKED_Y, 4)
+    with pytest.raises(ValueError, match=r"2\*\*20 = 1048576 .* max_sequences=1000000"):
+        auxiliary_function_by_enumeration(X, y, WORKED_PARAMETERS, WORKED_PREVIOUS)
+    X, y = np.tile(WORKED_X, (1000, 1)), np.tile(WORKED_Y, 1000)
+    with pytest.raises(ValueError, match=r"2\*\*5000 = about 10\^1505\.1 "):
+        auxiliary_function_by_enumeration(X, y, WORKED_PARAMETERS, WORKED_PREVIOUS)
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
+    model = WORKED_PREVIOUS
+    with pytest.raises(ValueError, match=r"two-dimensional.*got 1 dimension"):
+        log_likelihood(WORKED_X[:, 0], WORKED_Y, model)
+    with pytest.raises(ValueError, match="X has 5 rows but y has 4 labels"):
+        log_likelihood(WORKED_X, WORKED_Y[:4], model)
+    with pytest.raises(ValueError, match="y has 3 distinct labels but the weights have 2 columns"):
+        log_likelihood(WORKED_X, [1, 1, 2, 1, 3], model)
+    with pytest.raises(ValueError, match="y has 1 distinct labels but the weights have 2 columns"):
+        auxiliary_function(WORKED_X, [1, 1, 1, 1, 1], model, model)
+    with pytest.raises(ValueError, match="hashable and sortable"):
+        log_likelihood(WORKED_X, [1, 1, "two", 1, "two"], model)
+    with pytest.raises(ValueError, match="hashable and sortable"):
+        log_likelihood(WORKED_X, WORKED_Y[:, np.newaxis], model)
+    with pytest.raises(ValueError, match=r"X with 2 features .* \(2, 2\) and \(2, 2, 2\); got .* \(2, 1\)"):
+        log_likelihood(np.tile(WORKED_X, (1, 2)), WORKED_Y, model)
+    three_kernels = random_parameters(np.random.default_rng(0), 3, 2, 1)
+    with pytest.raises(ValueError, match=r"weights of shape \(2, 2\) .* got \(3, 2\)"):
+        auxiliary_function(WORKED_X, WORKED_Y, model, three_kernels)
+    with pytest.raises(ValueError, match=r"kernel 1 is not positive definite: .* eigenvalue is -0\.5"):
+        log_likelihood(WORKED_X, WORKED_Y, replace(model, covariances=np.array([[[1.0]], [[-0.5]]])))
