@@ -1,0 +1,7 @@
+"""scikit-learn's contract around the engine."""
+
+from .classifier import SharedKernelClassifier
+from .gaussian import GaussianMixture
+from .mixture import SharedKernelMixture
+
+__all__ = ["GaussianMixture", "SharedKernelClassifier", "SharedKernelMixture"]

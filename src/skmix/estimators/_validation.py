@@ -1,0 +1,177 @@
+"""Checks shared by the estimators: everything here raises a `ValueError` that names the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from ..engine.kernels import structure_of
+from ..engine.starts import uniform_weights
+from ..engine.types import FloatArray, Parameters
+
+_SUM_TOLERANCE = 1e-6
+
+
+@contextmanager
+def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
+    """Leave the estimator as it was when the body raises."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def check_distribution(values: Any, shape: tuple[int, ...], name: str) -> FloatArray:
+    """Return non-negative numbers of that shape whose columns sum to one."""
+    array = np.array(values, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
+    if not np.all(np.isfinite(array)) or np.any(array < 0):
+        raise ValueError(f"{name} must be finite and not negative, got a smallest value of {array.min()}.")
+    sums = array.sum(axis=0)
+    worst = np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1.0))]
+    if abs(worst - 1.0) > _SUM_TOLERANCE:
+        which = f"each column of {name}" if array.ndim > 1 else name
+        raise ValueError(f"{which} must sum to one, got a sum of {worst:.6g}.")
+    return array / sums
+
+
+def check_covariances(values: Any, covariance_type: str, n_kernels: int, n_features: int) -> FloatArray:
+    """Return covariances of the right shape, symmetric and positive definite."""
+    structure = structure_of(covariance_type)
+    array = np.array(values, dtype=np.float64)
+    shape = structure.shape(n_kernels, n_features)
+    if array.shape != shape:
+        raise ValueError(
+            f"covariances must have shape {shape} for covariance_type={covariance_type!r} with {n_kernels} "
+            f"kernels and {n_features} features, got {array.shape}."
+        )
+    if not np.all(np.isfinite(array)):
+        raise ValueError("covariances must be finite.")
+    full = structure.to_full(array[None], n_kernels, n_features)[0]
+    for k, matrix in enumerate(full):
+        if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=0):
+            gap = np.abs(matrix - matrix.T).max()
+            raise ValueError(f"the covariance of kernel {k} is not symmetric: entries differ by {gap:.3g}.")
+        smallest = np.linalg.eigvalsh(matrix)[0]
+        if not smallest > 0:
+            raise ValueError(
+                f"the covariance of kernel {k} is not positive definite: "
+                f"its smallest eigenvalue is {smallest:.3g}."
+            )
+    return array
+
+
+def check_start(
+    start: Mapping[str, Any],
+    covariance_type: str,
+    n_kernels: int | None,
+    n_classes: int,
+    default_covariance: FloatArray,
+) -> Parameters:
+    """Return the starting point that a dict of `means`, `covariances` and `weights` describes.
+
+    Parameters
+    ----------
+    start : mapping
+        `means` (K, M) is required; `covariances` defaults to the features' variances over K^(2/M), and
+        `weights` (K, L) to uniform ones.
+    covariance_type : str
+        Covariance structure.
+    n_kernels : int or None
+        K; None takes it from the means.
+    n_classes : int
+        L.
+    default_covariance : ndarray of shape (M,)
+        The features' variances.
+    """
+    unknown = set(start) - {"means", "covariances", "weights"}
+    if unknown or "means" not in start:
+        raise ValueError(
+            "init given as a dict needs 'means' and may have 'covariances' and 'weights', "
+            f"got the keys {sorted(map(str, start))}."
+        )
+    n_features = len(default_covariance)
+    means = np.array(start["means"], dtype=np.float64)
+    expected = len(means) if n_kernels is None and means.ndim else n_kernels
+    if means.shape != (expected, n_features):
+        raise ValueError(f"means must have shape {(expected, n_features)}, got {means.shape}.")
+    if not np.all(np.isfinite(means)):
+        raise ValueError("means must be finite.")
+    n_kernels = len(means)
+    if start.get("covariances") is None:
+        full = np.diag(default_covariance / n_kernels ** (2.0 / n_features))
+        covariances = structure_of(covariance_type).from_full(np.tile(full, (1, n_kernels, 1, 1)))[0]
+    else:
+        covariances = check_covariances(start["covariances"], covariance_type, n_kernels, n_features)
+    if start.get("weights") is None:
+        weights = uniform_weights(1, n_kernels, n_classes)[0]
+    else:
+        weights = check_distribution(start["weights"], (n_kernels, n_classes), "weights")
+    return Parameters(weights, means, covariances)
+
+
+def check_feature_groups(
+    groups: Sequence[Sequence[Any]], n_features: int, names: Sequence[str] | None
+) -> list[list[int]]:
+    """Return feature groups as column indices, each column in at most one group."""
+    if isinstance(groups, str) or not isinstance(groups, Sequence) or len(groups) == 0:
+        raise ValueError(f"feature_groups must be a non-empty list of lists of columns, got {groups!r}.")
+    position = {name: i for i, name in enumerate(names)} if names is not None else {}
+    seen: dict[int, int] = {}
+    resolved: list[list[int]] = []
+    for g, group in enumerate(groups):
+        if isinstance(group, str) or not isinstance(group, (Sequence, np.ndarray)):
+            raise ValueError(f"feature group {g} must be a list of columns, got {group!r}.")
+        if len(group) == 0:
+            raise ValueError(f"feature group {g} is empty.")
+        columns: list[int] = []
+        for column in group:
+            if isinstance(column, str):
+                if column not in position:
+                    known = "X has no feature names" if names is None else f"features are {list(position)}"
+                    raise ValueError(f"feature group {g} names {column!r}, but {known}.")
+                index = position[column]
+            elif isinstance(column, (int, np.integer)) and not isinstance(column, (bool, np.bool_)):
+                index = int(column)
+            else:
+                raise ValueError(f"feature group {g} has {column!r}, which is no column index or name.")
+            if not 0 <= index < n_features:
+                raise ValueError(f"feature group {g} has column {index}, but X has {n_features} feature(s).")
+            if index in seen:
+                raise ValueError(f"column {index} is in feature group {seen[index]} and again in group {g}.")
+            seen[index] = g
+            columns.append(index)
+        resolved.append(columns)
+    return resolved
+
+
+def check_covariance_prior(prior: Any, n_features: int) -> tuple[float | None, FloatArray | None]:
+    """Return the strength in rows, and the covariance when given, of the inverse-Wishart prior."""
+    if prior is None:
+        return None, None
+    if isinstance(prior, tuple):
+        if len(prior) != 2:
+            raise ValueError(f"covariance_prior as a tuple is (rows, covariance), got {len(prior)} entries.")
+        rows, covariance = prior
+        scale = check_covariances(covariance, "tied", 1, n_features)
+    else:
+        rows, scale = prior, None
+    if not isinstance(rows, Real) or not 0 < float(rows) < np.inf:
+        raise ValueError(f"covariance_prior must be a positive number of rows, got {rows!r}.")
+    return float(rows), scale
+
+
+def columns_of(X: np.ndarray, columns: list[int]) -> np.ndarray:
+    """Return the chosen columns of X, without a copy when they are all of it."""
+    if columns == list(range(X.shape[1])):
+        return X
+    return X[:, columns]

@@ -1,0 +1,455 @@
+"""The density model: one mixture for each class, all over the same kernels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    DensityMixin,
+    TransformerMixin,
+    _fit_context,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from ..engine import starts
+from ..engine.frame import Frame, measure
+from ..engine.kernels import STRUCTURES, Structure, structure_of
+from ..engine.loop import fit, shortlist
+from ..engine.sampling import draw
+from ..engine.scoring import class_log_likelihood, log_responsibilities
+from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
+from ._validation import all_or_nothing, check_covariance_prior, check_start
+
+_STARTS = {"class", "k-means++", "random_from_data", "uniform"}
+
+
+class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
+    """Gaussian mixtures, one for each class, that share their kernels.
+
+    The density of class j is p(x | j) = Σ_k π_kj N(x; μ_k, P_k): the weights are the class's own, the kernels
+    are everybody's. Without labels there is one class, and this is the ordinary Gaussian mixture.
+
+    Parameters
+    ----------
+    n_kernels : int, default=None
+        Number K of shared kernels. None takes one for each class (or those of a given start).
+    covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
+        Structure of the kernels' covariances.
+    init : {'class', 'k-means++', 'random_from_data', 'uniform'} or dict, default='class'
+        Starting points. 'class' seeds kernels by k-means++ inside each class, 'k-means++' among all rows;
+        'random_from_data' takes random rows; 'uniform' is the paper's: means uniform on [0, 1], covariances
+        0.3·I. A dict with `means` (K, M) and optionally `covariances` and `weights` (K, L) is used as it is.
+    n_init : int, default=1
+        Number of starts, run as one batch; the best is kept.
+    short_runs : int, default=0
+        When larger than `n_init`: that many starts are run for five passes, and the best `n_init` go on.
+    max_iter : int, default=200
+        Largest number of passes over the data.
+    tol : float, default=1e-4
+        Tolerance of the stopping rule.
+    stopping : {'total', 'per-class'}, default='total'
+        'total' stops when the mean log-likelihood per row changes by less than `tol`. 'per-class' is the
+        paper's rule: a class latches when the log-likelihood of its rows changes by less than `tol`, and the
+        fit ends when all have (the paper uses ``tol=0.1``).
+    reg_covar : float, default=1e-6
+        Floor of the covariances, relative to each feature's variance. It is a bound, not an addition:
+        kernels above it are untouched, and the likelihood still never falls. Zero removes it.
+    covariance_prior : float or tuple, default=None
+        Inverse-Wishart prior on the covariances as a number of imagined rows, whose covariance is that of the
+        features over K^(2/M); or (rows, covariance of shape (M, M)).
+    weight_prior : float, default=None
+        Concentration, at least 1, of a Dirichlet prior on each class's weights.
+    n_jobs : int, default=None
+        Number of threads; -1 uses all cores. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness of the starts and of `sample`.
+    warm_start : bool, default=False
+        Whether `fit` starts from the parameters of the last fit.
+    verbose : int, default=0
+        1 prints the outcome of the fit, 2 every pass.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (L,)
+        Class labels, sorted; ``[0]`` when fitted without labels.
+    weights_ : ndarray of shape (K, L)
+        Pr(kernel k | class j).
+    means_ : ndarray of shape (K, M)
+        Kernel means.
+    covariances_ : ndarray
+        Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,).
+    class_prior_ : ndarray of shape (L,)
+        Share of each class among the training rows.
+    converged_ : bool
+        Whether the best start met the stopping rule.
+    n_iter_ : int
+        Passes of the best start.
+    log_likelihood_ : float
+        Total log-likelihood of the training rows, each under its own class, of the best start.
+    log_likelihood_path_ : ndarray of shape (n_iter_, L)
+        Log-likelihood of each class's rows under the parameters that entered each pass.
+    start_status_ : ndarray of shape (n_init,)
+        How each start ended: 'converged', 'stopped' (at `max_iter`) or 'failed'.
+    start_log_likelihoods_ : ndarray of shape (n_init,)
+        Total log-likelihood each start reached.
+    n_features_in_ : int
+        Number M of features.
+    feature_names_in_ : ndarray of shape (M,)
+        Feature names, when X had them.
+
+    See Also
+    --------
+    SharedKernelClassifier : The classifier made of it.
+    GaussianMixture : Drop-in for scikit-learn's mixture on the same engine.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skmix import SharedKernelMixture
+    >>> X = np.array([[0.0], [0.2], [0.1], [5.0], [5.1], [4.9]])
+    >>> y = np.array(["a", "a", "b", "b", "b", "a"])
+    >>> model = SharedKernelMixture(n_kernels=2, random_state=0).fit(X, y)
+    >>> np.sort(model.means_.ravel()).round(1)
+    array([0.1, 5. ])
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        "n_kernels": [Interval(Integral, 1, None, closed="left"), None],
+        "covariance_type": [StrOptions(set(STRUCTURES))],
+        "init": [StrOptions(_STARTS), dict],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "short_runs": [Interval(Integral, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0.0, None, closed="left")],
+        "stopping": [StrOptions({"total", "per-class"})],
+        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
+        "covariance_prior": [Interval(Real, 0.0, None, closed="neither"), tuple, None],
+        "weight_prior": [Interval(Real, 1.0, None, closed="left"), None],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "warm_start": ["boolean"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_kernels: int | None = None,
+        *,
+        covariance_type: str = "full",
+        init: str | Mapping[str, Any] = "class",
+        n_init: int = 1,
+        short_runs: int = 0,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        stopping: str = "total",
+        reg_covar: float = 1e-6,
+        covariance_prior: float | tuple[float, ArrayLike] | None = None,
+        weight_prior: float | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        self.n_kernels = n_kernels
+        self.covariance_type = covariance_type
+        self.init = init
+        self.n_init = n_init
+        self.short_runs = short_runs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.stopping = stopping
+        self.reg_covar = reg_covar
+        self.covariance_prior = covariance_prior
+        self.weight_prior = weight_prior
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> SharedKernelMixture:
+        """Fit the mixture by EM.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, M)
+            Rows.
+        y : array-like of shape (N,), default=None
+            Class labels of any type. None fits an ordinary mixture.
+
+        Returns
+        -------
+        SharedKernelMixture
+            The fitted estimator.
+        """
+        with all_or_nothing(self):
+            if y is None:
+                rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+                classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+            else:
+                rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
+                check_classification_targets(labels)
+                classes, codes = np.unique(labels, return_inverse=True)
+            return self._fit_codes(rows, classes, codes)
+
+    def _fit_codes(self, X: np.ndarray, classes: np.ndarray, codes: IntArray) -> SharedKernelMixture:
+        """Fit on validated rows whose class is an index into `classes`."""
+        n_classes = len(classes)
+        structure = structure_of(self.covariance_type)
+        rows, scale = check_covariance_prior(self.covariance_prior, X.shape[1])
+        options = Options(
+            covariance_type=self.covariance_type,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            stopping=self.stopping,  # type: ignore[arg-type]
+            floor=self.reg_covar,
+            covariance_prior=rows,
+            covariance_prior_scale=scale,
+            weight_prior=self.weight_prior,
+            n_jobs=effective_n_jobs(self.n_jobs),
+        )
+        frame = measure(X, structure)
+        given = self._starts(X, codes, classes, frame, structure, options)
+        result = fit(
+            X, codes, given, options, frame=frame, progress=self._progress if self.verbose > 1 else None
+        )
+        self._accept(result, classes, np.bincount(codes, minlength=n_classes) / len(codes))
+        return self
+
+    def _starts(
+        self,
+        X: np.ndarray,
+        codes: IntArray,
+        classes: np.ndarray,
+        frame: Frame,
+        structure: Structure,
+        options: Options,
+    ) -> Parameters:
+        """Return the starting points, with a leading axis of their number."""
+        n_classes, n_features = len(classes), X.shape[1]
+        n_kernels = self.n_kernels
+        if self.warm_start and hasattr(self, "weights_") and np.array_equal(classes, self.classes_):
+            expected = self.weights_.shape[0] if n_kernels is None else n_kernels
+            last = self._parameters
+            fits = last.covariances.shape == structure.shape(expected, n_features)
+            if fits and last.means.shape == (expected, n_features):
+                return last.batch()
+        if not isinstance(self.init, str):
+            variances = frame.variance * frame.scale**2
+            return check_start(self.init, self.covariance_type, n_kernels, n_classes, variances).batch()
+        n_kernels = n_classes if n_kernels is None else n_kernels
+        n_starts = max(self.n_init, self.short_runs)
+        random_state = check_random_state(self.random_state)
+        if self.init == "uniform":
+            found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
+        elif self.init == "class":
+            found = starts.class_wise(
+                X, codes, n_classes, n_starts, n_kernels, frame, structure, random_state
+            )
+        else:
+            choose = starts.k_means_plus_plus if self.init == "k-means++" else starts.random_from_data
+            found = choose(X, n_classes, n_starts, n_kernels, frame, structure, random_state)
+        if n_starts > self.n_init:
+            found = shortlist(X, codes, found, options, n_best=self.n_init, frame=frame)
+        return found
+
+    def _progress(self, number: int, active: IntArray, log_likelihoods: FloatArray) -> None:
+        best = log_likelihoods.max()
+        print(f"pass {number}: {len(active)} starts running, best log-likelihood {best:.6f}")
+
+    def _accept(self, result: Result, classes: np.ndarray, class_prior: FloatArray) -> None:
+        """Store the best start."""
+        if np.all(result.status == Status.FAILED):
+            raise ValueError(
+                f"All {len(result.status)} starts ended in a singular covariance because reg_covar is "
+                f"{self.reg_covar}. Use a larger reg_covar (1e-6 by default) or a covariance_prior."
+            )
+        best = result.best
+        parameters = result.parameters.take(best)
+        self.classes_ = classes
+        self.class_prior_ = class_prior
+        self.weights_ = parameters.weights
+        self.means_ = parameters.means
+        self.covariances_ = parameters.covariances
+        self.converged_ = bool(result.status[best] == Status.CONVERGED)
+        self.n_iter_ = int(result.n_iter[best])
+        self.log_likelihood_ = float(result.log_likelihood[best].sum())
+        self.log_likelihood_path_ = result.path[best]
+        self.start_status_ = np.array([Status(s).name.lower() for s in result.status])
+        self.start_log_likelihoods_ = result.log_likelihood.sum(axis=1)
+        if self.verbose:
+            print(
+                f"{self.start_status_[best]} after {self.n_iter_} passes, "
+                f"log-likelihood {self.log_likelihood_:.6f}, {len(result.status)} starts"
+            )
+        if not self.converged_:
+            warnings.warn(
+                f"The best of {len(result.status)} starts did not converge in {self.n_iter_} passes. "
+                f"Increase max_iter ({self.max_iter}) or tol ({self.tol}).",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    @property
+    def _parameters(self) -> Parameters:
+        return Parameters(self.weights_, self.means_, self.covariances_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.means_.shape[0]
+
+    def _rows(self, X: ArrayLike) -> np.ndarray:
+        check_is_fitted(self)
+        checked: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return checked
+
+    def _codes(self, y: ArrayLike, n_rows: int) -> IntArray:
+        """Return labels as indices into `classes_`; refuse labels never seen in training."""
+        labels = column_or_1d(y)
+        if len(labels) != n_rows:
+            raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels.")
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ValueError(
+                f"y has labels that no training row had: {unknown[:5].tolist()}; "
+                f"known are {self.classes_.tolist()}."
+            )
+        return np.searchsorted(self.classes_, labels)
+
+    def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
+        """Return log p(x | class j) for each row and class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n, L)
+            Log-densities, columns in the order of `classes_`.
+        """
+        rows = self._rows(X)
+        return class_log_likelihood(
+            rows, self._parameters, self.covariance_type, effective_n_jobs(self.n_jobs)
+        )
+
+    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+        """Return the log-density of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows.
+        y : array-like of shape (n,), default=None
+            Labels: with them, log p(x | y); without, log p(x) under `class_prior_`.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Log-densities.
+        """
+        per_class = self.class_log_likelihood(X)
+        if y is not None:
+            return per_class[np.arange(len(per_class)), self._codes(y, len(per_class))]
+        return logsumexp(per_class + np.log(self.class_prior_), axis=1)
+
+    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
+        """Return the mean log-density of the rows; see `score_samples`."""
+        return float(np.mean(self.score_samples(X, y)))
+
+    def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+        """Return the probability that each row came from each kernel.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows.
+        y : array-like of shape (n,), default=None
+            Labels; without them, averaged over the posterior of the classes.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+            Responsibilities; rows sum to one.
+        """
+        rows = self._rows(X)
+        parameters = self._parameters
+        if y is None:
+            # Averaging over the class posterior is conditioning on the mixture of all classes.
+            codes = np.zeros(len(rows), dtype=np.int64)
+            parameters = Parameters(
+                parameters.weights @ self.class_prior_[:, None], parameters.means, parameters.covariances
+            )
+        else:
+            codes = self._codes(y, len(rows))
+        n_jobs = effective_n_jobs(self.n_jobs)
+        return np.exp(log_responsibilities(rows, codes, parameters, self.covariance_type, n_jobs))
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        """Return the responsibilities (n, K) of unlabelled rows, as features for another estimator."""
+        return self.responsibilities(X)
+
+    def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
+        """Draw rows from the model.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number n of rows.
+        label : default=None
+            Class to draw from; None draws classes by `class_prior_`.
+
+        Returns
+        -------
+        X : ndarray of shape (n, M)
+            Rows.
+        y : ndarray of shape (n,)
+            Their labels.
+        """
+        check_is_fitted(self)
+        codes, random_state = self._draw_codes(n_samples, label, self.class_prior_)
+        return self._draw_rows(codes, random_state), self.classes_[codes]
+
+    def _draw_codes(
+        self, n_samples: int, label: Any, class_prior: FloatArray
+    ) -> tuple[IntArray, np.random.RandomState]:
+        """Return the classes of rows to draw, and the source of randomness to draw them with."""
+        if not isinstance(n_samples, Integral) or n_samples < 1:
+            raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
+        random_state = check_random_state(self.random_state)
+        if label is None:
+            return random_state.choice(len(self.classes_), n_samples, p=class_prior), random_state
+        return np.repeat(self._codes([label], 1), n_samples), random_state
+
+    def _draw_rows(self, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
+        """Draw one row of each given class."""
+        return draw(self._parameters, self.covariance_type, codes, random_state)[0]
+
+    def _n_parameters(self) -> int:
+        """Return the number of free parameters: means, covariances, and K − 1 weights a class."""
+        n_kernels, n_features = self.means_.shape
+        covariances = structure_of(self.covariance_type).n_parameters(n_kernels, n_features)
+        return covariances + n_kernels * n_features + (n_kernels - 1) * len(self.classes_)
+
+    def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
+        """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""
+        scores = self.score_samples(X, y)
+        return float(-2.0 * scores.sum() + self._n_parameters() * np.log(len(scores)))
+
+    def aic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
+        """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
+        return float(-2.0 * self.score_samples(X, y).sum() + 2.0 * self._n_parameters())

@@ -1,0 +1,20 @@
+"""scikit-learn's own checks of its contract, on every estimator."""
+
+from __future__ import annotations
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+
+ESTIMATORS = [
+    SharedKernelClassifier(random_state=0),
+    SharedKernelClassifier(3, feature_groups=[[0], [1]], covariance_type="diag", random_state=0),
+    SharedKernelMixture(random_state=0),
+    SharedKernelMixture(2, covariance_type="tied", init="k-means++", random_state=0),
+    GaussianMixture(random_state=0),
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
