@@ -14,7 +14,7 @@ import numpy as np
 from .backends.threads import Workers, workers
 from .frame import Frame, measure
 from .kernels import Structure, structure_of
-from .rows import Rows, plan
+from .rows import Rows
 from .steps import Prepared, collect, log_prior, maximise, prepare
 from .types import (
     BoolArray,
@@ -65,7 +65,7 @@ def fit(
     structure = structure_of(options.covariance_type)
     frame = measure(X, structure) if frame is None else frame
     n_classes = starts.weights.shape[-1]
-    rows = Rows(X, classes, n_classes, frame)
+    rows = Rows(X, classes, n_classes, frame, structure)
     volume = rows.class_sizes * frame.log_volume()
     with workers(options.n_jobs) as pool:
         before = None if previous is None else previous + volume
@@ -176,16 +176,14 @@ def one_pass(
 
 def gather(rows: Rows, prepared: Prepared, pool: Workers, *, moments: bool = True) -> Statistics:
     """Return the statistics of all rows: blocks of rows × groups of starts, summed in a fixed order."""
-    n_starts, n_kernels, n_coefficients = prepared.coefficients.shape
-    cut = plan(rows.n_rows, n_starts, n_kernels, n_coefficients)
+    n_starts, n_kernels, _ = prepared.coefficients.shape
+    cut = rows.plan(n_starts, n_kernels)
     slices = [slice(a, min(a + cut.group, n_starts)) for a in range(0, n_starts, cut.group)]
     groups = [prepared.take(s) for s in slices] if len(slices) > 1 else [prepared]
 
     def work(task: tuple[int, tuple[int, int]]) -> Statistics:
         group, (start, stop) = task
-        workspace = pool.workspace
-        block = rows.block(start, stop, workspace.array("rows", (rows.n_features, stop - start)))
-        return collect(block, groups[group], workspace, part=cut.part, moments=moments)
+        return collect(rows, start, stop, groups[group], pool.workspace, part_size=cut.part, moments=moments)
 
     tasks = [(group, rows_of_task) for group in range(len(groups)) for rows_of_task in rows.cuts(cut.block)]
     totals: list[Statistics] = []

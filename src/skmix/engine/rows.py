@@ -1,4 +1,8 @@
-"""Rows on their way into the engine: ordered by class, cut into blocks, put into the frame.
+"""Rows on their way into the engine: ordered by class, cut into blocks, put into the frame, expanded.
+
+A Gaussian log-density is linear in x, in the products of its features and in 1; the log-weight of a class is
+linear in the indicator of that class. A row expanded into these terms needs one product with the coefficients
+of all kernels to give its log-joint densities, and one with its responsibilities to give all statistics.
 
 The cuts depend on the sizes of the problem alone, never on the number of threads, and blocks are always
 summed in order: the same data give the same bits however many threads work.
@@ -6,12 +10,15 @@ summed in order: the same data give the same bits however many threads work.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from .backends.threads import Workspace, aligned
 from .frame import Frame
+from .kernels import Structure
 from .types import FloatArray, IntArray
 
 # Numbers that stay in a core's second-level cache beside what else is used.
@@ -20,7 +27,8 @@ _CACHED = 1 << 17
 _EXPANDED = 1 << 20
 # Below this many multiplications OpenBLAS takes a route without packing, which suits skinny products.
 _SMALL_PRODUCT = 1_000_000
-# Data up to this size are put into the frame once and kept, not once a pass.
+_CLASSES_PER_PART = 16
+# Data up to this size are put into the frame, and expanded, once and kept, not once a pass.
 _SMALL = 1 << 20
 
 
@@ -43,56 +51,103 @@ class Plan:
     group: int
 
 
-def plan(n_rows: int, n_starts: int, n_kernels: int, n_coefficients: int) -> Plan:
+def plan(n_rows: int, n_classes: int, n_starts: int, n_kernels: int, n_coefficients: int) -> Plan:
     """Cut a pass so that each task's arrays stay in cache and its matrix products are of a good shape.
 
     Parameters
     ----------
-    n_rows, n_starts, n_kernels : int
-        N, R and K.
+    n_rows, n_classes, n_starts, n_kernels : int
+        N, L, R and K.
     n_coefficients : int
-        Length S + M + 1 of an expanded row.
+        Length of an expanded row without its class, M + S.
     """
     block = min(n_rows, max(320, min(8192, 2 * _CACHED // n_kernels)))
     group = min(n_starts, max(1, _CACHED // (n_kernels * block)))
     part = max(320, _EXPANDED // n_coefficients)
+    # An expanded row has an indicator of each class in its part: with many small classes, take short parts.
+    part = max(64, min(part, _CLASSES_PER_PART * n_rows // n_classes))
     if group * n_kernels <= 16:
         part = min(part, max(320, _SMALL_PRODUCT // (group * n_kernels * n_coefficients)))
     if n_rows <= part:
         return Plan(n_rows, block, group)
     # Rows a power of two apart would fall into the same lines of the cache: take an odd multiple of 64.
-    part = 64 * ((min(part, block) // 64 - 1) | 1)
+    part = 64 * max(1, (min(part, block) // 64 - 1) | 1)
     return Plan(part, part * (block // part), group)
 
 
-@dataclass(frozen=True)
-class Block:
-    """Consecutive rows in the frame.
+class Terms:
+    """Memory for rows expanded into x, second-order terms, and indicators of their classes.
+
+    Parameters
+    ----------
+    structure : Structure
+        Says which second-order terms.
+    n_features, n_rows, n_classes : int
+        M, n, and the number C of consecutive classes to indicate.
 
     Attributes
     ----------
-    x : ndarray of shape (M, n)
-        The rows, feature-major.
-    bounds : ndarray of shape (L + 1,)
-        Class j's rows are bounds[j] … bounds[j + 1] − 1, counted from the block's first row; they may lie
-        outside the block.
+    matrix : ndarray of shape (M + S + C, n)
+        The expanded rows.
+    transposed : ndarray of shape (n, M + S + C)
+        The same memory.
     """
 
-    x: FloatArray
-    bounds: IntArray
+    def __init__(self, structure: Structure, n_features: int, n_rows: int, n_classes: int = 1) -> None:
+        n_second = structure.n_second(n_features)
+        n_lines = 2 * n_features + n_second + n_classes
+        memory = aligned(n_lines * n_rows).reshape(n_lines, n_rows)
+        twice, second = memory[: 2 * n_features], memory[2 * n_features : 2 * n_features + n_second]
+        # A second copy of x lies in front: products of pairs that wrap around run on into x.
+        self._twice = twice.reshape(2, n_features, n_rows)
+        self._products = structure.products(twice, second)
+        self._indicators = memory[2 * n_features + n_second :]
+        self._indicators[:] = 1.0
+        self.matrix = memory[n_features:]
+        self.transposed = self.matrix.T
 
-    def segments(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Return (class, i, j) for the classes with rows in start … stop − 1, i and j relative to `start`."""
-        if len(self.bounds) == 2:
-            return [(0, 0, stop - start)]
-        first = int(np.searchsorted(self.bounds, start, side="right")) - 1
-        last = int(np.searchsorted(self.bounds, stop, side="left"))
-        inside = np.clip(self.bounds[first : last + 1], start, stop) - start
-        return [(first + c, int(i), int(j)) for c, (i, j) in enumerate(pairwise(inside)) if j > i]
+    def fill(self, x: FloatArray, segments: Sequence[tuple[int, int, int]] = ()) -> None:
+        """Expand rows x (M, n); `segments` say which class's indicator is one where."""
+        self._twice[:] = x
+        for left, right, out in self._products:
+            np.multiply(left, right, out=out)
+        if len(self._indicators) > 1:
+            self._indicators[:] = 0.0
+            first = segments[0][0]
+            for c, i, j in segments:
+                self._indicators[c - first, i:j] = 1.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of a block, expanded.
+
+    Attributes
+    ----------
+    start, stop : int
+        First and last-plus-one row, counted from the block's first.
+    x : ndarray of shape (M, n)
+        The rows.
+    terms : Terms
+        The rows expanded.
+    segments : list of (class, first row, last-plus-one row)
+        The classes present, rows counted from `start`.
+    """
+
+    start: int
+    stop: int
+    x: FloatArray
+    terms: Terms
+    segments: list[tuple[int, int, int]]
+
+    @property
+    def classes(self) -> slice:
+        """The consecutive classes that the terms indicate."""
+        return slice(self.segments[0][0], self.segments[-1][0] + 1)
 
 
 class Rows:
-    """Labelled rows, cut into blocks.
+    """Labelled rows, cut into blocks and parts.
 
     Parameters
     ----------
@@ -104,12 +159,18 @@ class Rows:
         L.
     frame : Frame
         Coordinates of the loop.
+    structure : Structure
+        Covariance structure, which says what rows are expanded into.
     """
 
-    def __init__(self, X: np.ndarray, classes: IntArray | None, n_classes: int, frame: Frame) -> None:
+    def __init__(
+        self, X: np.ndarray, classes: IntArray | None, n_classes: int, frame: Frame, structure: Structure
+    ) -> None:
         self.frame = frame
+        self.structure = structure
         self.n_rows, self.n_features = X.shape
         self.n_classes = n_classes
+        self.n_coefficients = self.n_features + structure.n_second(self.n_features)
         self._X = X
         self._order: IntArray | None = None
         if classes is None or n_classes == 1:
@@ -120,6 +181,7 @@ class Rows:
             if np.any(np.diff(classes) < 0):
                 self._order = np.argsort(classes, kind="stable")
         self._kept: FloatArray | None = None
+        self._parts: dict[tuple[int, int, int], list[Part]] = {}
         if X.size <= _SMALL:
             whole = X if self._order is None else X[self._order]
             self._kept = frame.rows(whole, np.empty((self.n_features, self.n_rows)))
@@ -129,15 +191,53 @@ class Rows:
         """Number of rows (L,) of each class."""
         return np.diff(self._bounds)
 
+    def plan(self, n_starts: int, n_kernels: int) -> Plan:
+        """Return how to cut a pass of R starts of K kernels."""
+        return plan(self.n_rows, self.n_classes, n_starts, n_kernels, self.n_coefficients)
+
     def cuts(self, block: int) -> list[tuple[int, int]]:
         """Return the first and last-plus-one rows of blocks of that many rows."""
         return [(a, min(a + block, self.n_rows)) for a in range(0, self.n_rows, block)]
 
-    def block(self, start: int, stop: int, memory: FloatArray | None = None) -> Block:
-        """Return the block of rows start … stop − 1, in `memory` (M, n) when given."""
-        bounds = self._bounds - start
+    def block(self, start: int, stop: int, workspace: Workspace) -> FloatArray:
+        """Return rows start … stop − 1 in the frame, shape (M, n)."""
         if self._kept is not None:
-            return Block(self._kept[:, start:stop], bounds)
+            return self._kept[:, start:stop]
         rows = self._X[start:stop] if self._order is None else self._X[self._order[start:stop]]
-        out = np.empty((self.n_features, stop - start)) if memory is None else memory
-        return Block(self.frame.rows(rows, out), bounds)
+        return self.frame.rows(rows, workspace.array("rows", (self.n_features, stop - start)))
+
+    def parts(self, x: FloatArray, start: int, stop: int, size: int, workspace: Workspace) -> Iterable[Part]:
+        """Yield the block x of rows start … stop − 1 in expanded parts of `size` rows.
+
+        A part lives until the next one is asked for, unless the data are small enough to be kept.
+        """
+        if self.n_rows * self.n_coefficients > _SMALL:
+            return self._expand(x, start, stop, size, workspace)
+        key = (start, stop, size)
+        if key not in self._parts:
+            self._parts[key] = list(self._expand(x, start, stop, size, None))
+        return self._parts[key]
+
+    def _expand(
+        self, x: FloatArray, start: int, stop: int, size: int, workspace: Workspace | None
+    ) -> Iterator[Part]:
+        for a in range(start, stop, size):
+            b = min(a + size, stop)
+            segments = self.segments(a, b)
+            shape = (self.n_features, b - a, segments[-1][0] - segments[0][0] + 1)
+            if workspace is None:
+                terms = Terms(self.structure, *shape)
+            else:
+                terms = workspace.cached(shape, lambda: Terms(self.structure, *shape))  # noqa: B023
+            here = x[:, a - start : b - start]
+            terms.fill(here, segments)
+            yield Part(a - start, b - start, here, terms, segments)
+
+    def segments(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """Return (class, i, j) for the classes with rows in start … stop − 1, i and j relative to `start`."""
+        if len(self._bounds) == 2:
+            return [(0, 0, stop - start)]
+        first = int(np.searchsorted(self._bounds, start, side="right")) - 1
+        last = int(np.searchsorted(self._bounds, stop, side="left"))
+        inside = np.clip(self._bounds[first : last + 1], start, stop) - start
+        return [(first + c, int(i), int(j)) for c, (i, j) in enumerate(pairwise(inside)) if j > i]

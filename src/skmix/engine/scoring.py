@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 from .backends.threads import workers
 from .frame import frame_of
 from .kernels import structure_of
-from .rows import Rows, plan
-from .steps import Terms, log_densities, prepare
+from .rows import Rows
+from .steps import log_joint, prepare
 from .types import FloatArray, IntArray, Parameters
 
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
@@ -48,27 +48,24 @@ def evaluate(
     """
     structure = structure_of(covariance_type)
     frame = frame_of(parameters, structure, X)
-    rows = Rows(X, None, 1, frame)
+    rows = Rows(X, None, 1, frame, structure)
     n_kernels = len(parameters.means)
-    # Weights are the reduction's business: with one class they would be folded in.
+    # Weights are the reduction's business.
     neutral = Parameters(np.ones((1, n_kernels, 1)), parameters.means[None], parameters.covariances[None])
     prepared = prepare(frame.enter(neutral, structure), structure, frame.bound)
-    volume = frame.log_volume()
-    cut = plan(rows.n_rows, 1, n_kernels, prepared.coefficients.shape[-1])
+    level = prepared.levels[0] - frame.log_volume()
+    cut = rows.plan(1, n_kernels)
     with workers(n_jobs) as pool:
 
         def work(task: tuple[int, int]) -> None:
             start, stop = task
             workspace = pool.workspace
-            block = rows.block(start, stop, workspace.array("rows", (rows.n_features, stop - start)))
-            for a in range(start, stop, cut.part):
-                b = min(a + cut.part, stop)
-                x = block.x[:, a - start : b - start]
-                values = workspace.array("values", (1, n_kernels, b - a))
-                terms = workspace.cached(b - a, lambda: Terms(structure, rows.n_features, b - a))  # noqa: B023
-                terms.fill(x)
-                log_densities(x, terms, prepared, values)
-                values -= volume
+            x = rows.block(start, stop, workspace)
+            for part in rows.parts(x, start, stop, cut.part, workspace):
+                values = workspace.array("values", (1, n_kernels, part.stop - part.start))
+                log_joint(part, prepared, values)
+                values += level
+                a, b = start + part.start, start + part.stop
                 out[a:b] = reduce(values[0], a, b)
 
         for _ in pool.map(work, rows.cuts(cut.block)):

@@ -20,6 +20,8 @@ _ROWS_PER_KERNEL = 25
 _LLOYD_PASSES = 3
 # Share of the features' variances in a start's covariance: keeps it well conditioned with few rows.
 _SHRINKAGE = 0.05
+# Share of a class's starting weight that is spread evenly over all kernels.
+_SPREAD_WEIGHT = 0.01
 _CHUNK = 1 << 13
 
 
@@ -61,7 +63,8 @@ def random_from_data(
         ]
     )
     covariance = np.diag(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
-    return _leave(means, np.tile(covariance, (n_starts, 1, 1)), n_classes, frame, structure)
+    weights = uniform_weights(n_starts, n_kernels, n_classes)
+    return _leave(weights, means, np.tile(covariance, (n_starts, 1, 1)), frame, structure)
 
 
 def k_means_plus_plus(
@@ -91,8 +94,10 @@ def class_wise(
 ) -> Parameters:
     """Return starts seeded by k-means++ inside each class, kernels dealt to the classes in turn.
 
-    Covariances are the pooled scatter about the seeds. Weights are uniform: kernels begin where a class is,
-    but belong to all. With fewer kernels than classes, each start serves a random choice of classes.
+    Covariances are the pooled scatter about the seeds. Nearly all of a class's weight is on its own kernels;
+    the little that is spread over the others lets them be shared, where a weight of zero would stay zero for
+    ever. With fewer kernels than classes, each start serves a random choice of classes, and the others begin
+    with uniform weights.
 
     Parameters
     ----------
@@ -114,6 +119,7 @@ def class_wise(
     n_features = X.shape[1]
     means = np.empty((n_starts, n_kernels, n_features))
     covariances = np.empty((n_starts, n_features, n_features))
+    weights = uniform_weights(n_starts, n_kernels, n_classes)
     for r in range(n_starts):
         turn = random_state.permutation(n_classes)
         owners = turn[np.arange(n_kernels) % n_classes]
@@ -125,12 +131,14 @@ def class_wise(
             sample = _rows(X, random_state.choice(members, n_sample, replace=False), frame)
             seeds, residuals = _cluster(sample, len(own), random_state)
             means[r, own] = seeds
+            weights[r, :, c] *= _SPREAD_WEIGHT
+            weights[r, own, c] += (1.0 - _SPREAD_WEIGHT) / len(own)
             scatter += residuals.T @ residuals
             n_sampled += n_sample
         covariances[r] = scatter / n_sampled
     covariances *= 1.0 - _SHRINKAGE
     covariances += _SHRINKAGE * np.diag(frame.variance)
-    return _leave(means, covariances, n_classes, frame, structure)
+    return _leave(weights, means, covariances, frame, structure)
 
 
 def from_responsibilities(
@@ -178,12 +186,10 @@ def _rows(X: np.ndarray, index: IntArray, frame: Frame) -> FloatArray:
 
 
 def _leave(
-    means: FloatArray, covariances: FloatArray, n_classes: int, frame: Frame, structure: Structure
+    weights: FloatArray, means: FloatArray, covariances: FloatArray, frame: Frame, structure: Structure
 ) -> Parameters:
     """Return starts with a covariance (R, M, M) common to all kernels, in the data's coordinates."""
-    n_starts, n_kernels, _ = means.shape
-    full = np.repeat(covariances[:, None], n_kernels, axis=1)
-    weights = uniform_weights(n_starts, n_kernels, n_classes)
+    full = np.repeat(covariances[:, None], means.shape[1], axis=1)
     return frame.leave(Parameters(weights, means, structure.from_full(full)), structure)
 
 

@@ -14,18 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from .backends.threads import Workspace, aligned
+from .backends.threads import Workspace
 from .kernels import Structure
-from .rows import Block
+from .rows import Part, Rows, Terms
 from .types import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 
-# Subnormal numbers make the next matrix product 5 to 10 times slower; exp(−700) is just above them.
-_LOWEST_LOG = -700.0
-# Densities of rows within these bounds can be exponentiated as they are, and exp(−700) is still nothing
-# beside them; others are divided by their largest term first.
-_SMALLEST_TOTAL, _LARGEST_TOTAL = 1e-90, 1e280
+# Subnormal numbers make the next matrix product 5 to 10 times slower: log-densities are raised to this, and
+# what comes of it, divided by totals within the bounds below, is neither subnormal nor of any weight.
+_LOWEST_LOG = -600.0
+# Rows whose density, relative to their start's level, lies within these bounds are exponentiated as they are;
+# others are divided by their largest term first.
+_SMALLEST_TOTAL, _LARGEST_TOTAL = 1e-60, 1e40
 # A kernel or weight whose mass is below this has only responsibilities of that floor: it is retired.
-_EMPTY = 1e-200
+_EMPTY = 1e-180
 # Sums of terms this much larger than their result keep an accuracy of about 1e-9.
 _LARGEST_CANCELLATION = 2.0**24
 # With fewer than this share of responsibilities above zero, kernel by kernel is the faster route.
@@ -36,18 +37,20 @@ _NEGLIGIBLE = 1e-22
 
 @dataclass(frozen=True)
 class Prepared:
-    """Parameters of R starts, expanded into what the rows are multiplied with.
+    """Parameters of R starts, expanded into what the rows' terms are multiplied with.
 
     Attributes
     ----------
     structure : Structure
         Covariance structure.
-    coefficients : ndarray of shape (R, K, M + 1 + S)
-        Coefficients of x, of 1 and of the second-order terms in the kernels' log-densities.
+    coefficients : ndarray of shape (R, K, M + S + L)
+        Coefficients of x, of the second-order terms and of the class indicators in log π_kj N(x; μ_k, P_k).
     log_weights : ndarray of shape (R, K, L)
-        Logarithms of the weights. With one class they are in the coefficients already, and zero here.
+        Logarithms of the weights.
     constants : ndarray of shape (R, K)
-        Log-density at the mean (plus the log-weight, with one class).
+        Log-density at the mean, less the level.
+    levels : ndarray of shape (R,)
+        A typical log-density of the start's rows, subtracted from all so that densities are near one.
     means : ndarray of shape (R, K, M)
         Kernel means.
     factor : Factor
@@ -64,6 +67,7 @@ class Prepared:
     coefficients: FloatArray
     log_weights: FloatArray
     constants: FloatArray
+    levels: FloatArray
     means: FloatArray
     factor: Factor
     delicate: BoolArray
@@ -77,6 +81,7 @@ class Prepared:
             coefficients=self.coefficients[index],
             log_weights=self.log_weights[index],
             constants=self.constants[index],
+            levels=self.levels[index],
             means=self.means[index],
             factor=self.factor.take(index),
             delicate=self.delicate[index],
@@ -97,6 +102,16 @@ class Prepared:
         """Start and kernel of each delicate kernel."""
         return [(int(r), int(k)) for r, k in np.argwhere(self.delicate)]
 
+    def coefficients_for(self, classes: slice) -> FloatArray:
+        """Return the coefficients (R·K, M + S + C) with the indicators of C consecutive classes alone."""
+        flat = self.coefficients.reshape(-1, self.coefficients.shape[-1])
+        n_classes = self.log_weights.shape[-1]
+        if classes == slice(0, n_classes):
+            return flat
+        n_shared = flat.shape[1] - n_classes
+        own = slice(n_shared + classes.start, n_shared + classes.stop)
+        return np.concatenate([flat[:, :n_shared], flat[:, own]], axis=1)
+
 
 def prepare(
     parameters: Parameters, structure: Structure, bound: FloatArray, factor: Factor | None = None
@@ -116,105 +131,51 @@ def prepare(
     """
     weights, means = parameters.weights, parameters.means
     n_starts, n_kernels, n_features = means.shape
+    n_classes = weights.shape[-1]
     if factor is None:
         factor = structure.factor(parameters.covariances, n_features)
-    n_second = structure.n_second(n_features)
     quadratic = structure.quadratic(factor)
     linear = structure.precision_times(factor, means)
     at_zero = -0.5 * np.einsum("rkd,rkd->rk", linear, means)
     constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
     constants = np.broadcast_to(constants, at_zero.shape)
+    shares = weights.sum(axis=-1) / weights.sum(axis=(-2, -1))[:, None]
+    levels = (shares * constants).sum(axis=1) - 0.5 * n_features
+    constants = constants - levels[:, None]
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
-    if log_weights.shape[-1] == 1:
-        constants = constants + log_weights[..., 0]
-        log_weights = np.zeros_like(log_weights)
 
     extreme = Terms(structure, n_features, 1)
     extreme.fill(bound[:, None])
-    largest = extreme.matrix[n_features + 1 :, 0]
+    largest = extreme.matrix[n_features:-1, 0]
     magnitude = np.abs(quadratic) @ largest + np.abs(linear) @ bound + np.abs(at_zero)
     delicate = ~(magnitude <= _LARGEST_CANCELLATION)
 
-    coefficients = np.empty((n_starts, n_kernels, n_features + 1 + n_second))
+    coefficients = np.empty((n_starts, n_kernels, n_features + len(largest) + n_classes))
     coefficients[..., :n_features] = linear
-    # A retired kernel's −inf would turn into NaN in a matrix product.
-    coefficients[..., n_features] = np.maximum(at_zero + constants, -1e30)
-    coefficients[..., n_features + 1 :] = quadratic
+    coefficients[..., n_features:-n_classes] = quadratic
+    # The −inf of a weight of zero would turn into NaN in a matrix product.
+    coefficients[..., -n_classes:] = np.maximum((at_zero + constants)[..., None] + log_weights, -1e30)
     coefficients[delicate] = 0.0
     origins = np.where(delicate[..., None], means, 0.0)
     return Prepared(
-        structure, coefficients, log_weights, constants, means, factor, delicate, delicate, origins
+        structure, coefficients, log_weights, constants, levels, means, factor, delicate, delicate, origins
     )
 
 
-class Terms:
-    """Memory for rows expanded into the terms that log-densities are linear in: x, 1 and second-order ones.
-
-    Parameters
-    ----------
-    structure : Structure
-        Says which second-order terms.
-    n_features, n_rows : int
-        M and n.
-
-    Attributes
-    ----------
-    matrix : ndarray of shape (M + 1 + S, n)
-        The expanded rows.
-    transposed : ndarray of shape (n, M + 1 + S)
-        The same memory.
-    """
-
-    def __init__(self, structure: Structure, n_features: int, n_rows: int) -> None:
-        n_lines = 2 * n_features + 1 + structure.n_second(n_features)
-        memory = aligned(n_lines * n_rows).reshape(n_lines, n_rows)
-        # A second copy of x lies in front: products of pairs that wrap around run on into x.
-        self._twice = memory[: 2 * n_features].reshape(2, n_features, n_rows)
-        self._products = structure.products(memory[: 2 * n_features], memory[2 * n_features + 1 :])
-        self.matrix = memory[n_features:]
-        self.matrix[n_features] = 1.0
-        self.transposed = self.matrix.T
-
-    def fill(self, x: FloatArray) -> None:
-        """Expand rows x (M, n)."""
-        self._twice[:] = x
-        for left, right, out in self._products:
-            np.multiply(left, right, out=out)
-
-
-def log_densities(x: FloatArray, terms: Terms, prepared: Prepared, out: FloatArray) -> None:
-    """Write log N(x; μ_k, P_k) into `out`, log-weights included when there is one class.
-
-    Parameters
-    ----------
-    x : ndarray of shape (M, n)
-        Rows, feature-major.
-    terms : Terms
-        The rows expanded.
-    prepared : Prepared
-        Parameters of R starts.
-    out : ndarray of shape (R, K, n)
-        Filled with the log-densities.
-    """
+def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
+    """Write log π_{k,c(n)} N(x_n; μ_k, P_k), less the start's level, into `out` (R, K, n)."""
     structure = prepared.structure
-    coefficients = prepared.coefficients.reshape(-1, len(terms.matrix))
+    coefficients = prepared.coefficients_for(part.classes)
     # np.matmul keeps the interpreter's lock when its result is small; np.dot never does.
-    np.dot(coefficients, terms.matrix, out=out.reshape(len(coefficients), -1))
+    np.dot(coefficients, part.terms.matrix, out=out.reshape(len(coefficients), -1))
     for r, k in prepared.delicate_kernels:
-        difference = x - prepared.means[r, k][:, None]
+        difference = part.x - prepared.means[r, k][:, None]
         distances = structure.distances(structure.whitener_of(prepared.factor, r, k), difference)
-        out[r, k] = prepared.constants[r, k] - 0.5 * distances
-
-
-def log_joint(
-    x: FloatArray, terms: Terms, segments: list[tuple[int, int, int]], prepared: Prepared, out: FloatArray
-) -> None:
-    """Write log π_{k,c(n)} + log N(x_n; μ_k, P_k) into `out` (R, K, n); segments as `Block.segments`."""
-    log_densities(x, terms, prepared, out)
-    if prepared.log_weights.shape[-1] > 1:
-        for c, i, j in segments:
-            out[:, :, i:j] += prepared.log_weights[:, :, c, None]
+        values = out[r, k]
+        np.multiply(distances, -0.5, out=values)
+        for c, i, j in part.segments:
+            values[i:j] += prepared.constants[r, k] + prepared.log_weights[r, k, c]
 
 
 def exponentiate(values: FloatArray, total: FloatArray) -> bool:
@@ -229,81 +190,88 @@ def exponentiate(values: FloatArray, total: FloatArray) -> bool:
 
 
 def collect(
-    block: Block, prepared: Prepared, workspace: Workspace, *, part: int, moments: bool = True
+    rows: Rows,
+    start: int,
+    stop: int,
+    prepared: Prepared,
+    workspace: Workspace,
+    *,
+    part_size: int,
+    moments: bool = True,
 ) -> Statistics:
     """Return the statistics of a block of rows under R starts.
 
     Parameters
     ----------
-    block : Block
-        Rows, ordered by class.
+    rows : Rows
+        The data.
+    start, stop : int
+        First and last-plus-one row of the block.
     prepared : Prepared
         The starts' parameters.
     workspace : Workspace
         Reusable memory.
-    part : int
+    part_size : int
         Rows to expand at once.
     moments : bool
         False when only the log-likelihood is wanted; the rest is then zero.
     """
-    structure, x = prepared.structure, block.x
+    x = rows.block(start, stop, workspace)
     n_features, n_rows = x.shape
     n_starts, n_kernels, n_coefficients = prepared.coefficients.shape
     n_classes = prepared.log_weights.shape[-1]
-    mass = np.zeros((n_starts, n_kernels, n_classes))
+    n_shared = n_coefficients - n_classes
     pooled = np.zeros((n_starts * n_kernels, n_coefficients))
-    product = workspace.array("product", pooled.shape)
-    log_sums = workspace.array("log_sums", (n_starts, n_rows))
+    log_likelihood = np.zeros((n_starts, n_classes))
     # Responsibilities of the whole block, for kernels whose moments take a route of their own.
     kept = workspace.array("kept", (n_starts, n_kernels, n_rows))
     any_recentred, sparse = bool(prepared.recentred.any()), bool(prepared.recentred.all())
     near_one = True
-    for a in range(0, n_rows, part):
-        b = min(a + part, n_rows)
-        here = x[:, a:b]
-        terms = workspace.cached(b - a, lambda: Terms(structure, n_features, b - a))  # noqa: B023
-        terms.fill(here)
-        values = workspace.array("values", (n_starts, n_kernels, b - a))
-        total = workspace.array("total", (n_starts, b - a))
-        segments = block.segments(a, b)
-        log_joint(here, terms, segments, prepared, values)
+    for part in rows.parts(x, start, stop, part_size, workspace):
+        n = part.stop - part.start
+        values = workspace.array("values", (n_starts, n_kernels, n))
+        total = workspace.array("total", (n_starts, n))
+        log_sums = workspace.array("log_sums", (n_starts, n))
+        log_joint(part, prepared, values)
         if near_one and not exponentiate(values, total):
             near_one = False
-            log_joint(here, terms, segments, prepared, values)
+            log_joint(part, prepared, values)
         if near_one:
-            np.log(total, out=log_sums[:, a:b])
+            np.log(total, out=log_sums)
         else:
             largest = values.max(axis=1)
             values -= largest[:, None]
             exponentiate(values, total)
-            np.add(np.log(total), largest, out=log_sums[:, a:b])
+            np.add(np.log(total), largest, out=log_sums)
+        for c, i, j in part.segments:
+            log_likelihood[:, c] += log_sums[:, i:j].sum(axis=1) + (j - i) * prepared.levels
         if not moments:
             continue
         np.divide(1.0, total, out=total)
         values *= total[:, None]  # (E)
-        if a == 0 and not sparse and n_features >= _FEWEST_FEATURES_FOR_SPARSE:
+        if part.start == 0 and not sparse and n_features >= _FEWEST_FEATURES_FOR_SPARSE:
             share = np.count_nonzero(values > _NEGLIGIBLE) / values.size
             sparse = bool(share < _SPARSE)
-        if sparse or n_classes > 1:
-            for c, i, j in segments:
-                mass[:, :, c] += values[:, :, i:j].sum(axis=2)
-        if not sparse:
-            np.dot(values.reshape(len(pooled), -1), terms.transposed, out=product)
-            pooled += product
+        flat = values.reshape(len(pooled), n)
+        classes = slice(n_shared + part.classes.start, n_shared + part.classes.stop)
+        if sparse:
+            pooled[:, classes] += np.dot(flat, part.terms.transposed[:, n_shared:])
+        else:
+            product = workspace.array("product", (len(pooled), part.terms.matrix.shape[0]))
+            np.dot(flat, part.terms.transposed, out=product)
+            pooled[:, :n_shared] += product[:, :n_shared]
+            pooled[:, classes] += product[:, n_shared:]
         if sparse or any_recentred:
-            kept[:, :, a:b] = values
+            kept[:, :, part.start : part.stop] = values
     pooled = pooled.reshape(n_starts, n_kernels, n_coefficients)
-    first, second = pooled[..., :n_features].copy(), pooled[..., n_features + 1 :].copy()
-    if n_classes == 1 and not sparse:
-        mass[..., 0] = pooled[..., n_features]
+    first = pooled[..., :n_features].copy()
+    second = pooled[..., n_features:n_shared].copy()
+    mass = pooled[..., n_shared:].copy()
     if moments and (sparse or any_recentred):
         own_route = np.ones_like(prepared.recentred) if sparse else prepared.recentred
         first[own_route], second[own_route] = separate_moments(
-            x, kept[own_route], prepared.origins[own_route], structure
+            x, kept[own_route], prepared.origins[own_route], prepared.structure
         )
-    log_likelihood = np.zeros((n_starts, n_classes))
-    for c, i, j in block.segments(0, n_rows):
-        log_likelihood[:, c] = log_sums[:, i:j].sum(axis=1)
     return Statistics(log_likelihood, mass, first, second)
 
 
