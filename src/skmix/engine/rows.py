@@ -66,8 +66,8 @@ def plan(n_rows: int, n_classes: int, n_starts: int, n_kernels: int, n_coefficie
     part = max(320, _EXPANDED // n_coefficients)
     # An expanded row has an indicator of each class in its part: with many small classes, take short parts.
     part = max(64, min(part, _CLASSES_PER_PART * n_rows // n_classes))
-    if group * n_kernels <= 16:
-        part = min(part, max(320, _SMALL_PRODUCT // (group * n_kernels * n_coefficients)))
+    if n_kernels <= 16:
+        part = min(part, max(320, _SMALL_PRODUCT // (n_kernels * n_coefficients)))
     if n_rows <= part:
         return Plan(n_rows, block, group)
     # Rows a power of two apart would fall into the same lines of the cache: take an odd multiple of 64.

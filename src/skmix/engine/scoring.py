@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -18,7 +19,8 @@ from .types import FloatArray, IntArray, Parameters
 _UNDERFLOW = 1e-280
 
 # Receives log N(x_n; μ_k, P_k) of some rows (K, n) and their first and last-plus-one number; returns (n, …).
-Reduction = Callable[[FloatArray, int, int], FloatArray]
+Reduction = Callable[[FloatArray, int, int], np.ndarray]
+Output = TypeVar("Output", FloatArray, IntArray)
 
 
 def evaluate(
@@ -26,9 +28,9 @@ def evaluate(
     parameters: Parameters,
     covariance_type: str,
     reduce: Reduction,
-    out: FloatArray,
+    out: Output,
     n_jobs: int,
-) -> FloatArray:
+) -> Output:
     """Reduce the kernels' log-densities block by block into `out`.
 
     Parameters
@@ -120,4 +122,18 @@ def log_responsibilities(
         return joint - logsumexp(joint, axis=1, keepdims=True)
 
     out = np.empty((len(X), len(parameters.means)))
+    return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)
+
+
+def most_likely_kernel(
+    X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
+) -> IntArray:
+    """Return the kernel of largest responsibility (N,) under the first class."""
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(parameters.weights[:, :1])
+
+    def reduce(values: FloatArray, start: int, stop: int) -> IntArray:
+        return np.argmax(values + log_weights, axis=0)
+
+    out = np.empty(len(X), dtype=np.int64)
     return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)

@@ -19,14 +19,13 @@ from .kernels import Structure
 from .rows import Part, Rows, Terms
 from .types import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 
-# Subnormal numbers make the next matrix product 5 to 10 times slower: log-densities are raised to this, and
-# what comes of it, divided by totals within the bounds below, is neither subnormal nor of any weight.
+# Subnormal numbers make the next matrix product 5 to 10 times slower: log-densities, relative to the highest
+# peak of their start, are raised to this.
 _LOWEST_LOG = -600.0
-# Rows whose density, relative to their start's level, lies within these bounds are exponentiated as they are;
-# others are divided by their largest term first.
-_SMALLEST_TOTAL, _LARGEST_TOTAL = 1e-60, 1e40
+# A row whose density relative to that peak is below this has its terms divided by the largest of them first.
+_SMALLEST_TOTAL = 1e-120
 # A kernel or weight whose mass is below this has only responsibilities of that floor: it is retired.
-_EMPTY = 1e-180
+_EMPTY = 1e-130
 # Sums of terms this much larger than their result keep an accuracy of about 1e-9.
 _LARGEST_CANCELLATION = 2.0**24
 # With fewer than this share of responsibilities above zero, kernel by kernel is the faster route.
@@ -50,7 +49,7 @@ class Prepared:
     constants : ndarray of shape (R, K)
         Log-density at the mean, less the level.
     levels : ndarray of shape (R,)
-        A typical log-density of the start's rows, subtracted from all so that densities are near one.
+        Log-density of the start's highest peak, subtracted from all so that no exponential overflows.
     means : ndarray of shape (R, K, M)
         Kernel means.
     factor : Factor
@@ -103,14 +102,13 @@ class Prepared:
         return [(int(r), int(k)) for r, k in np.argwhere(self.delicate)]
 
     def coefficients_for(self, classes: slice) -> FloatArray:
-        """Return the coefficients (R·K, M + S + C) with the indicators of C consecutive classes alone."""
-        flat = self.coefficients.reshape(-1, self.coefficients.shape[-1])
+        """Return the coefficients (R, K, M + S + C) with the indicators of C consecutive classes alone."""
         n_classes = self.log_weights.shape[-1]
         if classes == slice(0, n_classes):
-            return flat
-        n_shared = flat.shape[1] - n_classes
-        own = slice(n_shared + classes.start, n_shared + classes.stop)
-        return np.concatenate([flat[:, :n_shared], flat[:, own]], axis=1)
+            return self.coefficients
+        n_shared = self.coefficients.shape[-1] - n_classes
+        own = self.coefficients[..., n_shared + classes.start : n_shared + classes.stop]
+        return np.concatenate([self.coefficients[..., :n_shared], own], axis=-1)
 
 
 def prepare(
@@ -139,8 +137,7 @@ def prepare(
     at_zero = -0.5 * np.einsum("rkd,rkd->rk", linear, means)
     constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
     constants = np.broadcast_to(constants, at_zero.shape)
-    shares = weights.sum(axis=-1) / weights.sum(axis=(-2, -1))[:, None]
-    levels = (shares * constants).sum(axis=1) - 0.5 * n_features
+    levels = constants.max(axis=1)
     constants = constants - levels[:, None]
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
@@ -166,9 +163,10 @@ def prepare(
 def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
     """Write log π_{k,c(n)} N(x_n; μ_k, P_k), less the start's level, into `out` (R, K, n)."""
     structure = prepared.structure
-    coefficients = prepared.coefficients_for(part.classes)
-    # np.matmul keeps the interpreter's lock when its result is small; np.dot never does.
-    np.dot(coefficients, part.terms.matrix, out=out.reshape(len(coefficients), -1))
+    # One product for each start, so that a start's bits do not depend on the others in the batch; np.dot
+    # because np.matmul keeps the interpreter's lock when its result is small.
+    for coefficients, values in zip(prepared.coefficients_for(part.classes), out, strict=True):
+        np.dot(coefficients, part.terms.matrix, out=values)
     for r, k in prepared.delicate_kernels:
         difference = part.x - prepared.means[r, k][:, None]
         distances = structure.distances(structure.whitener_of(prepared.factor, r, k), difference)
@@ -178,15 +176,38 @@ def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
             values[i:j] += prepared.constants[r, k] + prepared.log_weights[r, k, c]
 
 
-def exponentiate(values: FloatArray, total: FloatArray) -> bool:
+def exponentiate(values: FloatArray, total: FloatArray) -> BoolArray:
     """Turn log-joints (R, K, n) into joint densities in place, and sum them into `total` (R, n).
 
-    Returns False when a row's density is too far from one for that; `values` is then spoilt.
+    Returns
+    -------
+    ndarray of shape (R,)
+        False for a start with a row of so low a density that its terms lose digits; they are then spoilt.
     """
     np.maximum(values, _LOWEST_LOG, out=values)
     np.exp(values, out=values)
     np.add.reduce(values, axis=1, out=total)
-    return bool(total.min() > _SMALLEST_TOTAL and total.max() < _LARGEST_TOTAL)
+    good: BoolArray = total.min(axis=1) > _SMALLEST_TOTAL
+    return good
+
+
+def normalise(
+    part: Part, prepared: Prepared, values: FloatArray, total: FloatArray, log_sums: FloatArray
+) -> None:
+    """Fill `values` (R, K, n) with the part's joint densities, each row's up to a factor of its own.
+
+    Their sums over kernels go to `total` (R, n), and log p(x_n | c_n) less the level to `log_sums` (R, n).
+    """
+    log_joint(part, prepared, values)
+    good = exponentiate(values, total)
+    np.log(total, out=log_sums)
+    for r in np.flatnonzero(~good):
+        one = slice(r, r + 1)
+        log_joint(part, prepared.take(one), values[one])
+        largest = values[one].max(axis=1)
+        values[one] -= largest[:, None]
+        exponentiate(values[one], total[one])
+        np.add(np.log(total[one]), largest, out=log_sums[one])
 
 
 def collect(
@@ -221,54 +242,44 @@ def collect(
     n_starts, n_kernels, n_coefficients = prepared.coefficients.shape
     n_classes = prepared.log_weights.shape[-1]
     n_shared = n_coefficients - n_classes
-    pooled = np.zeros((n_starts * n_kernels, n_coefficients))
+    pooled = np.zeros((n_starts, n_kernels, n_coefficients))
     log_likelihood = np.zeros((n_starts, n_classes))
     # Responsibilities of the whole block, for kernels whose moments take a route of their own.
     kept = workspace.array("kept", (n_starts, n_kernels, n_rows))
-    any_recentred, sparse = bool(prepared.recentred.any()), bool(prepared.recentred.all())
-    near_one = True
+    own_route = prepared.recentred
     for part in rows.parts(x, start, stop, part_size, workspace):
         n = part.stop - part.start
         values = workspace.array("values", (n_starts, n_kernels, n))
         total = workspace.array("total", (n_starts, n))
         log_sums = workspace.array("log_sums", (n_starts, n))
-        log_joint(part, prepared, values)
-        if near_one and not exponentiate(values, total):
-            near_one = False
-            log_joint(part, prepared, values)
-        if near_one:
-            np.log(total, out=log_sums)
-        else:
-            largest = values.max(axis=1)
-            values -= largest[:, None]
-            exponentiate(values, total)
-            np.add(np.log(total), largest, out=log_sums)
+        normalise(part, prepared, values, total, log_sums)
         for c, i, j in part.segments:
             log_likelihood[:, c] += log_sums[:, i:j].sum(axis=1) + (j - i) * prepared.levels
         if not moments:
             continue
         np.divide(1.0, total, out=total)
         values *= total[:, None]  # (E)
-        if part.start == 0 and not sparse and n_features >= _FEWEST_FEATURES_FOR_SPARSE:
-            share = np.count_nonzero(values > _NEGLIGIBLE) / values.size
-            sparse = bool(share < _SPARSE)
-        flat = values.reshape(len(pooled), n)
+        if part.start == 0:
+            if n_features >= _FEWEST_FEATURES_FOR_SPARSE:
+                shares = np.count_nonzero(values > _NEGLIGIBLE, axis=(1, 2)) / (n_kernels * n)
+                own_route = own_route | (shares < _SPARSE)[:, None]
+            pooled_starts = ~np.all(own_route, axis=1)
+            keep = bool(own_route.any())
         classes = slice(n_shared + part.classes.start, n_shared + part.classes.stop)
-        if sparse:
-            pooled[:, classes] += np.dot(flat, part.terms.transposed[:, n_shared:])
-        else:
-            product = workspace.array("product", (len(pooled), part.terms.matrix.shape[0]))
-            np.dot(flat, part.terms.transposed, out=product)
-            pooled[:, :n_shared] += product[:, :n_shared]
-            pooled[:, classes] += product[:, n_shared:]
-        if sparse or any_recentred:
+        product = workspace.array("product", (n_kernels, len(part.terms.matrix)))
+        for r in range(n_starts):
+            if pooled_starts[r]:
+                np.dot(values[r], part.terms.transposed, out=product)
+                pooled[r, :, :n_shared] += product[:, :n_shared]
+                pooled[r, :, classes] += product[:, n_shared:]
+            else:
+                pooled[r, :, classes] += np.dot(values[r], part.terms.transposed[:, n_shared:])
+        if keep:
             kept[:, :, part.start : part.stop] = values
-    pooled = pooled.reshape(n_starts, n_kernels, n_coefficients)
     first = pooled[..., :n_features].copy()
     second = pooled[..., n_features:n_shared].copy()
     mass = pooled[..., n_shared:].copy()
-    if moments and (sparse or any_recentred):
-        own_route = np.ones_like(prepared.recentred) if sparse else prepared.recentred
+    if moments and keep:
         first[own_route], second[own_route] = separate_moments(
             x, kept[own_route], prepared.origins[own_route], prepared.structure
         )

@@ -13,12 +13,12 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.frame import measure
 from ..engine.kernels import structure_of
 from ..engine.loop import fit, regulariser_of
-from ..engine.scoring import kernel_log_densities
+from ..engine.scoring import class_log_likelihood, kernel_log_densities, most_likely_kernel
 from ..engine.starts import from_responsibilities
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Status
 from ._validation import all_or_nothing
@@ -52,22 +52,24 @@ class GaussianMixture(ScikitLearnGaussianMixture):
     """
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit_predict(self, X: ArrayLike, y: Any = None) -> IntArray:
-        """Fit the mixture and return the most probable component (N,) of each row of X (N, M).
+    def fit(self, X: ArrayLike, y: Any = None) -> GaussianMixture:
+        """Fit the mixture to rows X (N, M); `y` is ignored."""
+        self._fit_rows(X)
+        return self
 
-        Parameters
-        ----------
-        X : array-like of shape (N, M)
-            Rows.
-        y : ignored
-            Present by convention.
-        """
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_predict(self, X: ArrayLike, y: Any = None) -> IntArray:
+        """Fit the mixture and return the most probable component (N,) of each row of X (N, M)."""
+        return self._labels(self._fit_rows(X))
+
+    def _fit_rows(self, X: ArrayLike) -> np.ndarray:
+        """Fit, and return the validated rows."""
         if get_config()["array_api_dispatch"]:
             # Arrays of other libraries still take scikit-learn's own route.
-            labels: IntArray = super().fit_predict(X, y)
-            return labels
+            super().fit_predict(X)
+            return X  # type: ignore[return-value]
         with all_or_nothing(self):
-            rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+            rows: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
             if len(rows) < self.n_components:
                 raise ValueError(
                     "Expected n_samples >= n_components "
@@ -75,7 +77,28 @@ class GaussianMixture(ScikitLearnGaussianMixture):
                 )
             self._check_parameters(rows, xp=np)
             self._run(rows)
-        return np.argmax(self._estimate_weighted_log_prob(rows), axis=1)
+        return rows
+
+    def predict(self, X: ArrayLike) -> IntArray:
+        """Return the most probable component (n,) of each row of X (n, M)."""
+        check_is_fitted(self)
+        if get_config()["array_api_dispatch"]:
+            return super().predict(X)
+        return self._labels(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
+
+    def _labels(self, X: np.ndarray) -> IntArray:
+        """Return the most probable components (n,) of validated rows."""
+        if get_config()["array_api_dispatch"]:
+            return super().predict(X)
+        return most_likely_kernel(X, self._current(), self.covariance_type)
+
+    def score_samples(self, X: ArrayLike) -> FloatArray:
+        """Return the log-density (n,) of each row of X (n, M)."""
+        check_is_fitted(self)
+        if get_config()["array_api_dispatch"]:
+            return super().score_samples(X)
+        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
 
     def _run(self, X: np.ndarray) -> None:
         """Fit on validated rows."""
