@@ -1,0 +1,40 @@
+"""The README's code runs and prints what the README says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    assert found is not None, f"the README has no {language} block"
+    return found[1]
+
+
+def test_the_code_runs_and_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {}
+    exec(compile(block("python"), "README.md", "exec"), namespace)
+    printed, shown = capsys.readouterr().out, block("text")
+    assert NUMBER.sub("#", printed) == NUMBER.sub("#", shown)
+    for now, then in zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True):
+        # A hundredth more or less is another machine's rounding: percentages are whole numbers here.
+        assert float(now) == pytest.approx(float(then), abs=0.02 if "." in then else 2)
+
+
+def test_links_and_pictures_exist() -> None:
+    root = Path(__file__).parents[1]
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    local = [link for link in links if not link.startswith("http")]
+    assert "docs/images/illustration.png" in local
+    assert [link for link in local if not (root / link).is_file()] == []
+
+
+def test_the_speed_table_has_its_place() -> None:
+    assert README.count("<!-- speed:begin -->") == README.count("<!-- speed:end -->") == 1
+    assert README.index("<!-- speed:begin -->") < README.index("<!-- speed:end -->")
