@@ -1,7 +1,8 @@
 """Passes until done, for a whole batch of starts at once.
 
-Every start is a slice of the same arrays, so that R starts cost one large matrix product rather than R small
-ones. A start that has converged or failed leaves the batch; nothing raises because one start went wrong.
+Every start is a slice of the same arrays: rows are read and expanded once for a group of starts, and what is
+small is done for all at once. A start that has converged or failed leaves the batch; nothing raises because
+one start went wrong.
 """
 
 from __future__ import annotations

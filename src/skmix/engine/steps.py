@@ -1,7 +1,7 @@
 """One pass of EM: `prepare` the parameters, `collect` statistics of rows, `maximise` them into parameters.
 
 Equation labels are those of ``docs/notation.md``: (E) responsibilities, (M1) weights, (M2) means,
-(M3) covariances. Only `collect` and `evaluate` see rows, block by block; only `maximise` makes parameters.
+(M3) covariances. Only `collect` sees rows, block by block; only `maximise` makes parameters.
 """
 
 from __future__ import annotations
