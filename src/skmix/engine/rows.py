@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -63,15 +64,15 @@ def plan(n_rows: int, n_classes: int, n_starts: int, n_kernels: int, n_coefficie
     """
     block = min(n_rows, max(320, min(8192, 2 * _CACHED // n_kernels)))
     group = min(n_starts, max(1, _CACHED // (n_kernels * block)))
-    part = max(320, _EXPANDED // n_coefficients)
     # An expanded row has an indicator of each class in its part: with many small classes, take short parts.
-    part = max(64, min(part, _CLASSES_PER_PART * n_rows // n_classes))
+    width = n_coefficients + min(n_classes, _CLASSES_PER_PART)
+    part = max(64, min(max(320, _EXPANDED // width), _CLASSES_PER_PART * n_rows // n_classes))
     if n_kernels <= 16:
-        part = min(part, max(320, _SMALL_PRODUCT // (n_kernels * n_coefficients)))
+        part = min(part, max(320, _SMALL_PRODUCT // (n_kernels * width)))
     if n_rows <= part:
         return Plan(n_rows, block, group)
     # Rows a power of two apart would fall into the same lines of the cache: take an odd multiple of 64.
-    part = 64 * max(1, (min(part, block) // 64 - 1) | 1)
+    part = 64 * max(1, (min(part, block) // 64 + 1) // 2 * 2 - 1)
     return Plan(part, part * (block // part), group)
 
 
@@ -144,6 +145,11 @@ class Part:
     def classes(self) -> slice:
         """The consecutive classes that the terms indicate."""
         return slice(self.segments[0][0], self.segments[-1][0] + 1)
+
+    @cached_property
+    def codes(self) -> IntArray:
+        """Class of each row (n,)."""
+        return np.repeat([c for c, _, _ in self.segments], [j - i for _, i, j in self.segments])
 
 
 class Rows:

@@ -163,17 +163,24 @@ def prepare(
 def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
     """Write log π_{k,c(n)} N(x_n; μ_k, P_k), less the start's level, into `out` (R, K, n)."""
     structure = prepared.structure
-    # One product for each start, so that a start's bits do not depend on the others in the batch; np.dot
-    # because np.matmul keeps the interpreter's lock when its result is small.
-    for coefficients, values in zip(prepared.coefficients_for(part.classes), out, strict=True):
-        np.dot(coefficients, part.terms.matrix, out=values)
+    multiply(prepared.coefficients_for(part.classes), part.terms.matrix, out)
     for r, k in prepared.delicate_kernels:
         difference = part.x - prepared.means[r, k][:, None]
         distances = structure.distances(structure.whitener_of(prepared.factor, r, k), difference)
-        values = out[r, k]
-        np.multiply(distances, -0.5, out=values)
-        for c, i, j in part.segments:
-            values[i:j] += prepared.constants[r, k] + prepared.log_weights[r, k, c]
+        np.multiply(distances, -0.5, out=out[r, k])
+        out[r, k] += (prepared.constants[r, k] + prepared.log_weights[r, k])[part.codes]
+
+
+def multiply(stack: FloatArray, matrix: FloatArray, out: FloatArray) -> None:
+    """Multiply each start's matrix of a stack (R, K, a) by a common one (a, b) into `out` (R, K, b).
+
+    One product for each start, so that a start's bits do not depend on the others in the batch.
+    """
+    if len(stack) == 1:
+        # np.matmul keeps the interpreter's lock when its result is small; np.dot never does.
+        np.dot(stack[0], matrix, out=out[0])
+    else:
+        np.matmul(stack, matrix, out=out)
 
 
 def exponentiate(values: FloatArray, total: FloatArray) -> BoolArray:
@@ -243,7 +250,7 @@ def collect(
     n_classes = prepared.log_weights.shape[-1]
     n_shared = n_coefficients - n_classes
     pooled = np.zeros((n_starts, n_kernels, n_coefficients))
-    log_likelihood = np.zeros((n_starts, n_classes))
+    log_sums = workspace.array("log_sums", (n_starts, n_rows))
     # Responsibilities of the whole block, for kernels whose moments take a route of their own.
     kept = workspace.array("kept", (n_starts, n_kernels, n_rows))
     own_route = prepared.recentred
@@ -251,10 +258,7 @@ def collect(
         n = part.stop - part.start
         values = workspace.array("values", (n_starts, n_kernels, n))
         total = workspace.array("total", (n_starts, n))
-        log_sums = workspace.array("log_sums", (n_starts, n))
-        normalise(part, prepared, values, total, log_sums)
-        for c, i, j in part.segments:
-            log_likelihood[:, c] += log_sums[:, i:j].sum(axis=1) + (j - i) * prepared.levels
+        normalise(part, prepared, values, total, log_sums[:, part.start : part.stop])
         if not moments:
             continue
         np.divide(1.0, total, out=total)
@@ -263,27 +267,51 @@ def collect(
             if n_features >= _FEWEST_FEATURES_FOR_SPARSE:
                 shares = np.count_nonzero(values > _NEGLIGIBLE, axis=(1, 2)) / (n_kernels * n)
                 own_route = own_route | (shares < _SPARSE)[:, None]
-            pooled_starts = ~np.all(own_route, axis=1)
             keep = bool(own_route.any())
-        classes = slice(n_shared + part.classes.start, n_shared + part.classes.stop)
-        product = workspace.array("product", (n_kernels, len(part.terms.matrix)))
-        for r in range(n_starts):
-            if pooled_starts[r]:
-                np.dot(values[r], part.terms.transposed, out=product)
-                pooled[r, :, :n_shared] += product[:, :n_shared]
-                pooled[r, :, classes] += product[:, n_shared:]
-            else:
-                pooled[r, :, classes] += np.dot(values[r], part.terms.transposed[:, n_shared:])
+            sparse = np.all(own_route, axis=1)
         if keep:
             kept[:, :, part.start : part.stop] = values
+        add_sums(part, values, sparse, n_shared, pooled, workspace)
     first = pooled[..., :n_features].copy()
     second = pooled[..., n_features:n_shared].copy()
-    mass = pooled[..., n_shared:].copy()
     if moments and keep:
         first[own_route], second[own_route] = separate_moments(
             x, kept[own_route], prepared.origins[own_route], prepared.structure
         )
-    return Statistics(log_likelihood, mass, first, second)
+    log_likelihood = np.zeros((n_starts, n_classes))
+    for c, i, j in rows.segments(start, stop):
+        log_likelihood[:, c] = log_sums[:, i:j].sum(axis=1) + (j - i) * prepared.levels
+    return Statistics(log_likelihood, pooled[..., n_shared:].copy(), first, second)
+
+
+def add_sums(
+    part: Part,
+    responsibilities: FloatArray,
+    sparse: BoolArray,
+    n_shared: int,
+    pooled: FloatArray,
+    workspace: Workspace,
+) -> None:
+    """Add a part's sums of terms, weighted by responsibilities (R, K, n), to `pooled` (R, K, M + S + L).
+
+    Starts that are `sparse` (R,) take only their masses from here, the sums of the class indicators.
+    """
+    terms = part.terms.transposed
+    mass = pooled[..., n_shared:][..., part.classes]
+    if sparse.any():
+        for r in np.flatnonzero(sparse):
+            mass[r] += np.dot(responsibilities[r], terms[:, n_shared:])
+        for r in np.flatnonzero(~sparse):
+            one = slice(r, r + 1)
+            add_sums(part, responsibilities[one], sparse[one], n_shared, pooled[one], workspace)
+        return
+    product = workspace.array("product", (*pooled.shape[:2], terms.shape[1]))
+    multiply(responsibilities, terms, product)
+    if product.shape == pooled.shape:
+        pooled += product
+    else:
+        pooled[..., :n_shared] += product[..., :n_shared]
+        mass += product[..., n_shared:]
 
 
 def separate_moments(

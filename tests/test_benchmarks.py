@@ -1,0 +1,35 @@
+"""The benchmarks run at a small size. Their times are not looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_speed_benchmark_writes_numbers_and_the_table(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("before\n<!-- speed:begin -->\nold\n<!-- speed:end -->\nafter\n")
+    out = tmp_path / "speed.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "speed.py"), "--small", "--repeats", "1"]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--readme", str(readme)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(out.read_text())
+    for rows in results["passes"].values():
+        assert len(rows) == 5
+        for row in rows:
+            # The benchmark is void unless both sides made the same pass.
+            assert row["log_likelihood_difference"] < 1e-8
+            assert row["ratio_1"] > 0
+    assert {row["features"] for row in results["starts"]} == {3, 6, 13}
+    assert set(results["memory_mb"]) == {"sklearn", "drop-in", "mixture"}
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert text.count("| N=") == 10
