@@ -6,6 +6,7 @@ Centring mends the first; scaling by powers of two mends the second without roun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ _CHUNK = 1 << 14
 # Rows farther out than this many scales are drawn in to it: nothing can tell them apart, and their squares
 # stay finite.
 _FARTHEST = 1e100
+# A constant feature has no spread to take its scale from: its magnitude serves, where its square is a number.
+_LARGEST_SCALE = 2.0**500
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Frame:
         """Express parameters given in the data's coordinates in the frame."""
         return Parameters(
             np.array(parameters.weights, dtype=np.float64),
-            parameters.means / self.scale - self.shift,
+            np.clip(parameters.means / self.scale - self.shift, -_FARTHEST, _FARTHEST),
             structure.rescale(parameters.covariances, 1.0 / self.scale),
         )
 
@@ -99,8 +102,17 @@ def frame_of(parameters: Parameters, structure: Structure, X: np.ndarray) -> Fra
     return Frame(scale, shift, np.ones(n_features), np.minimum(bound, _FARTHEST))
 
 
-def measure(X: np.ndarray, structure: Structure) -> Frame:
-    """Return the frame of the rows X (N, M): two passes over them, chunk by chunk.
+def measure(X: np.ndarray, structure: Structure, columns: Sequence[int] | None = None) -> Frame:
+    """Return the frame of the rows X (N, M): a few passes over them, chunk by chunk.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, M)
+        Rows.
+    structure : Structure
+        Covariance structure.
+    columns : sequence of M ints, optional
+        What to call the features in errors, when X is part of a larger matrix.
 
     Raises
     ------
@@ -122,15 +134,27 @@ def measure(X: np.ndarray, structure: Structure) -> Frame:
     bad = ~np.isfinite(actual) | ((actual < np.finfo(np.float64).tiny) & (spread > 0))
     if bad.any():
         j = int(np.flatnonzero(bad)[0])
+        name = j if columns is None else columns[j]
         raise ValueError(
-            f"Feature {j} has a standard deviation of {spread[j] * safe[j]:.3g}, whose square is not a "
+            f"Feature {name} has a standard deviation of {spread[j] * safe[j]:.3g}, whose square is not a "
             "normal float64 number. Rescale that feature."
         )
+    huge = largest > _LARGEST_SCALE
+    if huge.any():
+        j = int(np.flatnonzero(huge)[0])
+        name = j if columns is None else columns[j]
+        raise ValueError(
+            f"Feature {name} has values of magnitude {largest[j]:.3g}, too large to be squared. "
+            "Rescale that feature."
+        )
     if structure.isotropic:
-        scale = np.full_like(safe, power_of_two(np.max(spread * safe, keepdims=True))[0])
+        widest = np.max(spread * safe, keepdims=True)
+        scale = np.full_like(safe, power_of_two(widest)[0] if widest else 1.0)
     else:
-        scale = np.where(spread > 0, power_of_two(spread) * safe, safe)
+        scale = np.where(
+            spread > 0, power_of_two(spread) * safe, np.clip(safe, 1.0 / _LARGEST_SCALE, _LARGEST_SCALE)
+        )
     shift = mean * (safe / scale)
     bound = np.max([np.abs(block / scale - shift).max(axis=0) for block in blocks], axis=0)
-    inside = variance * (safe / scale) ** 2
+    inside = (spread * (safe / scale)) ** 2
     return Frame(scale, shift, np.where(inside > 0, inside, 1.0), bound)

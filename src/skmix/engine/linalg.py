@@ -36,16 +36,26 @@ def whiten_batch(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArra
     positive : ndarray of shape (B,)
         Whether P is numerically positive definite.
     """
-    small = matrices.shape[-1] <= _LARGEST_VECTORISED
-    whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(matrices)
+    # Scaled to a diagonal near one, by powers of two, no product over- or underflows and nothing is rounded.
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
-    inflation = diagonal * np.einsum("bed,bed->bd", whiteners, whiteners)
+    proper = np.all((diagonal > 0) & np.isfinite(diagonal), axis=1)
+    _, exponents = np.frexp(np.where(proper[:, None], diagonal, 1.0))
+    units = np.ldexp(1.0, -(exponents // 2))
+    scaled = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1])) * units[:, :, None]
+    scaled *= units[:, None, :]
+
+    small = matrices.shape[-1] <= _LARGEST_VECTORISED
+    whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(scaled)
+    variances = np.diagonal(scaled, axis1=-2, axis2=-1)
+    inflation = variances * np.einsum("bed,bed->bd", whiteners, whiteners)
     again = np.flatnonzero(positive & (inflation > _INFLATED).any(axis=1))
     if len(again):
         whiteners[again], log_determinants[again], positive[again] = _eliminate(
-            matrices[again].astype(np.longdouble)
+            scaled[again].astype(np.longdouble)
         )
-    return whiteners, log_determinants, positive
+    whiteners *= units[:, None, :]
+    log_determinants -= 2.0 * np.log(units).sum(axis=1)
+    return whiteners, log_determinants, positive & proper
 
 
 def _smallest_pivot(matrices: FloatArray) -> FloatArray:

@@ -108,14 +108,15 @@ def run(
     structure = structure_of(options.covariance_type)
     regulariser = regulariser_of(options, rows.frame, structure, n_kernels=starts.means.shape[1])
     n_starts = len(starts.means)
-    final = starts.copy()
+    # A start below the floor could not be told from one that collapsed, and its squares might overflow.
+    covariances, factor = structure.raised(starts.covariances, regulariser.floor)
+    final = Parameters(starts.weights.copy(), starts.means.copy(), covariances.copy())
     status = np.full(n_starts, Status.RUNNING, dtype=np.int64)
     n_iter = np.zeros(n_starts, dtype=np.int64)
     path: list[list[FloatArray]] = [[] for _ in range(n_starts)]
 
     active = np.arange(n_starts)
     current = final.copy()
-    factor = structure.factor(current.covariances, rows.n_features)
     status[~factor.usable] = Status.FAILED
     if previous is None:
         previous = np.full((n_starts, rows.n_classes), np.inf)

@@ -75,6 +75,15 @@ def evaluate(
     return out
 
 
+def log_normalise(log_joint: FloatArray) -> FloatArray:
+    """Return log-probabilities (n, m) from log-joints (n, m) that may be too large to hold their own sum.
+
+    Subtracting the largest first keeps the sum's logarithm, which vanishes beside 1e16.
+    """
+    relative = log_joint - log_joint.max(axis=1, keepdims=True)
+    return relative - np.log(np.exp(relative).sum(axis=1, keepdims=True))
+
+
 def kernel_log_densities(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
@@ -118,8 +127,7 @@ def log_responsibilities(
         log_weights = np.log(parameters.weights)
 
     def reduce(values: FloatArray, start: int, stop: int) -> FloatArray:
-        joint = values.T + log_weights.T[classes[start:stop]]
-        return joint - logsumexp(joint, axis=1, keepdims=True)
+        return log_normalise(values.T + log_weights.T[classes[start:stop]])
 
     out = np.empty((len(X), len(parameters.means)))
     return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)

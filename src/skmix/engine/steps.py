@@ -384,7 +384,7 @@ def maximise(
     structure = prepared.structure
     mass = statistics.mass.sum(axis=-1)
     alive = mass > _EMPTY
-    safe_mass = np.where(alive, mass, 1.0)
+    safe_mass = np.where(alive, mass, np.finfo(np.float64).tiny)
     offset = np.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
     means = np.where(alive[..., None], prepared.origins + offset, previous.means)  # (M2)
     covariances, factor = structure.update(  # (M3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..engine.scoring import log_normalise
 from ..engine.types import FloatArray
 from ._validation import all_or_nothing, check_distribution, check_feature_groups, columns_of
 from .mixture import SharedKernelMixture
@@ -205,7 +207,7 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             models = [self._model(g, len(groups)) for g in range(len(groups))]
             for columns, model in zip(groups, models, strict=True):
                 model.n_features_in_ = len(columns)
-                model._fit_codes(columns_of(rows, columns), classes, codes)
+                model._fit_codes(columns_of(rows, columns), classes, codes, columns)
             self.classes_ = classes
             self.class_prior_ = prior
             self.feature_groups_ = groups
@@ -241,7 +243,8 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         }
         last = getattr(self, "models_", [])
         if self.warm_start and len(last) == n_groups:
-            model: SharedKernelMixture = last[group].set_params(init=init, **settings)
+            # A copy: should this fit fail, the last one must be left as it was.
+            model: SharedKernelMixture = copy(last[group]).set_params(init=init, **settings)
             return model
         return SharedKernelMixture(init=init, **settings)
 
@@ -289,8 +292,7 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n, L)
             Log-posteriors, columns in the order of `classes_`.
         """
-        joint = self._log_joint(X)
-        return joint - logsumexp(joint, axis=1, keepdims=True)
+        return log_normalise(self._log_joint(X))
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""

@@ -98,7 +98,8 @@ class GaussianMixture(ScikitLearnGaussianMixture):
         if get_config()["array_api_dispatch"]:
             return super().score_samples(X)
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
+        values = class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
+        return values.astype(np.result_type(rows, self.means_), copy=False)
 
     def _run(self, X: np.ndarray) -> None:
         """Fit on validated rows."""
@@ -137,7 +138,7 @@ class GaussianMixture(ScikitLearnGaussianMixture):
                 "Try different init parameters, or increase max_iter, "
                 "tol, or check for degenerate data.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         self.n_iter_ = int(result.n_iter[best])
         self.lower_bound_ = float(reached[best])
@@ -231,7 +232,8 @@ class GaussianMixture(ScikitLearnGaussianMixture):
         if get_config()["array_api_dispatch"]:
             values: FloatArray = super()._estimate_log_prob(X, xp=xp)
             return values
-        return kernel_log_densities(np.asarray(X), self._current(), self.covariance_type)
+        values = kernel_log_densities(np.asarray(X), self._current(), self.covariance_type)
+        return values.astype(np.result_type(X, self.means_), copy=False)
 
 
 def _covariances_of(precisions_cholesky: FloatArray, covariance_type: str) -> FloatArray:

@@ -205,8 +205,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
                 classes, codes = np.unique(labels, return_inverse=True)
             return self._fit_codes(rows, classes, codes)
 
-    def _fit_codes(self, X: np.ndarray, classes: np.ndarray, codes: IntArray) -> SharedKernelMixture:
-        """Fit on validated rows whose class is an index into `classes`."""
+    def _fit_codes(
+        self, X: np.ndarray, classes: np.ndarray, codes: IntArray, columns: list[int] | None = None
+    ) -> SharedKernelMixture:
+        """Fit on validated rows whose class is an index into `classes`; `columns` are for error messages."""
         n_classes = len(classes)
         structure = structure_of(self.covariance_type)
         rows, scale = check_covariance_prior(self.covariance_prior, X.shape[1])
@@ -221,7 +223,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             weight_prior=self.weight_prior,
             n_jobs=effective_n_jobs(self.n_jobs),
         )
-        frame = measure(X, structure)
+        frame = measure(X, structure, columns)
         given = self._starts(X, codes, classes, frame, structure, options)
         result = fit(
             X, codes, given, options, frame=frame, progress=self._progress if self.verbose > 1 else None
@@ -241,12 +243,11 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         """Return the starting points, with a leading axis of their number."""
         n_classes, n_features = len(classes), X.shape[1]
         n_kernels = self.n_kernels
-        if self.warm_start and hasattr(self, "weights_") and np.array_equal(classes, self.classes_):
-            expected = self.weights_.shape[0] if n_kernels is None else n_kernels
-            last = self._parameters
-            fits = last.covariances.shape == structure.shape(expected, n_features)
-            if fits and last.means.shape == (expected, n_features):
-                return last.batch()
+        if self.warm_start and hasattr(self, "weights_"):
+            last = (self._fitted_type, self.classes_.tolist(), self.means_.shape)
+            expected = self.means_.shape[0] if n_kernels is None else n_kernels
+            if last == (self.covariance_type, classes.tolist(), (expected, n_features)):
+                return self._parameters.batch()
         if not isinstance(self.init, str):
             variances = frame.variance * frame.scale**2
             return check_start(self.init, self.covariance_type, n_kernels, n_classes, variances).batch()
@@ -279,6 +280,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             )
         best = result.best
         parameters = result.parameters.take(best)
+        self._fitted_type = self.covariance_type
         self.classes_ = classes
         self.class_prior_ = class_prior
         self.weights_ = parameters.weights
@@ -300,7 +302,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
                 f"The best of {len(result.status)} starts did not converge in {self.n_iter_} passes. "
                 f"Increase max_iter ({self.max_iter}) or tol ({self.tol}).",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     @property

@@ -99,6 +99,10 @@ class Structure(ABC):
         """
 
     @abstractmethod
+    def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
+        """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor."""
+
+    @abstractmethod
     def variances(self, covariances: FloatArray) -> FloatArray:
         """Return variances (R, K or 1, M or 1) of the kernels, to hold against squared offsets."""
 

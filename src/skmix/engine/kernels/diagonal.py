@@ -56,8 +56,11 @@ class Diagonal(Structure):
     def update(
         self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
     ) -> tuple[FloatArray, Factor]:
-        variances = np.maximum(self.unbounded(mass, offset, second, regulariser), regulariser.floor)
-        return variances, self.factor(variances, offset.shape[-1])
+        return self.raised(self.unbounded(mass, offset, second, regulariser), regulariser.floor)
+
+    def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
+        variances = np.maximum(covariances, floor)
+        return variances, self.factor(variances, len(floor))
 
     def unbounded(
         self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser

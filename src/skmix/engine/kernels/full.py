@@ -103,21 +103,10 @@ class Full(Structure):
         covariances /= (mass + regulariser.prior_rows)[..., None, None]
         i = np.arange(covariances.shape[-1])
         covariances[..., i, i] += regulariser.ridge
-        flat = covariances.reshape(-1, len(i), len(i))
-        whitener, log_determinant, positive = whiten_batch(flat)
-        if regulariser.floor.all():
-            # tr(P⁻¹ diag(floor)) < 1 proves every relative eigenvalue above one, at no cost.
-            trace = np.einsum("bed,bed,d->b", whitener, whitener, regulariser.floor)
-            low = np.flatnonzero(~positive | (trace >= 1.0))
-            if len(low):
-                flat[low] = raise_eigenvalues(flat[low], regulariser.floor)
-                whitener[low], log_determinant[low], positive[low] = whiten_batch(flat[low])
-        shape = mass.shape
-        return covariances, Factor(
-            whitener.reshape(covariances.shape),
-            log_determinant.reshape(shape),
-            np.all(positive.reshape(shape), axis=1),
-        )
+        return bounded(covariances, regulariser.floor)
+
+    def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
+        return bounded(covariances.copy(), floor)
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         return np.diagonal(covariances, axis1=-2, axis2=-1)
@@ -142,3 +131,23 @@ def unpack(second: FloatArray, n_features: int) -> FloatArray:
     matrices[..., i, j] = second
     matrices[..., j, i] = second
     return matrices
+
+
+def bounded(covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
+    """Raise covariances (R, K, M, M) to P ⪰ diag(floor) in place; return them and their factor."""
+    n_starts, n_kernels, n_features, _ = covariances.shape
+    flat = covariances.reshape(-1, n_features, n_features)
+    whitener, log_determinant, positive = whiten_batch(flat)
+    if floor.all():
+        # tr(P⁻¹ diag(floor)) < 1 proves every relative eigenvalue above one, at no cost.
+        trace = np.einsum("bed,bed,d->b", whitener, whitener, floor)
+        low = np.flatnonzero(~positive | (trace >= 1.0))
+        if len(low):
+            flat[low] = raise_eigenvalues(flat[low], floor)
+            whitener[low], log_determinant[low], positive[low] = whiten_batch(flat[low])
+    shape = (n_starts, n_kernels)
+    return covariances, Factor(
+        whitener.reshape(covariances.shape),
+        log_determinant.reshape(shape),
+        np.all(positive.reshape(shape), axis=1),
+    )

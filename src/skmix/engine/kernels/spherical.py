@@ -33,8 +33,11 @@ class Spherical(Diagonal):
         self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
     ) -> tuple[FloatArray, Factor]:
         variances = self.unbounded(mass, offset, second, regulariser).mean(axis=-1)
-        variances = np.maximum(variances, regulariser.floor.mean())
-        return variances, self.factor(variances, offset.shape[-1])
+        return self.raised(variances, regulariser.floor)
+
+    def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
+        variances = np.maximum(covariances, floor.mean())
+        return variances, self.factor(variances, len(floor))
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         return covariances[..., None]

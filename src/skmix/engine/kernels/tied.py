@@ -33,6 +33,10 @@ class Tied(Full):
         covariances, factor = self.finish(scatter[:, None], mass.sum(axis=1, keepdims=True), regulariser)
         return covariances[:, 0], factor
 
+    def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
+        raised, factor = super().raised(covariances[:, None], floor)
+        return raised[:, 0], factor
+
     def variances(self, covariances: FloatArray) -> FloatArray:
         return super().variances(covariances[:, None])
 
