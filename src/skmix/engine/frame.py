@@ -87,7 +87,7 @@ def frame_of(parameters: Parameters, structure: Structure, X: np.ndarray) -> Fra
     Location and scale come from the model, so that the rows' number and order do not matter.
     """
     n_features = parameters.means.shape[1]
-    share = parameters.weights.mean(axis=1)
+    heaviest = int(np.argmax(parameters.weights.mean(axis=1)))
     spread = np.sqrt(structure.variances(parameters.covariances[None])[0])
     reach = np.ptp(parameters.means, axis=0) + np.max(
         np.broadcast_to(spread, (len(spread), n_features)), axis=0
@@ -95,7 +95,7 @@ def frame_of(parameters: Parameters, structure: Structure, X: np.ndarray) -> Fra
     if structure.isotropic:
         reach = np.full_like(reach, reach.max())
     scale = power_of_two(reach)
-    shift = share @ (parameters.means / scale)
+    shift = parameters.means[heaviest] / scale
     blocks = (X[a : a + _CHUNK] for a in range(0, len(X), _CHUNK))
     with np.errstate(over="ignore"):
         bound = np.max([np.abs(block / scale - shift).max(axis=0) for block in blocks], axis=0)
@@ -124,11 +124,13 @@ def measure(X: np.ndarray, structure: Structure, columns: Sequence[int] | None =
     largest = np.max([np.abs(block).max(axis=0) for block in blocks], axis=0).astype(np.float64)
     # First a scale that makes sums of squares safe, then the one that the spread asks for.
     safe = power_of_two(largest)
-    mean = sum((block / safe).sum(axis=0, dtype=np.float64) for block in blocks) / n_rows
-    variance = sum(((block / safe - mean) ** 2).sum(axis=0, dtype=np.float64) for block in blocks) / n_rows
-    # A constant feature's mean is off by rounding: what is left is not a spread.
-    variance = np.where(np.sqrt(variance) <= 8 * np.finfo(np.float64).eps * np.abs(mean), 0.0, variance)
-    spread = np.sqrt(variance)
+    # Sums are of differences from the first row, so that those of a constant feature are exactly zero.
+    first = X[0] / safe
+    ahead = sum((block / safe - first).sum(axis=0) for block in blocks) / n_rows
+    spread = np.sqrt(sum(((block / safe - first - ahead) ** 2).sum(axis=0) for block in blocks) / n_rows)
+    mean = first + ahead
+    # A feature that varies in its last digits alone is as good as constant.
+    spread[spread <= 8 * np.finfo(np.float64).eps * np.abs(mean)] = 0.0
     with np.errstate(over="ignore", under="ignore"):
         actual = (spread * safe) ** 2
     bad = ~np.isfinite(actual) | ((actual < np.finfo(np.float64).tiny) & (spread > 0))

@@ -85,6 +85,8 @@ class Terms:
         Says which second-order terms.
     n_features, n_rows, n_classes : int
         M, n, and the number C of consecutive classes to indicate.
+    workspace : Workspace, optional
+        Lends the memory; by default it is new.
 
     Attributes
     ----------
@@ -94,10 +96,20 @@ class Terms:
         The same memory.
     """
 
-    def __init__(self, structure: Structure, n_features: int, n_rows: int, n_classes: int = 1) -> None:
+    def __init__(
+        self,
+        structure: Structure,
+        n_features: int,
+        n_rows: int,
+        n_classes: int = 1,
+        workspace: Workspace | None = None,
+    ) -> None:
         n_second = structure.n_second(n_features)
-        n_lines = 2 * n_features + n_second + n_classes
-        memory = aligned(n_lines * n_rows).reshape(n_lines, n_rows)
+        shape = (2 * n_features + n_second + n_classes, n_rows)
+        if workspace is None:
+            memory = aligned(shape[0] * shape[1]).reshape(shape)
+        else:
+            memory = workspace.array("terms", shape)
         twice, second = memory[: 2 * n_features], memory[2 * n_features : 2 * n_features + n_second]
         # A second copy of x lies in front: products of pairs that wrap around run on into x.
         self._twice = twice.reshape(2, n_features, n_rows)
@@ -234,7 +246,7 @@ class Rows:
             if workspace is None:
                 terms = Terms(self.structure, *shape)
             else:
-                terms = workspace.cached(shape, lambda: Terms(self.structure, *shape))  # noqa: B023
+                terms = workspace.latest(shape, lambda: Terms(self.structure, *shape, workspace))  # noqa: B023
             here = x[:, a - start : b - start]
             terms.fill(here, segments)
             yield Part(a - start, b - start, here, terms, segments)

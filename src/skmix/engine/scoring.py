@@ -103,13 +103,14 @@ def class_log_likelihood(
     def reduce(values: FloatArray, start: int, stop: int) -> FloatArray:
         largest = values.max(axis=0)
         likelihood = weights.T @ np.exp(values - largest)
-        lost = (likelihood < _UNDERFLOW).any(axis=0)
-        likelihood[:, lost] = 1.0
-        logs: FloatArray = (np.log(likelihood) + largest).T
-        if lost.any():
-            # The row's nearest kernels have no weight in some class: sum that class's own terms.
-            logs[lost] = logsumexp(values[:, lost].T[:, :, None] + log_weights, axis=1)
-        return logs
+        lost = likelihood < _UNDERFLOW
+        likelihood[lost] = 1.0
+        logs: FloatArray = np.log(likelihood) + largest
+        for c in np.flatnonzero(lost.any(axis=1)):
+            # The rows' nearest kernels have no weight in this class: sum the terms of those that have.
+            rows, kernels = np.flatnonzero(lost[c]), np.flatnonzero(weights[:, c])
+            logs[c, rows] = logsumexp(values[np.ix_(kernels, rows)] + log_weights[kernels, c, None], axis=0)
+        return logs.T
 
     out = np.empty((len(X), weights.shape[1]))
     return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)

@@ -29,13 +29,22 @@ def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
         raise
 
 
+def as_numbers(values: Any, name: str) -> FloatArray:
+    """Return a new float64 array."""
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}.") from None
+
+
 def check_distribution(values: Any, shape: tuple[int, ...], name: str) -> FloatArray:
     """Return non-negative numbers of that shape whose columns sum to one."""
-    array = np.array(values, dtype=np.float64)
+    array = as_numbers(values, name)
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
-    if not np.all(np.isfinite(array)) or np.any(array < 0):
-        raise ValueError(f"{name} must be finite and not negative, got a smallest value of {array.min()}.")
+    wrong = array[~(np.isfinite(array) & (array >= 0))]
+    if len(wrong):
+        raise ValueError(f"{name} must be finite and not negative, got {wrong[0]}.")
     sums = array.sum(axis=0)
     worst = np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1.0))]
     if abs(worst - 1.0) > _SUM_TOLERANCE:
@@ -47,7 +56,7 @@ def check_distribution(values: Any, shape: tuple[int, ...], name: str) -> FloatA
 def check_covariances(values: Any, covariance_type: str, n_kernels: int, n_features: int) -> FloatArray:
     """Return covariances of the right shape, symmetric and positive definite."""
     structure = structure_of(covariance_type)
-    array = np.array(values, dtype=np.float64)
+    array = as_numbers(values, "covariances")
     shape = structure.shape(n_kernels, n_features)
     if array.shape != shape:
         raise ValueError(
@@ -58,15 +67,20 @@ def check_covariances(values: Any, covariance_type: str, n_kernels: int, n_featu
         raise ValueError("covariances must be finite.")
     full = structure.to_full(array[None], n_kernels, n_features)[0]
     for k, matrix in enumerate(full):
-        if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=0):
-            gap = np.abs(matrix - matrix.T).max()
-            raise ValueError(f"the covariance of kernel {k} is not symmetric: entries differ by {gap:.3g}.")
+        gap = np.abs(matrix - matrix.T)
+        deviations = np.sqrt(np.abs(np.diagonal(matrix)))
+        if np.any(gap > 1e-6 * deviations[:, None] * deviations):
+            raise ValueError(
+                f"the covariance of kernel {k} is not symmetric: entries differ by {gap.max():.3g}."
+            )
         smallest = np.linalg.eigvalsh(matrix)[0]
         if not smallest > 0:
             raise ValueError(
                 f"the covariance of kernel {k} is not positive definite: "
                 f"its smallest eigenvalue is {smallest:.3g}."
             )
+    if array.ndim > 1 and array.shape[-1] == array.shape[-2] == n_features and covariance_type != "diag":
+        array = 0.5 * (array + np.swapaxes(array, -1, -2))
     return array
 
 
@@ -100,10 +114,10 @@ def check_start(
             f"got the keys {sorted(map(str, start))}."
         )
     n_features = len(default_covariance)
-    means = np.array(start["means"], dtype=np.float64)
-    expected = len(means) if n_kernels is None and means.ndim else n_kernels
-    if means.shape != (expected, n_features):
-        raise ValueError(f"means must have shape {(expected, n_features)}, got {means.shape}.")
+    means = as_numbers(start["means"], "means")
+    expected = "n_kernels" if n_kernels is None else n_kernels
+    if means.ndim != 2 or means.shape[1] != n_features or len(means) != (n_kernels or len(means) or -1):
+        raise ValueError(f"means must have shape ({expected}, {n_features}), got {means.shape}.")
     if not np.all(np.isfinite(means)):
         raise ValueError("means must be finite.")
     n_kernels = len(means)

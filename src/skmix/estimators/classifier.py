@@ -204,7 +204,7 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
                 names = getattr(self, "feature_names_in_", None)
                 groups = check_feature_groups(self.feature_groups, n_features, names)
             prior = self._prior(codes, len(classes))
-            models = [self._model(g, len(groups)) for g in range(len(groups))]
+            models = [self._model(g, groups) for g in range(len(groups))]
             for columns, model in zip(groups, models, strict=True):
                 model.n_features_in_ = len(columns)
                 model._fit_codes(columns_of(rows, columns), classes, codes, columns)
@@ -229,22 +229,23 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             return np.full(n_classes, 1.0 / n_classes)
         return check_distribution(self.priors, (n_classes,), "priors")
 
-    def _model(self, group: int, n_groups: int) -> SharedKernelMixture:
+    def _model(self, group: int, groups: list[list[int]]) -> SharedKernelMixture:
         """Return the unfitted model of one feature group, or the last fitted one to go on from."""
-        init = self.init
+        init, n_groups = self.init, len(groups)
         if isinstance(init, list):
             if len(init) != n_groups:
                 raise ValueError(f"init has {len(init)} starts, but there are {n_groups} feature groups.")
+            if not all(isinstance(start, dict) for start in init):
+                raise ValueError(f"init as a list must hold dicts, got {init!r}.")
             init = init[group]
         elif n_groups > 1 and not isinstance(init, str):
             raise ValueError(f"init must be a list of {n_groups} dicts, one for each feature group.")
         settings = {
             name: getattr(self, name) for name in SharedKernelMixture._get_param_names() if name != "init"
         }
-        last = getattr(self, "models_", [])
-        if self.warm_start and len(last) == n_groups:
+        if self.warm_start and getattr(self, "feature_groups_", None) == groups:
             # A copy: should this fit fail, the last one must be left as it was.
-            model: SharedKernelMixture = copy(last[group]).set_params(init=init, **settings)
+            model: SharedKernelMixture = copy(self.models_[group]).set_params(init=init, **settings)
             return model
         return SharedKernelMixture(init=init, **settings)
 
@@ -323,16 +324,11 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             Responsibilities; rows sum to one. With feature groups, the groups' side by side.
         """
         rows = self._rows(X)
-        parts = [columns_of(rows, columns) for columns in self.feature_groups_]
+        groups = zip(self.feature_groups_, self.models_, strict=True)
         if y is not None:
-            found = [model.responsibilities(part, y) for part, model in zip(parts, self.models_, strict=True)]
-            return np.hstack(found)
+            return np.hstack([model.responsibilities(columns_of(rows, c), y) for c, model in groups])
         posterior = self.predict_proba(X)
-        averaged = []
-        for part, model in zip(parts, self.models_, strict=True):
-            by_class = (model.responsibilities(part, np.repeat(label, len(part))) for label in self.classes_)
-            averaged.append(sum(p[:, None] * w for p, w in zip(posterior.T, by_class, strict=True)))
-        return np.hstack(averaged)
+        return np.hstack([model._averaged(columns_of(rows, c), posterior) for c, model in groups])
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw rows from the model.

@@ -36,6 +36,8 @@ class GaussianMixture(ScikitLearnGaussianMixture):
     The constructor, attributes, methods, warnings and errors are those of `sklearn.mixture.GaussianMixture`,
     and from the same start it makes the same passes; it needs a fraction of the time and memory, runs all
     `n_init` starts as one batch, and a start that degenerates does not end the fit while another is left.
+    Only the starts of tied covariances by 'k-means++' and 'random_from_data' differ: they are the covariance
+    of the chosen rows, where scikit-learn mixes in the moments of all rows.
 
     See Also
     --------

@@ -29,10 +29,11 @@ from ..engine.frame import Frame, measure
 from ..engine.kernels import STRUCTURES, Structure, structure_of
 from ..engine.loop import fit, shortlist
 from ..engine.sampling import draw
-from ..engine.scoring import class_log_likelihood, log_responsibilities
+from ..engine.scoring import class_log_likelihood, kernel_log_densities, log_responsibilities
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
 from ._validation import all_or_nothing, check_covariance_prior, check_start
 
+_NEGLIGIBLE = 1e-20
 _STARTS = {"class", "k-means++", "random_from_data", "uniform"}
 
 
@@ -251,7 +252,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         if not isinstance(self.init, str):
             variances = frame.variance * frame.scale**2
             return check_start(self.init, self.covariance_type, n_kernels, n_classes, variances).batch()
-        n_kernels = n_classes if n_kernels is None else n_kernels
+        n_kernels = n_classes if n_kernels is None else int(n_kernels)
         n_starts = max(self.n_init, self.short_runs)
         random_state = check_random_state(self.random_state)
         if self.init == "uniform":
@@ -275,8 +276,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         """Store the best start."""
         if np.all(result.status == Status.FAILED):
             raise ValueError(
-                f"All {len(result.status)} starts ended in a singular covariance because reg_covar is "
-                f"{self.reg_covar}. Use a larger reg_covar (1e-6 by default) or a covariance_prior."
+                f"All {len(result.status)} starts ended in a singular covariance, with reg_covar="
+                f"{self.reg_covar}. Use a larger one (1e-6 by default), a covariance_prior or another start."
             )
         best = result.best
         parameters = result.parameters.take(best)
@@ -323,7 +324,12 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         labels = column_or_1d(y)
         if len(labels) != n_rows:
             raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels.")
-        unknown = np.setdiff1d(labels, self.classes_)
+        try:
+            unknown = np.setdiff1d(labels, self.classes_)
+        except TypeError as error:
+            raise ValueError(
+                f"y has labels that cannot be compared with those of the fit: {error}."
+            ) from None
         if len(unknown):
             raise ValueError(
                 f"y has labels that no training row had: {unknown[:5].tolist()}; "
@@ -400,6 +406,20 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             codes = self._codes(y, len(rows))
         n_jobs = effective_n_jobs(self.n_jobs)
         return np.exp(log_responsibilities(rows, codes, parameters, self.covariance_type, n_jobs))
+
+    def _averaged(self, X: np.ndarray, posterior: FloatArray) -> FloatArray:
+        """Return responsibilities (n, K) averaged over class probabilities (n, L) from elsewhere."""
+        parameters, n_jobs = self._parameters, effective_n_jobs(self.n_jobs)
+        densities = kernel_log_densities(X, parameters, self.covariance_type, n_jobs)
+        per_class = class_log_likelihood(X, parameters, self.covariance_type, n_jobs)
+        averaged = np.zeros_like(densities)
+        for c, kernels in enumerate(parameters.weights.T):
+            # Rows whose class this can hardly be cannot change a digit of the average.
+            rows = np.flatnonzero(posterior[:, c] > _NEGLIGIBLE)
+            relative = np.exp(densities[rows] - per_class[rows, c, None])
+            averaged[rows] += posterior[rows, c, None] * kernels * relative
+        total: FloatArray = averaged / averaged.sum(axis=1, keepdims=True)
+        return total
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of unlabelled rows, as features for another estimator."""

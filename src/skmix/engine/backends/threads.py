@@ -33,7 +33,7 @@ class Workspace(threading.local):
 
     def __init__(self) -> None:
         self._arrays: dict[str, FloatArray] = {}
-        self._objects: dict[Hashable, Any] = {}
+        self._last: tuple[Hashable, Any] = (None, None)
 
     def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
         """Return uninitialised memory of that shape, the same each time it is asked for by that name."""
@@ -43,11 +43,11 @@ class Workspace(threading.local):
             memory = self._arrays[name] = aligned(size)
         return memory[:size].reshape(shape)
 
-    def cached(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return what `make` made when first asked for `key`."""
-        if key not in self._objects:
-            self._objects[key] = make()
-        made: Made = self._objects[key]
+    def latest(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return what `make` made when last asked, if that was for the same `key`."""
+        if self._last[0] != key:
+            self._last = (key, make())
+        made: Made = self._last[1]
         return made
 
 
@@ -97,12 +97,36 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+class _Limit:
+    """Holds BLAS to one thread while at least one fit runs: the first sets the limit, the last lifts it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limiter: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._limiter = _controller().limit(limits=1, user_api="blas")
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._limiter.restore_original_limits()
+
+
+_limit = _Limit()
+
+
 @contextmanager
 def workers(n_jobs: int) -> Iterator[Workers]:
     """Lend a pool of `n_jobs` threads while BLAS is held to one thread."""
     pool = Workers(n_jobs)
     try:
-        with _controller().limit(limits=1, user_api="blas"):
+        with _limit:
             yield pool
     finally:
         pool.close()
