@@ -196,27 +196,34 @@ warnings.simplefilter("ignore")
 which, n_rows = sys.argv[1], int(sys.argv[2])
 from sklearn.mixture import GaussianMixture as Peer
 from skmix import GaussianMixture, SharedKernelMixture
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def now():
+    try:
+        with open("/proc/self/statm") as lines:
+            return int(lines.read().split()[1]) * resource.getpagesize() / 2**20
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 X = np.random.RandomState(0).standard_normal((n_rows, 16))
+y = np.arange(n_rows) % 7
 small = X[:2000].copy()
 common = dict(n_init=1, max_iter=3, random_state=0)
 make = {
     "sklearn": lambda: Peer(16, init_params="random_from_data", **common),
     "drop-in": lambda: GaussianMixture(16, init_params="random_from_data", **common),
     "mixture": lambda: SharedKernelMixture(16, n_jobs=2, **common),
+    "labelled": lambda: SharedKernelMixture(16, n_jobs=2, **common),
 }[which]
-make().fit(small)
-before = peak()
-make().fit(X)
-print(peak() - before)
+labels = (lambda X: (y[: len(X)],)) if which == "labelled" else (lambda X: ())
+make().fit(small, *labels(small))
+before = now()
+make().fit(X, *labels(X))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before)
 """
 
 
 def measure_memory(n_rows: int) -> dict[str, float]:
     """Return the peak memory in MB that a fit of N × 16 needs beyond its data, each in a fresh process."""
     found = {}
-    for which in ("sklearn", "drop-in", "mixture"):
+    for which in ("sklearn", "drop-in", "mixture", "labelled"):
         command = [sys.executable, "-c", MEMORY, which, str(n_rows)]
         found[which] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return found

@@ -27,7 +27,7 @@ def test_speed_benchmark_writes_numbers_and_the_table(tmp_path: Path) -> None:
             assert row["log_likelihood_difference"] < 1e-8
             assert row["ratio_1"] > 0
     assert {row["features"] for row in results["starts"]} == {3, 6, 13}
-    assert set(results["memory_mb"]) == {"sklearn", "drop-in", "mixture"}
+    assert set(results["memory_mb"]) == {"sklearn", "drop-in", "mixture", "labelled"}
     text = readme.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")

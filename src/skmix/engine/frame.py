@@ -159,4 +159,4 @@ def measure(X: np.ndarray, structure: Structure, columns: Sequence[int] | None =
     shift = mean * (safe / scale)
     bound = np.max([np.abs(block / scale - shift).max(axis=0) for block in blocks], axis=0)
     inside = (spread * (safe / scale)) ** 2
-    return Frame(scale, shift, np.where(inside > 0, inside, 1.0), bound)
+    return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, _FARTHEST))

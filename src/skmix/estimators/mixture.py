@@ -33,7 +33,6 @@ from ..engine.scoring import class_log_likelihood, kernel_log_densities, log_res
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
 from ._validation import all_or_nothing, check_covariance_prior, check_start
 
-_NEGLIGIBLE = 1e-20
 _STARTS = {"class", "k-means++", "random_from_data", "uniform"}
 
 
@@ -414,8 +413,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         per_class = class_log_likelihood(X, parameters, self.covariance_type, n_jobs)
         averaged = np.zeros_like(densities)
         for c, kernels in enumerate(parameters.weights.T):
-            # Rows whose class this can hardly be cannot change a digit of the average.
-            rows = np.flatnonzero(posterior[:, c] > _NEGLIGIBLE)
+            rows = np.flatnonzero(posterior[:, c])
             relative = np.exp(densities[rows] - per_class[rows, c, None])
             averaged[rows] += posterior[rows, c, None] * kernels * relative
         total: FloatArray = averaged / averaged.sum(axis=1, keepdims=True)
