@@ -1,0 +1,104 @@
+"""The coordinates of the loop: exact where they promise it, and a clear refusal where they cannot be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, random_model, random_rows
+
+from skmix.engine.frame import measure, power_of_two
+from skmix.engine.kernels import structure_of
+from skmix.engine.types import FloatArray
+
+FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
+
+
+def in_frame(X: FloatArray, covariance_type: str = "full") -> FloatArray:
+    frame = measure(X, structure_of(covariance_type))
+    return frame.rows(X, np.empty(X.T.shape)).T
+
+
+@pytest.mark.parametrize("magnitude", [1e-140, 1e-5, 0.75, 1.0, 3.0, 1e9, 1e140])
+def test_scales_are_powers_of_two_near_the_spread(magnitude: float) -> None:
+    X, _ = random_rows(np.random.default_rng(0), 50, 1, 3)
+    frame = measure(magnitude * X, FULL)
+    mantissa, _ = np.frexp(frame.scale)
+    assert_array_equal(mantissa, 0.5)
+    ratio = (magnitude * X).std(axis=0) / frame.scale
+    assert ratio.min() > 0.2
+    assert ratio.max() < 5.0
+    assert_allclose(frame.variance, ratio**2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_rows_are_centred_and_of_unit_size(covariance_type: str, offset: float) -> None:
+    X, _ = random_rows(np.random.default_rng(1), 80, 1, 3)
+    inside = in_frame(12.3 * X + offset, covariance_type)
+    assert_allclose(inside.mean(axis=0), 0.0, atol=1e-9)
+    assert 0.1 < inside.std() < 10.0
+    frame = measure(12.3 * X + offset, structure_of(covariance_type))
+    assert_allclose(frame.bound, np.abs(inside).max(axis=0), rtol=1e-12)
+
+
+def test_one_scale_for_all_features_of_a_spherical_kernel() -> None:
+    X = np.random.default_rng(2).normal(size=(40, 3)) * [1.0, 100.0, 1e-3]
+    scale = measure(X, SPHERICAL).scale
+    assert len(set(scale.tolist())) == 1
+    assert len(set(measure(X, FULL).scale.tolist())) == 3
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_parameters_come_back_from_the_frame(covariance_type: str) -> None:
+    random = np.random.default_rng(3)
+    X, _ = random_rows(random, 60, 1, 3)
+    structure = structure_of(covariance_type)
+    frame = measure(1e5 + 7.0 * X, structure)
+    model = random_model(random, 4, 2, 3, covariance_type).batch()
+    back = frame.leave(frame.enter(model, structure), structure)
+    assert_allclose(back.weights, model.weights, rtol=1e-15)
+    assert_allclose(back.means, model.means, rtol=1e-9, atol=1e-10)
+    # Scaling by powers of two rounds nothing.
+    assert_array_equal(back.covariances, model.covariances)
+    assert frame.log_volume() == pytest.approx(np.log(frame.scale).sum(), rel=1e-15)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -7.3, 0.1, 1e10, 1e-31])
+def test_a_constant_feature_has_no_spread(value: float) -> None:
+    X = np.random.default_rng(4).normal(size=(37, 2))
+    X[:, 1] = value
+    frame = measure(X, FULL)
+    assert frame.variance[1] == 1.0
+    assert np.isfinite(frame.scale).all()
+    assert_allclose(in_frame(X)[:, 1], 0.0, atol=1e-14)
+
+
+@pytest.mark.parametrize("factor", [1e160, 1e300, 1e-160, 1e-300])
+def test_a_spread_whose_square_is_no_number_is_refused_with_the_feature(factor: float) -> None:
+    X = np.random.default_rng(5).normal(size=(20, 3))
+    X[:, 1] *= factor
+    deviation = f"{factor * (X[:, 1] / factor).std():.3g}"
+    with pytest.raises(ValueError, match=r"Feature 1 has a standard deviation of .*Rescale") as refusal:
+        measure(X, FULL)
+    assert deviation in str(refusal.value)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_single_row_and_any_dtype(dtype: type) -> None:
+    frame = measure(np.array([[3.0, -2.0]], dtype=dtype), FULL)
+    assert frame.scale.dtype == np.float64
+    assert_array_equal(frame.variance, [1.0, 1.0])
+    out = frame.rows(np.array([[3.0, -2.0]], dtype=dtype), np.empty((2, 1)))
+    assert_allclose(out, 0.0, atol=1e-15)
+
+
+def test_many_rows_are_measured_in_chunks() -> None:
+    X = np.random.default_rng(6).normal(size=(40_000, 2)) * [1.0, 50.0] + [5.0, -100.0]
+    frame = measure(X, FULL)
+    assert_allclose(frame.shift * frame.scale, X.mean(axis=0), rtol=1e-12)
+    assert_allclose(frame.variance * frame.scale**2, X.var(axis=0), rtol=1e-12)
+
+
+def test_powers_of_two() -> None:
+    assert_array_equal(power_of_two(np.array([1.0, 1.5, 0.3, 0.0, 1e-320])), [2.0, 2.0, 0.5, 1.0, 2.0**-1000])

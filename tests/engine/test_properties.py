@@ -1,0 +1,637 @@
+"""What must hold for any data and any start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import (
+    COVARIANCE_TYPES,
+    as_full,
+    as_structure,
+    next_model,
+    random_model,
+    random_rows,
+    responsibilities,
+    stack,
+    total_log_likelihood,
+)
+
+from skmix.engine import loop, rows, starts
+from skmix.engine.frame import measure
+from skmix.engine.kernels import structure_of
+from skmix.engine.scoring import log_responsibilities
+from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
+
+reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=40)
+many = settings(reproducible, max_examples=150)
+
+seeds = st.integers(0, 2**32 - 1)
+covariance_types = st.sampled_from(COVARIANCE_TYPES)
+sizes = st.fixed_dictionaries(
+    {
+        "n_rows": st.integers(8, 60),
+        "n_kernels": st.integers(1, 4),
+        "n_classes": st.integers(1, 4),
+        "n_features": st.integers(1, 4),
+    }
+)
+# The floor keeps kernels of a row or two well conditioned: rounding must not be magnified into a difference.
+FEW_PASSES = Options(max_iter=5, tol=0.0, floor=1e-3)
+
+
+def random_problem(
+    seed: int, covariance_type: str, *, n_rows: int, n_kernels: int, n_classes: int, n_features: int
+) -> tuple[FloatArray, IntArray, Parameters]:
+    """Return rows, their classes, and a batch of three starts."""
+    random = np.random.default_rng(seed)
+    X, classes = random_rows(random, n_rows, n_classes, n_features)
+    models = [random_model(random, n_kernels, n_classes, n_features, covariance_type) for _ in range(3)]
+    return X, classes, stack(models)
+
+
+def assert_same_fit(found: Result, expected: Result, *, rtol: float = 1e-9) -> None:
+    assert_array_equal(found.n_iter, expected.n_iter)
+    assert_array_equal(found.status, expected.status)
+    assert_allclose(found.parameters.weights, expected.parameters.weights, rtol, atol=1e-12)
+    assert_allclose(found.parameters.means, expected.parameters.means, rtol, atol=rtol)
+    assert_allclose(found.parameters.covariances, expected.parameters.covariances, rtol, atol=rtol)
+    # Sums over up to 60 rows, each with a log-density of the order of one.
+    assert_allclose(found.log_likelihood, expected.log_likelihood, rtol, atol=60.0 * rtol)
+    for one, other in zip(found.path, expected.path, strict=True):
+        assert_allclose(one, other, rtol, atol=60.0 * rtol)
+
+
+def assert_never_falls(result: Result, n_rows: int) -> None:
+    """Check the total log-likelihood of every start, from its first pass to its last parameters."""
+    for path, last in zip(result.path, result.log_likelihood, strict=True):
+        totals = np.append(path.sum(axis=1), last.sum())
+        change = np.diff(totals)
+        assert (change >= -1e-9 * (np.abs(totals[1:]) + n_rows)).all(), change.min()
+
+
+def assert_finite(result: Result) -> None:
+    parameters = result.parameters
+    for array in (parameters.weights, parameters.means, parameters.covariances, result.objective):
+        assert np.isfinite(array).all()
+    for array in (*result.path, result.log_likelihood):
+        assert np.isfinite(array).all()
+
+
+# ---------------------------------------------------------------- one pass
+
+
+@many
+@given(seed=seeds, covariance_type=covariance_types, size=sizes)
+def test_one_pass_is_the_papers(seed: int, covariance_type: str, size: dict[str, int]) -> None:
+    """Against equations (E), (M1), (M2), (M3) in plain NumPy with scipy's densities."""
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    options = Options(covariance_type=covariance_type, floor=0.0, tol=0.0, max_iter=1)
+    result = loop.fit(X, classes, models, options)
+    for r in range(3):
+        before = models.take(r)
+        expected = next_model(X, classes, before, covariance_type)
+        assert_allclose(
+            result.path[r], [total_log_likelihood(X, classes, before, covariance_type)], rtol=1e-10
+        )
+        if result.status[r] == Status.FAILED:
+            full = as_full(expected.covariances, covariance_type, *expected.means.shape)
+            assert np.linalg.eigvalsh(full).min() < 1e-12
+            continue
+        found = result.parameters.take(r)
+        assert_allclose(found.weights, expected.weights, rtol=1e-9, atol=1e-13)
+        assert_allclose(found.means, expected.means, rtol=1e-9, atol=1e-11)
+        assert_allclose(found.covariances, expected.covariances, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("distance", [0.5, 20.0])
+@pytest.mark.parametrize(("n_features", "n_kernels", "n_classes"), [(20, 12, 3), (3, 5, 60), (16, 6, 1)])
+def test_one_pass_of_larger_problems(
+    covariance_type: str, distance: float, n_features: int, n_kernels: int, n_classes: int
+) -> None:
+    """Many features or classes; kernels that overlap, or so far apart that densities underflow."""
+    random = np.random.default_rng(6)
+    centres = distance * random.normal(size=(n_kernels, n_features))
+    X = centres[np.arange(600) % n_kernels] + random.normal(size=(600, n_features))
+    classes = random.permutation(np.arange(600) % n_classes)
+    model = random_model(random, n_kernels, n_classes, n_features, covariance_type)
+    model = replace(model, means=centres + 0.3 * random.normal(size=centres.shape))
+    options = Options(covariance_type=covariance_type, floor=0.0, tol=0.0, max_iter=1)
+    result = loop.fit(X, classes, model.batch(), options)
+    expected = next_model(X, classes, model, covariance_type)
+    assert_allclose(result.path[0], [total_log_likelihood(X, classes, model, covariance_type)], rtol=1e-10)
+    assert_allclose(result.parameters.weights[0], expected.weights, rtol=1e-9, atol=1e-13)
+    assert_allclose(result.parameters.means[0], expected.means, rtol=1e-9, atol=1e-11)
+    assert_allclose(result.parameters.covariances[0], expected.covariances, rtol=1e-9, atol=1e-11)
+
+
+@many
+@given(seed=seeds, covariance_type=covariance_types, size=sizes)
+def test_total_log_likelihood_never_falls_without_a_floor(
+    seed: int, covariance_type: str, size: dict[str, int]
+) -> None:
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    options = Options(covariance_type=covariance_type, floor=0.0, tol=0.0, max_iter=25)
+    assert_never_falls(loop.fit(X, classes, models, options), len(X))
+
+
+@many
+@given(seed=seeds, covariance_type=covariance_types, size=sizes, floor=st.sampled_from([1e-6, 1e-2, 0.3]))
+def test_total_log_likelihood_never_falls_with_a_floor(
+    seed: int, covariance_type: str, size: dict[str, int], floor: float
+) -> None:
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    options = Options(covariance_type=covariance_type, floor=floor, tol=0.0, max_iter=25)
+    result = loop.fit(X, classes, models, options)
+    assert (result.status == Status.STOPPED).all()
+    assert_never_falls(result, len(X))
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_total_log_likelihood_never_falls_when_kernels_are_retired(covariance_type: str) -> None:
+    """Kernels hundreds of standard deviations away keep no row; the others must not notice."""
+    random = np.random.default_rng(3)
+    X, classes = random_rows(random, 40, 2, 2)
+    model = random_model(random, 4, 2, 2, covariance_type)
+    model.means[2:] += 1e6
+    options = Options(covariance_type=covariance_type, tol=0.0, max_iter=25)
+    result = loop.fit(X, classes, model.batch(), options)
+    assert_never_falls(result, len(X))
+    kept = replace(model, weights=model.weights[:2] / model.weights[:2].sum(axis=0), means=model.means[:2])
+    if covariance_type != "tied":
+        kept = replace(kept, covariances=model.covariances[:2])
+    alone = loop.fit(X, classes, kept.batch(), options)
+    assert_allclose(result.parameters.weights[:, :2], alone.parameters.weights, rtol=1e-9)
+    assert_allclose(result.parameters.means[:, :2], alone.parameters.means, rtol=1e-9)
+    assert_allclose(result.log_likelihood, alone.log_likelihood, rtol=1e-9)
+    assert_array_equal(result.parameters.weights[0, 2:], 0.0)
+
+
+@reproducible
+@given(seed=seeds, covariance_type=covariance_types, size=sizes)
+def test_weights_and_responsibilities_sum_to_one(
+    seed: int, covariance_type: str, size: dict[str, int]
+) -> None:
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    for n_passes in (1, 2, 7):
+        options = Options(covariance_type=covariance_type, tol=0.0, max_iter=n_passes)
+        result = loop.fit(X, classes, models, options)
+        assert_allclose(result.parameters.weights.sum(axis=1), 1.0, rtol=1e-13)
+        assert (result.parameters.weights >= 0.0).all()
+        for r in range(3):
+            model = result.parameters.take(r)
+            found = np.exp(log_responsibilities(X, classes, model, covariance_type))
+            assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+            assert_allclose(found, responsibilities(X, classes, model, covariance_type), rtol=1e-6, atol=1e-9)
+
+
+# ---------------------------------------------------------------- symmetries
+
+
+@reproducible
+@given(seed=seeds, covariance_type=covariance_types, size=sizes)
+def test_relabelling_classes_permutes_the_columns(
+    seed: int, covariance_type: str, size: dict[str, int]
+) -> None:
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    options = replace(FEW_PASSES, covariance_type=covariance_type)
+    new_name = np.random.default_rng(seed).permutation(size["n_classes"])
+    old_name = np.argsort(new_name)
+    expected = loop.fit(X, classes, models, options)
+    relabelled = loop.fit(
+        X, new_name[classes], replace(models, weights=models.weights[:, :, old_name]), options
+    )
+    back = replace(
+        relabelled,
+        parameters=replace(relabelled.parameters, weights=relabelled.parameters.weights[:, :, new_name]),
+        log_likelihood=relabelled.log_likelihood[:, new_name],
+        path=[path[:, new_name] for path in relabelled.path],
+    )
+    assert_same_fit(back, expected)
+
+
+@reproducible
+@given(seed=seeds, covariance_type=covariance_types, size=sizes)
+def test_the_order_of_rows_does_not_matter(seed: int, covariance_type: str, size: dict[str, int]) -> None:
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    options = replace(FEW_PASSES, covariance_type=covariance_type)
+    order = np.random.default_rng(seed).permutation(len(X))
+    assert_same_fit(
+        loop.fit(X[order], classes[order], models, options), loop.fit(X, classes, models, options)
+    )
+
+
+@reproducible
+@given(seed=seeds, covariance_type=covariance_types, size=sizes)
+def test_permuting_kernels_permutes_them(seed: int, covariance_type: str, size: dict[str, int]) -> None:
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    options = replace(FEW_PASSES, covariance_type=covariance_type)
+    order = np.random.default_rng(seed).permutation(size["n_kernels"])
+
+    def permuted(parameters: Parameters) -> Parameters:
+        covariances = parameters.covariances
+        if covariance_type != "tied":
+            covariances = covariances[:, order]
+        return Parameters(parameters.weights[:, order], parameters.means[:, order], covariances)
+
+    expected = loop.fit(X, classes, models, options)
+    found = loop.fit(X, classes, permuted(models), options)
+    assert_same_fit(found, replace(expected, parameters=permuted(expected.parameters)))
+
+
+@reproducible
+@given(seed=seeds, covariance_type=covariance_types, size=sizes)
+def test_permuting_features_permutes_them(seed: int, covariance_type: str, size: dict[str, int]) -> None:
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    options = replace(FEW_PASSES, covariance_type=covariance_type)
+    order = np.random.default_rng(seed).permutation(size["n_features"])
+
+    def permuted(parameters: Parameters) -> Parameters:
+        covariances = parameters.covariances
+        if covariance_type in ("full", "tied"):
+            covariances = covariances[..., order, :][..., order]
+        elif covariance_type == "diag":
+            covariances = covariances[..., order]
+        return Parameters(parameters.weights, parameters.means[..., order], covariances)
+
+    expected = loop.fit(X, classes, models, options)
+    found = loop.fit(X[:, order], classes, permuted(models), options)
+    assert_same_fit(found, replace(expected, parameters=permuted(expected.parameters)))
+
+
+@many
+@given(
+    seed=seeds,
+    covariance_type=covariance_types,
+    size=sizes,
+    exponents=st.lists(st.floats(-8.0, 8.0), min_size=4, max_size=4),
+    shifts=st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=4),
+)
+def test_shifting_and_scaling_features_does_the_same_to_the_fit(
+    seed: int, covariance_type: str, size: dict[str, int], exponents: list[float], shifts: list[float]
+) -> None:
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    options = replace(FEW_PASSES, covariance_type=covariance_type)
+    n_features = size["n_features"]
+    factor = 10.0 ** np.array(exponents[:n_features])
+    if covariance_type == "spherical":
+        factor[:] = factor[0]
+    shift = np.array(shifts[:n_features]) * factor
+
+    def moved(parameters: Parameters) -> Parameters:
+        unit: Any = np.outer(factor, factor)
+        if covariance_type == "diag":
+            unit = factor**2
+        elif covariance_type == "spherical":
+            unit = factor[0] ** 2
+        return Parameters(
+            parameters.weights, parameters.means * factor + shift, parameters.covariances * unit
+        )
+
+    def moved_back(parameters: Parameters) -> Parameters:
+        unit: Any = np.outer(factor, factor)
+        if covariance_type == "diag":
+            unit = factor**2
+        elif covariance_type == "spherical":
+            unit = factor[0] ** 2
+        return Parameters(
+            parameters.weights, (parameters.means - shift) / factor, parameters.covariances / unit
+        )
+
+    expected = loop.fit(X, classes, models, options)
+    found = loop.fit(X * factor + shift, classes, moved(models), options)
+    # Densities of scaled data are smaller by the factor's product.
+    volume = np.bincount(classes) * np.log(factor).sum()
+    back = replace(
+        found,
+        parameters=moved_back(found.parameters),
+        log_likelihood=found.log_likelihood + volume,
+        path=[path + volume for path in found.path],
+    )
+    # Shifting rounds the rows to 1e-13 of their spread, and five passes magnify that.
+    assert_same_fit(back, expected, rtol=1e-7)
+
+
+# ---------------------------------------------------------------- blocks, threads and batches
+
+
+@many
+@given(
+    seed=seeds,
+    covariance_type=covariance_types,
+    size=sizes,
+    part=st.integers(1, 9),
+    parts=st.integers(1, 4),
+    group=st.integers(1, 3),
+    keep_rows=st.booleans(),
+)
+def test_blocks_of_any_size_give_the_same(
+    seed: int,
+    covariance_type: str,
+    size: dict[str, int],
+    part: int,
+    parts: int,
+    group: int,
+    keep_rows: bool,
+) -> None:
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    options = replace(FEW_PASSES, covariance_type=covariance_type)
+    expected = loop.fit(X, classes, models, options)
+    cut = rows.Plan(part, part * parts, group)
+    with (
+        mock.patch.object(rows, "plan", return_value=cut),
+        mock.patch.object(rows, "_SMALL", 10**9 if keep_rows else 0),
+    ):
+        found = loop.fit(X, classes, models, options)
+    assert_same_fit(found, expected)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("n_features", [2, 17])
+def test_the_number_of_threads_changes_no_bit(covariance_type: str, n_features: int) -> None:
+    random = np.random.default_rng(5)
+    X, classes = random_rows(random, 20_000, 3, n_features)
+    models = stack([random_model(random, 4, 3, n_features, covariance_type) for _ in range(7)])
+    options = Options(covariance_type=covariance_type, max_iter=3, tol=0.0)
+    expected = loop.fit(X, classes, models, options)
+    for n_jobs in (2, 3):
+        found = loop.fit(X, classes, models, replace(options, n_jobs=n_jobs))
+        assert_array_equal(found.parameters.weights, expected.parameters.weights)
+        assert_array_equal(found.parameters.means, expected.parameters.means)
+        assert_array_equal(found.parameters.covariances, expected.parameters.covariances)
+        assert_array_equal(found.log_likelihood, expected.log_likelihood)
+        assert_array_equal(np.stack(found.path), np.stack(expected.path))
+
+
+def test_the_number_of_threads_changes_no_bit_with_many_small_blocks() -> None:
+    X, classes, models = random_problem(11, "full", n_rows=60, n_kernels=4, n_classes=3, n_features=4)
+    cut = rows.Plan(3, 6, 2)
+    with mock.patch.object(rows, "plan", return_value=cut):
+        fits = [loop.fit(X, classes, models, replace(FEW_PASSES, n_jobs=n)) for n in (1, 2, 3)]
+    for found in fits[1:]:
+        assert_array_equal(found.parameters.covariances, fits[0].parameters.covariances)
+        assert_array_equal(found.log_likelihood, fits[0].log_likelihood)
+
+
+@reproducible
+@given(seed=seeds, covariance_type=covariance_types, size=sizes)
+def test_a_batch_gives_what_each_start_gives_alone(
+    seed: int, covariance_type: str, size: dict[str, int]
+) -> None:
+    X, classes, models = random_problem(seed, covariance_type, **size)
+    options = Options(covariance_type=covariance_type, tol=1e-2, max_iter=12)
+    together = loop.fit(X, classes, models, options)
+    for r in range(3):
+        alone = loop.fit(X, classes, models.take(slice(r, r + 1)), options)
+        assert together.n_iter[r] == alone.n_iter[0]
+        assert together.status[r] == alone.status[0]
+        assert_array_equal(together.parameters.weights[r], alone.parameters.weights[0])
+        assert_array_equal(together.parameters.means[r], alone.parameters.means[0])
+        assert_array_equal(together.parameters.covariances[r], alone.parameters.covariances[0])
+        assert_array_equal(together.log_likelihood[r], alone.log_likelihood[0])
+        assert_array_equal(together.path[r], alone.path[0])
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize(("n_kernels", "n_features"), [(3, 2), (10, 6), (20, 17)])
+def test_a_batch_of_many_starts_gives_what_each_gives_alone(
+    covariance_type: str, n_kernels: int, n_features: int
+) -> None:
+    random = np.random.default_rng(9)
+    X, classes = random_rows(random, 700, 4, n_features)
+    models = stack([random_model(random, n_kernels, 4, n_features, covariance_type) for _ in range(25)])
+    options = Options(covariance_type=covariance_type, tol=1e-2, max_iter=6)
+    together = loop.fit(X, classes, models, options)
+    for r in (0, 7, 24):
+        alone = loop.fit(X, classes, models.take(slice(r, r + 1)), options)
+        assert_array_equal(together.parameters.means[r], alone.parameters.means[0])
+        assert_array_equal(together.parameters.covariances[r], alone.parameters.covariances[0])
+        assert_array_equal(together.log_likelihood[r], alone.log_likelihood[0])
+
+
+def three_clusters(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters]:
+    """Return rows of three clusters far apart, their classes, and three good starts."""
+    random = np.random.default_rng(8)
+    centres = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]])
+    X = np.repeat(centres, 20, axis=0) + random.normal(size=(60, 2))
+    unit = as_structure(np.stack([np.eye(2)] * 3), covariance_type)
+    models = [
+        Parameters(np.full((3, 2), 1 / 3), centres + random.normal(size=(3, 2)), unit) for _ in range(3)
+    ]
+    return X, random.integers(2, size=60), stack(models)
+
+
+def collapsing(model: Parameters, row: FloatArray, covariance_type: str) -> Parameters:
+    """Return the model with its first kernel on one row, so narrow that it has no other."""
+    means = model.means.copy()
+    means[0] = row
+    full = as_full(model.covariances, covariance_type, *model.means.shape).copy()
+    full[0] = 1e-8 * np.eye(means.shape[1])
+    return Parameters(model.weights, means, as_structure(full, covariance_type))
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_start_that_fails_does_not_disturb_the_others(covariance_type: str, position: int) -> None:
+    X, classes, models = three_clusters(covariance_type)
+    options = Options(covariance_type=covariance_type, floor=0.0, tol=1e-4, max_iter=40)
+    expected = loop.fit(X, classes, models, options)
+    assert (expected.status == Status.CONVERGED).all()
+    bad = collapsing(models.take(position), X[0], covariance_type)
+    mixed = models.copy()
+    mixed.put(position, bad)
+    found = loop.fit(X, classes, mixed, options)
+    assert found.status[position] == Status.FAILED
+    assert found.n_iter[position] == 1
+    assert np.isfinite(found.parameters.means).all()
+    assert np.isfinite(found.parameters.covariances).all()
+    # It keeps what entered the failing pass.
+    assert_allclose(found.parameters.means[position], bad.means, rtol=1e-12)
+    assert_allclose(found.parameters.covariances[position], bad.covariances, rtol=1e-12)
+    assert found.best != position
+    others = [r for r in range(3) if r != position]
+    assert_array_equal(found.n_iter[others], expected.n_iter[others])
+    assert_array_equal(found.parameters.means[others], expected.parameters.means[others])
+    assert_array_equal(found.parameters.covariances[others], expected.parameters.covariances[others])
+    assert_array_equal(found.log_likelihood[others], expected.log_likelihood[others])
+    # With the default floor the same start comes through.
+    guarded = loop.fit(X, classes, mixed, replace(options, floor=1e-6))
+    assert guarded.status[position] != Status.FAILED
+    assert_finite(guarded)
+
+
+def test_a_start_that_is_no_start_fails_at_once() -> None:
+    X, classes, models = three_clusters("full")
+    models.covariances[1, 2] = [[1.0, 2.0], [2.0, 1.0]]
+    result = loop.fit(X, classes, models, Options(max_iter=4, tol=0.0, floor=0.0))
+    assert_array_equal(result.status, [Status.STOPPED, Status.FAILED, Status.STOPPED])
+    assert_array_equal(result.n_iter, [4, 0, 4])
+    assert result.path[1].shape == (0, 2)
+    assert (result.log_likelihood[1] == -np.inf).all()
+    assert np.isfinite(result.log_likelihood[[0, 2]]).all()
+    assert result.best != 1
+    assert np.isfinite(result.parameters.covariances).all()
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_a_start_below_the_floor_is_raised_to_it(covariance_type: str) -> None:
+    X, classes, models = three_clusters(covariance_type)
+    floor = X.var(axis=0) * 1e-2
+    if covariance_type == "spherical":
+        floor[:] = floor.mean()
+    narrow = replace(models, covariances=1e-9 * models.covariances)
+    raised = np.stack([as_structure(np.stack([np.diag(floor)] * 3), covariance_type)] * 3)
+    options = Options(covariance_type=covariance_type, floor=1e-2, tol=0.0, max_iter=5)
+    result = loop.fit(X, classes, narrow, options)
+    assert_same_fit(result, loop.fit(X, classes, replace(models, covariances=raised), options))
+    expected = total_log_likelihood(X, classes, replace(models, covariances=raised).take(0), covariance_type)
+    assert_allclose(result.path[0][0], expected, rtol=1e-10)
+
+
+# ---------------------------------------------------------------- no NaN, ever
+
+AWFUL_SHAPES = ("normal", "duplicates", "one row", "binary", "rank one", "heavy tails", "copies")
+START_KINDS = ("class", "k-means++", "random_from_data", "uniform")
+
+
+@st.composite
+def awful_rows(draw: st.DrawFn, constants: list[float], exponent: float) -> tuple[FloatArray, IntArray]:
+    """Return rows that break careless arithmetic, and classes of very unequal sizes, one row included."""
+    random = np.random.default_rng(draw(seeds))
+    n_rows, n_features = draw(st.integers(2, 25)), draw(st.integers(1, 5))
+    shape = draw(st.sampled_from(AWFUL_SHAPES))
+    X = random.normal(size=(n_rows, n_features))
+    if shape == "duplicates":
+        X = X[:3][random.integers(0, min(3, n_rows), size=n_rows)]
+    elif shape == "one row":
+        X[:] = X[0]
+    elif shape == "binary":
+        X = (X > 0.5).astype(np.float64)
+    elif shape == "rank one":
+        X = X[:, :1] * random.normal(size=n_features)
+    elif shape == "heavy tails":
+        X = random.standard_cauchy(size=X.shape) ** 5
+    elif shape == "copies":
+        X[:] = X[:, :1]
+    if draw(st.booleans()):
+        X *= 10.0 ** random.uniform(-exponent, exponent, size=n_features)
+    if draw(st.booleans()):
+        X += np.abs(X).max(axis=0) * 10.0 ** random.uniform(0.0, 12.0, size=n_features)
+    if draw(st.booleans()):
+        X[:, random.integers(n_features)] = draw(st.sampled_from(constants))
+    n_classes = draw(st.integers(1, min(4, n_rows)))
+    others = np.where(
+        random.random(n_rows - n_classes) < 0.2, random.integers(n_classes, size=n_rows - n_classes), 0
+    )
+    return X, random.permutation(np.concatenate([np.arange(n_classes), others]))
+
+
+def starts_of_kind(
+    kind: str, X: FloatArray, classes: IntArray, n_kernels: int, covariance_type: str
+) -> Parameters:
+    structure = structure_of(covariance_type)
+    n_classes, n_features = int(classes.max()) + 1, X.shape[1]
+    random_state = np.random.RandomState(0)
+    if kind == "uniform":
+        return starts.uniform(2, n_kernels, n_classes, n_features, structure, random_state)
+    frame = measure(X, structure)
+    if kind == "class":
+        return starts.class_wise(X, classes, n_classes, 2, n_kernels, frame, structure, random_state)
+    choose = starts.k_means_plus_plus if kind == "k-means++" else starts.random_from_data
+    return choose(X, n_classes, 2, n_kernels, frame, structure, random_state)
+
+
+@settings(reproducible, max_examples=400)
+@given(
+    data=awful_rows(constants=[0.0, 1.0, -7.3, 1e10, 1e-31], exponent=10.0),
+    n_kernels=st.integers(1, 9),
+    covariance_type=covariance_types,
+    kind=st.sampled_from(START_KINDS),
+)
+def test_awful_data_are_survived(
+    data: tuple[FloatArray, IntArray], n_kernels: int, covariance_type: str, kind: str
+) -> None:
+    X, classes = data
+    start = starts_of_kind(kind, X, classes, n_kernels, covariance_type)
+    for array in (start.weights, start.means, start.covariances):
+        assert np.isfinite(array).all()
+    options = Options(covariance_type=covariance_type, max_iter=25)
+    result = loop.fit(X, classes, start, options)
+    assert_finite(result)
+    assert (result.status != Status.FAILED).all()
+    assert_allclose(result.parameters.weights.sum(axis=1), 1.0, rtol=1e-12)
+    assert_never_falls(result, len(X))
+
+
+@settings(reproducible, max_examples=200)
+@given(
+    data=awful_rows(constants=[0.0, 1e300, -1e160, 1e-160, 1e-300, 5e-324], exponent=130.0),
+    n_kernels=st.integers(1, 9),
+    covariance_type=covariance_types,
+    kind=st.sampled_from(START_KINDS),
+)
+def test_extreme_data_give_no_nan(
+    data: tuple[FloatArray, IntArray], n_kernels: int, covariance_type: str, kind: str
+) -> None:
+    """Refused with the feature's number when a square cannot be represented, otherwise survived."""
+    X, classes = data
+    try:
+        start = starts_of_kind(kind, X, classes, n_kernels, covariance_type)
+        result = loop.fit(X, classes, start, Options(covariance_type=covariance_type, max_iter=10))
+    except ValueError as refusal:
+        assert str(refusal).startswith("Feature ")  # noqa: PT017 - hypothesis cannot know which will be refused
+        return
+    for array in (start.means, start.covariances):
+        assert np.isfinite(array).all()
+    parameters = result.parameters
+    for array in (parameters.weights, parameters.means, parameters.covariances):
+        assert np.isfinite(array).all()
+    assert not np.isnan(result.log_likelihood).any()
+    assert not np.isnan(result.objective).any()
+    if kind != "uniform":
+        # The paper's start may be so far from such data that densities overflow; those from the data are not.
+        assert_finite(result)
+        assert (result.status != Status.FAILED).all()
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize(("constant", "factor"), [(1 / 3, 1e-20), (1 / 3, 1e-140), (1e88 / 3, 1e-84)])
+def test_a_constant_beside_a_far_smaller_feature(
+    covariance_type: str, constant: float, factor: float
+) -> None:
+    """A constant but for its last bit: that bit is huge in units of the other feature."""
+    X = factor * np.random.default_rng(2).normal(size=(7, 2))
+    X[:, 0] = constant + np.spacing(constant) * (np.arange(7) % 2)
+    classes = np.zeros(7, dtype=np.int64)
+    options = Options(covariance_type=covariance_type, max_iter=10)
+    for kind in START_KINDS[:3]:
+        result = loop.fit(X, classes, starts_of_kind(kind, X, classes, 2, covariance_type), options)
+        assert_finite(result)
+        assert (result.status != Status.FAILED).all()
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize(
+    ("n_rows", "n_kernels", "n_classes", "n_features"),
+    [(1, 1, 1, 1), (2, 1, 2, 1), (2, 7, 1, 3), (5, 9, 5, 2), (3, 2, 3, 6), (1001, 2, 2, 1)],
+)
+def test_smallest_and_most_unequal_sizes(
+    covariance_type: str, n_rows: int, n_kernels: int, n_classes: int, n_features: int
+) -> None:
+    random = np.random.default_rng(1)
+    X = random.normal(size=(n_rows, n_features))
+    classes = np.zeros(n_rows, dtype=np.int64)
+    classes[:n_classes] = np.arange(n_classes)
+    for kind in START_KINDS:
+        start = starts_of_kind(kind, X, classes, n_kernels, covariance_type)
+        result = loop.fit(X, classes, start, Options(covariance_type=covariance_type))
+        assert_finite(result)
+        assert (result.status == Status.CONVERGED).all()
+        assert_never_falls(result, n_rows)

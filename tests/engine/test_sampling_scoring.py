@@ -1,0 +1,189 @@
+"""Densities and responsibilities of rows under a fitted model, and rows drawn from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import oracles
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
+
+from skmix.engine import rows, scoring
+from skmix.engine.sampling import draw
+from skmix.engine.types import FloatArray, IntArray, Parameters
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+
+
+def problem(
+    covariance_type: str, n_kernels: int = 4, n_classes: int = 3, n_features: int = 3, n_rows: int = 60
+) -> tuple[FloatArray, IntArray, Parameters]:
+    random = np.random.default_rng(0)
+    X, classes = random_rows(random, n_rows, n_classes, n_features)
+    return X, classes, random_model(random, n_kernels, n_classes, n_features, covariance_type)
+
+
+# ---------------------------------------------------------------- densities
+
+
+@each_type
+@pytest.mark.parametrize(
+    ("n_kernels", "n_classes", "n_features"), [(4, 3, 3), (1, 1, 1), (7, 2, 18), (2, 5, 1)]
+)
+def test_densities_are_scipys(covariance_type: str, n_kernels: int, n_classes: int, n_features: int) -> None:
+    X, classes, model = problem(covariance_type, n_kernels, n_classes, n_features)
+    assert_allclose(
+        scoring.kernel_log_densities(X, model, covariance_type),
+        oracles.kernel_log_densities(X, model, covariance_type),
+        rtol=1e-10,
+    )
+    assert_allclose(
+        scoring.class_log_likelihood(X, model, covariance_type),
+        oracles.class_log_likelihood(X, model, covariance_type),
+        rtol=1e-10,
+    )
+    assert_allclose(
+        np.exp(scoring.log_responsibilities(X, classes, model, covariance_type)),
+        oracles.responsibilities(X, classes, model, covariance_type),
+        rtol=1e-8,
+        atol=1e-12,
+    )
+
+
+@each_type
+def test_rows_whose_nearest_kernel_has_no_weight_in_a_class(covariance_type: str) -> None:
+    """The class's own terms are exp(−5000) beside the nearest kernel's: they must not be lost."""
+    _, _, model = problem(covariance_type, n_kernels=3, n_classes=3, n_features=2)
+    model = replace(
+        model,
+        weights=np.array([[1.0, 0.0, 0.4], [0.0, 1.0, 0.6], [0.0, 0.0, 0.0]]),
+        means=np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]]),
+    )
+    X = np.array([[0.1, 0.2], [99.0, 1.0], [50.0, 3.0], [0.0, 99.0], [300.0, -300.0]])
+    expected = oracles.class_log_likelihood(X, model, covariance_type)
+    assert expected.min() < -2000.0
+    found = scoring.class_log_likelihood(X, model, covariance_type)
+    assert np.isfinite(found).all()
+    assert_allclose(found, expected, rtol=1e-10)
+
+
+@each_type
+def test_responsibilities_with_zero_weights(covariance_type: str) -> None:
+    X, classes, model = problem(covariance_type, n_kernels=3, n_classes=3)
+    model = replace(model, weights=np.array([[1.0, 0.0, 0.4], [0.0, 1.0, 0.6], [0.0, 0.0, 0.0]]))
+    found = np.exp(scoring.log_responsibilities(X, classes, model, covariance_type))
+    assert_array_equal(found[classes == 0], [[1.0, 0.0, 0.0]] * (classes == 0).sum())
+    assert_array_equal(found[classes == 1], [[0.0, 1.0, 0.0]] * (classes == 1).sum())
+    assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+    assert_array_equal(found[:, 2], 0.0)
+
+
+@each_type
+def test_rows_far_away_have_finite_log_densities(covariance_type: str) -> None:
+    X, classes, model = problem(covariance_type)
+    far = 1e60 * np.sign(X[:5])
+    for found in (
+        scoring.kernel_log_densities(far, model, covariance_type),
+        scoring.class_log_likelihood(far, model, covariance_type),
+    ):
+        assert np.isfinite(found).all()
+        assert (found < -1e100).all()
+    w = np.exp(scoring.log_responsibilities(far, classes[:5], model, covariance_type))
+    assert_allclose(w.sum(axis=1), 1.0, rtol=1e-12)
+
+
+@each_type
+@pytest.mark.parametrize("magnitude", [1e155, 1e200, 1e308])
+def test_rows_farther_than_squares_reach_give_no_nan(covariance_type: str, magnitude: float) -> None:
+    X, classes, model = problem(covariance_type)
+    far = magnitude * np.sign(X[:5])
+    far[1, 1:] = 0.0
+    for found in (
+        scoring.kernel_log_densities(far, model, covariance_type),
+        scoring.class_log_likelihood(far, model, covariance_type),
+    ):
+        assert not np.isnan(found).any()
+        assert (found < -1e100).all()
+    w = np.exp(scoring.log_responsibilities(far, classes[:5], model, covariance_type))
+    assert_allclose(w.sum(axis=1), 1.0, rtol=1e-12)
+
+
+@each_type
+def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str) -> None:
+    X, classes, model = problem(covariance_type)
+    whole = scoring.class_log_likelihood(X, model, covariance_type)
+    single = np.concatenate([scoring.class_log_likelihood(x[None], model, covariance_type) for x in X])
+    assert_allclose(single, whole, rtol=1e-11)
+    with_outlier = np.concatenate([X, np.full((1, 3), 1e12)])
+    assert_allclose(scoring.class_log_likelihood(with_outlier, model, covariance_type)[:-1], whole, rtol=1e-9)
+    cut = rows.Plan(3, 6, 1)
+    with mock.patch.object(rows, "plan", return_value=cut), mock.patch.object(rows, "_SMALL", 0):
+        for n_jobs in (1, 3):
+            found = scoring.class_log_likelihood(X, model, covariance_type, n_jobs)
+            assert_allclose(found, whole, rtol=1e-11)
+            w = scoring.log_responsibilities(X, classes, model, covariance_type, n_jobs)
+            assert_allclose(
+                np.exp(w), oracles.responsibilities(X, classes, model, covariance_type), rtol=1e-8, atol=1e-12
+            )
+
+
+def test_the_number_of_threads_changes_no_bit() -> None:
+    X, classes, model = problem("full", n_rows=30_000)
+    expected = scoring.class_log_likelihood(X, model, "full")
+    w = scoring.log_responsibilities(X, classes, model, "full")
+    for n_jobs in (2, 3):
+        assert_array_equal(scoring.class_log_likelihood(X, model, "full", n_jobs), expected)
+        assert_array_equal(scoring.log_responsibilities(X, classes, model, "full", n_jobs), w)
+
+
+def test_float32_rows() -> None:
+    X, _, model = problem("full")
+    X32 = X.astype(np.float32)
+    found = scoring.class_log_likelihood(X32, model, "full")
+    assert found.dtype == np.float64
+    assert_allclose(found, oracles.class_log_likelihood(X32.astype(np.float64), model), rtol=1e-10)
+
+
+# ---------------------------------------------------------------- sampling
+
+
+@each_type
+def test_samples_have_the_moments_of_the_model(covariance_type: str) -> None:
+    """Each kernel's rows have its mean and covariance, each class's its weights."""
+    random = np.random.default_rng(1)
+    model = random_model(random, 3, 2, 2, covariance_type)
+    classes = np.repeat([0, 1], [20_000, 30_000])
+    X, kernels = draw(model, covariance_type, classes, np.random.RandomState(0))
+    assert X.shape == (50_000, 2)
+    for c in range(2):
+        shares = np.bincount(kernels[classes == c], minlength=3) / (classes == c).sum()
+        assert_allclose(shares, model.weights[:, c], atol=0.015)
+    full = as_full(model.covariances, covariance_type, 3, 2)
+    for k in range(3):
+        own = X[kernels == k]
+        tolerance = 5.0 / np.sqrt(len(own))
+        deviation = np.sqrt(np.diag(full[k]))
+        assert_allclose(own.mean(axis=0) / deviation, model.means[k] / deviation, atol=tolerance)
+        unit = np.outer(deviation, deviation)
+        assert_allclose(np.cov(own.T, bias=True) / unit, full[k] / unit, atol=2.0 * tolerance)
+
+
+def test_kernels_without_weight_are_never_drawn() -> None:
+    model = random_model(np.random.default_rng(2), 4, 2, 1, "full")
+    model = replace(model, weights=np.array([[0.0, 0.5], [1.0, 0.0], [0.0, 0.5], [0.0, 0.0]]))
+    _, kernels = draw(model, "full", np.repeat([0, 1], 5000), np.random.RandomState(0))
+    assert set(kernels[:5000]) == {1}
+    assert set(kernels[5000:]) == {0, 2}
+
+
+def test_the_seed_decides_the_sample() -> None:
+    model = random_model(np.random.default_rng(3), 4, 2, 3, "full")
+    classes = np.arange(20) % 2
+    first, _ = draw(model, "full", classes, np.random.RandomState(5))
+    again, _ = draw(model, "full", classes, np.random.RandomState(5))
+    other, _ = draw(model, "full", classes, np.random.RandomState(6))
+    assert_array_equal(first, again)
+    assert not np.allclose(first, other)

@@ -1,0 +1,232 @@
+"""Starting points: where they are, how they vary, and that no data break them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, as_full, as_structure, random_model, random_rows, stack
+
+from skmix.engine import starts
+from skmix.engine.frame import measure
+from skmix.engine.kernels import structure_of
+from skmix.engine.loop import fit, regulariser_of, shortlist
+from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Status
+
+FULL = structure_of("full")
+CENTRES = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0], [50.0, 50.0]])
+
+
+def four_clusters(seed: int = 0, n_rows: int = 400) -> tuple[FloatArray, IntArray]:
+    """Return rows of unit variance about the corners of a square, and their corner."""
+    random = np.random.default_rng(seed)
+    corner = random.permutation(np.arange(n_rows) % 4)
+    return CENTRES[corner] + random.normal(size=(n_rows, 2)), corner
+
+
+def class_wise(
+    X: FloatArray, classes: IntArray, n_starts: int, n_kernels: int, seed: int = 0, kind: str = "full"
+) -> Parameters:
+    structure = structure_of(kind)
+    n_classes = int(classes.max()) + 1
+    frame = measure(X, structure)
+    random_state = np.random.RandomState(seed)
+    return starts.class_wise(X, classes, n_classes, n_starts, n_kernels, frame, structure, random_state)
+
+
+def corners_of(means: FloatArray) -> IntArray:
+    """Return the corner next to each mean, which must be near it."""
+    distances = np.linalg.norm(means[:, None] - CENTRES, axis=2)
+    assert distances.min(axis=1).max() < 4.0
+    return distances.argmin(axis=1)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_the_papers_start(covariance_type: str) -> None:
+    structure = structure_of(covariance_type)
+    found = starts.uniform(200, 10, 3, 4, structure, np.random.RandomState(0))
+    assert found.means.shape == (200, 10, 4)
+    assert found.means.min() >= 0.0
+    assert found.means.max() <= 1.0
+    assert found.means.mean() == pytest.approx(0.5, abs=0.02)
+    assert found.means.var() == pytest.approx(1.0 / 12.0, rel=0.05)
+    assert_array_equal(found.weights, np.full((200, 10, 3), 0.1))
+    expected = as_structure(np.stack([0.3 * np.eye(4)] * 10), covariance_type)
+    assert_allclose(found.covariances, np.broadcast_to(expected, found.covariances.shape), rtol=1e-15)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_random_rows(covariance_type: str) -> None:
+    random = np.random.default_rng(1)
+    X, _ = random_rows(random, 30, 1, 3)
+    X = X * [1.0, 1.0, 1.0] if covariance_type == "spherical" else X * [1.0, 100.0, 1e-3]
+    structure = structure_of(covariance_type)
+    found = starts.random_from_data(X, 2, 6, 5, measure(X, structure), structure, np.random.RandomState(0))
+    assert_array_equal(found.weights, np.full((6, 5, 2), 0.2))
+    spread = X.std(axis=0)
+    for means in found.means:
+        distances = np.abs((means[:, None] - X) / spread).max(axis=2)
+        assert distances.min(axis=1).max() < 1e-12
+        assert len(set(distances.argmin(axis=1))) == 5
+    variances = np.stack([np.diag(X.var(axis=0) / 5 ** (2 / 3))] * 5)
+    for covariances in found.covariances:
+        assert_allclose(covariances, as_structure(variances, covariance_type), rtol=1e-12)
+
+
+def test_more_kernels_than_rows_use_rows_again() -> None:
+    X = np.array([[0.0], [1.0], [5.0]])
+    frame = measure(X, FULL)
+    found = starts.random_from_data(X, 1, 2, 7, frame, FULL, np.random.RandomState(0))
+    assert np.isin(found.means.round(9), X).all()
+    for choose in (starts.k_means_plus_plus, starts.random_from_data):
+        found = choose(X, 1, 2, 7, frame, FULL, np.random.RandomState(0))
+        assert np.isfinite(found.means).all()
+        assert (found.covariances > 0).all()
+
+
+def test_k_means_plus_plus_finds_every_cluster() -> None:
+    X, _ = four_clusters()
+    frame = measure(X, FULL)
+    found = starts.k_means_plus_plus(X, 3, 20, 4, frame, FULL, np.random.RandomState(0))
+    assert found.weights.shape == (20, 4, 3)
+    hits = [sorted(corners_of(means).tolist()) == [0, 1, 2, 3] for means in found.means]
+    # Seeds are random: nearly every start has a kernel in each of four clusters so far apart.
+    assert np.mean(hits) > 0.9
+
+
+def test_class_wise_starts_deal_kernels_to_classes_in_turn() -> None:
+    X, corner = four_clusters()
+    found = class_wise(X, corner, n_starts=10, n_kernels=8)
+    for means in found.means:
+        assert_array_equal(np.bincount(corners_of(means), minlength=4), [2, 2, 2, 2])
+        assert (means >= X.min(axis=0)).all()
+    weights = found.weights
+    assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-14)
+    assert_allclose(np.sort(weights, axis=1)[:, :, 0], [[0.00125] * 6 + [0.49625] * 2] * 10, rtol=1e-12)
+    uneven = class_wise(X, corner, n_starts=30, n_kernels=6)
+    counts = np.stack([np.bincount(corners_of(means), minlength=4) for means in uneven.means])
+    assert set(counts.ravel()) == {1, 2}
+    # No class is always the one to be served twice.
+    assert (counts == 2).any(axis=0).all()
+    assert (counts == 1).any(axis=0).all()
+
+
+def test_class_wise_starts_with_fewer_kernels_than_classes() -> None:
+    X, corner = four_clusters()
+    found = class_wise(X, corner, n_starts=30, n_kernels=2)
+    served = np.stack([corners_of(means) for means in found.means])
+    assert (served[:, 0] != served[:, 1]).all()
+    assert set(served.ravel()) == {0, 1, 2, 3}
+    for corners, weights in zip(served, found.weights, strict=True):
+        for c in range(4):
+            # A class without a kernel of its own begins with uniform weights.
+            own = 0.99 * (corners == c) + 0.005 if c in corners else np.array([0.5, 0.5])
+            assert_allclose(weights[:, c], own, rtol=1e-12)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_class_wise_covariances_are_the_pooled_scatter(covariance_type: str) -> None:
+    """With one kernel a class and all rows looked at: 95 % within-class covariance, 5 % variance."""
+    X, corner = four_clusters(n_rows=80)
+    X[:, 1] += 0.5 * (X[:, 0] - CENTRES[corner, 0])
+    found = class_wise(X, corner, n_starts=1, n_kernels=4, kind=covariance_type).take(0)
+    residuals = X - np.stack([X[corner == c].mean(axis=0) for c in range(4)])[corner]
+    expected = 0.95 * residuals.T @ residuals / len(X) + 0.05 * np.diag(X.var(axis=0))
+    assert_allclose(found.covariances, as_structure(np.stack([expected] * 4), covariance_type), rtol=1e-10)
+    centres = np.stack([X[corner == c].mean(axis=0) for c in range(4)])
+    order = np.argsort(corners_of(found.means))
+    assert_allclose(found.means[order], centres, rtol=1e-10, atol=1e-10)
+    # Nearly all of a class's weight is on its own kernel, and none is zero.
+    assert_allclose(found.weights[order], 0.99 * np.eye(4) + 0.01 / 4, rtol=1e-12)
+
+
+def test_starts_differ_and_seeds_repeat() -> None:
+    X, corner = four_clusters()
+    frame = measure(X, FULL)
+    for make in (
+        lambda seed: class_wise(X, corner, 3, 8, seed),
+        lambda seed: starts.k_means_plus_plus(X, 1, 3, 8, frame, FULL, np.random.RandomState(seed)),
+        lambda seed: starts.random_from_data(X, 1, 3, 8, frame, FULL, np.random.RandomState(seed)),
+        lambda seed: starts.uniform(3, 8, 1, 2, FULL, np.random.RandomState(seed)),
+    ):
+        first, again, other = make(0), make(0), make(1)
+        assert_array_equal(first.means, again.means)
+        assert_array_equal(first.covariances, again.covariances)
+        assert not np.allclose(first.means, other.means)
+        assert not np.allclose(first.means[0], first.means[1])
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("name", ["one value", "classes of one row", "two values", "constant feature"])
+def test_poor_data_give_usable_starts(covariance_type: str, name: str) -> None:
+    random = np.random.default_rng(2)
+    X = random.normal(size=(12, 3))
+    classes = np.arange(12) % 3
+    if name == "one value":
+        X[:] = 4.0
+    elif name == "classes of one row":
+        classes = np.arange(12)
+    elif name == "two values":
+        X = np.where(X[:, :1] > 0, 1.0, 0.0) * np.ones(3)
+    else:
+        X[:, 1] = -3.0
+    structure = structure_of(covariance_type)
+    frame = measure(X, structure)
+    n_classes = int(classes.max()) + 1
+    for n_kernels in (1, 5, 30):
+        made = [
+            class_wise(X, classes, 3, n_kernels, kind=covariance_type),
+            starts.k_means_plus_plus(X, n_classes, 3, n_kernels, frame, structure, np.random.RandomState(0)),
+        ]
+        for found in made:
+            assert np.isfinite(found.means).all()
+            assert structure.factor(found.covariances, 3).usable.all()
+            assert_allclose(found.weights.sum(axis=1), 1.0, rtol=1e-14)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_responsibilities_make_the_start_of_one_m_step(covariance_type: str) -> None:
+    random = np.random.default_rng(3)
+    X, _ = random_rows(random, 50, 1, 3)
+    w = random.dirichlet(np.ones(4), size=50)
+    structure = structure_of(covariance_type)
+    frame = measure(X, structure)
+    regulariser = regulariser_of(
+        Options(covariance_type=covariance_type, floor=0.0, ridge=1e-3), frame, structure, 4
+    )
+    found = starts.from_responsibilities(X, lambda a, b: w[a:b].T, frame, structure, regulariser).take(0)
+    mass = w.sum(axis=0)
+    means = w.T @ X / mass[:, None]
+    scatter = np.stack([(w[:, k, None] * (X - means[k])).T @ (X - means[k]) for k in range(4)])
+    assert_allclose(found.weights[:, 0], mass / 50, rtol=1e-12)
+    assert_allclose(found.means, means, rtol=1e-11)
+    if covariance_type == "tied":
+        expected = scatter.sum(axis=0) / 50 + 1e-3 * np.eye(3)
+    else:
+        expected = as_structure(scatter / mass[:, None, None] + 1e-3 * np.eye(3), covariance_type)
+    assert_allclose(found.covariances, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_short_runs_keep_the_best_best_first() -> None:
+    random = np.random.default_rng(4)
+    X, classes = random_rows(random, 120, 2, 2)
+    given = stack([random_model(random, 3, 2, 2) for _ in range(12)])
+    # One start that cannot run at all must come last.
+    given.covariances[3, 0] = 0.0
+    options = Options(tol=1e-3, floor=0.0)
+    chosen = shortlist(X, classes, given, options, n_best=4, n_passes=5)
+    short = fit(X, classes, given, replace(options, max_iter=5, tol=0.0))
+    failed = short.status == Status.FAILED
+    assert failed[3]
+    assert not failed.all()
+    order = np.argsort(np.where(failed, np.inf, -short.log_likelihood.sum(axis=1)), kind="stable")
+    assert_array_equal(chosen.means, short.parameters.means[order[:4]])
+    assert_array_equal(chosen.weights, short.parameters.weights[order[:4]])
+    assert_array_equal(chosen.covariances, short.parameters.covariances[order[:4]])
+    everyone = shortlist(X, classes, given, options, n_best=12)
+    assert_array_equal(everyone.means, short.parameters.means[order])
+    assert 3 in order[-failed.sum() :]
+    full = as_full(chosen.covariances[0], "full", 3, 2)
+    assert np.linalg.eigvalsh(full).min() > 0

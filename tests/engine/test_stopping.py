@@ -1,0 +1,170 @@
+"""The two stopping rules, and what a fit says about how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from oracles import random_model, random_rows, stack, total_log_likelihood
+
+from skmix.engine.loop import Stopping, fit
+from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Status
+
+Golden = Callable[[str], dict[str, NDArray[Any]]]
+
+
+def rule(stopping: Any, tol: float, n_starts: int, n_classes: int, n_rows: int = 1) -> Stopping:
+    options = Options(stopping=stopping, tol=tol)
+    return Stopping(options, np.full((n_starts, n_classes), np.inf), n_rows)
+
+
+def passes_until_done(stopping: Stopping, log_likelihoods: list[list[float]]) -> int:
+    """Return the pass, counted from 1, in which one start is done; 0 if never."""
+    for number, values in enumerate(log_likelihoods, start=1):
+        if stopping.done(np.array([values]))[0]:
+            return number
+    return 0
+
+
+def problem() -> tuple[FloatArray, IntArray, Parameters]:
+    random = np.random.default_rng(0)
+    X, classes = random_rows(random, 150, 3, 2)
+    return X, classes, stack([random_model(random, 3, 3, 2) for _ in range(6)])
+
+
+def test_a_class_latches_and_never_unlatches() -> None:
+    per_class = rule("per-class", 0.1, 1, 2)
+    sequence = [[-9.0, -9.0], [-8.95, -7.0], [-2.0, -5.0], [-1.0, -4.95]]
+    # Class 0 latches in pass 2 and then moves by 7; class 1 latches in pass 4.
+    assert passes_until_done(per_class, sequence) == 4
+
+
+def test_falling_by_little_counts_and_the_tolerance_itself_does_not() -> None:
+    assert passes_until_done(rule("per-class", 0.5, 1, 1), [[1.0], [0.75]]) == 2
+    assert passes_until_done(rule("per-class", 0.5, 1, 1), [[1.0], [1.5]]) == 0
+    assert passes_until_done(rule("total", 0.5, 1, 1), [[1.0], [0.75]]) == 2
+    assert passes_until_done(rule("total", 0.5, 1, 1), [[1.0], [1.5]]) == 0
+
+
+@pytest.mark.parametrize("stopping", ["total", "per-class"])
+def test_the_first_pass_never_ends_a_fit(stopping: str) -> None:
+    assert passes_until_done(rule(stopping, np.inf, 1, 2), [[1.0, 2.0]]) == 0
+    assert passes_until_done(rule(stopping, np.inf, 1, 2), [[1.0, 2.0], [100.0, 300.0]]) == 2
+
+
+def test_the_total_rule_is_per_row_and_lets_classes_compensate() -> None:
+    sequence = [[0.0, 0.0], [5.0, -4.0], [5.2, -4.1]]
+    assert passes_until_done(rule("total", 0.15, 1, 2, n_rows=1), sequence) == 3
+    # A change of 1 is a hundredth per row of a hundred rows.
+    assert passes_until_done(rule("total", 0.15, 1, 2, n_rows=100), sequence) == 2
+
+
+def test_starts_are_judged_each_for_itself() -> None:
+    per_class = rule("per-class", 0.1, 3, 1)
+    assert_array_equal(per_class.done(np.array([[0.0], [0.0], [0.0]])), [False, False, False])
+    assert_array_equal(per_class.done(np.array([[1.0], [0.05], [1.0]])), [False, True, False])
+    per_class.keep(np.array([True, False, True]))
+    assert_array_equal(per_class.done(np.array([[1.5], [1.05]])), [False, True])
+
+
+@pytest.mark.parametrize("name", ["illustration", "one_dimensional", "digits_3d", "digits_3d_latched"])
+def test_the_rule_ends_published_runs_when_they_ended(golden: Golden, name: str) -> None:
+    published = golden(name)["class_log_likelihood"]
+    per_class = rule("per-class", 0.1, 1, published.shape[1])
+    assert passes_until_done(per_class, published.tolist()) == len(published)
+
+
+@pytest.mark.parametrize(("stopping", "tol"), [("total", 1e-3), ("per-class", 0.05)])
+def test_starts_leave_the_batch_when_they_are_done(stopping: Any, tol: float) -> None:
+    X, classes, models = problem()
+    result = fit(X, classes, models, Options(stopping=stopping, tol=tol, max_iter=200))
+    assert (result.status == Status.CONVERGED).all()
+    assert len(set(result.n_iter.tolist())) > 1
+    for path, n_iter in zip(result.path, result.n_iter, strict=True):
+        assert path.shape == (n_iter, 3)
+        assert passes_until_done(rule(stopping, tol, 1, 3, len(X)), path.tolist()) == n_iter
+
+
+def test_the_path_holds_what_entered_each_pass() -> None:
+    X, classes, models = problem()
+    result = fit(X, classes, models, Options(tol=0.0, max_iter=4))
+    for r in range(6):
+        assert_allclose(result.path[r][0], total_log_likelihood(X, classes, models.take(r)), rtol=1e-11)
+        last = total_log_likelihood(X, classes, result.parameters.take(r))
+        assert_allclose(result.log_likelihood[r], last, rtol=1e-11)
+        before = fit(X, classes, models, Options(tol=0.0, max_iter=3)).parameters.take(r)
+        assert_allclose(result.path[r][3], total_log_likelihood(X, classes, before), rtol=1e-11)
+
+
+def test_no_tolerance_runs_to_the_last_pass() -> None:
+    X, classes, models = problem()
+    for stopping in ("total", "per-class"):
+        result = fit(X, classes, models, Options(stopping=stopping, tol=0.0, max_iter=300))
+        assert (result.n_iter == 300).all()
+        assert (result.status == Status.STOPPED).all()
+        # And the paths have reached a maximum.
+        assert np.abs(np.diff([path[-2:].sum(axis=1) for path in result.path])).max() < 1e-3
+
+
+def test_the_objective_without_priors_is_the_total_log_likelihood() -> None:
+    X, classes, models = problem()
+    result = fit(X, classes, models, Options(max_iter=10, tol=0.0))
+    assert_allclose(result.objective, result.log_likelihood.sum(axis=1), rtol=1e-14)
+    assert result.best == int(np.argmax(result.log_likelihood.sum(axis=1)))
+
+
+def test_a_fit_can_go_on_from_another() -> None:
+    """Two fits of five passes are one of ten, also when the last one knows what it goes on from."""
+    X, classes, models = problem()
+    five = Options(max_iter=5, tol=0.0)
+    ten = fit(X, classes, models, replace(five, max_iter=10))
+    first = fit(X, classes, models, five)
+    last = np.stack([path[-1] for path in first.path])
+    second = fit(X, classes, first.parameters, five, previous=last)
+    assert_allclose(second.parameters.means, ten.parameters.means, rtol=1e-10, atol=1e-12)
+    assert_allclose(second.log_likelihood, ten.log_likelihood, rtol=1e-12)
+    # With a previous log-likelihood the first pass may end the fit.
+    converged = fit(X, classes, models, Options(tol=1e-6, max_iter=500))
+    again = fit(X, classes, converged.parameters, Options(tol=1e-4), previous=converged.log_likelihood)
+    assert (again.n_iter == 1).all()
+    assert (again.status == Status.CONVERGED).all()
+
+
+def test_progress_is_told_after_every_pass() -> None:
+    X, classes, models = problem()
+    told: list[tuple[int, list[int], FloatArray]] = []
+    result = fit(
+        X,
+        classes,
+        models,
+        Options(tol=1e-3),
+        progress=lambda number, active, totals: told.append((number, active.tolist(), totals.copy())),
+    )
+    assert [number for number, _, _ in told] == list(range(1, result.n_iter.max() + 1))
+    for number, active, _ in told:
+        assert active == np.flatnonzero(result.n_iter >= number).tolist()
+
+
+def test_starts_are_left_alone() -> None:
+    X, classes, models = problem()
+    before, rows = models.copy(), X.copy()
+    fit(X, classes, models, Options(max_iter=3))
+    assert_array_equal(models.weights, before.weights)
+    assert_array_equal(models.means, before.means)
+    assert_array_equal(models.covariances, before.covariances)
+    assert_array_equal(X, rows)
+
+
+@pytest.mark.parametrize("classes", [None, np.zeros(150, dtype=np.int64)])
+def test_no_classes_are_one_class(classes: IntArray | None) -> None:
+    X, _, models = problem()
+    one = replace(models, weights=models.weights[:, :, :1])
+    result = fit(X, classes, one, Options(max_iter=5, tol=0.0))
+    expected = fit(X, np.zeros(150, dtype=np.int64), one, Options(max_iter=5, tol=0.0))
+    assert_array_equal(result.parameters.means, expected.parameters.means)
+    assert result.log_likelihood.shape == (6, 1)

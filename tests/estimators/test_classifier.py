@@ -1,0 +1,568 @@
+"""The classifier: Bayes' rule on the class densities, labels of any type, and the product form."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from oracles import COVARIANCE_TYPES, as_structure, class_log_likelihood
+from scipy.special import logsumexp
+from sklearn.base import clone, is_classifier
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.engine.types import Parameters
+
+Golden = Callable[[str], dict[str, NDArray[Any]]]
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+SHAPES = {"full": (4, 4, 4), "tied": (4, 4), "diag": (4, 4), "spherical": (4,)}
+
+
+def unequal_classes(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of three overlapping classes with 90, 50 and 10 rows, in four features, in no order."""
+    random = np.random.default_rng(seed)
+    y = random.permutation(np.repeat([0, 1, 2], [90, 50, 10]))
+    X = random.normal(size=(150, 4)) + 2.0 * np.eye(3, 4)[y]
+    return X, y
+
+
+def parameters_of(model: Any) -> Parameters:
+    return Parameters(model.weights_, model.means_, model.covariances_)
+
+
+# ---------------------------------------------------------------- attributes
+
+
+@each_type
+def test_attributes_and_their_shapes(covariance_type: str) -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(
+        4, covariance_type=covariance_type, n_init=3, random_state=0, max_iter=900
+    ).fit(X, y)
+    assert_array_equal(model.classes_, [0, 1, 2])
+    assert model.weights_.shape == (4, 3)
+    assert model.means_.shape == (4, 4)
+    assert model.covariances_.shape == SHAPES[covariance_type]
+    assert_allclose(model.class_prior_, [0.6, 1 / 3, 1 / 15], rtol=1e-14)
+    assert model.converged_ is True
+    assert isinstance(model.n_iter_, int)
+    assert model.log_likelihood_path_.shape == (model.n_iter_, 3)
+    assert model.start_status_.shape == model.start_log_likelihoods_.shape == (3,)
+    assert model.log_likelihood_ == model.start_log_likelihoods_.max()
+    assert model.n_features_in_ == 4
+    assert len(model.models_) == 1
+    assert isinstance(model.models_[0], SharedKernelMixture)
+    assert is_classifier(model)
+
+
+def test_defaults_are_those_of_the_public_face() -> None:
+    assert SharedKernelClassifier().get_params() == {
+        "n_kernels": None,
+        "covariance_type": "full",
+        "feature_groups": None,
+        "init": "class",
+        "n_init": 1,
+        "short_runs": 0,
+        "max_iter": 200,
+        "tol": 1e-4,
+        "stopping": "total",
+        "reg_covar": 1e-6,
+        "covariance_prior": None,
+        "weight_prior": None,
+        "priors": None,
+        "n_jobs": None,
+        "random_state": None,
+        "warm_start": False,
+        "verbose": 0,
+    }
+
+
+def test_one_kernel_a_class_by_default() -> None:
+    X, y = unequal_classes()
+    assert SharedKernelClassifier(random_state=0).fit(X, y).means_.shape == (3, 4)
+
+
+def test_it_is_the_mixture_underneath() -> None:
+    X, y = unequal_classes()
+    settings = {"n_kernels": 5, "covariance_type": "diag", "n_init": 3, "random_state": 7, "max_iter": 900}
+    classifier = SharedKernelClassifier(**settings).fit(X, y)
+    mixture = SharedKernelMixture(**settings).fit(X, y)
+    for name in ("weights_", "means_", "covariances_", "log_likelihood_path_", "start_log_likelihoods_"):
+        assert_array_equal(getattr(classifier, name), getattr(mixture, name))
+    assert classifier.log_likelihood_ == mixture.log_likelihood_
+    assert_array_equal(classifier.class_log_likelihood(X), mixture.class_log_likelihood(X))
+    assert_array_equal(classifier.responsibilities(X, y), mixture.responsibilities(X, y))
+    assert_allclose(classifier.responsibilities(X), mixture.responsibilities(X), rtol=1e-9, atol=1e-13)
+    assert classifier.bic(X, y) == pytest.approx(mixture.bic(X, y), rel=1e-14)
+    assert classifier.aic(X, y) == pytest.approx(mixture.aic(X, y), rel=1e-14)
+
+
+# ---------------------------------------------------------------- Bayes' rule
+
+
+@each_type
+@pytest.mark.parametrize("priors", [None, "uniform", [0.2, 0.3, 0.5]])
+def test_bayes_rule(covariance_type: str, priors: Any) -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(
+        4, covariance_type=covariance_type, priors=priors, random_state=0, max_iter=900
+    ).fit(X, y)
+    expected_prior = {None: [0.6, 1 / 3, 1 / 15], "uniform": [1 / 3] * 3}.get(
+        priors if not isinstance(priors, list) else "given", priors
+    )
+    assert_allclose(model.class_prior_, expected_prior, rtol=1e-14)
+    joint = class_log_likelihood(X, parameters_of(model), covariance_type) + np.log(expected_prior)
+    posterior = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+    assert_allclose(model.class_log_likelihood(X), joint - np.log(expected_prior), rtol=1e-9)
+    assert_allclose(model.predict_proba(X), posterior, rtol=1e-7, atol=1e-12)
+    assert_allclose(
+        model.predict_log_proba(X), joint - logsumexp(joint, axis=1, keepdims=True), rtol=1e-7, atol=1e-9
+    )
+    assert_allclose(model.score_samples(X), logsumexp(joint, axis=1), rtol=1e-9)
+    assert_array_equal(model.predict(X), joint.argmax(axis=1))
+    assert model.score(X, y) == pytest.approx(accuracy_score(y, joint.argmax(axis=1)))
+
+
+def test_priors_change_the_decision_and_not_the_densities() -> None:
+    X, y = unequal_classes()
+    fits = {
+        name: SharedKernelClassifier(3, priors=priors, random_state=0).fit(X, y)
+        for name, priors in {"training": None, "uniform": "uniform", "rare": [0.05, 0.05, 0.9]}.items()
+    }
+    for model in fits.values():
+        assert_array_equal(model.means_, fits["training"].means_)
+    counts = {name: int((model.predict(X) == 2).sum()) for name, model in fits.items()}
+    assert counts["training"] < counts["uniform"] < counts["rare"]
+
+
+def test_a_class_of_prior_zero_is_never_predicted() -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(3, priors=[0.5, 0.0, 0.5], random_state=0).fit(X, y)
+    assert (model.predict_proba(X)[:, 1] == 0.0).all()
+    assert (model.predict_log_proba(X)[:, 1] == -np.inf).all()
+    assert 1 not in model.predict(X)
+    assert np.isfinite(model.score_samples(X)).all()
+
+
+@each_type
+@pytest.mark.parametrize("distance", [1e3, 1e7, 1e12, 1e100, 1e200, 1e307])
+def test_posteriors_of_rows_far_away_sum_to_one(covariance_type: str, distance: float) -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(3, covariance_type=covariance_type, random_state=0, max_iter=900).fit(X, y)
+    directions = np.concatenate([np.eye(4), -np.ones((1, 4)), np.ones((1, 4))])
+    posterior = model.predict_proba(distance * directions)
+    assert not np.isnan(posterior).any()
+    assert_allclose(posterior.sum(axis=1), 1.0, rtol=1e-9)
+    assert not np.isnan(model.predict_log_proba(distance * directions)).any()
+    assert not np.isnan(model.score_samples(distance * directions)).any()
+    assert_allclose(model.responsibilities(distance * directions).sum(axis=1), 1.0, rtol=1e-9)
+    assert_array_equal(
+        model.predict(distance * directions),
+        model.classes_[model.predict_log_proba(distance * directions).argmax(1)],
+    )
+
+
+def test_responsibilities_average_over_the_posterior() -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(4, priors="uniform", random_state=0, max_iter=900).fit(X, y)
+    posterior = model.predict_proba(X)
+    expected = sum(posterior[:, [c]] * model.responsibilities(X, np.full(len(X), c)) for c in range(3))
+    assert_allclose(model.responsibilities(X), expected, rtol=1e-12, atol=1e-15)
+    assert_allclose(model.responsibilities(X).sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_novel_rows_have_low_scores() -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(3, random_state=0).fit(X, y)
+    assert model.score_samples(X + 30.0).max() < model.score_samples(X).min()
+
+
+# ---------------------------------------------------------------- labels
+
+
+LABELS: dict[str, Any] = {
+    "str": np.array(["ant", "bee", "cat"]),
+    "bool": np.array([False, True, True]),
+    "negative int": np.array([-3, -2, -1]),
+    "int8": np.array([5, 7, 120], dtype=np.int8),
+    "float of integers": np.array([-1.0, 0.0, 12.0]),
+    "object": np.array(["ant", "bee", "cat"], dtype=object),
+    "empty string": np.array(["", " ", "é"]),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize("container", ["array", "list", "series"])
+def test_labels_of_any_type(kind: str, container: str) -> None:
+    X, y = unequal_classes()
+    names = LABELS[kind]
+    labels: Any = names[y]
+    codes = np.unique(names, return_inverse=True)[1][y]
+    expected = SharedKernelClassifier(random_state=0).fit(X, codes)
+    if container == "list":
+        labels = labels.tolist()
+    elif container == "series":
+        labels = pd.Series(labels, index=np.arange(len(y))[::-1])
+    model = SharedKernelClassifier(random_state=0).fit(X, labels)
+    assert_array_equal(model.classes_, np.unique(names))
+    assert_array_equal(model.means_, expected.means_)
+    predicted = model.predict(X)
+    assert_array_equal(predicted, np.unique(names)[expected.predict(X)])
+    assert type(predicted[0]) is type(np.unique(names)[0]) or container != "array"
+    assert model.score(X, labels) == expected.score(X, codes)
+    assert_array_equal(model.responsibilities(X, labels), expected.responsibilities(X, codes))
+    assert model.bic(X, labels) == expected.bic(X, codes)
+    rows, drawn = model.sample(5, label=np.unique(names)[1])
+    assert rows.shape == (5, 4)
+    assert_array_equal(drawn, [np.unique(names)[1]] * 5)
+
+
+def test_labels_in_any_order_of_rows() -> None:
+    X, y = unequal_classes()
+    order = np.argsort(y, kind="stable")
+    mixed = SharedKernelClassifier(init={"means": X[:3]}, max_iter=900).fit(X, y)
+    ordered = SharedKernelClassifier(init={"means": X[:3]}, max_iter=900).fit(X[order], y[order])
+    assert_allclose(mixed.means_, ordered.means_, rtol=1e-9)
+    assert_allclose(mixed.weights_, ordered.weights_, rtol=1e-9, atol=1e-12)
+
+
+def test_a_class_of_one_row_and_one_class_alone() -> None:
+    X, y = unequal_classes()
+    y = np.where(np.arange(len(y)) == 4, 9, y)
+    model = SharedKernelClassifier(random_state=0, max_iter=900).fit(X, y)
+    assert_array_equal(model.classes_, [0, 1, 2, 9])
+    assert np.isfinite(model.predict_log_proba(X)).all()
+    alone = SharedKernelClassifier(2, random_state=0, max_iter=900).fit(X, np.zeros(len(X)))
+    assert_allclose(alone.predict_proba(X), 1.0)
+    assert_array_equal(alone.predict(X), 0.0)
+
+
+# ---------------------------------------------------------------- the product form
+
+
+@each_type
+def test_feature_groups_multiply_class_likelihoods(covariance_type: str) -> None:
+    X, y = unequal_classes()
+    groups = [[2, 0], [3]]
+    settings = {"n_kernels": 3, "covariance_type": covariance_type, "random_state": 0, "max_iter": 900}
+    model = SharedKernelClassifier(feature_groups=groups, **settings).fit(X, y)
+    assert len(model.models_) == 2
+    assert model.feature_groups_ == groups
+    parts = [SharedKernelMixture(**settings).fit(X[:, columns], y) for columns in groups]
+    expected = sum(
+        part.class_log_likelihood(X[:, columns]) for part, columns in zip(parts, groups, strict=True)
+    )
+    assert_allclose(model.class_log_likelihood(X), expected, rtol=1e-10)
+    for part, fitted in zip(parts, model.models_, strict=True):
+        assert_allclose(fitted.means_, part.means_, rtol=1e-9)
+        assert fitted.n_features_in_ == part.n_features_in_
+    joint = expected + np.log([0.6, 1 / 3, 1 / 15])
+    assert_array_equal(model.predict(X), joint.argmax(axis=1))
+    assert_allclose(model.score_samples(X), logsumexp(joint, axis=1), rtol=1e-10)
+    bic = sum(part.bic(X[:, columns], y) for part, columns in zip(parts, groups, strict=True))
+    assert model.bic(X, y) == pytest.approx(bic, rel=1e-12)
+    aic = sum(part.aic(X[:, columns], y) for part, columns in zip(parts, groups, strict=True))
+    assert model.aic(X, y) == pytest.approx(aic, rel=1e-12)
+    assert model.n_iter_ == max(part.n_iter_ for part in parts)
+    # Columns in no group do not matter.
+    changed = X.copy()
+    changed[:, 1] = 1e6
+    assert_array_equal(model.predict_proba(changed), model.predict_proba(X))
+
+
+def test_feature_groups_by_name_are_those_by_index() -> None:
+    X, y = unequal_classes()
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    by_name = SharedKernelClassifier(feature_groups=[["c", "a"], ["d"]], random_state=0).fit(frame, y)
+    by_index = SharedKernelClassifier(feature_groups=[[2, 0], [3]], random_state=0).fit(X, y)
+    assert by_name.feature_groups_ == by_index.feature_groups_
+    assert_allclose(by_name.predict_proba(frame), by_index.predict_proba(X), rtol=1e-9)
+    assert_array_equal(by_name.feature_names_in_, ["a", "b", "c", "d"])
+    mixed = SharedKernelClassifier(feature_groups=(("c", 0), [np.int64(3)]), random_state=0).fit(frame, y)
+    assert mixed.feature_groups_ == [[2, 0], [3]]
+
+
+def test_one_group_of_all_columns_is_no_group() -> None:
+    X, y = unequal_classes()
+    grouped = SharedKernelClassifier(feature_groups=[[0, 1, 2, 3]], random_state=0).fit(X, y)
+    plain = SharedKernelClassifier(random_state=0).fit(X, y)
+    assert_array_equal(grouped.predict_proba(X), plain.predict_proba(X))
+    assert_array_equal(grouped.means_, plain.means_)
+
+
+def test_attributes_of_one_model_go_when_there_are_several() -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(random_state=0).fit(X, y)
+    model.set_params(feature_groups=[[0, 1], [2, 3]]).fit(X, y)
+    for name in (
+        "weights_",
+        "means_",
+        "covariances_",
+        "log_likelihood_",
+        "log_likelihood_path_",
+        "start_status_",
+    ):
+        assert not hasattr(model, name)
+    assert len(model.models_) == 2
+    model.set_params(feature_groups=None).fit(X, y)
+    assert model.weights_.shape == (3, 3)
+
+
+def test_the_product_of_independent_groups_is_the_joint_density() -> None:
+    """One kernel with a diagonal covariance is a product over its features."""
+    X, y = unequal_classes()
+    joint = SharedKernelClassifier(1, covariance_type="diag", random_state=0).fit(X, y)
+    product = SharedKernelClassifier(
+        1, feature_groups=[[0, 2], [1], [3]], covariance_type="diag", random_state=0
+    )
+    assert_allclose(product.fit(X, y).class_log_likelihood(X), joint.class_log_likelihood(X), rtol=1e-10)
+
+
+def test_responsibilities_and_samples_of_groups_stand_side_by_side() -> None:
+    X, y = unequal_classes()
+    product = SharedKernelClassifier(
+        feature_groups=[[0], [1], [2], [3]],
+        init=[{"means": np.eye(3, 4)[:, [j]]} for j in range(4)],
+        max_iter=900,
+    )
+    product.fit(X, y)
+    assert len(product.models_) == 4
+    rows, labels = product.sample(7)
+    assert rows.shape == (7, 4)
+    assert np.isfinite(rows).all()
+    assert labels.shape == (7,)
+    w = product.responsibilities(X, y)
+    assert w.shape == (len(X), 12)
+    for j in range(4):
+        assert_allclose(w[:, 3 * j : 3 * j + 3].sum(axis=1), 1.0, rtol=1e-12)
+    unlabelled = product.responsibilities(X)
+    assert unlabelled.shape == w.shape
+    assert_allclose(unlabelled.sum(axis=1), 4.0, rtol=1e-12)
+
+
+def test_samples_leave_columns_of_no_group_empty() -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(feature_groups=[[0], [3]], random_state=0).fit(X, y)
+    rows, _ = model.sample(6)
+    assert np.isnan(rows[:, [1, 2]]).all()
+    assert np.isfinite(rows[:, [0, 3]]).all()
+
+
+def test_samples_follow_the_class_priors() -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(priors=[0.1, 0.2, 0.7], random_state=0).fit(X, y)
+    rows, labels = model.sample(20_000)
+    assert_allclose(np.bincount(labels) / 20_000, [0.1, 0.2, 0.7], atol=0.015)
+    for c in range(3):
+        assert_allclose(rows[labels == c].mean(axis=0), model.weights_[:, c] @ model.means_, atol=0.15)
+
+
+# ---------------------------------------------------------------- what it learns
+
+
+def test_the_papers_illustration_is_classified_as_well_as_the_truth_allows() -> None:
+    example = illustration()
+    truth = Parameters(example.weights, example.means, example.covariances)
+    data = (example.means, example.covariances, example.weights, example.n_per_class)
+    X, y = make_shared_kernel_data(*data, random_state=0)
+    new, new_labels = make_shared_kernel_data(*data, random_state=1)
+    start = {
+        "means": example.start_means,
+        "covariances": example.start_covariances,
+        "weights": example.start_weights,
+    }
+    model = SharedKernelClassifier(init=start, max_iter=example.max_iter, priors="uniform").fit(X, y)
+    assert_allclose(model.means_, example.means, atol=0.06)
+    assert_allclose(model.covariances_, example.covariances, atol=0.06)
+    assert_allclose(model.weights_, example.weights, atol=0.04)
+    best = accuracy_score(new_labels, class_log_likelihood(new, truth).argmax(axis=1))
+    assert model.score(new, new_labels) > best - 0.005
+
+
+def test_the_papers_run_through_the_public_face(golden: Golden) -> None:
+    """Published numbers of the digits, by the estimator with the paper's rule."""
+    reference = golden("digits_3d")
+    start = {name: reference[name][0] for name in ("weights", "means", "covariances")}
+    model = SharedKernelClassifier(
+        init=start, stopping="per-class", tol=0.1, max_iter=100, reg_covar=0.0, priors="uniform"
+    ).fit(reference["X"], reference["y"])
+    assert model.n_iter_ == 18
+    assert_allclose(model.log_likelihood_path_, reference["class_log_likelihood"], rtol=1e-9)
+    assert_allclose(model.means_, reference["means"][-1], rtol=1e-9, atol=1e-12)
+    assert_allclose(model.weights_, reference["weights"][-1], rtol=1e-9, atol=1e-12)
+
+
+def test_iris() -> None:
+    X, y = load_iris(return_X_y=True)
+    scores = cross_val_score(SharedKernelClassifier(random_state=0), X, y, cv=5)
+    assert scores.mean() > 0.95
+
+
+POOR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "constant feature": lambda X: np.where(np.arange(4) == 1, -7.3, X),
+    "one row again and again": lambda X: np.repeat(X[:1], len(X), axis=0),
+    "two values": lambda X: (X > 0.5).astype(np.float64),
+    "copied feature": lambda X: X[:, [0, 0, 1, 1]],
+    "few distinct rows": lambda X: X[np.arange(len(X)) % 3],
+    "few rows": lambda X: X[:5],
+    "tiny": lambda X: 1e-120 * X,
+    "huge": lambda X: 1e120 * X,
+    "unlike scales": lambda X: X * [1e-30, 1e30, 1.0, 1e8],
+    "far away": lambda X: X + 1e9,
+    "heavy tails": lambda X: X**15,
+}
+
+
+@each_type
+@pytest.mark.parametrize("name", POOR)
+def test_poor_data_are_survived(covariance_type: str, name: str) -> None:
+    X, y = unequal_classes()
+    X = POOR[name](X)
+    y = y[: len(X)]
+    for init in ("class", "k-means++", "random_from_data"):
+        model = SharedKernelClassifier(
+            8, covariance_type=covariance_type, init=init, n_init=2, random_state=0, max_iter=2000
+        ).fit(X, y)
+        for array in (model.weights_, model.means_, model.covariances_, model.log_likelihood_path_):
+            assert np.isfinite(array).all()
+        assert "failed" not in model.start_status_
+        posterior = model.predict_proba(X)
+        assert_allclose(posterior.sum(axis=1), 1.0, rtol=1e-9)
+        assert np.isfinite(model.score_samples(X)).all()
+
+
+# ---------------------------------------------------------------- inside scikit-learn
+
+
+def test_pipeline_grid_search_and_cross_validation() -> None:
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    pipeline = make_pipeline(StandardScaler(), SharedKernelClassifier(random_state=0, max_iter=900))
+    search = GridSearchCV(
+        pipeline,
+        {
+            "sharedkernelclassifier__n_kernels": [3, 5],
+            "sharedkernelclassifier__covariance_type": ["full", "diag"],
+            "sharedkernelclassifier__feature_groups": [None, [[0, 1], [2, 3]]],
+        },
+        cv=3,
+        error_score="raise",
+    ).fit(X, names)
+    assert search.best_score_ > 0.93
+    assert set(search.predict(X)) == set(names)
+    assert cross_val_score(pipeline, X, names, cv=3, scoring="neg_log_loss").mean() > -0.3
+
+
+def test_feature_names() -> None:
+    X, y = unequal_classes()
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = SharedKernelClassifier(random_state=0).fit(frame, y)
+    assert_array_equal(model.feature_names_in_, list("abcd"))
+    nameless = SharedKernelClassifier(random_state=0).fit(X, y)
+    assert_allclose(model.predict_proba(frame), nameless.predict_proba(X), rtol=1e-9)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame[["b", "a", "c", "d"]])
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        model.predict(X)
+
+
+def test_cloning_and_pickling() -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(3, feature_groups=[[0, 1], [2, 3]], priors=[0.2, 0.3, 0.5], random_state=0)
+    model.fit(X, np.array(["a", "b", "c"])[y])
+    copy = clone(model)
+    assert not hasattr(copy, "models_")
+    assert_array_equal(copy.fit(X, np.array(["a", "b", "c"])[y]).predict_proba(X), model.predict_proba(X))
+    back = pickle.loads(pickle.dumps(model))
+    assert_array_equal(back.predict_proba(X), model.predict_proba(X))
+    assert_array_equal(back.predict(X), model.predict(X))
+
+
+def test_starts_and_short_runs_are_never_worse() -> None:
+    X, y = unequal_classes()
+
+    def reached(**settings: Any) -> float:
+        model = SharedKernelClassifier(6, init="random_from_data", random_state=0, max_iter=2000, **settings)
+        return model.fit(X, y).log_likelihood_
+
+    one = reached()
+    assert reached(n_init=8) >= one
+    assert reached(n_init=2, short_runs=20) > reached(n_init=2)
+
+
+@pytest.mark.parametrize("feature_groups", [None, [[0, 1], [2, 3]]])
+def test_warm_start_goes_on(feature_groups: Any) -> None:
+    X, y = unequal_classes()
+    settings = {"n_kernels": 3, "feature_groups": feature_groups, "random_state": 0, "tol": 0.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warm = SharedKernelClassifier(max_iter=4, warm_start=True, **settings).fit(X, y).fit(X, y)
+        eight = SharedKernelClassifier(max_iter=8, **settings).fit(X, y)
+    assert_allclose(warm.predict_proba(X), eight.predict_proba(X), rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("feature_groups", [None, [[0, 1], [2, 3]]])
+def test_the_number_of_threads_changes_no_bit(feature_groups: Any) -> None:
+    random = np.random.default_rng(3)
+    y = random.integers(3, size=12_000)
+    X = random.normal(size=(12_000, 4)) + 2.0 * np.eye(3, 4)[y]
+    fits = [
+        SharedKernelClassifier(4, feature_groups=feature_groups, n_jobs=n, random_state=0, tol=1e-3).fit(X, y)
+        for n in (1, 2, 3)
+    ]
+    for model in fits[1:]:
+        assert_array_equal(model.predict_proba(X), fits[0].predict_proba(X))
+
+
+def test_given_starts_with_groups_are_one_for_each() -> None:
+    X, y = unequal_classes()
+    starts = [
+        {"means": np.eye(3, 4)[:, :2]},
+        {"means": np.eye(3, 4)[:, 2:], "weights": np.full((3, 3), 1 / 3)},
+    ]
+    model = SharedKernelClassifier(feature_groups=[[0, 1], [2, 3]], init=starts, max_iter=900).fit(X, y)
+    alone = SharedKernelMixture(init=starts[1], max_iter=900).fit(X[:, 2:], y)
+    assert_allclose(model.models_[1].means_, alone.means_, rtol=1e-9)
+
+
+def test_settings_reach_every_model() -> None:
+    X, y = unequal_classes()
+    covariances = as_structure(np.stack([9.0 * np.eye(2)] * 3), "diag")
+    model = SharedKernelClassifier(
+        feature_groups=[[0, 1], [2, 3]],
+        covariance_type="diag",
+        init=[{"means": np.eye(3, 2), "covariances": covariances}] * 2,
+        covariance_prior=1e9,
+        weight_prior=1e9,
+        reg_covar=1e-3,
+        stopping="per-class",
+        tol=0.5,
+        max_iter=77,
+    ).fit(X, y)
+    for fitted, columns in zip(model.models_, [[0, 1], [2, 3]], strict=True):
+        assert fitted.get_params()["max_iter"] == 77
+        assert fitted.get_params()["stopping"] == "per-class"
+        assert_allclose(fitted.weights_, 1 / 3, rtol=1e-5)
+        assert_allclose(fitted.covariances_, [X[:, columns].var(axis=0) / 3.0] * 3, rtol=1e-5)
+
+
+def test_a_fit_that_does_not_converge_warns() -> None:
+    X, y = unequal_classes()
+    with pytest.warns(ConvergenceWarning, match="did not converge in 2 passes") as caught:
+        model = SharedKernelClassifier(3, max_iter=2, tol=1e-12, random_state=0).fit(X, y)
+    assert model.converged_ is False
+    assert caught[0].filename == __file__

@@ -1,0 +1,483 @@
+"""The drop-in beside scikit-learn's own Gaussian mixture: the same numbers, warnings and errors."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_blobs
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.mixture import GaussianMixture as Theirs
+
+from skmix import GaussianMixture, SharedKernelMixture
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+
+RELATIVE = 1e-8
+
+
+def overlapping(n_rows: int = 400) -> np.ndarray:
+    """Return rows of three clusters that overlap, in three features of different scales."""
+    random = np.random.RandomState(0)
+    centres = random.normal(scale=2.0, size=(3, 3))
+    X = centres[random.randint(3, size=n_rows)] + random.normal(size=(n_rows, 3))
+    return X @ np.array([[1.0, 0.3, 0.0], [0.0, 1.0, -0.2], [0.1, 0.0, 1.0]]) * [1.0, 5.0, 0.2] + [
+        10.0,
+        0.0,
+        -3.0,
+    ]
+
+
+def precisions(covariance_type: str, n_components: int = 3) -> np.ndarray:
+    """Return starting precisions in scikit-learn's shapes."""
+    variances = np.array([1.5, 30.0, 0.05])
+    matrix = np.diag(1.0 / variances)
+    return {
+        "full": np.stack([matrix] * n_components),
+        "tied": matrix,
+        "diag": np.stack([1.0 / variances] * n_components),
+        "spherical": np.full(n_components, 0.2),
+    }[covariance_type]
+
+
+def both(X: np.ndarray, **settings: Any) -> tuple[GaussianMixture, Theirs]:
+    """Return both estimators, fitted on the same rows with the same settings."""
+    return GaussianMixture(**settings).fit(X), Theirs(**settings).fit(X)
+
+
+def assert_same(ours: GaussianMixture, theirs: Theirs, X: np.ndarray, rtol: float = RELATIVE) -> None:
+    """Compare every fitted attribute and every method's answer."""
+    assert ours.n_iter_ == theirs.n_iter_
+    assert ours.converged_ == theirs.converged_
+    assert ours.lower_bound_ == pytest.approx(theirs.lower_bound_, rel=rtol)
+    assert_allclose(ours.lower_bounds_, theirs.lower_bounds_, rtol=rtol)
+    for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
+        expected = getattr(theirs, name)
+        found = getattr(ours, name)
+        assert found.shape == expected.shape
+        assert found.dtype == expected.dtype
+        assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max(), err_msg=name)
+    assert_array_equal(ours.predict(X), theirs.predict(X))
+    assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), rtol=1e-5, atol=rtol)
+    assert_allclose(ours.score_samples(X), theirs.score_samples(X), rtol=rtol)
+    assert ours.score(X) == pytest.approx(theirs.score(X), rel=rtol)
+    assert ours.bic(X) == pytest.approx(theirs.bic(X), rel=rtol)
+    assert ours.aic(X) == pytest.approx(theirs.aic(X), rel=rtol)
+
+
+# ---------------------------------------------------------------- the same fit
+
+
+@each_type
+@pytest.mark.parametrize("init_params", ["kmeans", "random"])
+@pytest.mark.parametrize("n_init", [1, 3])
+def test_same_fit_from_the_same_kind_of_start(covariance_type: str, init_params: str, n_init: int) -> None:
+    X = load_iris().data
+    settings = {
+        "n_components": 3,
+        "covariance_type": covariance_type,
+        "init_params": init_params,
+        "n_init": n_init,
+        "max_iter": 400,
+        "random_state": 1,
+    }
+    assert_same(*both(X, **settings), X)
+
+
+@pytest.mark.parametrize("init_params", ["k-means++", "random_from_data"])
+@pytest.mark.parametrize("n_init", [1, 3])
+def test_same_fit_from_starts_of_single_rows(init_params: str, n_init: int) -> None:
+    """Their first covariances are reg_covar alone; other types than full have lost theirs to rounding."""
+    X = load_iris().data
+    settings = {"n_components": 3, "init_params": init_params, "n_init": n_init, "max_iter": 400}
+    ours, theirs = both(X, random_state=1, **settings)
+    # Their first weights sum to 3/150 rather than to one, which shows in the first bound only.
+    ours.lower_bounds_[0] = theirs.lower_bounds_[0]
+    assert_same(ours, theirs, X)
+
+
+@each_type
+def test_same_fit_from_a_given_start(covariance_type: str) -> None:
+    X = overlapping()
+    settings = {
+        "n_components": 3,
+        "covariance_type": covariance_type,
+        "weights_init": [0.2, 0.3, 0.5],
+        "means_init": X[:3],
+        "precisions_init": precisions(covariance_type),
+        "tol": 1e-6,
+        "max_iter": 1000,
+    }
+    ours, theirs = both(X, **settings)
+    assert theirs.n_iter_ > 5
+    assert_same(ours, theirs, X)
+
+
+@each_type
+@pytest.mark.parametrize(
+    "given", [["means_init"], ["weights_init"], ["precisions_init"], ["means_init", "weights_init"]]
+)
+def test_same_fit_from_a_start_given_in_part(covariance_type: str, given: list[str]) -> None:
+    X = overlapping()
+    everything = {
+        "weights_init": np.array([0.2, 0.3, 0.5]),
+        "means_init": X[:3],
+        "precisions_init": precisions(covariance_type),
+    }
+    settings = {"n_components": 3, "covariance_type": covariance_type, "random_state": 0, "max_iter": 500}
+    assert_same(*both(X, **settings, **{name: everything[name] for name in given}), X)
+
+
+@each_type
+@pytest.mark.parametrize("reg_covar", [0.0, 1e-6, 0.5])
+def test_same_fit_with_any_reg_covar(covariance_type: str, reg_covar: float) -> None:
+    X = overlapping()
+    settings = {
+        "covariance_type": covariance_type,
+        "reg_covar": reg_covar,
+        "random_state": 0,
+        "max_iter": 500,
+    }
+    assert_same(*both(X, n_components=3, **settings), X)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "n_components"), [(300, 1, 2), (200, 20, 3), (50, 2, 1), (30, 3, 30)]
+)
+@each_type
+def test_same_fit_of_other_sizes(
+    covariance_type: str, n_rows: int, n_features: int, n_components: int
+) -> None:
+    X, _ = make_blobs(n_rows, n_features, centers=4, random_state=2)
+    settings = {"n_components": n_components, "covariance_type": covariance_type, "random_state": 0}
+    # With a row for each component the covariances are reg_covar alone: ten digits of rows near 10 are left.
+    ours, theirs = both(X, reg_covar=1e-3, max_iter=300, **settings)
+    assert_same(ours, theirs, X, rtol=1e-7)
+
+
+def test_narrow_clusters_far_from_zero() -> None:
+    """Full covariances only: scikit-learn's others lose their digits here, and its densities keep seven."""
+    random = np.random.RandomState(3)
+    X = np.repeat([[1e6, 0.0], [1e6 + 1.0, 1.0]], 50, axis=0) + 1e-3 * random.normal(size=(100, 2))
+    assert_same(*both(X, n_components=2, reg_covar=0.0, random_state=0), X, rtol=1e-6)
+
+
+def test_one_class_of_the_shared_kernel_mixture_is_the_same_model() -> None:
+    X = overlapping()
+    for covariance_type in COVARIANCE_TYPES:
+        variances = np.array([1.5, 30.0, 0.05])
+        covariances = {
+            "full": np.stack([np.diag(variances)] * 3),
+            "tied": np.diag(variances),
+            "diag": np.stack([variances] * 3),
+            "spherical": np.full(3, 5.0),
+        }[covariance_type]
+        start = {"means": X[:3], "covariances": covariances, "weights": np.array([[0.2], [0.3], [0.5]])}
+        shared = SharedKernelMixture(
+            3, covariance_type=covariance_type, init=start, tol=1e-6, reg_covar=0.0, max_iter=1000
+        ).fit(X)
+        theirs = Theirs(
+            3,
+            covariance_type=covariance_type,
+            weights_init=[0.2, 0.3, 0.5],
+            means_init=X[:3],
+            precisions_init=precisions(covariance_type),
+            tol=1e-6,
+            reg_covar=0.0,
+            max_iter=1000,
+        ).fit(X)
+        assert shared.n_iter_ == theirs.n_iter_
+        assert_allclose(shared.weights_[:, 0], theirs.weights_, rtol=RELATIVE)
+        assert_allclose(shared.means_, theirs.means_, rtol=RELATIVE)
+        assert_allclose(shared.covariances_, theirs.covariances_, rtol=RELATIVE, atol=RELATIVE)
+        assert_allclose(shared.score_samples(X), theirs.score_samples(X), rtol=RELATIVE)
+        assert_allclose(shared.responsibilities(X), theirs.predict_proba(X), rtol=1e-5, atol=RELATIVE)
+        assert shared.bic(X) == pytest.approx(theirs.bic(X), rel=RELATIVE)
+        assert shared.aic(X) == pytest.approx(theirs.aic(X), rel=RELATIVE)
+
+
+# ---------------------------------------------------------------- float32
+
+
+@each_type
+def test_float32_rows(covariance_type: str) -> None:
+    X = overlapping().astype(np.float32)
+    settings = {"n_components": 3, "covariance_type": covariance_type, "random_state": 0, "max_iter": 500}
+    ours, theirs = both(X, **settings)
+    for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
+        assert getattr(ours, name).dtype == getattr(theirs, name).dtype == np.float32
+        assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=5e-3, atol=5e-3)
+    for answer in ("score_samples", "predict_proba", "predict"):
+        assert getattr(ours, answer)(X).dtype == getattr(theirs, answer)(X).dtype
+    double = GaussianMixture(**settings).fit(X.astype(np.float64))
+    assert_allclose(ours.means_, double.means_, rtol=1e-4, atol=1e-4)
+
+
+@each_type
+def test_float32_rows_far_from_zero_keep_positive_covariances(covariance_type: str) -> None:
+    """Where scikit-learn's float32 variances turn negative: statistics are float64 here."""
+    X = (overlapping() + 1000.0).astype(np.float32)
+    ours = GaussianMixture(3, covariance_type=covariance_type, random_state=0, max_iter=500).fit(X)
+    double = GaussianMixture(3, covariance_type=covariance_type, random_state=0, max_iter=500).fit(
+        X.astype(np.float64)
+    )
+    assert_allclose(ours.covariances_, double.covariances_, rtol=1e-3, atol=1e-4)
+    assert np.isfinite(ours.score_samples(X)).all()
+
+
+# ---------------------------------------------------------------- fitting again and again
+
+
+@each_type
+def test_warm_start_goes_on_as_theirs_does(covariance_type: str) -> None:
+    X = overlapping()
+    pair = [
+        estimator(3, covariance_type=covariance_type, warm_start=True, max_iter=2, tol=1e-5, random_state=0)
+        for estimator in (GaussianMixture, Theirs)
+    ]
+    for _ in range(8):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            ours, theirs = (estimator.fit(X) for estimator in pair)
+        assert ours.converged_ == theirs.converged_
+        assert ours.n_iter_ == theirs.n_iter_
+        assert ours.lower_bound_ == pytest.approx(theirs.lower_bound_, rel=RELATIVE)
+        assert_allclose(ours.means_, theirs.means_, rtol=RELATIVE)
+        assert_allclose(ours.covariances_, theirs.covariances_, rtol=RELATIVE, atol=RELATIVE)
+
+
+def test_fitting_twice_without_warm_start_begins_anew() -> None:
+    X = overlapping()
+    model = GaussianMixture(3, random_state=0)
+    first = model.fit(X).means_.copy()
+    assert_array_equal(model.fit(X).means_, first)
+    assert_array_equal(clone(model).fit(X).means_, first)
+
+
+def test_more_starts_are_never_worse() -> None:
+    X = overlapping()
+    bounds = [
+        GaussianMixture(5, init_params="random_from_data", n_init=n, random_state=0, max_iter=300)
+        .fit(X)
+        .lower_bound_
+        for n in (1, 4, 12)
+    ]
+    assert bounds[0] <= bounds[1] <= bounds[2]
+    assert bounds[0] < bounds[2]
+
+
+@pytest.mark.parametrize("max_iter", [0, 1, 2])
+def test_few_passes(max_iter: int) -> None:
+    X = overlapping()
+    pair = []
+    for estimator in (GaussianMixture, Theirs):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            pair.append(estimator(3, max_iter=max_iter, random_state=0).fit(X))
+    ours, theirs = pair
+    assert ours.n_iter_ == theirs.n_iter_
+    assert ours.converged_ == theirs.converged_
+    assert ours.lower_bound_ == pytest.approx(theirs.lower_bound_, rel=RELATIVE)
+    assert_allclose(ours.means_, theirs.means_, rtol=RELATIVE)
+    assert_allclose(ours.covariances_, theirs.covariances_, rtol=RELATIVE, atol=RELATIVE)
+
+
+def test_fit_predict_is_predict_after_fit() -> None:
+    X = overlapping()
+    model = GaussianMixture(3, random_state=0)
+    assert_array_equal(model.fit_predict(X), Theirs(3, random_state=0).fit_predict(X))
+    assert_array_equal(model.predict(X), model.fit_predict(X))
+
+
+@each_type
+def test_samples_are_theirs(covariance_type: str) -> None:
+    X = overlapping()
+    ours, theirs = both(X, n_components=3, covariance_type=covariance_type, random_state=0, max_iter=500)
+    rows, components = ours.sample(50)
+    their_rows, their_components = theirs.sample(50)
+    assert_array_equal(components, their_components)
+    assert_allclose(rows, their_rows, rtol=1e-6, atol=1e-6)
+
+
+def test_the_constructor_is_theirs() -> None:
+    assert inspect.signature(GaussianMixture) == inspect.signature(Theirs)
+    assert GaussianMixture().get_params() == Theirs().get_params()
+    assert isinstance(GaussianMixture(), Theirs)
+    public = {name for name in dir(Theirs) if not name.startswith("_")}
+    assert public <= set(dir(GaussianMixture))
+
+
+# ---------------------------------------------------------------- warnings, errors and words
+
+
+def test_no_convergence_warns_as_theirs_does() -> None:
+    X = overlapping()
+    told = []
+    for estimator in (GaussianMixture, Theirs):
+        with pytest.warns(ConvergenceWarning) as caught:
+            estimator(3, max_iter=1, random_state=0).fit(X)
+        told.append([str(warning.message) for warning in caught])
+    assert told[0] == told[1]
+
+
+BAD_SETTINGS: list[dict[str, Any]] = [
+    {"n_components": 0},
+    {"n_components": 2.5},
+    {"n_components": 500},
+    {"tol": -1.0},
+    {"reg_covar": -1.0},
+    {"max_iter": -1},
+    {"n_init": 0},
+    {"covariance_type": "banded"},
+    {"init_params": "hopeful"},
+    {"n_components": 2, "weights_init": [0.5, 0.6]},
+    {"n_components": 2, "weights_init": [0.5, 0.25, 0.25]},
+    {"n_components": 2, "weights_init": [-0.5, 1.5]},
+    {"n_components": 2, "means_init": [[0.0, 0.0]]},
+    {"n_components": 2, "precisions_init": -np.stack([np.eye(3)] * 2)},
+    {"n_components": 2, "precisions_init": np.ones((2, 3))},
+    {"n_components": 2, "covariance_type": "tied", "precisions_init": np.ones((3, 3)) - 2.0 * np.eye(3)},
+    {"n_components": 2, "covariance_type": "diag", "precisions_init": -np.ones((2, 3))},
+    {"n_components": 2, "covariance_type": "spherical", "precisions_init": [1.0, 0.0]},
+]
+
+
+@pytest.mark.parametrize("settings", BAD_SETTINGS, ids=str)
+def test_bad_settings_raise_what_theirs_raise(settings: dict[str, Any]) -> None:
+    X = overlapping()
+    with pytest.raises(Exception) as expected:  # noqa: PT011 - whatever scikit-learn raises
+        Theirs(**settings).fit(X)
+    with pytest.raises(type(expected.value), match=re.escape(str(expected.value))):
+        GaussianMixture(**settings).fit(X)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.array([1.0, 2.0, 3.0]),
+        np.array([[1.0, np.nan], [2.0, 3.0]]),
+        np.array([[1.0, np.inf], [2.0, 3.0]]),
+        np.array([[1.0, 2.0]]),
+        np.empty((0, 2)),
+        np.array([["a", "b"], ["c", "d"]]),
+    ],
+    ids=["one-dimensional", "nan", "inf", "one row", "no rows", "words"],
+)
+def test_bad_rows_raise_what_theirs_raise(X: np.ndarray) -> None:
+    with pytest.raises(Exception) as expected:  # noqa: PT011 - whatever scikit-learn raises
+        Theirs().fit(X)
+    with pytest.raises(type(expected.value), match=re.escape(str(expected.value))):
+        GaussianMixture().fit(X)
+
+
+def test_methods_before_fit_raise_what_theirs_raise() -> None:
+    X = overlapping()
+    for method in ("predict", "predict_proba", "score_samples", "score", "bic", "aic"):
+        with pytest.raises(NotFittedError):
+            getattr(GaussianMixture(), method)(X)
+    with pytest.raises(NotFittedError):
+        GaussianMixture().sample()
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_collapsed_components_raise_what_theirs_raise(covariance_type: str) -> None:
+    """Without reg_covar a start on equal rows has no covariance."""
+    X = np.repeat([[0.0, 1.0], [4.0, 5.0]], 5, axis=0)
+    settings = {"n_components": 2, "covariance_type": covariance_type, "reg_covar": 0.0, "random_state": 0}
+    with pytest.raises(ValueError, match="ill-defined empirical covariance") as expected:
+        Theirs(**settings).fit(X)
+    with pytest.raises(ValueError, match="ill-defined empirical covariance") as found:
+        GaussianMixture(**settings).fit(X)
+    assert str(found.value) == str(expected.value)
+    assert not hasattr(GaussianMixture(**settings), "means_")
+
+
+def test_a_failed_fit_leaves_nothing_behind() -> None:
+    X = overlapping()
+    model = GaussianMixture(3, random_state=0).fit(X)
+    before = {name: np.copy(value) for name, value in vars(model).items() if name.endswith("_")}
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(np.where(np.arange(len(X))[:, None] == 5, np.nan, X))
+    after = {name: value for name, value in vars(model).items() if name.endswith("_")}
+    assert set(after) == set(before)
+    for name, value in before.items():
+        assert_array_equal(after[name], value)
+    fresh = GaussianMixture(3)
+    with pytest.raises(ValueError, match="NaN"):
+        fresh.fit(np.full((5, 2), np.nan))
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"verbose": 1}, {"verbose": 1, "n_init": 2}, {"verbose": 1, "verbose_interval": 3}]
+)
+def test_what_is_printed_is_what_theirs_prints(
+    settings: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    X = overlapping()
+    GaussianMixture(3, random_state=0, tol=1e-5, **settings).fit(X)
+    ours = capsys.readouterr().out
+    Theirs(3, random_state=0, tol=1e-5, **settings).fit(X)
+    assert ours == capsys.readouterr().out
+    assert "Initialization 0" in ours
+
+
+# ---------------------------------------------------------------- scikit-learn's own tests
+
+EXCLUDED = {
+    "test_gaussian_mixture_all_init_does_not_estimate_gaussian_parameters": (
+        "counts the calls of a private function of scikit-learn's that this estimator does not call"
+    ),
+    "test_gaussian_mixture_array_api_compliance": (
+        "arrays of other libraries, which take scikit-learn's own route"
+    ),
+    "test_gaussian_mixture_raises_where_array_api_not_implemented": "the same",
+}
+
+SUBSTITUTE = """
+import sklearn.mixture
+import skmix
+
+sklearn.mixture.GaussianMixture = skmix.GaussianMixture
+
+
+def pytest_collection_finish(session):
+    module = session.items[0].module
+    assert module.GaussianMixture is skmix.GaussianMixture
+"""
+
+
+def test_scikit_learns_own_tests_pass(tmp_path: Path) -> None:
+    """Their test module, in both float types, with this class in the place of theirs."""
+    (tmp_path / "substitute.py").write_text(SUBSTITUTE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    names = " and ".join(f"not {name}" for name in EXCLUDED)
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "substitute", "-p", "no:cacheprovider"),
+        *("-c", str(tmp_path / "pytest.ini"), "--rootdir", str(tmp_path), "-k", names),
+        *("--pyargs", "sklearn.mixture.tests.test_gaussian_mixture"),
+    ]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
+        "SKLEARN_RUN_FLOAT32_TESTS": "1",
+    }
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    counted = re.search(r"(\d+) passed", done.stdout)
+    assert counted is not None
+    assert int(counted[1]) >= 70
+    assert "skipped" not in done.stdout.splitlines()[-1]

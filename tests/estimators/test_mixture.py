@@ -1,0 +1,602 @@
+"""The density model: attributes, densities by hand, starts, and life inside scikit-learn."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, as_structure, class_log_likelihood, next_model, responsibilities
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skmix import SharedKernelMixture
+from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.engine.types import Parameters
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+SHAPES = {"full": (4, 3, 3), "tied": (3, 3), "diag": (4, 3), "spherical": (4,)}
+
+
+def labelled(seed: int = 0, n_rows: int = 150) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of three overlapping classes in three features."""
+    random = np.random.default_rng(seed)
+    y = np.arange(n_rows) % 3
+    X = random.normal(size=(n_rows, 3)) + 2.0 * np.eye(3)[y] + 3.0 * random.integers(2, size=(n_rows, 1))
+    return X, y
+
+
+def parameters_of(model: SharedKernelMixture) -> Parameters:
+    return Parameters(model.weights_, model.means_, model.covariances_)
+
+
+# ---------------------------------------------------------------- attributes
+
+
+@each_type
+def test_attributes_and_their_shapes(covariance_type: str) -> None:
+    X, y = labelled()
+    names = np.array(["ant", "bee", "cat"])
+    model = SharedKernelMixture(
+        4, covariance_type=covariance_type, n_init=5, max_iter=500, random_state=0
+    ).fit(X, names[y])
+    assert_array_equal(model.classes_, names)
+    assert model.weights_.shape == (4, 3)
+    assert_allclose(model.weights_.sum(axis=0), 1.0, rtol=1e-13)
+    assert model.means_.shape == (4, 3)
+    assert model.covariances_.shape == SHAPES[covariance_type]
+    assert_allclose(model.class_prior_, [1 / 3] * 3, rtol=1e-14)
+    assert model.converged_ is True
+    assert isinstance(model.n_iter_, int)
+    assert model.log_likelihood_path_.shape == (model.n_iter_, 3)
+    assert isinstance(model.log_likelihood_, float)
+    assert model.start_status_.shape == (5,)
+    assert set(model.start_status_) == {"converged"}
+    assert model.start_log_likelihoods_.shape == (5,)
+    assert model.log_likelihood_ == model.start_log_likelihoods_.max()
+    assert model.n_features_in_ == 3
+    assert not hasattr(model, "feature_names_in_")
+    fitted = {name for name in vars(model) if name.endswith("_")}
+    assert fitted == {
+        "classes_",
+        "weights_",
+        "means_",
+        "covariances_",
+        "class_prior_",
+        "converged_",
+        "n_iter_",
+        "log_likelihood_",
+        "log_likelihood_path_",
+        "start_status_",
+        "start_log_likelihoods_",
+        "n_features_in_",
+    }
+
+
+def test_defaults_are_those_of_the_public_face() -> None:
+    assert SharedKernelMixture().get_params() == {
+        "n_kernels": None,
+        "covariance_type": "full",
+        "init": "class",
+        "n_init": 1,
+        "short_runs": 0,
+        "max_iter": 200,
+        "tol": 1e-4,
+        "stopping": "total",
+        "reg_covar": 1e-6,
+        "covariance_prior": None,
+        "weight_prior": None,
+        "n_jobs": None,
+        "random_state": None,
+        "warm_start": False,
+        "verbose": 0,
+    }
+
+
+def test_the_number_of_kernels() -> None:
+    X, y = labelled()
+    assert SharedKernelMixture(random_state=0).fit(X, y).weights_.shape == (3, 3)
+    assert SharedKernelMixture(random_state=0).fit(X).weights_.shape == (1, 1)
+    assert SharedKernelMixture(np.int64(5), random_state=0, max_iter=900).fit(X, y).means_.shape == (5, 3)
+    assert SharedKernelMixture(init={"means": X[:7]}, max_iter=900).fit(X, y).weights_.shape == (7, 3)
+
+
+def test_without_labels_there_is_one_class() -> None:
+    X, _ = labelled()
+    model = SharedKernelMixture(2, random_state=0, max_iter=500).fit(X)
+    assert_array_equal(model.classes_, [0])
+    assert_array_equal(model.class_prior_, [1.0])
+    one_label = SharedKernelMixture(2, random_state=0, max_iter=500).fit(X, np.full(len(X), "only"))
+    assert_array_equal(one_label.means_, model.means_)
+    assert_array_equal(one_label.classes_, ["only"])
+    assert_array_equal(model.score_samples(X), model.class_log_likelihood(X)[:, 0])
+
+
+# ---------------------------------------------------------------- densities
+
+
+@each_type
+def test_densities_follow_from_the_attributes(covariance_type: str) -> None:
+    X, y = labelled()
+    unequal = (y != 2) | (np.arange(len(y)) < 30)
+    X, y = X[unequal], y[unequal]
+    model = SharedKernelMixture(4, covariance_type=covariance_type, random_state=0, max_iter=500).fit(X, y)
+    parameters = parameters_of(model)
+    new = X[:20] + 0.5
+    expected = class_log_likelihood(new, parameters, covariance_type)
+    assert_allclose(model.class_log_likelihood(new), expected, rtol=1e-9)
+    assert_allclose(model.score_samples(new, y[:20]), expected[np.arange(20), y[:20]], rtol=1e-9)
+    marginal = logsumexp(expected + np.log(np.array([50, 50, 10]) / 110), axis=1)
+    assert_allclose(model.score_samples(new), marginal, rtol=1e-9)
+    assert model.score(new) == pytest.approx(marginal.mean(), rel=1e-9)
+    assert model.score(new, y[:20]) == pytest.approx(expected[np.arange(20), y[:20]].mean(), rel=1e-9)
+    assert model.log_likelihood_ == pytest.approx(model.score_samples(X, y).sum(), rel=1e-10)
+
+
+@each_type
+def test_responsibilities_follow_from_the_attributes(covariance_type: str) -> None:
+    X, y = labelled()
+    unequal = (y != 2) | (np.arange(len(y)) < 30)
+    X, y = X[unequal], y[unequal]
+    model = SharedKernelMixture(4, covariance_type=covariance_type, random_state=0, max_iter=500).fit(X, y)
+    parameters = parameters_of(model)
+    with_labels = model.responsibilities(X, y)
+    assert_allclose(with_labels, responsibilities(X, y, parameters, covariance_type), rtol=1e-7, atol=1e-11)
+    # Without labels: each class's responsibilities, weighted by the posterior of the class.
+    joint = class_log_likelihood(X, parameters, covariance_type) + np.log(model.class_prior_)
+    posterior = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+    averaged = sum(
+        posterior[:, [c]] * responsibilities(X, np.full(len(X), c), parameters, covariance_type)
+        for c in range(3)
+    )
+    found = model.responsibilities(X)
+    assert_allclose(found, averaged, rtol=1e-7, atol=1e-11)
+    assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+    assert_array_equal(model.transform(X), found)
+
+
+def test_responsibilities_of_rows_far_away_sum_to_one() -> None:
+    X, y = labelled()
+    far = np.array([[1e5, -1e5, 0.0], [1e10, 1e10, 1e10], [1e200, 0.0, -1e200]])
+    for covariance_type in COVARIANCE_TYPES:
+        model = SharedKernelMixture(3, covariance_type=covariance_type, random_state=0, max_iter=500).fit(
+            X, y
+        )
+        for found in (model.responsibilities(far), model.responsibilities(far, y[:3])):
+            assert_allclose(found.sum(axis=1), 1.0, rtol=1e-9)
+        assert not np.isnan(model.score_samples(far)).any()
+
+
+@pytest.mark.parametrize(
+    ("covariance_type", "n_covariance"), [("full", 24), ("tied", 6), ("diag", 12), ("spherical", 4)]
+)
+def test_information_criteria_count_free_parameters(covariance_type: str, n_covariance: int) -> None:
+    """Four means of three features, three free weights in each of three classes, and the covariances."""
+    X, y = labelled()
+    model = SharedKernelMixture(4, covariance_type=covariance_type, random_state=0, max_iter=500).fit(X, y)
+    n_free = 12 + 9 + n_covariance
+    total = model.score_samples(X, y).sum()
+    assert model.aic(X, y) == pytest.approx(-2.0 * total + 2.0 * n_free, rel=1e-12)
+    assert model.bic(X, y) == pytest.approx(-2.0 * total + n_free * np.log(len(X)), rel=1e-12)
+
+
+def test_float32_rows_fit_as_the_same_numbers_in_float64() -> None:
+    X, y = labelled()
+    X32 = (X + 1000.0).astype(np.float32)
+    settings = {"n_kernels": 3, "random_state": 0, "max_iter": 500}
+    single = SharedKernelMixture(**settings).fit(X32, y)
+    double = SharedKernelMixture(**settings).fit(X32.astype(np.float64), y)
+    assert single.means_.dtype == np.float64
+    assert_allclose(single.covariances_, double.covariances_, rtol=1e-6, atol=1e-9)
+    assert_allclose(single.score_samples(X32), double.score_samples(X32.astype(np.float64)), rtol=1e-6)
+
+
+# ---------------------------------------------------------------- what it learns
+
+
+def test_the_papers_illustration_recovers_its_parameters() -> None:
+    example = illustration()
+    X, y = make_shared_kernel_data(
+        example.means, example.covariances, example.weights, example.n_per_class, random_state=0
+    )
+    start = {
+        "means": example.start_means,
+        "covariances": example.start_covariances,
+        "weights": example.start_weights,
+    }
+    model = SharedKernelMixture(init=start, max_iter=example.max_iter).fit(X, y)
+    assert model.converged_
+    # Three standard errors: a kernel has 2200 rows at most, a class 2000.
+    assert_allclose(model.means_, example.means, atol=0.06)
+    assert_allclose(model.covariances_, example.covariances, atol=0.06)
+    assert_allclose(model.weights_, example.weights, atol=0.04)
+    # And from a start of its own.
+    own = SharedKernelMixture(3, n_init=5, random_state=0).fit(X, y)
+    assert_allclose(own.means_[np.argsort(own.means_[:, 0])], model.means_, atol=0.01)
+
+
+def independent_features(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows symmetric about each centre in every feature: sample covariances are exactly diagonal."""
+    random = np.random.default_rng(seed)
+    offsets = random.uniform(0.5, 1.5, size=(6, 2))
+    signs = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]])
+    cloud = (signs[:, None] * offsets).reshape(-1, 2)
+    X = np.concatenate([cloud, 1.7 * cloud + [40.0, 0.0], 0.6 * cloud + [0.0, 40.0]])
+    return X, np.arange(len(X)) % 2
+
+
+def test_diagonal_data_make_full_equal_to_diag() -> None:
+    X, y = independent_features()
+    means = np.array([[1.0, 1.0], [39.0, 1.0], [1.0, 39.0]])
+    fits = {
+        covariance_type: SharedKernelMixture(
+            covariance_type=covariance_type,
+            init={
+                "means": means,
+                "covariances": as_structure(np.stack([25.0 * np.eye(2)] * 3), covariance_type),
+            },
+            tol=1e-12,
+            max_iter=1000,
+        ).fit(X, y)
+        for covariance_type in ("full", "diag")
+    }
+    full, diagonal = fits["full"], fits["diag"]
+    assert_allclose(full.means_, diagonal.means_, rtol=1e-9, atol=1e-9)
+    assert_allclose(full.weights_, diagonal.weights_, rtol=1e-9)
+    for k in range(3):
+        assert_allclose(full.covariances_[k], np.diag(diagonal.covariances_[k]), rtol=1e-9, atol=1e-9)
+    assert full.log_likelihood_ == pytest.approx(diagonal.log_likelihood_, rel=1e-12)
+
+
+def test_equal_clouds_make_full_equal_to_tied_and_round_ones_to_spherical() -> None:
+    X, y = independent_features()
+    cloud = X[:24]
+    alike = (cloud + 40.0 * np.array([[0, 0], [1, 0], [0, 1]])[:, None]).reshape(-1, 2)
+    means = np.array([[1.0, 1.0], [39.0, 1.0], [1.0, 39.0]])
+
+    def fitted(rows: np.ndarray, covariance_type: str) -> SharedKernelMixture:
+        start = np.stack([25.0 * np.eye(2)] * 3)
+        init = {"means": means, "covariances": as_structure(start, covariance_type)}
+        model = SharedKernelMixture(covariance_type=covariance_type, init=init, tol=1e-12, max_iter=1000)
+        return model.fit(rows, y)
+
+    full, tied = fitted(alike, "full"), fitted(alike, "tied")
+    assert_allclose(full.covariances_, [tied.covariances_] * 3, rtol=1e-9, atol=1e-9)
+    assert full.log_likelihood_ == pytest.approx(tied.log_likelihood_, rel=1e-12)
+    # Turning the features by a quarter makes the variances of both equal.
+    round_cloud = np.concatenate([cloud, cloud[:, ::-1]])
+    rounded = np.concatenate([s * round_cloud + c for s, c in zip((1.0, 1.7, 0.6), means, strict=True)])
+    labels = np.arange(len(rounded)) % 2
+    pair = []
+    for covariance_type in ("diag", "spherical"):
+        start = as_structure(np.stack([25.0 * np.eye(2)] * 3), covariance_type)
+        init = {"means": means, "covariances": start}
+        pair.append(
+            SharedKernelMixture(covariance_type=covariance_type, init=init, tol=1e-12, max_iter=1000).fit(
+                rounded, labels
+            )
+        )
+    assert_allclose(pair[0].covariances_, pair[1].covariances_[:, None] * np.ones(2), rtol=1e-9)
+    assert pair[0].log_likelihood_ == pytest.approx(pair[1].log_likelihood_, rel=1e-12)
+
+
+def test_sharing_pools_the_kernels_and_keeps_the_weights_apart() -> None:
+    """One pass from a given start against the paper's equations."""
+    X, y = labelled()
+    start = {
+        "means": X[:3],
+        "covariances": np.stack([2.0 * np.eye(3)] * 3),
+        "weights": np.full((3, 3), 1 / 3),
+    }
+    with pytest.warns(ConvergenceWarning):
+        model = SharedKernelMixture(init=start, max_iter=1, reg_covar=0.0).fit(X, y)
+    expected = next_model(X, y, Parameters(start["weights"], start["means"], start["covariances"]))
+    assert_allclose(model.weights_, expected.weights, rtol=1e-9)
+    assert_allclose(model.means_, expected.means, rtol=1e-9)
+    assert_allclose(model.covariances_, expected.covariances, rtol=1e-9, atol=1e-12)
+
+
+@each_type
+def test_the_floor_is_relative_to_each_features_variance(covariance_type: str) -> None:
+    random = np.random.default_rng(1)
+    X = np.repeat(random.normal(size=(4, 2)), 10, axis=0)
+    X *= 50.0 if covariance_type == "spherical" else np.array([1e3, 1e-3])
+    model = SharedKernelMixture(
+        4, covariance_type=covariance_type, init="k-means++", n_init=10, reg_covar=1e-3, random_state=0
+    ).fit(X)
+    floor = 1e-3 * X.var(axis=0)
+    expected = as_structure(np.stack([np.diag(floor)] * 4), covariance_type)
+    assert_allclose(model.covariances_, expected, rtol=1e-9, atol=1e-9 * floor.min())
+    assert_allclose(np.sort(model.means_[:, 0]), np.unique(X[:, 0]), rtol=1e-9)
+
+
+# ---------------------------------------------------------------- starts
+
+
+@pytest.mark.parametrize("init", ["class", "k-means++", "random_from_data", "uniform"])
+def test_every_start_by_name(init: str) -> None:
+    X, y = labelled()
+    first = SharedKernelMixture(4, init=init, n_init=3, random_state=0, max_iter=900).fit(X, y)
+    again = SharedKernelMixture(4, init=init, n_init=3, random_state=0, max_iter=900).fit(X, y)
+    assert_array_equal(first.means_, again.means_)
+    assert np.isfinite(first.log_likelihood_)
+
+
+def test_more_starts_and_short_runs_are_never_worse() -> None:
+    X, y = labelled(n_rows=300)
+
+    def reached(**settings: Any) -> float:
+        model = SharedKernelMixture(6, init="random_from_data", random_state=0, max_iter=2000, **settings)
+        return model.fit(X, y).log_likelihood_
+
+    one = reached()
+    several = reached(n_init=10)
+    assert several >= one
+    # The shortlist keeps the start that leads after five passes.
+    shortlisted = reached(short_runs=30)
+    assert shortlisted > one
+    assert reached(n_init=30) >= several
+    assert SharedKernelMixture(6, n_init=4, short_runs=2, random_state=0, max_iter=900).fit(
+        X, y
+    ).start_status_.shape == (4,)
+
+
+def test_the_best_start_is_kept() -> None:
+    X, y = labelled()
+    model = SharedKernelMixture(5, init="random_from_data", n_init=8, random_state=3, max_iter=900).fit(X, y)
+    assert len(set(model.start_log_likelihoods_.round(6))) > 1
+    assert model.log_likelihood_ == model.start_log_likelihoods_.max()
+    assert model.score_samples(X, y).sum() == pytest.approx(model.log_likelihood_, rel=1e-10)
+
+
+def test_a_start_given_in_part() -> None:
+    X, y = labelled()
+    means = X[:3]
+    bare = SharedKernelMixture(init={"means": means}, max_iter=900).fit(X, y)
+    covariances = np.stack([np.diag(X.var(axis=0) / 3 ** (2 / 3))] * 3)
+    spelt_out = {"means": means, "covariances": covariances, "weights": np.full((3, 3), 1 / 3)}
+    full = SharedKernelMixture(init=spelt_out, max_iter=900).fit(X, y)
+    assert bare.n_iter_ == full.n_iter_
+    assert_allclose(bare.means_, full.means_, rtol=1e-9)
+    assert_array_equal(means, X[:3])
+
+
+@each_type
+def test_warm_start_goes_on(covariance_type: str) -> None:
+    X, y = labelled()
+    settings = {"n_kernels": 4, "covariance_type": covariance_type, "random_state": 0, "tol": 0.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warm = SharedKernelMixture(max_iter=5, warm_start=True, **settings).fit(X, y)
+        first = warm.means_.copy()
+        warm.fit(X, y)
+        ten = SharedKernelMixture(max_iter=10, **settings).fit(X, y)
+        cold = SharedKernelMixture(max_iter=5, **settings).fit(X, y)
+    assert_allclose(warm.means_, ten.means_, rtol=1e-8, atol=1e-9)
+    assert_allclose(warm.covariances_, ten.covariances_, rtol=1e-8, atol=1e-9)
+    assert_array_equal(cold.means_, first)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n_kernels": 5},
+        {"covariance_type": "diag"},
+        {"covariance_type": "tied"},
+        {"covariance_type": "spherical"},
+    ],
+)
+def test_warm_start_begins_anew_when_the_last_fit_does_not_suit(changed: dict[str, Any]) -> None:
+    X, y = labelled()
+    warm = SharedKernelMixture(3, warm_start=True, random_state=0, max_iter=900).fit(X, y)
+    warm.set_params(**changed).fit(X, y)
+    fresh = SharedKernelMixture(**{"n_kernels": 3, **changed}, random_state=0, max_iter=900).fit(X, y)
+    assert_array_equal(warm.means_, fresh.means_)
+    other_labels = SharedKernelMixture(3, warm_start=True, random_state=0, max_iter=900).fit(X, y)
+    other_labels.fit(X, y + 7)
+    assert_array_equal(other_labels.classes_, [7, 8, 9])
+    anew = SharedKernelMixture(3, random_state=0, max_iter=900).fit(X, y + 7)
+    assert_array_equal(other_labels.means_, anew.means_)
+    assert other_labels.n_iter_ == anew.n_iter_ > 1
+    other_features = other_labels.fit(X[:, :2], y)
+    assert other_features.means_.shape == (3, 2)
+
+
+def test_warm_start_from_a_structure_that_happens_to_have_the_same_shape() -> None:
+    """Three kernels in three features: tied and diagonal covariances are both (3, 3)."""
+    random = np.random.default_rng(2)
+    X = random.normal(size=(80, 3)) @ np.array([[1.0, -0.9, 0.2], [0.0, 0.4, -0.5], [0.0, 0.0, 0.6]])
+    warm = SharedKernelMixture(3, covariance_type="tied", warm_start=True, random_state=0, max_iter=900).fit(
+        X
+    )
+    assert warm.covariances_.min() < 0.0
+    warm.set_params(covariance_type="diag").fit(X)
+    fresh = SharedKernelMixture(3, covariance_type="diag", random_state=0, max_iter=900).fit(X)
+    assert_array_equal(warm.means_, fresh.means_)
+
+
+# ---------------------------------------------------------------- priors, stopping, printing
+
+
+def test_map_priors_reach_the_engine() -> None:
+    X, y = labelled()
+    strong = SharedKernelMixture(
+        3, covariance_prior=(1e9, 4.0 * np.eye(3)), random_state=0, max_iter=900
+    ).fit(X, y)
+    assert_allclose(strong.covariances_, [4.0 * np.eye(3)] * 3, rtol=1e-6, atol=1e-6)
+    smooth = SharedKernelMixture(3, weight_prior=1e9, random_state=0, max_iter=900).fit(X, y)
+    assert_allclose(smooth.weights_, 1 / 3, rtol=1e-6)
+    default = SharedKernelMixture(3, covariance_prior=1e9, random_state=0, max_iter=900).fit(X, y)
+    expected = np.diag(X.var(axis=0)) / 3 ** (2 / 3)
+    assert_allclose(default.covariances_, [expected] * 3, rtol=1e-6, atol=1e-6)
+
+
+def test_the_two_stopping_rules() -> None:
+    X, y = labelled()
+    total = SharedKernelMixture(4, tol=1e-3, random_state=0).fit(X, y)
+    changes = np.abs(np.diff(total.log_likelihood_path_.sum(axis=1))) / len(X)
+    assert changes[-1] < 1e-3
+    assert (changes[:-1] >= 1e-3).all()
+    per_class = SharedKernelMixture(4, stopping="per-class", tol=0.1, random_state=0).fit(X, y)
+    latched = (np.abs(np.diff(per_class.log_likelihood_path_, axis=0)) < 0.1).cumsum(axis=0) > 0
+    assert latched[-1].all()
+    assert not latched[-2].all()
+
+
+def test_a_fit_that_does_not_converge_warns_with_the_numbers() -> None:
+    X, y = labelled()
+    with pytest.warns(
+        ConvergenceWarning, match=r"best of 2 starts did not converge in 3 passes.*max_iter \(3\).*tol"
+    ):
+        model = SharedKernelMixture(4, max_iter=3, tol=1e-9, n_init=2, random_state=0).fit(X, y)
+    assert model.converged_ is False
+    assert model.n_iter_ == 3
+    assert set(model.start_status_) == {"stopped"}
+
+
+def test_the_warning_points_at_the_callers_line() -> None:
+    X, y = labelled()
+    with pytest.warns(ConvergenceWarning) as caught:
+        SharedKernelMixture(4, max_iter=1, random_state=0).fit(X, y)
+    assert caught[0].filename == __file__
+
+
+def test_what_verbose_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = labelled()
+    SharedKernelMixture(3, random_state=0).fit(X, y)
+    assert capsys.readouterr().out == ""
+    model = SharedKernelMixture(3, random_state=0, verbose=1).fit(X, y)
+    told = capsys.readouterr().out
+    assert told.count("\n") == 1
+    assert f"converged after {model.n_iter_} passes" in told
+    SharedKernelMixture(3, random_state=0, verbose=2).fit(X, y)
+    assert capsys.readouterr().out.count("\n") == model.n_iter_ + 1
+
+
+def test_the_number_of_threads_changes_no_bit() -> None:
+    X, y = labelled(n_rows=20_000)
+    fits = [
+        SharedKernelMixture(4, n_jobs=n_jobs, n_init=2, random_state=0, tol=1e-3).fit(X, y)
+        for n_jobs in (None, 2, -1)
+    ]
+    for model in fits[1:]:
+        assert_array_equal(model.means_, fits[0].means_)
+        assert_array_equal(model.covariances_, fits[0].covariances_)
+        assert_array_equal(model.score_samples(X), fits[0].score_samples(X))
+
+
+# ---------------------------------------------------------------- sampling
+
+
+@each_type
+def test_samples_look_like_the_model(covariance_type: str) -> None:
+    X, y = labelled()
+    model = SharedKernelMixture(4, covariance_type=covariance_type, random_state=0, max_iter=500).fit(X, y)
+    rows, labels = model.sample(30_000)
+    assert rows.shape == (30_000, 3)
+    assert_allclose(np.bincount(labels) / 30_000, model.class_prior_, atol=0.01)
+    for c in range(3):
+        assert_allclose(rows[labels == c].mean(axis=0), model.weights_[:, c] @ model.means_, atol=0.1)
+    only, their_labels = model.sample(500, label=2)
+    assert_array_equal(their_labels, 2)
+    assert_allclose(only.mean(axis=0), model.weights_[:, 2] @ model.means_, atol=0.5)
+    # A model fitted on its own sample is as good as it is itself.
+    refit = SharedKernelMixture(4, covariance_type=covariance_type, random_state=0, max_iter=900).fit(
+        rows, labels
+    )
+    assert refit.score(rows, labels) >= model.score(rows, labels) - 0.02
+
+
+def test_the_seed_decides_the_sample() -> None:
+    X, y = labelled()
+    model = SharedKernelMixture(3, random_state=0).fit(X, y)
+    assert_array_equal(model.sample(9)[0], model.sample(9)[0])
+    running = SharedKernelMixture(3, random_state=np.random.RandomState(0)).fit(X, y)
+    assert not np.allclose(running.sample(9)[0], running.sample(9)[0])
+    assert model.sample()[0].shape == (1, 3)
+
+
+# ---------------------------------------------------------------- inside scikit-learn
+
+
+def test_feature_names_and_output_containers() -> None:
+    X, y = labelled()
+    frame = pd.DataFrame(X, columns=["length", "width", "height"])
+    model = SharedKernelMixture(4, random_state=0, max_iter=500).set_output(transform="pandas").fit(frame, y)
+    assert_array_equal(model.feature_names_in_, ["length", "width", "height"])
+    out = model.transform(frame)
+    assert isinstance(out, pd.DataFrame)
+    assert list(out.columns) == list(model.get_feature_names_out())
+    assert out.shape == (len(X), 4)
+    assert list(out.columns) == [f"sharedkernelmixture{k}" for k in range(4)]
+    assert_allclose(out.to_numpy(), model.responsibilities(frame), rtol=1e-14)
+    model.set_output(transform="default")
+    assert isinstance(model.transform(frame), np.ndarray)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.transform(frame[["width", "length", "height"]])
+
+
+def test_fit_transform_is_transform_after_fit() -> None:
+    X, y = labelled()
+    model = SharedKernelMixture(3, random_state=0)
+    assert_allclose(model.fit_transform(X, y), model.transform(X), rtol=1e-14)
+
+
+def test_pipelines_and_grid_search() -> None:
+    X, y = load_iris(return_X_y=True)
+    pipeline = make_pipeline(
+        StandardScaler(), SharedKernelMixture(4, random_state=0, max_iter=900), LogisticRegression()
+    )
+    assert pipeline.fit(X, y).score(X, y) > 0.9
+    search = GridSearchCV(
+        SharedKernelMixture(random_state=0, max_iter=2000),
+        {"n_kernels": [1, 2, 3], "covariance_type": ["full", "spherical"]},
+        cv=3,
+    ).fit(X)
+    assert search.best_params_ != {"n_kernels": 1, "covariance_type": "spherical"}
+    assert search.best_score_ == pytest.approx(search.cv_results_["mean_test_score"].max())
+
+
+def test_cloning_and_pickling() -> None:
+    X, y = labelled()
+    model = SharedKernelMixture(3, covariance_type="tied", random_state=0, max_iter=500).fit(
+        X, np.array(["a", "b", "c"])[y]
+    )
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    assert not hasattr(copy, "weights_")
+    back = pickle.loads(pickle.dumps(model))
+    assert_array_equal(back.class_log_likelihood(X), model.class_log_likelihood(X))
+    assert_array_equal(back.classes_, model.classes_)
+
+
+def test_inputs_are_left_alone() -> None:
+    X, y = labelled()
+    rows, labels = X.copy(), y.copy()
+    start = {"means": X[:3].copy(), "covariances": np.stack([np.eye(3)] * 3)}
+    SharedKernelMixture(init=start, max_iter=900).fit(X, y)
+    assert_array_equal(X, rows)
+    assert_array_equal(y, labels)
+    assert_array_equal(start["means"], rows[:3])
+    X.flags.writeable = False
+    SharedKernelMixture(3, random_state=0).fit(X, y)
+
+
+def test_rows_in_any_memory_layout() -> None:
+    X, y = labelled()
+    expected = SharedKernelMixture(3, random_state=0).fit(X, y)
+    for layout in (np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2], X.tolist()):
+        found = SharedKernelMixture(3, random_state=0).fit(layout, y)
+        assert_allclose(found.means_, expected.means_, rtol=1e-12)
+    integers = np.random.default_rng(0).integers(0, 9, size=(60, 2))
+    SharedKernelMixture(2, random_state=0, max_iter=900).fit(integers)

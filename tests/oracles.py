@@ -1,0 +1,130 @@
+"""Slow, plain versions of what the engine computes, and small random models to compare on.
+
+Nothing here calls the engine's arithmetic: densities come from scipy, covariances from their definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+
+from skmix.engine.types import FloatArray, IntArray, Parameters
+
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+
+
+def random_covariances(
+    random: np.random.Generator, n_kernels: int, n_features: int, *, ridge: float = 0.3
+) -> FloatArray:
+    """Return well-conditioned covariances (K, M, M)."""
+    roots = random.normal(size=(n_kernels, n_features, n_features))
+    return roots @ roots.swapaxes(1, 2) / n_features + ridge * np.eye(n_features)
+
+
+def random_model(
+    random: np.random.Generator,
+    n_kernels: int,
+    n_classes: int,
+    n_features: int,
+    covariance_type: str = "full",
+) -> Parameters:
+    """Return a random model of one start."""
+    return Parameters(
+        weights=random.dirichlet(np.ones(n_kernels), size=n_classes).T,
+        means=2.0 * random.normal(size=(n_kernels, n_features)),
+        covariances=as_structure(random_covariances(random, n_kernels, n_features), covariance_type),
+    )
+
+
+def random_rows(
+    random: np.random.Generator, n_rows: int, n_classes: int, n_features: int
+) -> tuple[FloatArray, IntArray]:
+    """Return clustered rows in no order, every class with at least one of them."""
+    centres = 3.0 * random.normal(size=(3, n_features))
+    X = centres[random.integers(0, 3, size=n_rows)] + random.normal(size=(n_rows, n_features))
+    classes = np.concatenate([np.arange(n_classes), random.integers(0, n_classes, size=n_rows - n_classes)])
+    return X, random.permutation(classes)
+
+
+def stack(models: Sequence[Parameters]) -> Parameters:
+    """Return models as one batch of starts."""
+    return Parameters(
+        np.stack([model.weights for model in models]),
+        np.stack([model.means for model in models]),
+        np.stack([model.covariances for model in models]),
+    )
+
+
+def as_structure(full: FloatArray, covariance_type: str) -> FloatArray:
+    """Return the part of full covariances (K, M, M) that a structure keeps, one start."""
+    if covariance_type == "full":
+        return full
+    if covariance_type == "tied":
+        return full.mean(axis=0)
+    variances = np.stack([np.diag(matrix) for matrix in full])
+    return variances if covariance_type == "diag" else variances.mean(axis=1)
+
+
+def as_full(covariances: FloatArray, covariance_type: str, n_kernels: int, n_features: int) -> FloatArray:
+    """Return the full covariances (K, M, M) behind those of a structure, one start."""
+    if covariance_type == "full":
+        return covariances
+    if covariance_type == "tied":
+        return np.stack([covariances] * n_kernels)
+    if covariance_type == "diag":
+        return np.stack([np.diag(variances) for variances in covariances])
+    return np.stack([variance * np.eye(n_features) for variance in covariances])
+
+
+def kernel_log_densities(X: FloatArray, model: Parameters, covariance_type: str = "full") -> FloatArray:
+    """Return log N(x_n; μ_k, P_k), shape (N, K), by scipy."""
+    n_kernels, n_features = model.means.shape
+    full = as_full(model.covariances, covariance_type, n_kernels, n_features)
+    columns = [
+        np.atleast_1d(multivariate_normal(mean, covariance).logpdf(X))
+        for mean, covariance in zip(model.means, full, strict=True)
+    ]
+    return np.stack(columns, axis=1)
+
+
+def class_log_likelihood(X: FloatArray, model: Parameters, covariance_type: str = "full") -> FloatArray:
+    """Return log p(x_n | class j), shape (N, L)."""
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(model.weights)
+    densities = kernel_log_densities(X, model, covariance_type)
+    return np.asarray(logsumexp(densities[:, :, None] + log_weights, axis=1))
+
+
+def responsibilities(
+    X: FloatArray, classes: IntArray, model: Parameters, covariance_type: str = "full"
+) -> FloatArray:
+    """Return w_nk, shape (N, K): equation (E)."""
+    with np.errstate(divide="ignore"):
+        joint = kernel_log_densities(X, model, covariance_type) + np.log(model.weights.T[classes])
+    return np.asarray(np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
+
+
+def total_log_likelihood(
+    X: FloatArray, classes: IntArray, model: Parameters, covariance_type: str = "full"
+) -> FloatArray:
+    """Return the log-likelihood (L,) of each class's rows."""
+    per_row = class_log_likelihood(X, model, covariance_type)
+    return np.array([per_row[classes == c, c].sum() for c in range(model.weights.shape[1])])
+
+
+def next_model(
+    X: FloatArray, classes: IntArray, model: Parameters, covariance_type: str = "full"
+) -> Parameters:
+    """Return the parameters after one pass, equations (M1) to (M3), without any safeguard."""
+    w = responsibilities(X, classes, model, covariance_type)
+    n_classes, mass = model.weights.shape[1], w.sum(axis=0)
+    weights = np.stack([w[classes == c].mean(axis=0) for c in range(n_classes)], axis=1)
+    means = w.T @ X / mass[:, None]
+    deviations = X[:, None, :] - means
+    scatter = np.einsum("nk,nkd,nke->kde", w, deviations, deviations)
+    if covariance_type == "tied":
+        return Parameters(weights, means, scatter.sum(axis=0) / len(X))
+    return Parameters(weights, means, as_structure(scatter / mass[:, None, None], covariance_type))
