@@ -566,3 +566,15 @@ def test_a_fit_that_does_not_converge_warns() -> None:
         model = SharedKernelClassifier(3, max_iter=2, tol=1e-12, random_state=0).fit(X, y)
     assert model.converged_ is False
     assert caught[0].filename == __file__
+
+
+def test_responsibilities_of_groups_that_disagree_are_numbers() -> None:
+    """One group all but rules the row's class out, the other all but proves it: no term may overflow."""
+    random = np.random.default_rng(0)
+    y = np.repeat([0, 1], 40)
+    X = np.column_stack([100.0 * y, -100.0 * y]) + random.normal(size=(80, 2))
+    model = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0).fit(X, y)
+    torn = np.array([[0.0, -100.0], [100.0, 0.0], [0.0, 0.0]])
+    found = model.responsibilities(torn)
+    assert np.isfinite(found).all()
+    assert_allclose(found.sum(axis=1), 2.0, rtol=1e-12)

@@ -124,10 +124,6 @@ class Statistics:
         self.first.__iadd__(other.first)
         self.second.__iadd__(other.second)
 
-    def take(self, index: Any) -> Statistics:
-        """Return the starts that `index` selects."""
-        return Statistics(self.log_likelihood[index], self.mass[index], self.first[index], self.second[index])
-
 
 @dataclass(frozen=True)
 class Regulariser:

@@ -7,6 +7,7 @@ from copy import copy
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
@@ -14,7 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engine.scoring import log_normalise
+from ..engine.scoring import averaged_responsibilities, log_normalise
 from ..engine.types import FloatArray
 from ._validation import all_or_nothing, check_distribution, check_feature_groups, columns_of
 from .mixture import SharedKernelMixture
@@ -327,8 +328,15 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         groups = zip(self.feature_groups_, self.models_, strict=True)
         if y is not None:
             return np.hstack([model.responsibilities(columns_of(rows, c), y) for c, model in groups])
-        posterior = self.predict_proba(X)
-        return np.hstack([model._averaged(columns_of(rows, c), posterior) for c, model in groups])
+        posterior, n_jobs = self.predict_proba(X), effective_n_jobs(self.n_jobs)
+        return np.hstack(
+            [
+                averaged_responsibilities(
+                    columns_of(rows, c), posterior, model._parameters, self.covariance_type, n_jobs
+                )
+                for c, model in groups
+            ]
+        )
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw rows from the model.

@@ -29,7 +29,7 @@ from ..engine.frame import Frame, measure
 from ..engine.kernels import STRUCTURES, Structure, structure_of
 from ..engine.loop import fit, shortlist
 from ..engine.sampling import draw
-from ..engine.scoring import class_log_likelihood, kernel_log_densities, log_responsibilities
+from ..engine.scoring import class_log_likelihood, log_responsibilities
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
 from ._validation import all_or_nothing, check_covariance_prior, check_start
 
@@ -405,19 +405,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             codes = self._codes(y, len(rows))
         n_jobs = effective_n_jobs(self.n_jobs)
         return np.exp(log_responsibilities(rows, codes, parameters, self.covariance_type, n_jobs))
-
-    def _averaged(self, X: np.ndarray, posterior: FloatArray) -> FloatArray:
-        """Return responsibilities (n, K) averaged over class probabilities (n, L) from elsewhere."""
-        parameters, n_jobs = self._parameters, effective_n_jobs(self.n_jobs)
-        densities = kernel_log_densities(X, parameters, self.covariance_type, n_jobs)
-        per_class = class_log_likelihood(X, parameters, self.covariance_type, n_jobs)
-        averaged = np.zeros_like(densities)
-        for c, kernels in enumerate(parameters.weights.T):
-            rows = np.flatnonzero(posterior[:, c])
-            relative = np.exp(densities[rows] - per_class[rows, c, None])
-            averaged[rows] += posterior[rows, c, None] * kernels * relative
-        total: FloatArray = averaged / averaged.sum(axis=1, keepdims=True)
-        return total
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of unlabelled rows, as features for another estimator."""
