@@ -133,7 +133,7 @@ def time_products(n_rows: int, n_features: int, n_kernels: int) -> float:
     """Return the seconds that a pass's two matrix products alone take on one thread."""
     terms = n_features + FULL.n_second(n_features) + 1
     part = (
-        Rows(np.zeros((n_rows, n_features)), None, 1, _unit_frame(n_features), FULL).plan(1, n_kernels).part
+        Rows(np.zeros((n_rows, n_features)), None, 1, _unit_frame(n_features), FULL).plan(1, n_kernels).tile
     )
     left, right = np.ones((n_kernels, terms)), np.ones((terms, part))
     values, product = np.empty((n_kernels, part)), np.empty((n_kernels, terms))

@@ -327,7 +327,8 @@ def test_shifting_and_scaling_features_does_the_same_to_the_fit(
     seed=seeds,
     covariance_type=covariance_types,
     size=sizes,
-    part=st.integers(1, 9),
+    tile=st.integers(1, 9),
+    tiles=st.integers(1, 3),
     parts=st.integers(1, 4),
     group=st.integers(1, 3),
     keep_rows=st.booleans(),
@@ -336,7 +337,8 @@ def test_blocks_of_any_size_give_the_same(
     seed: int,
     covariance_type: str,
     size: dict[str, int],
-    part: int,
+    tile: int,
+    tiles: int,
     parts: int,
     group: int,
     keep_rows: bool,
@@ -344,7 +346,7 @@ def test_blocks_of_any_size_give_the_same(
     X, classes, models = random_problem(seed, covariance_type, **size)
     options = replace(FEW_PASSES, covariance_type=covariance_type)
     expected = loop.fit(X, classes, models, options)
-    cut = rows.Plan(part, part * parts, group)
+    cut = rows.Plan(tile, tile * tiles, tile * tiles * parts, group)
     with (
         mock.patch.object(rows, "plan", return_value=cut),
         mock.patch.object(rows, "_SMALL", 10**9 if keep_rows else 0),
@@ -372,7 +374,7 @@ def test_the_number_of_threads_changes_no_bit(covariance_type: str, n_features: 
 
 def test_the_number_of_threads_changes_no_bit_with_many_small_blocks() -> None:
     X, classes, models = random_problem(11, "full", n_rows=60, n_kernels=4, n_classes=3, n_features=4)
-    cut = rows.Plan(3, 6, 2)
+    cut = rows.Plan(3, 6, 12, 2)
     with mock.patch.object(rows, "plan", return_value=cut):
         fits = [loop.fit(X, classes, models, replace(FEW_PASSES, n_jobs=n)) for n in (1, 2, 3)]
     for found in fits[1:]:

@@ -119,7 +119,7 @@ def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str) 
     assert_allclose(single, whole, rtol=1e-11)
     with_outlier = np.concatenate([X, np.full((1, 3), 1e12)])
     assert_allclose(scoring.class_log_likelihood(with_outlier, model, covariance_type)[:-1], whole, rtol=1e-9)
-    cut = rows.Plan(3, 6, 1)
+    cut = rows.Plan(2, 4, 8, 1)
     with mock.patch.object(rows, "plan", return_value=cut), mock.patch.object(rows, "_SMALL", 0):
         for n_jobs in (1, 3):
             found = scoring.class_log_likelihood(X, model, covariance_type, n_jobs)

@@ -185,7 +185,7 @@ def gather(rows: Rows, prepared: Prepared, pool: Workers, *, moments: bool = Tru
 
     def work(task: tuple[int, tuple[int, int]]) -> Statistics:
         group, (start, stop) = task
-        return collect(rows, start, stop, groups[group], pool.workspace, part_size=cut.part, moments=moments)
+        return collect(rows, start, stop, groups[group], pool.workspace, cut=cut, moments=moments)
 
     tasks = [(group, rows_of_task) for group in range(len(groups)) for rows_of_task in rows.cuts(cut.block)]
     totals: list[Statistics] = []

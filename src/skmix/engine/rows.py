@@ -28,6 +28,10 @@ _CACHED = 1 << 17
 _EXPANDED = 1 << 20
 # Below this many multiplications OpenBLAS takes a route without packing, which suits skinny products.
 _SMALL_PRODUCT = 1_000_000
+# Numbers of a part's expanded rows and responsibilities together. More than a second-level cache holds, which
+# costs one thread a few per cent; but threads hand over the interpreter between operations, and two of them
+# keep two cores busy only when operations are long.
+_PART = 410_000
 _CLASSES_PER_PART = 16
 # Data up to this size are put into the frame, and expanded, once and kept, not once a pass.
 _SMALL = 1 << 20
@@ -39,14 +43,17 @@ class Plan:
 
     Attributes
     ----------
+    tile : int
+        Rows of one matrix product.
     part : int
-        Rows expanded into second-order terms at once.
+        Rows expanded into second-order terms at once, a multiple of `tile`.
     block : int
         Rows of one task, a multiple of `part`.
     group : int
         Starts of one task.
     """
 
+    tile: int
     part: int
     block: int
     group: int
@@ -62,18 +69,24 @@ def plan(n_rows: int, n_classes: int, n_starts: int, n_kernels: int, n_coefficie
     n_coefficients : int
         Length of an expanded row without its class, M + S.
     """
-    block = min(n_rows, max(320, min(8192, 2 * _CACHED // n_kernels)))
+    block = min(n_rows, max(320, min(12288, 2 * _CACHED // n_kernels)))
     group = min(n_starts, max(1, _CACHED // (n_kernels * block)))
     # An expanded row has an indicator of each class in its part: with many small classes, take short parts.
     width = n_coefficients + min(n_classes, _CLASSES_PER_PART)
-    part = max(64, min(max(320, _EXPANDED // width), _CLASSES_PER_PART * n_rows // n_classes))
+    tile = max(64, min(max(320, _EXPANDED // width), _CLASSES_PER_PART * n_rows // n_classes))
     if n_kernels <= 16:
-        part = min(part, max(320, _SMALL_PRODUCT // (n_kernels * width)))
-    if n_rows <= part:
-        return Plan(n_rows, block, group)
-    # Rows a power of two apart would fall into the same lines of the cache: take an odd multiple of 64.
-    part = 64 * max(1, (min(part, block) // 64 + 1) // 2 * 2 - 1)
-    return Plan(part, part * (block // part), group)
+        tile = min(tile, max(320, _SMALL_PRODUCT // (n_kernels * width)))
+    if n_rows <= tile:
+        return Plan(n_rows, n_rows, block, group)
+    # Rows a power of two apart would fall into the same lines of the cache: take odd multiples of 64.
+    tile = 64 * _odd(min(tile, block) // 64)
+    part = tile * _odd(min(block, _PART // (width + n_kernels)) // tile)
+    return Plan(tile, part, part * (block // part), group)
+
+
+def _odd(number: int) -> int:
+    """Return the largest odd number up to `number`, at least one."""
+    return max(1, (number + 1) // 2 * 2 - 1)
 
 
 class Terms:
@@ -145,6 +158,8 @@ class Part:
         The rows expanded.
     segments : list of (class, first row, last-plus-one row)
         The classes present, rows counted from `start`.
+    tile : int
+        Rows of one matrix product.
     """
 
     start: int
@@ -152,6 +167,7 @@ class Part:
     x: FloatArray
     terms: Terms
     segments: list[tuple[int, int, int]]
+    tile: int
 
     @property
     def classes(self) -> slice:
@@ -199,7 +215,7 @@ class Rows:
             if np.any(np.diff(classes) < 0):
                 self._order = np.argsort(classes, kind="stable")
         self._kept: FloatArray | None = None
-        self._parts: dict[tuple[int, int, int], list[Part]] = {}
+        self._parts: dict[tuple[int, int, Plan], list[Part]] = {}
         if X.size <= _SMALL:
             whole = X if self._order is None else X[self._order]
             self._kept = frame.rows(whole, np.empty((self.n_features, self.n_rows)))
@@ -224,23 +240,23 @@ class Rows:
         rows = self._X[start:stop] if self._order is None else self._X[self._order[start:stop]]
         return self.frame.rows(rows, workspace.array("rows", (self.n_features, stop - start)))
 
-    def parts(self, x: FloatArray, start: int, stop: int, size: int, workspace: Workspace) -> Iterable[Part]:
-        """Yield the block x of rows start … stop − 1 in expanded parts of `size` rows.
+    def parts(self, x: FloatArray, start: int, stop: int, cut: Plan, workspace: Workspace) -> Iterable[Part]:
+        """Yield the block x of rows start … stop − 1 in expanded parts of `cut.part` rows.
 
         A part lives until the next one is asked for, unless the data are small enough to be kept.
         """
         if self.n_rows * self.n_coefficients > _SMALL:
-            return self._expand(x, start, stop, size, workspace)
-        key = (start, stop, size)
+            return self._expand(x, start, stop, cut, workspace)
+        key = (start, stop, cut)
         if key not in self._parts:
-            self._parts[key] = list(self._expand(x, start, stop, size, None))
+            self._parts[key] = list(self._expand(x, start, stop, cut, None))
         return self._parts[key]
 
     def _expand(
-        self, x: FloatArray, start: int, stop: int, size: int, workspace: Workspace | None
+        self, x: FloatArray, start: int, stop: int, cut: Plan, workspace: Workspace | None
     ) -> Iterator[Part]:
-        for a in range(start, stop, size):
-            b = min(a + size, stop)
+        for a in range(start, stop, cut.part):
+            b = min(a + cut.part, stop)
             segments = self.segments(a, b)
             shape = (self.n_features, b - a, segments[-1][0] - segments[0][0] + 1)
             if workspace is None:
@@ -249,7 +265,7 @@ class Rows:
                 terms = workspace.latest(shape, lambda: Terms(self.structure, *shape, workspace))  # noqa: B023
             here = x[:, a - start : b - start]
             terms.fill(here, segments)
-            yield Part(a - start, b - start, here, terms, segments)
+            yield Part(a - start, b - start, here, terms, segments, cut.tile)
 
     def segments(self, start: int, stop: int) -> list[tuple[int, int, int]]:
         """Return (class, i, j) for the classes with rows in start … stop − 1, i and j relative to `start`."""

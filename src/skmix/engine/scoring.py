@@ -63,7 +63,7 @@ def evaluate(
             start, stop = task
             workspace = pool.workspace
             x = rows.block(start, stop, workspace)
-            for part in rows.parts(x, start, stop, cut.part, workspace):
+            for part in rows.parts(x, start, stop, cut, workspace):
                 values = workspace.array("values", (1, n_kernels, part.stop - part.start))
                 log_joint(part, prepared, values)
                 values += level

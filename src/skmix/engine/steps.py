@@ -16,7 +16,7 @@ import numpy as np
 
 from .backends.threads import Workspace
 from .kernels import Structure
-from .rows import Part, Rows, Terms
+from .rows import Part, Plan, Rows, Terms
 from .types import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 
 # Subnormal numbers make the next matrix product 5 to 10 times slower: log-densities, relative to the highest
@@ -163,7 +163,7 @@ def prepare(
 def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
     """Write log π_{k,c(n)} N(x_n; μ_k, P_k), less the start's level, into `out` (R, K, n)."""
     structure = prepared.structure
-    multiply(prepared.coefficients_for(part.classes), part.terms.matrix, out)
+    multiply(prepared.coefficients_for(part.classes), part.terms.matrix, out, part.tile)
     for r, k in prepared.delicate_kernels:
         difference = part.x - prepared.means[r, k][:, None]
         distances = structure.distances(structure.whitener_of(prepared.factor, r, k), difference)
@@ -171,16 +171,43 @@ def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
         out[r, k] += (prepared.constants[r, k] + prepared.log_weights[r, k])[part.codes]
 
 
-def multiply(stack: FloatArray, matrix: FloatArray, out: FloatArray) -> None:
-    """Multiply each start's matrix of a stack (R, K, a) by a common one (a, b) into `out` (R, K, b).
+def multiply(stack: FloatArray, matrix: FloatArray, out: FloatArray, tile: int) -> None:
+    """Multiply each start's matrix of a stack (R, K, a) by a common one (a, n) into `out` (R, K, n).
 
-    One product for each start, so that a start's bits do not depend on the others in the batch.
+    One product for each start and `tile` columns, so that a start's bits do not depend on the others in the
+    batch and each product has a shape that BLAS is quick with.
     """
-    if len(stack) == 1:
+    n_starts, n_kernels, n_rows = out.shape
+    whole = n_rows - n_rows % tile
+    if n_starts == 1 and n_rows <= tile:
         # np.matmul keeps the interpreter's lock when its result is small; np.dot never does.
         np.dot(stack[0], matrix, out=out[0])
-    else:
+    elif n_rows <= tile:
         np.matmul(stack, matrix, out=out)
+    else:
+        tiles = matrix[:, :whole].reshape(len(matrix), -1, tile).transpose(1, 0, 2)
+        into = out[:, :, :whole].reshape(n_starts, n_kernels, -1, tile).transpose(0, 2, 1, 3)
+        np.matmul(stack[:, None], tiles, out=into)
+        if whole < n_rows:
+            np.matmul(stack, matrix[:, whole:], out=out[:, :, whole:])
+
+
+def multiply_back(values: FloatArray, terms: FloatArray, tile: int, workspace: Workspace) -> FloatArray:
+    """Return the products (R, K, a) of a stack (R, K, n) with a common matrix (n, a), summed tile by tile."""
+    n_starts, n_kernels, n_rows = values.shape
+    n_tiles, rest = divmod(n_rows, tile)
+    product = workspace.array("product", (n_starts, n_tiles + (rest > 0), n_kernels, terms.shape[1]))
+    if n_starts == 1 and n_rows <= tile:
+        np.dot(values[0], terms, out=product[0, 0])
+    else:
+        whole = n_tiles * tile
+        left = values[:, :, :whole].reshape(n_starts, n_kernels, n_tiles, tile).transpose(0, 2, 1, 3)
+        right = terms[:whole].reshape(n_tiles, tile, terms.shape[1])
+        np.matmul(left, right, out=product[:, :n_tiles])
+        if rest:
+            np.matmul(values[:, :, whole:], terms[whole:], out=product[:, n_tiles])
+    total: FloatArray = product[:, 0] if product.shape[1] == 1 else product.sum(axis=1)
+    return total
 
 
 def exponentiate(values: FloatArray, total: FloatArray) -> BoolArray:
@@ -224,7 +251,7 @@ def collect(
     prepared: Prepared,
     workspace: Workspace,
     *,
-    part_size: int,
+    cut: Plan,
     moments: bool = True,
 ) -> Statistics:
     """Return the statistics of a block of rows under R starts.
@@ -239,8 +266,8 @@ def collect(
         The starts' parameters.
     workspace : Workspace
         Reusable memory.
-    part_size : int
-        Rows to expand at once.
+    cut : Plan
+        How rows are cut into parts and tiles.
     moments : bool
         False when only the log-likelihood is wanted; the rest is then zero.
     """
@@ -254,7 +281,7 @@ def collect(
     # Responsibilities of the whole block, for kernels whose moments take a route of their own.
     kept = workspace.array("kept", (n_starts, n_kernels, n_rows))
     own_route = prepared.recentred
-    for part in rows.parts(x, start, stop, part_size, workspace):
+    for part in rows.parts(x, start, stop, cut, workspace):
         n = part.stop - part.start
         values = workspace.array("values", (n_starts, n_kernels, n))
         total = workspace.array("total", (n_starts, n))
@@ -305,8 +332,7 @@ def add_sums(
             one = slice(r, r + 1)
             add_sums(part, responsibilities[one], sparse[one], n_shared, pooled[one], workspace)
         return
-    product = workspace.array("product", (*pooled.shape[:2], terms.shape[1]))
-    multiply(responsibilities, terms, product)
+    product = multiply_back(responsibilities, terms, part.tile, workspace)
     if product.shape == pooled.shape:
         pooled += product
     else:
