@@ -133,7 +133,7 @@ def test_quadratic_coefficients_and_precisions(structure: Structure, n_features:
 def test_moments_by_kernel_and_by_matrix_product_agree(structure: Structure, n_features: int) -> None:
     random = np.random.default_rng(4)
     x, weights = random.normal(size=(n_features, 9)), random.uniform(size=(N_KERNELS, 9))
-    moments = np.array([structure.second_moment(x, w * x) for w in weights])
+    moments = np.array([structure.second_moment(x.T, (w * x).T) for w in weights])
     assert_allclose(structure.pack(moments), weights @ second_order_terms(structure, x).T, rtol=1e-12)
 
 

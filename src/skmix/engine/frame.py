@@ -20,6 +20,9 @@ _CHUNK = 1 << 14
 _FARTHEST = 1e100
 # A constant feature has no spread to take its scale from: its magnitude serves, where its square is a number.
 _LARGEST_SCALE = 2.0**500
+# Rows this wide are turned this many at a time: a quarter to half of the time it takes at once.
+_WIDE = 24
+_PIECE = 128
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,12 @@ class Frame:
 
     def rows(self, X: np.ndarray, out: FloatArray) -> FloatArray:
         """Write rows X (n, M) into `out` (M, n), feature-major and in the frame."""
+        turn(X, out)
+        with np.errstate(over="ignore"):
+            out *= (1.0 / self.scale)[:, None]
+            out -= self.shift[:, None]
         if self.bound.max() >= _FARTHEST:
-            with np.errstate(over="ignore"):
-                np.multiply(X.T, (1.0 / self.scale)[:, None], out=out)
-                out -= self.shift[:, None]
-            return np.clip(out, -_FARTHEST, _FARTHEST, out=out)
-        np.multiply(X.T, (1.0 / self.scale)[:, None], out=out)
-        out -= self.shift[:, None]
+            np.clip(out, -_FARTHEST, _FARTHEST, out=out)
         return out
 
     def enter(self, parameters: Parameters, structure: Structure) -> Parameters:
@@ -73,6 +75,17 @@ class Frame:
     def log_volume(self) -> float:
         """Logarithm of the factor by which the frame's densities exceed the data's."""
         return float(np.log(self.scale).sum())
+
+
+def turn(matrix: np.ndarray, out: FloatArray) -> None:
+    """Write a long or wide matrix transposed into `out`, in pieces that stay in the first-level cache."""
+    if min(matrix.shape) < _WIDE:
+        out[:] = matrix.T
+        return
+    if len(matrix) < matrix.shape[1]:
+        matrix, out = matrix.T, out.T  # out = matrix' either way round
+    for a in range(0, len(matrix), _PIECE):
+        out[:, a : a + _PIECE] = matrix[a : a + _PIECE].T
 
 
 def power_of_two(magnitude: FloatArray) -> FloatArray:

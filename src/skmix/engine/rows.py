@@ -25,7 +25,7 @@ from .types import FloatArray, IntArray
 # Numbers that stay in a core's second-level cache beside what else is used.
 _CACHED = 1 << 17
 # Expanded rows are read by matrix products, which have a cache scheme of their own: they may be more.
-_EXPANDED = 1 << 20
+_EXPANDED = 1 << 21
 # Below this many multiplications OpenBLAS takes a route without packing, which suits skinny products.
 _SMALL_PRODUCT = 1_000_000
 # Numbers of a part's expanded rows and responsibilities together. More than a second-level cache holds, which

@@ -170,7 +170,7 @@ def from_responsibilities(
     # Moments about the overall mean lose digits of narrow kernels; a start can spare them.
     for a in range(0, n_rows, _CHUNK):
         b = min(a + _CHUNK, n_rows)
-        x = frame.rows(X[a:b], np.empty((n_features, b - a)))
+        x = _rows(X, np.arange(a, b), frame)
         given = responsibilities(a, b)
         part_first, part_second = separate_moments(x, given, np.zeros((len(given), n_features)), structure)
         mass, first, second = mass + given.sum(axis=1), first + part_first, second + part_second

@@ -74,7 +74,7 @@ class Structure(ABC):
 
     @abstractmethod
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
-        """Return the second moment of one kernel's rows (M, n), given also times their weights (M, n)."""
+        """Return the second moment of one kernel's rows (n, M), given also times their weights (n, M)."""
 
     @abstractmethod
     def pack(self, moments: FloatArray) -> FloatArray:

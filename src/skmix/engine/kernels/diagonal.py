@@ -48,7 +48,7 @@ class Diagonal(Structure):
         return np.einsum("dn,dn->n", white, white)
 
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
-        return np.einsum("dn,dn->d", weighted, difference)
+        return np.einsum("nd,nd->d", weighted, difference)
 
     def pack(self, moments: FloatArray) -> FloatArray:
         return moments

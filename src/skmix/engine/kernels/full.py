@@ -81,7 +81,7 @@ class Full(Structure):
         return np.einsum("dn,dn->n", white, white)
 
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
-        return weighted @ difference.T
+        return weighted.T @ difference
 
     def pack(self, moments: FloatArray) -> FloatArray:
         i, j = pairs(moments.shape[-1])
