@@ -128,3 +128,60 @@ def next_model(
     if covariance_type == "tied":
         return Parameters(weights, means, scatter.sum(axis=0) / len(X))
     return Parameters(weights, means, as_structure(scatter / mass[:, None, None], covariance_type))
+
+
+def expected_pass(
+    X: FloatArray,
+    classes: IntArray,
+    model: Parameters,
+    covariance_type: str,
+    row_weights: FloatArray | None = None,
+) -> tuple[Parameters, float]:
+    """Do one pass row by row, with gaps (NaN), unlabelled rows (−1) and weights; return also the likelihood.
+
+    The complete data of a row are its class, its kernel and its missing values; expectations of them come
+    from the textbook formulas for a conditional Gaussian. The likelihood is of row and label together when
+    the model has class priors, and of the row given its label otherwise.
+    """
+    n_kernels, n_features = model.means.shape
+    n_classes = model.weights.shape[1]
+    full = as_full(model.covariances, covariance_type, n_kernels, n_features)
+    prior = np.ones(n_classes) if model.class_prior is None else model.class_prior
+    weights = np.ones(len(X)) if row_weights is None else row_weights
+    mass = np.zeros((n_kernels, n_classes))
+    first = np.zeros((n_kernels, n_features))
+    filled = []
+    likelihood = 0.0
+    for x, c, weight in zip(X, classes, weights, strict=True):
+        seen = np.flatnonzero(~np.isnan(x))
+        gaps = np.flatnonzero(np.isnan(x))
+        allowed = prior * ((np.arange(n_classes) == c) | (c < 0))
+        joint = np.empty((n_kernels, n_classes))
+        values = np.tile(x, (n_kernels, 1))
+        spread = np.zeros((n_kernels, n_features, n_features))
+        for k in range(n_kernels):
+            own = full[k][np.ix_(seen, seen)]
+            density = multivariate_normal(model.means[k, seen], own).pdf(x[seen])
+            joint[k] = density * model.weights[k] * allowed
+            slope = full[k][np.ix_(gaps, seen)] @ np.linalg.inv(own)
+            values[k, gaps] = model.means[k, gaps] + slope @ (x[seen] - model.means[k, seen])
+            rest = full[k][np.ix_(gaps, gaps)] - slope @ full[k][np.ix_(seen, gaps)]
+            spread[k][np.ix_(gaps, gaps)] = rest
+        likelihood += weight * np.log(joint.sum())
+        responsibility = weight * joint / joint.sum()
+        mass += responsibility
+        first += responsibility.sum(axis=1)[:, None] * values
+        filled.append((responsibility.sum(axis=1), values, spread))
+    total = mass.sum(axis=1)
+    means = first / total[:, None]
+    scatter = np.zeros((n_kernels, n_features, n_features))
+    for responsibility, values, spread in filled:
+        deviation = values - means
+        scatter += responsibility[:, None, None] * (spread + deviation[:, :, None] * deviation[:, None, :])
+    if covariance_type == "tied":
+        covariances = scatter.sum(axis=0) / total.sum()
+    else:
+        covariances = as_structure(scatter / total[:, None, None], covariance_type)
+    sizes = mass.sum(axis=0)
+    class_prior = None if model.class_prior is None else sizes / sizes.sum()
+    return Parameters(mass / sizes, means, covariances, class_prior), float(likelihood)

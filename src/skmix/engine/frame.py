@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .kernels import Structure
-from .types import FloatArray, Parameters
+from .types import FloatArray, IntArray, Parameters
 
 _CHUNK = 1 << 14
 # Rows farther out than this many scales are drawn in to it: nothing can tell them apart, and their squares
@@ -62,6 +62,7 @@ class Frame:
             np.array(parameters.weights, dtype=np.float64),
             np.clip(parameters.means / self.scale - self.shift, -_FARTHEST, _FARTHEST),
             structure.rescale(parameters.covariances, 1.0 / self.scale),
+            parameters.class_prior,
         )
 
     def leave(self, parameters: Parameters, structure: Structure) -> Parameters:
@@ -70,7 +71,12 @@ class Frame:
             parameters.weights,
             (parameters.means + self.shift) * self.scale,
             structure.rescale(parameters.covariances, self.scale),
+            parameters.class_prior,
         )
+
+    def take(self, columns: IntArray) -> Frame:
+        """Return the frame of some of the features."""
+        return Frame(self.scale[columns], self.shift[columns], self.variance[columns], self.bound[columns])
 
     def log_volume(self) -> float:
         """Logarithm of the factor by which the frame's densities exceed the data's."""
@@ -115,32 +121,51 @@ def frame_of(parameters: Parameters, structure: Structure, X: np.ndarray) -> Fra
     return Frame(scale, shift, np.ones(n_features), np.minimum(bound, _FARTHEST))
 
 
-def measure(X: np.ndarray, structure: Structure, columns: Sequence[int] | None = None) -> Frame:
+def measure(
+    X: np.ndarray,
+    structure: Structure,
+    columns: Sequence[int] | None = None,
+    row_weights: FloatArray | None = None,
+) -> Frame:
     """Return the frame of the rows X (N, M): a few passes over them, chunk by chunk.
 
     Parameters
     ----------
     X : ndarray of shape (N, M)
-        Rows.
+        Rows; NaN where a value is missing, but each feature with at least one value.
     structure : Structure
         Covariance structure.
     columns : sequence of M ints, optional
         What to call the features in errors, when X is part of a larger matrix.
+    row_weights : ndarray of shape (N,), optional
+        Positive weights of the rows.
 
     Raises
     ------
     ValueError
         When a feature's variance cannot be represented, with the feature's number.
     """
-    n_rows, _ = X.shape
-    blocks = [X[a : a + _CHUNK] for a in range(0, n_rows, _CHUNK)]
-    largest = np.max([np.abs(block).max(axis=0) for block in blocks], axis=0).astype(np.float64)
+    n_rows, n_features = X.shape
+    cuts = [slice(a, a + _CHUNK) for a in range(0, n_rows, _CHUNK)]
+    gaps = any(np.isnan(X[cut]).any() for cut in cuts)
+
+    def total(values: FloatArray, cut: slice) -> FloatArray:
+        """Return the weighted sum (M,) of a chunk's values (n, M), missing ones left out."""
+        if row_weights is not None:
+            values = values * row_weights[cut, None]
+        summed: FloatArray = np.nansum(values, axis=0) if gaps else values.sum(axis=0)
+        return summed
+
+    largest = np.fmax.reduce([np.fmax.reduce(np.abs(X[cut]), axis=0) for cut in cuts]).astype(np.float64)
     # First a scale that makes sums of squares safe, then the one that the spread asks for.
     safe = power_of_two(largest)
     # Sums are of differences from the first row, so that those of a constant feature are exactly zero.
-    first = X[0] / safe
-    ahead = sum((block / safe - first).sum(axis=0) for block in blocks) / n_rows
-    spread = np.sqrt(sum(((block / safe - first - ahead) ** 2).sum(axis=0) for block in blocks) / n_rows)
+    first = X[np.argmax(~np.isnan(X), axis=0), np.arange(n_features)] / safe if gaps else X[0] / safe
+    count: float | FloatArray = n_rows if row_weights is None else row_weights.sum()
+    if gaps:
+        count = sum(total(np.where(np.isnan(X[cut]), 0.0, 1.0), cut) for cut in cuts)
+    ahead = sum(total(X[cut] / safe - first, cut) for cut in cuts) / count
+    spread = np.sqrt(sum(total((X[cut] / safe - first - ahead) ** 2, cut) for cut in cuts) / count)
     mean = first + ahead
     # A feature that varies in its last digits alone is as good as constant.
     spread[spread <= 8 * np.finfo(np.float64).eps * np.abs(mean)] = 0.0
@@ -170,6 +195,6 @@ def measure(X: np.ndarray, structure: Structure, columns: Sequence[int] | None =
             spread > 0, power_of_two(spread) * safe, np.clip(safe, 1.0 / _LARGEST_SCALE, _LARGEST_SCALE)
         )
     shift = mean * (safe / scale)
-    bound = np.max([np.abs(block / scale - shift).max(axis=0) for block in blocks], axis=0)
+    bound = np.fmax.reduce([np.fmax.reduce(np.abs(X[cut] / scale - shift), axis=0) for cut in cuts])
     inside = (spread * (safe / scale)) ** 2
     return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, _FARTHEST))

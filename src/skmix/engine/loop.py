@@ -15,8 +15,9 @@ import numpy as np
 from .backends.threads import Workers, workers
 from .frame import Frame, measure
 from .kernels import Structure, structure_of
+from .patterns import Pattern, Patterns, complete, has_gaps, marginal
 from .rows import Rows
-from .steps import Prepared, collect, log_prior, maximise, prepare
+from .steps import Prepared, collect, log_prior, maximise, prepare, with_unlabelled
 from .types import (
     BoolArray,
     Factor,
@@ -40,6 +41,7 @@ def fit(
     options: Options,
     *,
     frame: Frame | None = None,
+    row_weights: FloatArray | None = None,
     previous: FloatArray | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -48,15 +50,19 @@ def fit(
     Parameters
     ----------
     X : ndarray of shape (N, M)
-        Finite rows, float64 or float32.
+        Rows, float64 or float32; NaN where a value is missing, but no row and no feature without any value.
     classes : ndarray of shape (N,) or None
-        Class of each row, 0 … L − 1, every class with at least one row; None for one class.
+        Class of each row, 0 … L − 1, every class with at least one row, and −1 for rows without a label;
+        None for one class. With unlabelled rows the starts have a `class_prior`, log-likelihoods of labelled
+        rows are of row and label together, and those of unlabelled rows make a last column.
     starts : Parameters
         Starting points with a leading axis R, in the data's coordinates.
     options : Options
         How to fit.
     frame : Frame, optional
         Frame of the rows, when known.
+    row_weights : ndarray of shape (N,), optional
+        Positive weights of the rows.
     previous : ndarray of shape (R, L), optional
         Log-likelihoods before the first pass, to hold its own against: for a fit that goes on from another.
     progress : callable, optional
@@ -64,10 +70,9 @@ def fit(
         log-likelihoods.
     """
     structure = structure_of(options.covariance_type)
-    frame = measure(X, structure) if frame is None else frame
-    n_classes = starts.weights.shape[-1]
-    rows = Rows(X, classes, n_classes, frame, structure)
-    volume = rows.class_sizes * frame.log_volume()
+    frame = measure(X, structure, row_weights=row_weights) if frame is None else frame
+    rows = rows_of(X, classes, starts, frame, structure, row_weights)
+    volume = rows.log_volume()
     with workers(options.n_jobs) as pool:
         before = None if previous is None else previous + volume
         inside = run(rows, frame.enter(starts, structure), options, pool, before, progress)
@@ -89,15 +94,36 @@ def shortlist(
     n_best: int,
     n_passes: int = 5,
     frame: Frame | None = None,
+    row_weights: FloatArray | None = None,
 ) -> Parameters:
     """Run all starts for a few passes in one batch and return the `n_best` best, best first."""
-    short = fit(X, classes, starts, replace(options, max_iter=n_passes, tol=0.0), frame=frame)
+    few = replace(options, max_iter=n_passes, tol=0.0)
+    short = fit(X, classes, starts, few, frame=frame, row_weights=row_weights)
     score = np.where(short.status == Status.FAILED, -np.inf, short.objective)
     return short.parameters.take(np.argsort(-score, kind="stable")[:n_best])
 
 
+def rows_of(
+    X: np.ndarray,
+    classes: IntArray | None,
+    starts: Parameters,
+    frame: Frame,
+    structure: Structure,
+    row_weights: FloatArray | None,
+) -> Rows | Patterns:
+    """Return rows as the loop reads them: those without a label as a last class, those with gaps grouped."""
+    n_classes = starts.weights.shape[-1]
+    if starts.class_prior is not None and classes is not None:
+        classes = np.where(classes < 0, n_classes, classes)
+        n_classes += 1
+    if has_gaps(X):
+        codes = np.zeros(len(X), dtype=np.int64) if classes is None else classes
+        return Patterns(X, codes, n_classes, frame, structure, row_weights)
+    return Rows(X, classes, n_classes, frame, structure, row_weights)
+
+
 def run(
-    rows: Rows,
+    rows: Rows | Patterns,
     starts: Parameters,
     options: Options,
     pool: Workers,
@@ -110,7 +136,7 @@ def run(
     n_starts = len(starts.means)
     # A start below the floor could not be told from one that collapsed, and its squares might overflow.
     covariances, factor = structure.raised(starts.covariances, regulariser.floor)
-    final = Parameters(starts.weights.copy(), starts.means.copy(), covariances.copy())
+    final = replace(starts, covariances=covariances).copy()
     status = np.full(n_starts, Status.RUNNING, dtype=np.int64)
     n_iter = np.zeros(n_starts, dtype=np.int64)
     path: list[list[FloatArray]] = [[] for _ in range(n_starts)]
@@ -120,7 +146,7 @@ def run(
     status[~factor.usable] = Status.FAILED
     if previous is None:
         previous = np.full((n_starts, rows.n_classes), np.inf)
-    rule = Stopping(options, previous, rows.n_rows)
+    rule = Stopping(options, previous, float(rows.class_sizes.sum()))
     for number in range(1, options.max_iter + 1):
         going = status[active] == Status.RUNNING
         if not going.all():
@@ -143,8 +169,8 @@ def run(
     status[status == Status.RUNNING] = Status.STOPPED
 
     final_factor = structure.factor(final.covariances, rows.n_features)
-    prepared = prepare(final, structure, rows.frame.bound, final_factor)
-    log_likelihood = gather(rows, prepared, pool, moments=False).log_likelihood
+    statistics, _ = expect(rows, final, final_factor, structure, pool, moments=False)
+    log_likelihood = statistics.log_likelihood
     log_likelihood[~final_factor.usable] = -np.inf
     objective = log_likelihood.sum(axis=1) + log_prior(final, final_factor, structure, regulariser)
     empty = np.empty((0, rows.n_classes))
@@ -153,7 +179,7 @@ def run(
 
 
 def one_pass(
-    rows: Rows,
+    rows: Rows | Patterns,
     parameters: Parameters,
     factor: Factor,
     structure: Structure,
@@ -161,19 +187,90 @@ def one_pass(
     pool: Workers,
 ) -> tuple[Parameters, Factor, FloatArray]:
     """Return the next parameters, their factor, and the log-likelihood (R, L) of those that entered."""
-    prepared = prepare(parameters, structure, rows.frame.bound, factor)
-    statistics = gather(rows, prepared, pool)
-    following, next_factor, inaccurate = maximise(statistics, prepared, parameters, regulariser)
+    statistics, origins = expect(rows, parameters, factor, structure, pool)
+    following, next_factor, inaccurate = maximise(statistics, origins, parameters, structure, regulariser)
     again = np.flatnonzero(inaccurate.any(axis=1))
     if len(again):
         # The new means are right; the covariances want moments about them.
-        closer = prepared.take(again).recentre(inaccurate[again], following.means[again])
-        better, better_factor, _ = maximise(
-            gather(rows, closer, pool), closer, parameters.take(again), regulariser
-        )
+        centres = inaccurate[again], following.means[again]
+        entered = parameters.take(again)
+        closer, origins = expect(rows, entered, factor.take(again), structure, pool, centres=centres)
+        better, better_factor, _ = maximise(closer, origins, entered, structure, regulariser)
         following.put(again, better)
         next_factor.put(again, better_factor)
     return following, next_factor, statistics.log_likelihood
+
+
+def expect(
+    rows: Rows | Patterns,
+    parameters: Parameters,
+    factor: Factor,
+    structure: Structure,
+    pool: Workers,
+    *,
+    centres: tuple[BoolArray, FloatArray] | None = None,
+    moments: bool = True,
+) -> tuple[Statistics, FloatArray]:
+    """Do the E-step: return the statistics of all rows, and the origins (R, K, M) of their moments.
+
+    Parameters
+    ----------
+    rows : Rows or Patterns
+        The data.
+    parameters : Parameters
+        In the coordinates of the frame.
+    factor : Factor
+        Of the covariances.
+    structure : Structure
+        Covariance structure.
+    pool : Workers
+        Threads.
+    centres : tuple of ndarrays of shape (R, K) and (R, K, M), optional
+        Kernels whose moments to take about the given points.
+    moments : bool
+        False when only the log-likelihood is wanted.
+    """
+    mixed = with_unlabelled(parameters)
+    if isinstance(rows, Rows):
+        prepared = prepare(mixed, structure, rows.frame.bound, factor)
+        if centres is not None:
+            prepared = prepared.recentre(*centres)
+        statistics, origins = gather(rows, prepared, pool, moments=moments), prepared.origins
+    else:
+        origins = parameters.means
+        if centres is not None:
+            origins = np.where(centres[0][..., None], centres[1], origins)
+        parts = [
+            _expect_pattern(pattern, mixed, structure, pool, centres, origins, moments)
+            for pattern in rows.patterns
+        ]
+        statistics = parts[0]
+        for part in parts[1:]:
+            statistics.add(part)
+    if parameters.class_prior is not None:
+        # Of row and label together, so that the sum over all rows is the likelihood that EM climbs.
+        with np.errstate(divide="ignore"):
+            log_prior = np.log(parameters.class_prior)
+        statistics.log_likelihood[:, :-1] += rows.class_sizes[:-1] * log_prior
+    return statistics, origins
+
+
+def _expect_pattern(
+    pattern: Pattern,
+    parameters: Parameters,
+    structure: Structure,
+    pool: Workers,
+    centres: tuple[BoolArray, FloatArray] | None,
+    origins: FloatArray,
+    moments: bool,
+) -> Statistics:
+    """Return the statistics of the rows of one pattern, completed and about `origins`."""
+    columns, rows = pattern.columns, pattern.rows
+    prepared = prepare(marginal(parameters, columns, structure), structure, rows.frame.bound)
+    if centres is not None:
+        prepared = prepared.recentre(centres[0], centres[1][..., columns])
+    statistics = gather(rows, prepared, pool, moments=moments)
+    return complete(statistics, columns, prepared.origins, origins, parameters, structure)
 
 
 def gather(rows: Rows, prepared: Prepared, pool: Workers, *, moments: bool = True) -> Statistics:
@@ -213,11 +310,11 @@ class Stopping:
         `stopping` and `tol`.
     previous : ndarray of shape (R, L)
         Log-likelihoods before the first pass; infinite when there was none.
-    n_rows : int
-        N.
+    n_rows : float
+        N, or the sum of the rows' weights.
     """
 
-    def __init__(self, options: Options, previous: FloatArray, n_rows: int) -> None:
+    def __init__(self, options: Options, previous: FloatArray, n_rows: float) -> None:
         self._per_class = options.stopping == "per-class"
         self._tol = options.tol
         self._n_rows = n_rows

@@ -160,6 +160,8 @@ class Part:
         The classes present, rows counted from `start`.
     tile : int
         Rows of one matrix product.
+    weights : ndarray of shape (n,) or None
+        Weights of the rows; None when all are one.
     """
 
     start: int
@@ -168,6 +170,7 @@ class Part:
     terms: Terms
     segments: list[tuple[int, int, int]]
     tile: int
+    weights: FloatArray | None = None
 
     @property
     def classes(self) -> slice:
@@ -195,10 +198,18 @@ class Rows:
         Coordinates of the loop.
     structure : Structure
         Covariance structure, which says what rows are expanded into.
+    weights : ndarray of shape (N,), optional
+        Positive weights of the rows; a row of weight two counts like two rows.
     """
 
     def __init__(
-        self, X: np.ndarray, classes: IntArray | None, n_classes: int, frame: Frame, structure: Structure
+        self,
+        X: np.ndarray,
+        classes: IntArray | None,
+        n_classes: int,
+        frame: Frame,
+        structure: Structure,
+        weights: FloatArray | None = None,
     ) -> None:
         self.frame = frame
         self.structure = structure
@@ -214,16 +225,28 @@ class Rows:
             self._bounds = np.concatenate([[0], np.cumsum(counts)])
             if np.any(np.diff(classes) < 0):
                 self._order = np.argsort(classes, kind="stable")
+        self._weights = weights if weights is None or self._order is None else weights[self._order]
         self._kept: FloatArray | None = None
         self._parts: dict[tuple[int, int, Plan], list[Part]] = {}
         if X.size <= _SMALL:
             whole = X if self._order is None else X[self._order]
             self._kept = frame.rows(whole, np.empty((self.n_features, self.n_rows)))
 
-    @property
-    def class_sizes(self) -> IntArray:
-        """Number of rows (L,) of each class."""
-        return np.diff(self._bounds)
+    @cached_property
+    def class_sizes(self) -> FloatArray:
+        """Number of rows (L,) of each class, or the sum of their weights."""
+        if self._weights is None:
+            return np.diff(self._bounds).astype(np.float64)
+        return np.array([self._weights[a:b].sum() for a, b in pairwise(self._bounds)])
+
+    def log_volume(self) -> FloatArray:
+        """Return for each class (L,) what the frame adds to its log-likelihood."""
+        volumes: FloatArray = self.class_sizes * self.frame.log_volume()
+        return volumes
+
+    def weights(self, start: int, stop: int) -> FloatArray | None:
+        """Return the weights (n,) of rows start … stop − 1; None when all are one."""
+        return None if self._weights is None else self._weights[start:stop]
 
     def plan(self, n_starts: int, n_kernels: int) -> Plan:
         """Return how to cut a pass of R starts of K kernels."""
@@ -265,7 +288,7 @@ class Rows:
                 terms = workspace.latest(shape, lambda: Terms(self.structure, *shape, workspace))  # noqa: B023
             here = x[:, a - start : b - start]
             terms.fill(here, segments)
-            yield Part(a - start, b - start, here, terms, segments, cut.tile)
+            yield Part(a - start, b - start, here, terms, segments, cut.tile, self.weights(a, b))
 
     def segments(self, start: int, stop: int) -> list[tuple[int, int, int]]:
         """Return (class, i, j) for the classes with rows in start … stop − 1, i and j relative to `start`."""

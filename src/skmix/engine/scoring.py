@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 from .backends.threads import workers
 from .frame import frame_of
 from .kernels import structure_of
+from .patterns import group_rows, has_gaps, marginal
 from .rows import Rows
 from .steps import log_joint, prepare
 from .types import FloatArray, IntArray, Parameters
@@ -18,8 +19,9 @@ from .types import FloatArray, IntArray, Parameters
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-280
 
-# Receives log N(x_n; μ_k, P_k) of some rows (K, n) and their first and last-plus-one number; returns (n, …).
-Reduction = Callable[[FloatArray, int, int], np.ndarray]
+# Receives log N(x_n; μ_k, P_k) of some rows (K, n), and which rows they are; returns (n, …).
+Which = slice | IntArray
+Reduction = Callable[[FloatArray, Which], np.ndarray]
 Output = TypeVar("Output", FloatArray, IntArray)
 
 
@@ -36,19 +38,33 @@ def evaluate(
     Parameters
     ----------
     X : ndarray of shape (N, M)
-        Rows.
+        Rows; NaN where a value is missing: their densities are those of what is observed.
     parameters : Parameters
         One model, in the data's coordinates.
     covariance_type : str
         Its covariance structure.
     reduce : callable
-        From log-densities (K, n) of rows start … stop − 1 to the rows' results (n, …).
+        From log-densities (K, n) of the rows it is told to the rows' results (n, …).
     out : ndarray of shape (N, …)
         Where results go.
     n_jobs : int
         Number of threads.
     """
     structure = structure_of(covariance_type)
+    if has_gaps(X):
+        for index, columns in group_rows(X):
+            part = marginal(parameters, columns, structure)
+            results = np.empty((len(index), *out.shape[1:]), dtype=out.dtype)
+            evaluate(
+                X[np.ix_(index, columns)],
+                part,
+                covariance_type,
+                lambda values, which: reduce(values, index[which]),  # noqa: B023
+                results,
+                n_jobs,
+            )
+            out[index] = results
+        return out
     frame = frame_of(parameters, structure, X)
     rows = Rows(X, None, 1, frame, structure)
     n_kernels = len(parameters.means)
@@ -68,7 +84,7 @@ def evaluate(
                 log_joint(part, prepared, values)
                 values += level
                 a, b = start + part.start, start + part.stop
-                out[a:b] = reduce(values[0], a, b)
+                out[a:b] = reduce(values[0], slice(a, b))
 
         for _ in pool.map(work, rows.cuts(cut.block)):
             pass
@@ -89,7 +105,7 @@ def kernel_log_densities(
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K)."""
     out = np.empty((len(X), len(parameters.means)))
-    return evaluate(X, parameters, covariance_type, lambda values, a, b: values.T, out, n_jobs)
+    return evaluate(X, parameters, covariance_type, lambda values, which: values.T, out, n_jobs)
 
 
 def class_log_likelihood(
@@ -100,7 +116,7 @@ def class_log_likelihood(
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
 
-    def reduce(values: FloatArray, start: int, stop: int) -> FloatArray:
+    def reduce(values: FloatArray, which: Which) -> FloatArray:
         largest = values.max(axis=0)
         likelihood = weights.T @ np.exp(values - largest)
         lost = likelihood < _UNDERFLOW
@@ -127,8 +143,8 @@ def log_responsibilities(
     with np.errstate(divide="ignore"):
         log_weights = np.log(parameters.weights)
 
-    def reduce(values: FloatArray, start: int, stop: int) -> FloatArray:
-        return log_normalise(values.T + log_weights.T[classes[start:stop]])
+    def reduce(values: FloatArray, which: Which) -> FloatArray:
+        return log_normalise(values.T + log_weights.T[classes[which]])
 
     out = np.empty((len(X), len(parameters.means)))
     return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)
@@ -141,7 +157,7 @@ def most_likely_kernel(
     with np.errstate(divide="ignore"):
         log_weights = np.log(parameters.weights[:, :1])
 
-    def reduce(values: FloatArray, start: int, stop: int) -> IntArray:
+    def reduce(values: FloatArray, which: Which) -> IntArray:
         return np.argmax(values + log_weights, axis=0)
 
     out = np.empty(len(X), dtype=np.int64)

@@ -289,7 +289,7 @@ def collect(
         normalise(part, prepared, values, total, log_sums[:, part.start : part.stop])
         if not moments:
             continue
-        np.divide(1.0, total, out=total)
+        np.divide(1.0 if part.weights is None else part.weights, total, out=total)
         values *= total[:, None]  # (E)
         if part.start == 0:
             if n_features >= _FEWEST_FEATURES_FOR_SPARSE:
@@ -310,8 +310,12 @@ def collect(
             by_row, kept[own_route], prepared.origins[own_route], prepared.structure
         )
     log_likelihood = np.zeros((n_starts, n_classes))
+    weights = rows.weights(start, stop)
     for c, i, j in rows.segments(start, stop):
-        log_likelihood[:, c] = log_sums[:, i:j].sum(axis=1) + (j - i) * prepared.levels
+        if weights is None:
+            log_likelihood[:, c] = log_sums[:, i:j].sum(axis=1) + (j - i) * prepared.levels
+        else:
+            log_likelihood[:, c] = log_sums[:, i:j] @ weights[i:j] + weights[i:j].sum() * prepared.levels
     return Statistics(log_likelihood, pooled[..., n_shared:].copy(), first, second)
 
 
@@ -387,7 +391,11 @@ def separate_moments(
 
 
 def maximise(
-    statistics: Statistics, prepared: Prepared, previous: Parameters, regulariser: Regulariser
+    statistics: Statistics,
+    origins: FloatArray,
+    previous: Parameters,
+    structure: Structure,
+    regulariser: Regulariser,
 ) -> tuple[Parameters, Factor, BoolArray]:
     """Return new parameters of R starts from their statistics.
 
@@ -395,10 +403,12 @@ def maximise(
     ----------
     statistics : Statistics
         Sums over all rows.
-    prepared : Prepared
-        What the statistics were collected with.
+    origins : ndarray of shape (R, K, M)
+        What their moments are taken about.
     previous : Parameters
-        The parameters behind it: what a kernel without rows keeps.
+        The parameters they were collected with: what a kernel without rows keeps.
+    structure : Structure
+        Covariance structure.
     regulariser : Regulariser
         Floor, ridge and priors.
 
@@ -412,23 +422,61 @@ def maximise(
         Kernels so narrow, and so far from the origin of their moments, that the covariance lost digits:
         collect again with moments about their new means.
     """
-    structure = prepared.structure
     mass = statistics.mass.sum(axis=-1)
     alive = mass > _EMPTY
     safe_mass = np.where(alive, mass, np.finfo(np.float64).tiny)
     offset = np.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
-    means = np.where(alive[..., None], prepared.origins + offset, previous.means)  # (M2)
+    means = np.where(alive[..., None], origins + offset, previous.means)  # (M2)
     covariances, factor = structure.update(  # (M3)
         safe_mass, offset, np.where(alive[..., None], statistics.second, 0.0), regulariser
     )
     if not alive.all():
         covariances = structure.keep(alive, covariances, previous.covariances)
         factor = structure.factor(covariances, means.shape[-1])
-    class_mass = np.where(statistics.mass > _EMPTY, statistics.mass, 0.0) + (regulariser.weight_prior - 1.0)
+    class_mass, prior = assign_unlabelled(statistics.mass, previous)
+    class_mass = np.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)
     weights = class_mass / class_mass.sum(axis=1, keepdims=True)  # (M1)
     variances = np.maximum(structure.variances(covariances), np.finfo(np.float64).tiny)
     inaccurate = alive & (offset**2 > _LARGEST_CANCELLATION * variances).any(axis=-1)
-    return Parameters(weights, means, covariances), factor, inaccurate
+    return Parameters(weights, means, covariances, prior), factor, inaccurate
+
+
+def with_unlabelled(parameters: Parameters) -> Parameters:
+    """Return parameters whose weights (R, K, L + 1) have a last column for rows without a label.
+
+    Such a row comes from kernel k with probability Σ_j Pr(class j) π_kj, whatever its class may be.
+    """
+    if parameters.class_prior is None:
+        return parameters
+    mixed = np.einsum("rkc,rc->rk", parameters.weights, parameters.class_prior)
+    return replace(parameters, weights=np.concatenate([parameters.weights, mixed[..., None]], axis=-1))
+
+
+def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArray, FloatArray | None]:
+    """Divide the mass of rows without a label among the classes, by the E-step over (class, kernel).
+
+    Parameters
+    ----------
+    mass : ndarray of shape (R, K, L + 1), or (R, K, L) when every row has a label
+        Responsibility masses.
+    previous : Parameters
+        The parameters they were collected with.
+
+    Returns
+    -------
+    mass : ndarray of shape (R, K, L)
+        Mass of each class.
+    prior : ndarray of shape (R, L) or None
+        Share of each class in all mass; None when every row has a label.
+    """
+    if previous.class_prior is None:
+        return mass, None
+    joint = previous.weights * previous.class_prior[:, None]
+    mixed = joint.sum(axis=-1, keepdims=True)
+    share = joint / np.where(mixed > 0, mixed, 1.0)
+    labelled = mass[..., :-1] + mass[..., -1:] * share
+    sizes = labelled.sum(axis=1)
+    return labelled, sizes / sizes.sum(axis=1, keepdims=True)
 
 
 def log_prior(

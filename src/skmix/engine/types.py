@@ -40,25 +40,32 @@ class Parameters:
     covariances : ndarray
         Kernel covariances in the shape of their structure: full (..., K, M, M), tied (..., M, M),
         diag (..., K, M), spherical (..., K).
+    class_prior : ndarray of shape (..., L), optional
+        Pr(class j); estimated along with the rest when some rows have no label.
     """
 
     weights: FloatArray
     means: FloatArray
     covariances: FloatArray
+    class_prior: FloatArray | None = None
 
     def take(self, index: Any) -> Parameters:
         """Return the starts that `index` selects along the leading axis."""
-        return Parameters(self.weights[index], self.means[index], self.covariances[index])
+        prior = None if self.class_prior is None else self.class_prior[index]
+        return Parameters(self.weights[index], self.means[index], self.covariances[index], prior)
 
     def put(self, index: Any, other: Parameters) -> None:
         """Overwrite the starts that `index` selects with those of `other`."""
         self.weights[index] = other.weights
         self.means[index] = other.means
         self.covariances[index] = other.covariances
+        if self.class_prior is not None:
+            self.class_prior[index] = other.class_prior
 
     def copy(self) -> Parameters:
         """Return a copy that shares no memory with this record."""
-        return Parameters(self.weights.copy(), self.means.copy(), self.covariances.copy())
+        prior = None if self.class_prior is None else self.class_prior.copy()
+        return Parameters(self.weights.copy(), self.means.copy(), self.covariances.copy(), prior)
 
     def batch(self) -> Parameters:
         """Return a batch of one start, sharing memory with this record of one model."""
@@ -102,7 +109,8 @@ class Statistics:
     Attributes
     ----------
     log_likelihood : ndarray of shape (R, L)
-        Sum of log p(x_n | class) over the rows of each class.
+        Sum of log p(x_n | class) over the rows of each class. Rows without a label are one class more here
+        and in `mass`.
     mass : ndarray of shape (R, K, L)
         Sum of the responsibilities of the rows of each class.
     first : ndarray of shape (R, K, M)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from ..types import BoolArray, Factor, FloatArray, Regulariser
+from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
 Product = tuple[FloatArray, FloatArray, FloatArray]
 
@@ -96,6 +96,39 @@ class Structure(ABC):
             Second-order sums about that origin.
         regulariser : Regulariser
             Floor, ridge and prior.
+        """
+
+    @abstractmethod
+    def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
+        """Return the covariances of some features."""
+
+    @abstractmethod
+    def complete(
+        self,
+        mass: FloatArray,
+        first: FloatArray,
+        second: FloatArray,
+        columns: IntArray,
+        shift: FloatArray,
+        means: FloatArray,
+        covariances: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return expected moments of all M features, given those of O observed ones.
+
+        Parameters
+        ----------
+        mass : ndarray of shape (R, K)
+            Responsibility mass.
+        first, second : ndarray of shape (R, K, O) and (R, K, S)
+            Moments of the observed features.
+        columns : ndarray of shape (O,)
+            Which features those are.
+        shift : ndarray of shape (R, K, O)
+            Their origin, less the origin that the result is to have.
+        means : ndarray of shape (R, K, M)
+            Kernel means, less the latter origin.
+        covariances : ndarray
+            Of all features.
         """
 
     @abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..types import BoolArray, Factor, FloatArray, Regulariser
+from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 from .base import Product, Structure, prior_log_density
 
 
@@ -57,6 +57,27 @@ class Diagonal(Structure):
         self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
     ) -> tuple[FloatArray, Factor]:
         return self.raised(self.unbounded(mass, offset, second, regulariser), regulariser.floor)
+
+    def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
+        return covariances[..., columns]
+
+    def complete(
+        self,
+        mass: FloatArray,
+        first: FloatArray,
+        second: FloatArray,
+        columns: IntArray,
+        shift: FloatArray,
+        means: FloatArray,
+        covariances: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        # What is missing is independent of what is observed: it has the kernel's mean and variance.
+        variances = np.broadcast_to(self.variances(covariances), means.shape)
+        all_first = mass[..., None] * means
+        all_second = mass[..., None] * (means**2 + variances)
+        all_first[..., columns] = first + mass[..., None] * shift
+        all_second[..., columns] = second + 2.0 * first * shift + mass[..., None] * shift**2
+        return all_first, all_second
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         variances = np.maximum(covariances, floor)

@@ -105,6 +105,49 @@ class Full(Structure):
         covariances[..., i, i] += regulariser.ridge
         return bounded(covariances, regulariser.floor)
 
+    def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
+        return covariances[..., columns[:, None], columns]
+
+    def complete(
+        self,
+        mass: FloatArray,
+        first: FloatArray,
+        second: FloatArray,
+        columns: IntArray,
+        shift: FloatArray,
+        means: FloatArray,
+        covariances: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        n_kernels, n_features = means.shape[1:]
+        gaps = np.setdiff1d(np.arange(n_features), columns)
+        full = self.to_full(covariances, n_kernels, n_features)
+        observed = self.factor(self.marginal(covariances, columns), len(columns)).whitener
+        across = full[..., gaps[:, None], columns]
+        # E[x_gaps | x_observed] = constant + slope · x_observed.
+        slope = across @ (np.swapaxes(observed, -1, -2) @ observed)
+        constant = means[..., gaps] - (slope @ means[..., columns, None])[..., 0]
+        remaining = full[..., gaps[:, None], gaps] - slope @ np.swapaxes(across, -1, -2)
+
+        outer = first[..., None] * shift[..., None, :]
+        moments = unpack(second, len(columns)) + outer + np.swapaxes(outer, -1, -2)
+        moments += (mass[..., None] * shift)[..., None] * shift[..., None, :]
+        sums = first + mass[..., None] * shift
+        predicted = (slope @ sums[..., None])[..., 0]
+
+        all_first = np.empty_like(means)
+        all_first[..., columns] = sums
+        all_first[..., gaps] = mass[..., None] * constant + predicted
+        all_second = np.empty((*means.shape, n_features))
+        all_second[..., columns[:, None], columns] = moments
+        crossed = constant[..., None] * sums[..., None, :] + slope @ moments
+        all_second[..., gaps[:, None], columns] = crossed
+        all_second[..., columns[:, None], gaps] = np.swapaxes(crossed, -1, -2)
+        mixed = predicted[..., None] * constant[..., None, :]
+        own = slope @ moments @ np.swapaxes(slope, -1, -2) + mixed + np.swapaxes(mixed, -1, -2)
+        own += mass[..., None, None] * (remaining + constant[..., None] * constant[..., None, :])
+        all_second[..., gaps[:, None], gaps] = own
+        return all_first, self.pack(all_second)
+
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         return bounded(covariances.copy(), floor)
 

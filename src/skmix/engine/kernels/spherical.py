@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..types import BoolArray, Factor, FloatArray, Regulariser
+from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 from .diagonal import Diagonal
 
 
@@ -34,6 +34,9 @@ class Spherical(Diagonal):
     ) -> tuple[FloatArray, Factor]:
         variances = self.unbounded(mass, offset, second, regulariser).mean(axis=-1)
         return self.raised(variances, regulariser.floor)
+
+    def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
+        return covariances
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         variances = np.maximum(covariances, floor.mean())

@@ -1,0 +1,157 @@
+"""Rows that know less or count more: weights, gaps, missing labels, each against rows taken one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, random_rows, stack
+from scipy.stats import multivariate_normal
+
+from skmix.engine import scoring
+from skmix.engine.loop import fit
+from skmix.engine.patterns import group_rows
+from skmix.engine.types import FloatArray, IntArray, Options, Parameters
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+reproducible = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def with_gaps(random: np.random.Generator, X: FloatArray, share: float = 0.3) -> FloatArray:
+    """Return the rows with some values missing, but none with all."""
+    gaps = random.uniform(size=X.shape) < share
+    gaps[np.arange(len(X)), random.integers(0, X.shape[1], size=len(X))] = False
+    return np.where(gaps, np.nan, X)
+
+
+def problem(
+    seed: int, covariance_type: str, n_rows: int = 30, n_features: int = 3
+) -> tuple[np.random.Generator, FloatArray, IntArray, Parameters]:
+    random = np.random.default_rng(seed)
+    X, classes = random_rows(random, n_rows, 3, n_features)
+    return random, X, classes, random_model(random, 4, 3, n_features, covariance_type)
+
+
+def one_pass(
+    X: FloatArray,
+    classes: IntArray,
+    model: Parameters,
+    covariance_type: str,
+    row_weights: FloatArray | None = None,
+) -> tuple[Parameters, float]:
+    options = Options(covariance_type=covariance_type, max_iter=1, tol=0.0, floor=0.0)
+    result = fit(X, classes, model.batch(), options, row_weights=row_weights)
+    return result.parameters.take(0), float(result.path[0][0].sum())
+
+
+def assert_same(found: Parameters, expected: Parameters, rtol: float = 1e-9) -> None:
+    for name in ("weights", "means", "covariances"):
+        assert_allclose(getattr(found, name), getattr(expected, name), rtol=rtol, atol=1e-11)
+    if expected.class_prior is not None:
+        assert found.class_prior is not None
+        assert_allclose(found.class_prior, expected.class_prior, rtol=rtol)
+
+
+@reproducible
+@given(
+    seed=st.integers(0, 10_000),
+    covariance_type=st.sampled_from(COVARIANCE_TYPES),
+    gaps=st.booleans(),
+    unlabelled=st.booleans(),
+    weighted=st.booleans(),
+    offset=st.sampled_from([0.0, 1e4]),
+)
+def test_one_pass_is_that_of_rows_taken_one_by_one(
+    seed: int, covariance_type: str, gaps: bool, unlabelled: bool, weighted: bool, offset: float
+) -> None:
+    random, X, classes, model = problem(seed, covariance_type)
+    X, model = X + offset, replace(model, means=model.means + offset)
+    if gaps:
+        X = with_gaps(random, X)
+    if unlabelled:
+        model = replace(model, class_prior=random.dirichlet(np.ones(3)))
+        first_of_class = np.unique(classes, return_index=True)[1]
+        hidden = np.setdiff1d(random.choice(len(X), 12, replace=False), first_of_class)
+        classes = classes.copy()
+        classes[hidden] = -1
+    row_weights = random.uniform(0.2, 3.0, size=len(X)) if weighted else None
+    found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)
+    expected, true_likelihood = expected_pass(X, classes, model, covariance_type, row_weights)
+    assert_allclose(likelihood, true_likelihood, rtol=1e-9)
+    # Differences of the shifted rows have lost four digits before anything is computed.
+    assert_same(found, expected, rtol=1e-9 if not offset else 1e-6)
+
+
+@each_type
+def test_a_row_of_weight_three_is_three_rows(covariance_type: str) -> None:
+    random, X, classes, model = problem(1, covariance_type, n_rows=80)
+    counts = random.integers(1, 4, size=len(X))
+    options = Options(covariance_type=covariance_type, max_iter=20, tol=1e-6)
+    weighted = fit(X, classes, model.batch(), options, row_weights=counts.astype(float))
+    repeated = fit(np.repeat(X, counts, axis=0), np.repeat(classes, counts), model.batch(), options)
+    assert_array_equal(weighted.n_iter, repeated.n_iter)
+    assert_same(weighted.parameters.take(0), repeated.parameters.take(0))
+    assert_allclose(weighted.log_likelihood, repeated.log_likelihood, rtol=1e-10)
+
+
+@each_type
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_the_likelihood_never_falls(covariance_type: str, unlabelled: bool) -> None:
+    random, X, classes, _ = problem(2, covariance_type, n_rows=120, n_features=4)
+    X = with_gaps(random, X)
+    models = stack([random_model(random, 4, 3, 4, covariance_type) for _ in range(5)])
+    if unlabelled:
+        classes = np.where(random.uniform(size=len(X)) < 0.6, -1, classes)
+        classes[:3] = [0, 1, 2]
+        models = replace(models, class_prior=np.full((5, 3), 1 / 3))
+    row_weights = random.uniform(0.1, 2.0, size=len(X))
+    options = Options(covariance_type=covariance_type, max_iter=40, tol=0.0)
+    result = fit(X, classes, models, options, row_weights=row_weights)
+    for path in result.path:
+        total = path.sum(axis=1)
+        assert np.all(np.diff(total) > -1e-9 * np.abs(total[:-1]))
+    assert result.path[0].shape[1] == 3 + unlabelled
+
+
+@each_type
+def test_gaps_are_scored_by_the_marginal(covariance_type: str) -> None:
+    random, X, classes, model = problem(3, covariance_type)
+    gappy = with_gaps(random, X)
+    full = as_full(model.covariances, covariance_type, 4, 3)
+    expected = np.empty((len(X), 4))
+    for (n, x), k in product(enumerate(gappy), range(4)):
+        seen = ~np.isnan(x)
+        expected[n, k] = multivariate_normal(model.means[k, seen], full[k][np.ix_(seen, seen)]).pdf(x[seen])
+    found = np.exp(scoring.class_log_likelihood(gappy, model, covariance_type))
+    assert_allclose(found, expected @ model.weights, rtol=1e-9)
+    joint = expected * model.weights.T[classes]
+    w = np.exp(scoring.log_responsibilities(gappy, classes, model, covariance_type))
+    assert_allclose(w, joint / joint.sum(axis=1, keepdims=True), rtol=1e-8)
+
+
+def test_patterns_partition_the_rows() -> None:
+    random = np.random.default_rng(4)
+    X = with_gaps(random, random.normal(size=(200, 11)), share=0.2)
+    met = np.zeros(X.shape, dtype=int)
+    for rows, columns in group_rows(X):
+        met[np.ix_(rows, columns)] += 1
+    assert_array_equal(met, ~np.isnan(X))
+
+
+def test_unlabelled_rows_move_the_class_priors() -> None:
+    random = np.random.default_rng(6)
+    X = np.concatenate([random.normal(-4, 1, size=(300, 2)), random.normal(4, 1, size=(100, 2))])
+    classes = np.full(400, -1)
+    classes[[0, 1, 300, 301]] = [0, 0, 1, 1]
+    means = np.array([[-3.0, -3.0], [3.0, 3.0]])
+    start = Parameters(
+        np.array([[0.9, 0.1], [0.1, 0.9]]), means, np.tile(np.eye(2), (2, 1, 1)), np.ones(2) / 2
+    )
+    result = fit(X, classes, start.batch(), Options(max_iter=200, tol=1e-8)).parameters.take(0)
+    assert result.class_prior is not None
+    assert_allclose(result.class_prior, [0.75, 0.25], atol=0.02)
