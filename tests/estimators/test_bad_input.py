@@ -37,7 +37,11 @@ def with_entry(value: float) -> np.ndarray:
 
 
 BAD_ROWS: dict[str, tuple[Any, type[Exception], str]] = {
-    "nan": (with_entry(np.nan), ValueError, "contains NaN"),
+    "a row of nan": (
+        np.where(np.arange(60)[:, None] == 7, np.nan, rows()[0]),
+        ValueError,
+        "Row 7 of X has no value: all 3 features are NaN|contains NaN",
+    ),
     "infinity": (with_entry(np.inf), ValueError, "contains infinity"),
     "minus infinity": (with_entry(-np.inf), ValueError, "contains infinity"),
     "one-dimensional": (rows()[0][:, 0], ValueError, "Expected 2D array, got 1D array"),
@@ -123,11 +127,55 @@ def test_a_single_row(name: str) -> None:
     assert_refused(ESTIMATORS[name], X[:0], y[:0], ValueError, r"0 sample\(s\)", good=ESTIMATORS[name])
 
 
-def test_missing_values_are_named_for_what_they_are() -> None:
+def test_the_drop_in_refuses_missing_values_as_scikit_learn_does() -> None:
     frame = pd.DataFrame(rows()[0], columns=list("abc")).mask(rows()[0] > 2.0)
-    assert_refused(ESTIMATORS["mixture"], frame, rows()[1], ValueError, "does not accept missing values")
-    nothing = pd.DataFrame({"a": [1.0, None, 3.0], "b": [1, 2, 3]})
-    assert_refused(ESTIMATORS["mixture"], nothing, None, ValueError, "NaN")
+    assert_refused(ESTIMATORS["gaussian"], frame, rows()[1], ValueError, "does not accept missing values")
+
+
+@pytest.mark.parametrize("name", ["classifier", "grouped", "mixture"])
+def test_a_feature_without_any_value(name: str) -> None:
+    X, y = rows()
+    X[:, 1] = np.nan
+    message = "Feature 1 of X has no value: it is NaN in all 60 rows"
+    assert_refused(ESTIMATORS[name], X, y, ValueError, message, good=ESTIMATORS[name])
+
+
+def test_a_class_without_any_value_in_a_feature_group() -> None:
+    X, y = rows()
+    X[y == 2, 0] = np.nan
+    message = r"No row of class .*2.* has a value in feature group 0, columns \[0\]"
+    assert_refused(ESTIMATORS["grouped"], X, y, ValueError, message, good=ESTIMATORS["grouped"])
+
+
+@pytest.mark.parametrize("name", ["classifier", "grouped", "mixture"])
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.zeros(60), "at least one non-zero"),
+        (np.where(np.arange(60) == 4, -1.0, 1.0), "Negative values"),
+        (np.where(np.arange(60) == 4, np.nan, 1.0), "NaN"),
+        (np.ones(59), r"sample_weight.shape == \(59,\), expected \(60,\)"),
+        (np.ones((60, 2)), "must be 1D"),
+    ],
+    ids=["all zero", "negative", "nan", "too few", "two columns"],
+)
+def test_bad_weights(name: str, weights: np.ndarray, message: str) -> None:
+    estimator = copy.deepcopy(ESTIMATORS[name])
+    before = state_of(estimator)
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(*rows(), sample_weight=weights)
+    assert_same_state(estimator, before)
+
+
+@pytest.mark.parametrize("name", ["classifier", "grouped", "mixture"])
+def test_no_label_at_all(name: str) -> None:
+    X, _ = rows()
+    message = r"All 60 rows are unlabelled \(y is -1 everywhere\)"
+    assert_refused(ESTIMATORS[name], X, np.full(60, -1), ValueError, message, good=ESTIMATORS[name])
+    weights = np.where(np.arange(60) < 3, 0.0, 1.0)
+    y = np.where(np.arange(60) < 3, np.arange(60), -1)
+    with pytest.raises(ValueError, match="zero for every row that has a label"):
+        copy.deepcopy(ESTIMATORS[name]).fit(X, y, sample_weight=weights)
 
 
 def test_numbers_in_an_object_array_are_numbers() -> None:

@@ -199,7 +199,7 @@ LABELS: dict[str, Any] = {
     "bool": np.array([False, True, True]),
     "negative int": np.array([-3, -2, -1]),
     "int8": np.array([5, 7, 120], dtype=np.int8),
-    "float of integers": np.array([-1.0, 0.0, 12.0]),
+    "float of integers": np.array([-1.5e3, 0.0, 12.0]),
     "object": np.array(["ant", "bee", "cat"], dtype=object),
     "empty string": np.array(["", " ", "é"]),
 }

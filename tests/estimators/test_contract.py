@@ -15,6 +15,17 @@ ESTIMATORS = [
 ]
 
 
-@parametrize_with_checks(ESTIMATORS)
+def expected_failures(estimator):
+    if getattr(estimator, "init", "class") == "class" and not getattr(estimator, "feature_groups", None):
+        return {}
+    return {
+        "check_sample_weight_equivalence_on_dense_data": (
+            "starts are drawn from the rows in their order, which the check changes; from the same start "
+            "weighted and repeated rows agree (tests/engine/test_incomplete.py)"
+        )
+    }
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

@@ -7,6 +7,7 @@ other rows, under the marginal parameters, and its statistics are completed afte
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -33,6 +34,20 @@ def group_rows(X: np.ndarray) -> Iterator[tuple[IntArray, IntArray]]:
     bounds = np.searchsorted(pattern_of.ravel()[order], np.arange(len(patterns) + 1))
     for pattern, a, b in zip(patterns, bounds[:-1], bounds[1:], strict=True):
         yield order[a:b], np.flatnonzero(np.unpackbits(pattern, count=X.shape[1]))
+
+
+def fill_gaps(X: np.ndarray, classes: IntArray) -> np.ndarray:
+    """Return rows (N, M) with the mean of their class in place of missing values: for starts, not for EM."""
+    filled = X.copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the mean of no value
+        overall = np.nanmean(X, axis=0)
+        for c in np.unique(classes):
+            rows = np.flatnonzero(classes == c)
+            means = np.nanmean(X[rows], axis=0)
+            means = np.where(np.isnan(means), overall, means)
+            filled[rows] = np.where(np.isnan(X[rows]), means, X[rows])
+    return filled
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,10 @@ def evaluate(
     structure = structure_of(covariance_type)
     if has_gaps(X):
         for index, columns in group_rows(X):
+            if not len(columns):
+                # Nothing is observed: the density of nothing is one.
+                out[index] = reduce(np.zeros((len(parameters.means), len(index))), index)
+                continue
             part = marginal(parameters, columns, structure)
             results = np.empty((len(index), *out.shape[1:]), dtype=out.dtype)
             evaluate(

@@ -54,11 +54,13 @@ def random_from_data(
     frame: Frame,
     structure: Structure,
     random_state: np.random.RandomState,
+    row_weights: FloatArray | None = None,
 ) -> Parameters:
     """Return starts whose means are random rows, with the features' variances over K^(2/M)."""
+    chances = None if row_weights is None else row_weights / row_weights.sum()
     means = np.stack(
         [
-            _rows(X, random_state.choice(len(X), n_kernels, replace=n_kernels > len(X)), frame)
+            _rows(X, random_state.choice(len(X), n_kernels, replace=n_kernels > len(X), p=chances), frame)
             for _ in range(n_starts)
         ]
     )
@@ -75,10 +77,11 @@ def k_means_plus_plus(
     frame: Frame,
     structure: Structure,
     random_state: np.random.RandomState,
+    row_weights: FloatArray | None = None,
 ) -> Parameters:
     """Return starts seeded by k-means++ over all rows, whatever their class."""
     everything = np.zeros(len(X), dtype=np.int64)
-    start = class_wise(X, everything, 1, n_starts, n_kernels, frame, structure, random_state)
+    start = class_wise(X, everything, 1, n_starts, n_kernels, frame, structure, random_state, row_weights)
     return Parameters(uniform_weights(n_starts, n_kernels, n_classes), start.means, start.covariances)
 
 
@@ -91,6 +94,7 @@ def class_wise(
     frame: Frame,
     structure: Structure,
     random_state: np.random.RandomState,
+    row_weights: FloatArray | None = None,
 ) -> Parameters:
     """Return starts seeded by k-means++ inside each class, kernels dealt to the classes in turn.
 
@@ -113,6 +117,8 @@ def class_wise(
         Covariance structure.
     random_state : RandomState
         Source of randomness.
+    row_weights : ndarray of shape (N,), optional
+        Positive weights of the rows: how likely each is to be looked at.
     """
     by_class = np.argsort(classes, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=n_classes))])
@@ -128,7 +134,8 @@ def class_wise(
             own = np.flatnonzero(owners == c)
             members = by_class[bounds[c] : bounds[c + 1]]
             n_sample = min(len(members), _ROWS_PER_KERNEL * len(own))
-            sample = _rows(X, random_state.choice(members, n_sample, replace=False), frame)
+            chances = None if row_weights is None else row_weights[members] / row_weights[members].sum()
+            sample = _rows(X, random_state.choice(members, n_sample, replace=False, p=chances), frame)
             seeds, residuals = _cluster(sample, len(own), random_state)
             means[r, own] = seeds
             weights[r, :, c] *= _SPREAD_WEIGHT

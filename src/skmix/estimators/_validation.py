@@ -8,11 +8,15 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ..engine.kernels import structure_of
+from ..engine.patterns import has_gaps
 from ..engine.starts import uniform_weights
-from ..engine.types import FloatArray, Parameters
+from ..engine.types import FloatArray, IntArray, Parameters
 
 _SUM_TOLERANCE = 1e-6
 
@@ -27,6 +31,98 @@ def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+
+
+def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.ndarray:
+    """Return rows (n, M) of floats in which NaN means missing, each with at least one value.
+
+    When `fitting`, features without any value are refused too, and the estimator remembers their number.
+    """
+    rows: np.ndarray = validate_data(
+        estimator,
+        X,
+        dtype=[np.float64, np.float32],
+        ensure_all_finite="allow-nan",
+        ensure_min_samples=2 if fitting else 1,
+        reset=fitting,
+    )
+    check_gaps(rows, fitting=fitting)
+    return rows
+
+
+def check_labelled_rows(
+    estimator: BaseEstimator, X: ArrayLike, y: ArrayLike
+) -> tuple[np.ndarray, np.ndarray, IntArray]:
+    """Return rows (N, M) to fit, the sorted labels (L,), and each row's label as an index, −1 for none."""
+    rows, labels = validate_data(
+        estimator,
+        X,
+        y,
+        dtype=[np.float64, np.float32],
+        ensure_all_finite="allow-nan",
+        ensure_min_samples=2,
+    )
+    check_gaps(rows, fitting=True)
+    check_classification_targets(labels)
+    return rows, *number_labels(labels)
+
+
+def check_gaps(rows: np.ndarray, *, fitting: bool) -> None:
+    """Refuse rows, and when fitting also features, that have no value at all."""
+    if not has_gaps(rows):
+        return
+    missing = np.isnan(rows)
+    empty = np.flatnonzero(missing.all(axis=1))
+    if len(empty):
+        raise ValueError(
+            f"Row {empty[0]} of X has no value: all {rows.shape[1]} features are NaN "
+            f"({len(empty)} such rows). Remove rows that say nothing."
+        )
+    empty = np.flatnonzero(missing.all(axis=0))
+    if fitting and len(empty):
+        raise ValueError(
+            f"Feature {empty[0]} of X has no value: it is NaN in all {len(rows)} rows "
+            f"({len(empty)} such features). Remove features that were never observed."
+        )
+
+
+def number_labels(labels: np.ndarray) -> tuple[np.ndarray, IntArray]:
+    """Return the sorted labels (L,) and each row's label as an index into them, −1 for rows without one.
+
+    As in scikit-learn, the number −1 marks a row without a label. But −1 and one other value are taken as the
+    two labels of a binary problem, and −1 beside smaller numbers as a label like them.
+    """
+    classes, codes = np.unique(labels, return_inverse=True)
+    if classes.dtype.kind not in "if" or classes[0] != -1 or len(classes) == 2:
+        return classes, codes
+    if len(classes) == 1:
+        raise ValueError(f"All {len(labels)} rows are unlabelled (y is -1 everywhere).")
+    return classes[1:], codes - 1
+
+
+def check_weights(sample_weight: ArrayLike | None, rows: np.ndarray) -> FloatArray | None:
+    """Return row weights (N,), not negative and not all zero; None when none were given."""
+    if sample_weight is None:
+        return None
+    weights: FloatArray = _check_sample_weight(
+        sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+    )
+    return weights
+
+
+def weighted_rows(
+    rows: np.ndarray, classes: np.ndarray, codes: IntArray, weights: FloatArray | None
+) -> tuple[np.ndarray, np.ndarray, IntArray, FloatArray | None]:
+    """Leave out rows of weight zero, and labels that no other row has."""
+    if weights is None or weights.all():
+        return rows, classes, codes, weights
+    kept = np.flatnonzero(weights)
+    present, codes = np.unique(codes[kept], return_inverse=True)
+    if present[0] == -1:
+        present, codes = present[1:], codes - 1
+    if not len(present):
+        raise ValueError("sample_weight is zero for every row that has a label.")
+    return rows[kept], classes[present], codes, weights[kept]
 
 
 def as_numbers(values: Any, name: str) -> FloatArray:
@@ -189,3 +285,28 @@ def columns_of(X: np.ndarray, columns: list[int]) -> np.ndarray:
     if columns == list(range(X.shape[1])):
         return X
     return X[:, columns]
+
+
+def observed_rows(
+    X: np.ndarray,
+    codes: IntArray,
+    weights: FloatArray | None,
+    columns: list[int],
+    classes: np.ndarray,
+    group: int,
+) -> tuple[np.ndarray, IntArray, FloatArray | None]:
+    """Return the rows that have a value in some columns, with their classes and weights."""
+    rows = columns_of(X, columns)
+    if rows is X or not has_gaps(rows):
+        return rows, codes, weights
+    observed = ~np.isnan(rows)
+    empty = np.flatnonzero(~observed.any(axis=0))
+    if len(empty):
+        raise ValueError(f"Feature {columns[empty[0]]} of X has no value: it is NaN in all {len(X)} rows.")
+    kept = np.flatnonzero(observed.any(axis=1))
+    absent = np.setdiff1d(np.arange(len(classes)), codes[kept])
+    if len(absent):
+        raise ValueError(
+            f"No row of class {classes[absent[0]]!r} has a value in feature group {group}, columns {columns}."
+        )
+    return rows[kept], codes[kept], None if weights is None else weights[kept]

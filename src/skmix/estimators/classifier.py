@@ -12,12 +12,21 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..engine.scoring import averaged_responsibilities, log_normalise
 from ..engine.types import FloatArray
-from ._validation import all_or_nothing, check_distribution, check_feature_groups, columns_of
+from ._validation import (
+    all_or_nothing,
+    check_distribution,
+    check_feature_groups,
+    check_labelled_rows,
+    check_rows,
+    check_weights,
+    columns_of,
+    observed_rows,
+    weighted_rows,
+)
 from .mixture import SharedKernelMixture
 
 _OF_ONE_MODEL = (
@@ -179,15 +188,20 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike) -> SharedKernelClassifier:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> SharedKernelClassifier:
         """Learn the class densities.
 
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows.
+            Rows; NaN marks a missing value, taken as missing at random.
         y : array-like of shape (N,)
-            Class labels of any type.
+            Class labels of any type; the number -1 marks a row without a label when there are at least two
+            other labels and none of them is smaller.
+        sample_weight : array-like of shape (N,), default=None
+            Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
 
         Returns
         -------
@@ -195,22 +209,22 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             The fitted estimator.
         """
         with all_or_nothing(self):
-            rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
-            check_classification_targets(labels)
-            classes, codes = np.unique(labels, return_inverse=True)
+            rows, classes, codes = check_labelled_rows(self, X, y)
+            weights = check_weights(sample_weight, rows)
+            rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
             n_features = rows.shape[1]
             if self.feature_groups is None:
                 groups = [list(range(n_features))]
             else:
                 names = getattr(self, "feature_names_in_", None)
                 groups = check_feature_groups(self.feature_groups, n_features, names)
-            prior = self._prior(codes, len(classes))
             models = [self._model(g, groups) for g in range(len(groups))]
-            for columns, model in zip(groups, models, strict=True):
+            for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
                 model.n_features_in_ = len(columns)
-                model._fit_codes(columns_of(rows, columns), classes, codes, columns)
+                own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, classes, group)
+                model._fit_codes(own, classes, own_codes, own_weights, columns)
             self.classes_ = classes
-            self.class_prior_ = prior
+            self.class_prior_ = self._prior(models[0].class_prior_)
             self.feature_groups_ = groups
             self.models_ = models
             for name in _OF_ONE_MODEL:
@@ -222,13 +236,13 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             self.n_iter_ = max(model.n_iter_ for model in models)
             return self
 
-    def _prior(self, codes: np.ndarray, n_classes: int) -> FloatArray:
-        """Return the class priors."""
+    def _prior(self, learnt: FloatArray) -> FloatArray:
+        """Return the class priors, given those (L,) that were learnt."""
         if self.priors is None:
-            return np.bincount(codes, minlength=n_classes) / len(codes)
+            return learnt
         if isinstance(self.priors, str):
-            return np.full(n_classes, 1.0 / n_classes)
-        return check_distribution(self.priors, (n_classes,), "priors")
+            return np.full(len(learnt), 1.0 / len(learnt))
+        return check_distribution(self.priors, (len(learnt),), "priors")
 
     def _model(self, group: int, groups: list[list[int]]) -> SharedKernelMixture:
         """Return the unfitted model of one feature group, or the last fitted one to go on from."""
@@ -252,8 +266,12 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
 
     def _rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)
-        checked: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return checked
+        return check_rows(self, X, fitting=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
@@ -271,7 +289,7 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         rows = self._rows(X)
         total = np.zeros((len(rows), len(self.classes_)))
         for columns, model in zip(self.feature_groups_, self.models_, strict=True):
-            total += model.class_log_likelihood(columns_of(rows, columns))
+            total += model._class_log_likelihood(columns_of(rows, columns))
         return total
 
     def _log_joint(self, X: ArrayLike) -> FloatArray:
@@ -327,7 +345,7 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         rows = self._rows(X)
         groups = zip(self.feature_groups_, self.models_, strict=True)
         if y is not None:
-            return np.hstack([model.responsibilities(columns_of(rows, c), y) for c, model in groups])
+            return np.hstack([model._responsibilities(columns_of(rows, c), y) for c, model in groups])
         posterior, n_jobs = self.predict_proba(X), effective_n_jobs(self.n_jobs)
         return np.hstack(
             [
@@ -366,10 +384,10 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""
         rows = self._rows(X)
         parts = zip(self.feature_groups_, self.models_, strict=True)
-        return sum(model.bic(columns_of(rows, columns), y) for columns, model in parts)
+        return sum(model._bic(columns_of(rows, columns), y) for columns, model in parts)
 
     def aic(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
         rows = self._rows(X)
         parts = zip(self.feature_groups_, self.models_, strict=True)
-        return sum(model.aic(columns_of(rows, columns), y) for columns, model in parts)
+        return sum(model._aic(columns_of(rows, columns), y) for columns, model in parts)

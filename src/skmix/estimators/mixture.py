@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -21,17 +22,25 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..engine import starts
 from ..engine.frame import Frame, measure
 from ..engine.kernels import STRUCTURES, Structure, structure_of
 from ..engine.loop import fit, shortlist
+from ..engine.patterns import fill_gaps, has_gaps
 from ..engine.sampling import draw
 from ..engine.scoring import class_log_likelihood, log_responsibilities
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
-from ._validation import all_or_nothing, check_covariance_prior, check_start
+from ._validation import (
+    all_or_nothing,
+    check_covariance_prior,
+    check_labelled_rows,
+    check_rows,
+    check_start,
+    check_weights,
+    weighted_rows,
+)
 
 _STARTS = {"class", "k-means++", "random_from_data", "uniform"}
 
@@ -92,15 +101,17 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     covariances_ : ndarray
         Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,).
     class_prior_ : ndarray of shape (L,)
-        Share of each class among the training rows.
+        Share of each class among the training rows, estimated where rows have no label.
     converged_ : bool
         Whether the best start met the stopping rule.
     n_iter_ : int
         Passes of the best start.
     log_likelihood_ : float
-        Total log-likelihood of the training rows, each under its own class, of the best start.
+        Total log-likelihood of the training rows, each under its own class, of the best start; with rows that
+        have no label, that of rows and labels together.
     log_likelihood_path_ : ndarray of shape (n_iter_, L)
-        Log-likelihood of each class's rows under the parameters that entered each pass.
+        Log-likelihood of each class's rows under the parameters that entered each pass; with unlabelled rows,
+        theirs in one more column.
     start_status_ : ndarray of shape (n_init,)
         How each start ended: 'converged', 'stopped' (at `max_iter`) or 'failed'.
     start_log_likelihoods_ : ndarray of shape (n_init,)
@@ -180,15 +191,20 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> SharedKernelMixture:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> SharedKernelMixture:
         """Fit the mixture by EM.
 
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows.
+            Rows; NaN marks a missing value, taken as missing at random.
         y : array-like of shape (N,), default=None
-            Class labels of any type. None fits an ordinary mixture.
+            Class labels of any type; the number -1 marks a row without a label when there are at least two
+            other labels and none of them is smaller. None fits an ordinary mixture.
+        sample_weight : array-like of shape (N,), default=None
+            Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
 
         Returns
         -------
@@ -197,18 +213,24 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         """
         with all_or_nothing(self):
             if y is None:
-                rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+                rows = check_rows(self, X, fitting=True)
                 classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
             else:
-                rows, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
-                check_classification_targets(labels)
-                classes, codes = np.unique(labels, return_inverse=True)
-            return self._fit_codes(rows, classes, codes)
+                rows, classes, codes = check_labelled_rows(self, X, y)
+            return self._fit_codes(*weighted_rows(rows, classes, codes, check_weights(sample_weight, rows)))
 
     def _fit_codes(
-        self, X: np.ndarray, classes: np.ndarray, codes: IntArray, columns: list[int] | None = None
+        self,
+        X: np.ndarray,
+        classes: np.ndarray,
+        codes: IntArray,
+        row_weights: FloatArray | None = None,
+        columns: list[int] | None = None,
     ) -> SharedKernelMixture:
-        """Fit on validated rows whose class is an index into `classes`; `columns` are for error messages."""
+        """Fit on validated rows whose class is an index into `classes`, −1 for none.
+
+        Weights are positive; `columns` are for error messages.
+        """
         n_classes = len(classes)
         structure = structure_of(self.covariance_type)
         rows, scale = check_covariance_prior(self.covariance_prior, X.shape[1])
@@ -223,12 +245,25 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             weight_prior=self.weight_prior,
             n_jobs=effective_n_jobs(self.n_jobs),
         )
-        frame = measure(X, structure, columns)
-        given = self._starts(X, codes, classes, frame, structure, options)
-        result = fit(
-            X, codes, given, options, frame=frame, progress=self._progress if self.verbose > 1 else None
+        frame = measure(X, structure, columns, row_weights)
+        labelled = codes >= 0
+        sizes = np.bincount(
+            codes[labelled],
+            weights=None if row_weights is None else row_weights[labelled],
+            minlength=n_classes,
         )
-        self._accept(result, classes, np.bincount(codes, minlength=n_classes) / len(codes))
+        prior = sizes / sizes.sum()
+        given = self._starts(X, codes, classes, prior, frame, structure, options, row_weights)
+        result = fit(
+            X,
+            codes,
+            given,
+            options,
+            frame=frame,
+            row_weights=row_weights,
+            progress=self._progress if self.verbose > 1 else None,
+        )
+        self._accept(result, classes, prior)
         return self
 
     def _starts(
@@ -236,35 +271,54 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         X: np.ndarray,
         codes: IntArray,
         classes: np.ndarray,
+        class_prior: FloatArray,
         frame: Frame,
         structure: Structure,
         options: Options,
+        row_weights: FloatArray | None,
     ) -> Parameters:
         """Return the starting points, with a leading axis of their number."""
         n_classes, n_features = len(classes), X.shape[1]
         n_kernels = self.n_kernels
+        # Only rows without a label need to know how frequent the classes are.
+        prior = None if np.all(codes >= 0) else class_prior
         if self.warm_start and hasattr(self, "weights_"):
             last = (self._fitted_type, self.classes_.tolist(), self.means_.shape)
             expected = self.means_.shape[0] if n_kernels is None else n_kernels
             if last == (self.covariance_type, classes.tolist(), (expected, n_features)):
-                return self._parameters.batch()
+                return replace(self._parameters, class_prior=prior).batch()
         if not isinstance(self.init, str):
             variances = frame.variance * frame.scale**2
-            return check_start(self.init, self.covariance_type, n_kernels, n_classes, variances).batch()
+            start = check_start(self.init, self.covariance_type, n_kernels, n_classes, variances)
+            return replace(start, class_prior=prior).batch()
         n_kernels = n_classes if n_kernels is None else int(n_kernels)
         n_starts = max(self.n_init, self.short_runs)
         random_state = check_random_state(self.random_state)
+        rows = fill_gaps(X, codes) if has_gaps(X) else X
         if self.init == "uniform":
             found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif self.init == "class":
+            own: Any = slice(None) if prior is None else np.flatnonzero(codes >= 0)
             found = starts.class_wise(
-                X, codes, n_classes, n_starts, n_kernels, frame, structure, random_state
+                rows[own],
+                codes[own],
+                n_classes,
+                n_starts,
+                n_kernels,
+                frame,
+                structure,
+                random_state,
+                None if row_weights is None else row_weights[own],
             )
         else:
             choose = starts.k_means_plus_plus if self.init == "k-means++" else starts.random_from_data
-            found = choose(X, n_classes, n_starts, n_kernels, frame, structure, random_state)
+            found = choose(rows, n_classes, n_starts, n_kernels, frame, structure, random_state, row_weights)
+        if prior is not None:
+            found = replace(found, class_prior=np.tile(prior, (n_starts, 1)))
         if n_starts > self.n_init:
-            found = shortlist(X, codes, found, options, n_best=self.n_init, frame=frame)
+            found = shortlist(
+                X, codes, found, options, n_best=self.n_init, frame=frame, row_weights=row_weights
+            )
         return found
 
     def _progress(self, number: int, active: IntArray, log_likelihoods: FloatArray) -> None:
@@ -280,6 +334,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             )
         best = result.best
         parameters = result.parameters.take(best)
+        if parameters.class_prior is not None:
+            class_prior = parameters.class_prior
         self._fitted_type = self.covariance_type
         self.classes_ = classes
         self.class_prior_ = class_prior
@@ -315,8 +371,12 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
     def _rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)
-        checked: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return checked
+        return check_rows(self, X, fitting=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def _codes(self, y: ArrayLike, n_rows: int) -> IntArray:
         """Return labels as indices into `classes_`; refuse labels never seen in training."""
@@ -349,7 +409,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         ndarray of shape (n, L)
             Log-densities, columns in the order of `classes_`.
         """
-        rows = self._rows(X)
+        return self._class_log_likelihood(self._rows(X))
+
+    def _class_log_likelihood(self, rows: np.ndarray) -> FloatArray:
         return class_log_likelihood(
             rows, self._parameters, self.covariance_type, effective_n_jobs(self.n_jobs)
         )
@@ -369,7 +431,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         ndarray of shape (n,)
             Log-densities.
         """
-        per_class = self.class_log_likelihood(X)
+        return self._score_rows(self._rows(X), y)
+
+    def _score_rows(self, rows: np.ndarray, y: ArrayLike | None) -> FloatArray:
+        per_class = self._class_log_likelihood(rows)
         if y is not None:
             return per_class[np.arange(len(per_class)), self._codes(y, len(per_class))]
         return logsumexp(per_class + np.log(self.class_prior_), axis=1)
@@ -393,7 +458,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         ndarray of shape (n, K)
             Responsibilities; rows sum to one.
         """
-        rows = self._rows(X)
+        return self._responsibilities(self._rows(X), y)
+
+    def _responsibilities(self, rows: np.ndarray, y: ArrayLike | None) -> FloatArray:
         parameters = self._parameters
         if y is None:
             # Averaging over the class posterior is conditioning on the mixture of all classes.
@@ -454,9 +521,14 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
     def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        scores = self.score_samples(X, y)
-        return float(-2.0 * scores.sum() + self._n_parameters() * np.log(len(scores)))
+        return self._bic(self._rows(X), y)
+
+    def _bic(self, rows: np.ndarray, y: ArrayLike | None) -> float:
+        return float(-2.0 * self._score_rows(rows, y).sum() + self._n_parameters() * np.log(len(rows)))
 
     def aic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        return float(-2.0 * self.score_samples(X, y).sum() + 2.0 * self._n_parameters())
+        return self._aic(self._rows(X), y)
+
+    def _aic(self, rows: np.ndarray, y: ArrayLike | None) -> float:
+        return float(-2.0 * self._score_rows(rows, y).sum() + 2.0 * self._n_parameters())
