@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .acceleration import Accelerator
 from .backends.threads import Workers, workers
 from .frame import Frame, measure
 from .kernels import Structure, structure_of
@@ -146,24 +147,42 @@ def run(
     status[~factor.usable] = Status.FAILED
     if previous is None:
         previous = np.full((n_starts, rows.n_classes), np.inf)
-    rule = Stopping(options, previous, float(rows.class_sizes.sum()))
+    n_rows = float(rows.class_sizes.sum())
+    rule = Stopping(options, previous, n_rows)
+    accelerator = Accelerator(n_starts, structure, n_rows) if options.accelerate else None
     for number in range(1, options.max_iter + 1):
         going = status[active] == Status.RUNNING
         if not going.all():
             active, current, factor = active[going], current.take(going), factor.take(going)
             rule.keep(going)
+            if accelerator is not None:
+                accelerator.keep(going)
         if not len(active):
             break
-        following, next_factor, log_likelihood = one_pass(rows, current, factor, structure, regulariser, pool)
+        following, next_factor, log_likelihood = one_pass(
+            rows, current, factor, structure, regulariser, pool, options.freeze
+        )
         # A start that degenerates keeps the parameters that entered the pass.
         survived = next_factor.usable & np.isfinite(log_likelihood).all(axis=1)
-        status[active[~survived]] = Status.FAILED
-        final.put(active[survived], following.take(survived))
-        current, factor = following, next_factor
+        wasted = np.zeros(len(active), dtype=bool)
+        if accelerator is not None:
+            objective = log_likelihood.sum(axis=1) + log_prior(current, factor, structure, regulariser)
+            wasted = accelerator.wasted(objective, survived)
+        status[active[~survived & ~wasted]] = Status.FAILED
+        counted = np.flatnonzero(survived & ~wasted)
+        final.put(active[counted], following.take(counted))
         n_iter[active] = number
-        for r, values in zip(active, log_likelihood, strict=True):
-            path[r].append(values)
-        status[active[survived & rule.done(log_likelihood)]] = Status.CONVERGED
+        for i in np.flatnonzero(~wasted):
+            path[active[i]].append(log_likelihood[i])
+        done = rule.done(log_likelihood, wasted)
+        if accelerator is not None:
+            done = accelerator.settled(done)
+        status[active[survived & done & ~wasted]] = Status.CONVERGED
+        if accelerator is not None:
+            following, next_factor = accelerator.onward(
+                current, following, next_factor, objective, regulariser.floor
+            )
+        current, factor = following, next_factor
         if progress is not None:
             progress(number, active, log_likelihood.sum(axis=1))
     status[status == Status.RUNNING] = Status.STOPPED
@@ -185,10 +204,16 @@ def one_pass(
     structure: Structure,
     regulariser: Regulariser,
     pool: Workers,
+    freeze: str | None = None,
 ) -> tuple[Parameters, Factor, FloatArray]:
     """Return the next parameters, their factor, and the log-likelihood (R, L) of those that entered."""
     statistics, origins = expect(rows, parameters, factor, structure, pool)
     following, next_factor, inaccurate = maximise(statistics, origins, parameters, structure, regulariser)
+    if freeze == "kernels":
+        kept = replace(following, means=parameters.means, covariances=parameters.covariances)
+        return kept, factor, statistics.log_likelihood
+    if freeze == "weights":
+        following = replace(following, weights=parameters.weights)
     again = np.flatnonzero(inaccurate.any(axis=1))
     if len(again):
         # The new means are right; the covariances want moments about them.
@@ -196,6 +221,7 @@ def one_pass(
         entered = parameters.take(again)
         closer, origins = expect(rows, entered, factor.take(again), structure, pool, centres=centres)
         better, better_factor, _ = maximise(closer, origins, entered, structure, regulariser)
+        better = replace(better, weights=following.weights[again])
         following.put(again, better)
         next_factor.put(again, better_factor)
     return following, next_factor, statistics.log_likelihood
@@ -325,14 +351,18 @@ class Stopping:
         """Forget the starts that are not in `which`."""
         self._previous, self._latched = self._previous[which], self._latched[which]
 
-    def done(self, log_likelihood: FloatArray) -> BoolArray:
-        """Return which starts (R,) are done, given the log-likelihoods (R, L) of this pass."""
+    def done(self, log_likelihood: FloatArray, wasted: BoolArray | None = None) -> BoolArray:
+        """Return which starts (R,) are done, given the log-likelihoods (R, L) of this pass.
+
+        Passes that were `wasted` (R,) say nothing.
+        """
+        counts = np.ones(len(log_likelihood), dtype=bool) if wasted is None else ~wasted
         change = log_likelihood - self._previous
-        self._previous = log_likelihood
+        self._previous = np.where(counts[:, None], log_likelihood, self._previous)
         if self._per_class:
-            self._latched |= np.abs(change) < self._tol
-            return np.all(self._latched, axis=1)
-        return np.abs(change.sum(axis=1)) < self._tol * self._n_rows
+            self._latched |= (np.abs(change) < self._tol) & counts[:, None]
+            return np.all(self._latched, axis=1) & counts
+        return (np.abs(change.sum(axis=1)) < self._tol * self._n_rows) & counts
 
 
 def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:

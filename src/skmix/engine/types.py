@@ -185,6 +185,10 @@ class Options:
         Concentration, at least 1, of the Dirichlet prior on each class's weights.
     n_jobs : int
         Number of threads. It never changes the result.
+    accelerate : bool
+        Whether to extrapolate between passes.
+    freeze : {None, "kernels", "weights"}
+        What keeps its starting value: means and covariances, or weights.
     """
 
     covariance_type: str = "full"
@@ -197,6 +201,8 @@ class Options:
     covariance_prior_scale: FloatArray | None = None
     weight_prior: float | None = None
     n_jobs: int = 1
+    accelerate: bool = False
+    freeze: Literal["kernels", "weights"] | None = None
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,8 @@ class Result:
     objective : ndarray of shape (R,)
         Total log-likelihood plus the logarithm of the priors (up to a constant): what the fit maximises.
     path : list of R ndarrays of shape (n_iter, L)
-        Log-likelihood per class of the parameters that entered each pass.
+        Log-likelihood per class of the parameters that entered each pass; passes that an extrapolation
+        wasted are left out.
     """
 
     parameters: Parameters

@@ -132,6 +132,14 @@ class Structure(ABC):
         """
 
     @abstractmethod
+    def coordinates(self, covariances: FloatArray) -> FloatArray:
+        """Return covariances of R starts as numbers (R, Q) of which none is forbidden."""
+
+    @abstractmethod
+    def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+        """Return the covariances of that shape with these coordinates; not finite where they overflow."""
+
+    @abstractmethod
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor."""
 

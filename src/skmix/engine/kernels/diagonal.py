@@ -79,6 +79,13 @@ class Diagonal(Structure):
         all_second[..., columns] = second + 2.0 * first * shift + mass[..., None] * shift**2
         return all_first, all_second
 
+    def coordinates(self, covariances: FloatArray) -> FloatArray:
+        return np.log(covariances).reshape(len(covariances), -1)
+
+    def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+        covariances: FloatArray = np.exp(numbers).reshape(shape)
+        return covariances
+
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         variances = np.maximum(covariances, floor)
         return variances, self.factor(variances, len(floor))

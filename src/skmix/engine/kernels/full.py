@@ -148,6 +148,24 @@ class Full(Structure):
         all_second[..., gaps[:, None], gaps] = own
         return all_first, self.pack(all_second)
 
+    def coordinates(self, covariances: FloatArray) -> FloatArray:
+        # The inverse Cholesky factor, with the logarithm of its diagonal.
+        whitener = self.factor(covariances, covariances.shape[-1]).whitener.copy()
+        i = np.arange(whitener.shape[-1])
+        whitener[..., i, i] = np.log(whitener[..., i, i])
+        return whitener.reshape(len(whitener), -1)
+
+    def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+        whitener = numbers.reshape(shape).copy()
+        i = np.arange(shape[-1])
+        whitener[..., i, i] = np.exp(whitener[..., i, i])
+        bad = ~np.isfinite(whitener).all(axis=(-2, -1)) | ~(whitener[..., i, i] > 0).all(axis=-1)
+        whitener[bad] = np.eye(shape[-1])
+        root = np.linalg.inv(whitener)
+        covariances = np.asarray(root @ np.swapaxes(root, -1, -2), dtype=np.float64)
+        covariances[bad] = np.inf
+        return covariances
+
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         return bounded(covariances.copy(), floor)
 

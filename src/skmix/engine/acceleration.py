@@ -1,0 +1,185 @@
+"""Fewer passes: squared extrapolation of EM (SQUAREM), guarded so that the likelihood never falls.
+
+Two EM steps θ₀ → θ₁ → θ₂ give r = θ₁ − θ₀ and v = (θ₂ − θ₁) − r; the next pass enters at θ₀ − 2αr + α²v with
+α = −‖r‖/‖v‖ instead of at θ₂ (Varadhan and Roland, 2008, scheme S3). The pass itself tells the likelihood of
+where it entered: if that is lower than at θ₁, or no density at all, the start goes back to θ₂ and nothing but
+the pass is lost. Extrapolation happens where any number is allowed: logarithms of weights, means, and the
+Cholesky factors of covariances with the logarithm of their diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .kernels import Structure
+from .types import BoolArray, Factor, FloatArray, IntArray, Parameters
+
+# Longest step, in units of EM's own, at first and by how much it grows when it was reached.
+_FIRST_LIMIT = 4.0
+_GROWTH = 4.0
+# Gain of the objective per row and pass below which passes count as slow.
+_SLOW = 1e-3
+# Passes of a cycle: two of EM, and one that enters at an extrapolation.
+_CYCLE = 3
+
+
+class Accelerator:
+    """Decides where the next pass enters, for R starts at once.
+
+    Parameters
+    ----------
+    n_starts : int
+        R.
+    structure : Structure
+        Covariance structure.
+    n_rows : float
+        N, or the sum of the rows' weights.
+    """
+
+    def __init__(self, n_starts: int, structure: Structure, n_rows: float) -> None:
+        self._structure = structure
+        self._slow = _SLOW * n_rows
+        self._last = np.full(n_starts, -np.inf)
+        self._calm = np.zeros(n_starts, dtype=np.int64)  # passes in a row that the stopping rule would end at
+        self._older: Parameters | None = None  # θ₀, where the pass before the last entered
+        self._steps = np.zeros(n_starts, dtype=np.int64)  # EM steps since the last extrapolation
+        self._limit = np.full(n_starts, _FIRST_LIMIT)
+        self._tried = np.zeros(n_starts, dtype=bool)  # whether this pass entered at an extrapolation
+        self._back = np.zeros(n_starts, dtype=bool)
+        self._retreat: Parameters | None = None  # θ₂, where to go if it was no gain
+        self._reached = np.full(n_starts, -np.inf)  # likelihood to beat
+
+    def keep(self, which: BoolArray) -> None:
+        """Forget the starts that are not in `which`."""
+        self._steps, self._limit = self._steps[which], self._limit[which]
+        self._tried, self._reached = self._tried[which], self._reached[which]
+        self._back, self._last, self._calm = self._back[which], self._last[which], self._calm[which]
+        self._older = None if self._older is None else self._older.take(which)
+        self._retreat = None if self._retreat is None else self._retreat.take(which)
+
+    def wasted(self, objective: FloatArray, usable: BoolArray) -> BoolArray:
+        """Return which starts (R,) entered the pass at an extrapolation that was no gain.
+
+        Parameters
+        ----------
+        objective : ndarray of shape (R,)
+            What EM climbs, of the parameters that entered.
+        usable : ndarray of shape (R,)
+            Whether the pass ended with proper parameters.
+        """
+        self._back = self._tried & ~(usable & (objective >= self._reached))
+        self._limit[self._back] = np.maximum(_FIRST_LIMIT, self._limit[self._back] / _GROWTH)
+        self._steps[self._tried] = 0
+        # Far from the end EM's own steps are long, and a leap might land in another basin.
+        self._steps[~(objective - self._last < self._slow)] = 0
+        self._last = np.where(self._back, self._last, objective)
+        return self._back
+
+    def settled(self, done: BoolArray) -> BoolArray:
+        """Return which starts (R,) the stopping rule would have ended in every pass of a whole cycle.
+
+        One short step alone proves little: it may be the one that follows a leap.
+        """
+        self._calm = np.where(self._back, self._calm, np.where(done, self._calm + 1, 0))
+        calm: BoolArray = self._calm >= _CYCLE
+        return calm
+
+    def onward(
+        self,
+        entered: Parameters,
+        following: Parameters,
+        factor: Factor,
+        objective: FloatArray,
+        floor: FloatArray,
+    ) -> tuple[Parameters, Factor]:
+        """Return where the next pass enters, and the factor of its covariances.
+
+        Parameters
+        ----------
+        entered, following : Parameters
+            Before and after the pass.
+        factor : Factor
+            Of the latter's covariances.
+        objective : ndarray of shape (R,)
+            What EM climbs, of the parameters that entered.
+        floor : ndarray of shape (M,)
+            Of the covariances.
+        """
+        onward = following.copy()
+        self._steps += 1
+        self._tried[:] = False
+        if self._back.any():
+            assert self._retreat is not None
+            onward.put(self._back, self._retreat.take(self._back))
+            self._steps[self._back] = 0
+        ready = np.flatnonzero(self._steps >= 2)
+        if len(ready) and self._older is not None:
+            points = [p.take(ready) for p in (self._older, entered, following)]
+            proposal, good = self._extrapolate(points[0], points[1], points[2], ready)
+            ready = ready[good]
+            self._retreat = following
+            onward.put(ready, proposal.take(good))
+            self._tried[ready] = True
+            self._reached[ready] = objective[ready]
+        moved = np.flatnonzero(self._back | self._tried)
+        if len(moved):
+            covariances, new = self._structure.raised(onward.covariances[moved], floor)
+            onward.covariances[moved] = covariances
+            factor.put(moved, new)
+        self._older = entered
+        return onward, factor
+
+    def _extrapolate(
+        self, first: Parameters, second: Parameters, third: Parameters, index: IntArray
+    ) -> tuple[Parameters, BoolArray]:
+        """Return the extrapolated parameters, and whether each start's is a model."""
+        structure = self._structure
+        points = [_coordinates(p, structure) for p in (first, second, third)]
+        r = [b - a for a, b in zip(points[0], points[1], strict=True)]
+        v = [c - 2.0 * b + a for a, b, c in zip(*points, strict=True)]
+        length = np.sqrt(sum((part**2).sum(axis=1) for part in r))
+        curvature = np.sqrt(sum((part**2).sum(axis=1) for part in v))
+        step = np.where(curvature > 0, length / np.where(curvature > 0, curvature, 1.0), 1.0)
+        limit = self._limit[index]
+        step = np.clip(step, 1.0, limit)
+        self._limit[index] = np.where(step >= limit, limit * _GROWTH, limit)
+        away = [
+            a + 2.0 * step[:, None] * b + (step**2)[:, None] * c
+            for a, b, c in zip(points[0], r, v, strict=True)
+        ]
+        proposal = _from_coordinates(away, third, structure)
+        good = np.array(
+            [
+                np.isfinite(proposal.weights[i]).all()
+                and np.isfinite(proposal.means[i]).all()
+                and np.isfinite(proposal.covariances[i]).all()
+                for i in range(len(step))
+            ]
+        )
+        # A step of one is EM's own: nothing is gained by entering there with a proposal.
+        return proposal, good & (step > 1.0)
+
+
+def _coordinates(parameters: Parameters, structure: Structure) -> list[FloatArray]:
+    """Return parameters of R starts as unconstrained numbers, three arrays with R rows."""
+    n_starts = len(parameters.means)
+    with np.errstate(divide="ignore"):
+        logs = np.log(parameters.weights)
+    return [
+        np.where(np.isfinite(logs), logs, 0.0).reshape(n_starts, -1),
+        parameters.means.reshape(n_starts, -1),
+        structure.coordinates(parameters.covariances).reshape(n_starts, -1),
+    ]
+
+
+def _from_coordinates(numbers: list[FloatArray], like: Parameters, structure: Structure) -> Parameters:
+    """Return the parameters with these coordinates; weights of zero stay zero."""
+    logs = numbers[0].reshape(like.weights.shape)
+    logs = np.where(like.weights > 0, logs, -np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        covariances = structure.from_coordinates(numbers[2].reshape(len(logs), -1), like.covariances.shape)
+    return replace(like, weights=weights, means=numbers[1].reshape(like.means.shape), covariances=covariances)
