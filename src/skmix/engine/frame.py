@@ -7,7 +7,7 @@ Centring mends the first; scaling by powers of two mends the second without roun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,6 +77,12 @@ class Frame:
     def take(self, columns: IntArray) -> Frame:
         """Return the frame of some of the features."""
         return Frame(self.scale[columns], self.shift[columns], self.variance[columns], self.bound[columns])
+
+    def reaching(self, X: np.ndarray) -> Frame:
+        """Return the same frame with the extent of other rows X (n, M) in it."""
+        with np.errstate(over="ignore"):
+            bound = np.fmax.reduce(np.abs(X / self.scale - self.shift), axis=0)
+        return replace(self, bound=np.minimum(np.fmax(bound, 0.0), _FARTHEST))
 
     def log_volume(self) -> float:
         """Logarithm of the factor by which the frame's densities exceed the data's."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .acceleration import Accelerator
+from .acceleration import STRICTER, Accelerator
 from .backends.threads import Workers, workers
 from .frame import Frame, measure
 from .kernels import Structure, structure_of
@@ -148,7 +148,9 @@ def run(
     if previous is None:
         previous = np.full((n_starts, rows.n_classes), np.inf)
     n_rows = float(rows.class_sizes.sum())
-    rule = Stopping(options, previous, n_rows)
+    # Leaps shorten EM's own steps: as small a gain is nearer to a plateau than to the end.
+    tol = options.tol * STRICTER if options.accelerate else options.tol
+    rule = Stopping(replace(options, tol=tol), previous, n_rows)
     accelerator = Accelerator(n_starts, structure, n_rows) if options.accelerate else None
     for number in range(1, options.max_iter + 1):
         going = status[active] == Status.RUNNING
@@ -275,8 +277,7 @@ def expect(
             statistics.add(part)
     if parameters.class_prior is not None:
         # Of row and label together, so that the sum over all rows is the likelihood that EM climbs.
-        with np.errstate(divide="ignore"):
-            log_prior = np.log(parameters.class_prior)
+        log_prior = np.log(np.maximum(parameters.class_prior, np.finfo(np.float64).tiny))
         statistics.log_likelihood[:, :-1] += rows.class_sizes[:-1] * log_prior
     return statistics, origins
 

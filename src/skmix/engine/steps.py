@@ -435,7 +435,11 @@ def maximise(
         factor = structure.factor(covariances, means.shape[-1])
     class_mass, prior = assign_unlabelled(statistics.mass, previous)
     class_mass = np.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)
-    weights = class_mass / class_mass.sum(axis=1, keepdims=True)  # (M1)
+    sizes = class_mass.sum(axis=1, keepdims=True)
+    weights = class_mass / np.where(sizes > 0, sizes, 1.0)  # (M1)
+    if not sizes.all():
+        # A class that no row of a stream has had yet keeps its weights.
+        weights = np.where(sizes > 0, weights, previous.weights)
     variances = np.maximum(structure.variances(covariances), np.finfo(np.float64).tiny)
     inaccurate = alive & (offset**2 > _LARGEST_CANCELLATION * variances).any(axis=-1)
     return Parameters(weights, means, covariances, prior), factor, inaccurate

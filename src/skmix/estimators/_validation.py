@@ -110,6 +110,15 @@ def check_weights(sample_weight: ArrayLike | None, rows: np.ndarray) -> FloatArr
     return weights
 
 
+def class_sizes(codes: IntArray, weights: FloatArray | None, n_classes: int) -> FloatArray:
+    """Return the number (L,) of labelled rows of each class, or the sum of their weights."""
+    labelled = codes >= 0
+    sizes = np.bincount(
+        codes[labelled], weights=None if weights is None else weights[labelled], minlength=n_classes
+    )
+    return sizes.astype(np.float64)
+
+
 def weighted_rows(
     rows: np.ndarray, classes: np.ndarray, codes: IntArray, weights: FloatArray | None
 ) -> tuple[np.ndarray, np.ndarray, IntArray, FloatArray | None]:
@@ -292,20 +301,23 @@ def observed_rows(
     codes: IntArray,
     weights: FloatArray | None,
     columns: list[int],
-    classes: np.ndarray,
+    classes: np.ndarray | None,
     group: int,
 ) -> tuple[np.ndarray, IntArray, FloatArray | None]:
-    """Return the rows that have a value in some columns, with their classes and weights."""
+    """Return the rows that have a value in some columns, with their classes and weights.
+
+    With `classes`, each of them must have such a row, and each column a value.
+    """
     rows = columns_of(X, columns)
     if rows is X or not has_gaps(rows):
         return rows, codes, weights
     observed = ~np.isnan(rows)
     empty = np.flatnonzero(~observed.any(axis=0))
-    if len(empty):
+    if classes is not None and len(empty):
         raise ValueError(f"Feature {columns[empty[0]]} of X has no value: it is NaN in all {len(X)} rows.")
     kept = np.flatnonzero(observed.any(axis=1))
-    absent = np.setdiff1d(np.arange(len(classes)), codes[kept])
-    if len(absent):
+    absent = np.setdiff1d(np.arange(0 if classes is None else len(classes)), codes[kept])
+    if classes is not None and len(absent):
         raise ValueError(
             f"No row of class {classes[absent[0]]!r} has a value in feature group {group}, columns {columns}."
         )

@@ -27,6 +27,7 @@ from ._validation import (
     observed_rows,
     weighted_rows,
 )
+from .growing import GrowingClassifier
 from .mixture import SharedKernelMixture
 
 _OF_ONE_MODEL = (
@@ -42,7 +43,7 @@ _OF_ONE_MODEL = (
 )
 
 
-class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
+class SharedKernelClassifier(GrowingClassifier, ClassifierMixin, BaseEstimator):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
 
     Learns p(x | j) = Σ_k π_kj N(x; μ_k, P_k) from labelled rows by the shared kernel EM algorithm (SKEM) and
@@ -77,6 +78,12 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         Inverse-Wishart prior on the covariances, see `SharedKernelMixture`; with `feature_groups`, a number.
     weight_prior : float, default=None
         Concentration, at least 1, of a Dirichlet prior on each class's weights.
+    accelerate : bool, default=False
+        Whether to extrapolate between passes, see `SharedKernelMixture`.
+    freeze : {'kernels', 'weights'}, default=None
+        What keeps the value it has in a given start, see `SharedKernelMixture`.
+    decay : float, default=0.6
+        How fast `partial_fit` forgets, see `SharedKernelMixture`.
     priors : array-like of shape (L,) or 'uniform', default=None
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
@@ -163,6 +170,9 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         reg_covar: float = 1e-6,
         covariance_prior: float | tuple[float, ArrayLike] | None = None,
         weight_prior: float | None = None,
+        accelerate: bool = False,
+        freeze: str | None = None,
+        decay: float = 0.6,
         priors: ArrayLike | str | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -181,6 +191,9 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.reg_covar = reg_covar
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
+        self.accelerate = accelerate
+        self.freeze = freeze
+        self.decay = decay
         self.priors = priors
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -212,29 +225,36 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             rows, classes, codes = check_labelled_rows(self, X, y)
             weights = check_weights(sample_weight, rows)
             rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-            n_features = rows.shape[1]
-            if self.feature_groups is None:
-                groups = [list(range(n_features))]
-            else:
-                names = getattr(self, "feature_names_in_", None)
-                groups = check_feature_groups(self.feature_groups, n_features, names)
+            groups = self._groups(rows.shape[1])
             models = [self._model(g, groups) for g in range(len(groups))]
             for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
                 model.n_features_in_ = len(columns)
                 own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, classes, group)
                 model._fit_codes(own, classes, own_codes, own_weights, columns)
-            self.classes_ = classes
-            self.class_prior_ = self._prior(models[0].class_prior_)
-            self.feature_groups_ = groups
-            self.models_ = models
-            for name in _OF_ONE_MODEL:
-                if len(models) == 1:
-                    setattr(self, name, getattr(models[0], name))
-                elif hasattr(self, name):
-                    delattr(self, name)
-            # scikit-learn expects the passes of any iterative estimator.
-            self.n_iter_ = max(model.n_iter_ for model in models)
+            self.__dict__.pop("_stream", None)
+            self._keep(models, groups, classes)
             return self
+
+    def _groups(self, n_features: int) -> list[list[int]]:
+        """Return the columns of each model."""
+        if self.feature_groups is None:
+            return [list(range(n_features))]
+        names = getattr(self, "feature_names_in_", None)
+        return check_feature_groups(self.feature_groups, n_features, names)
+
+    def _keep(self, models: list[SharedKernelMixture], groups: list[list[int]], classes: np.ndarray) -> None:
+        """Store fitted models as the classifier's own."""
+        self.classes_ = classes
+        self.class_prior_ = self._prior(models[0].class_prior_)
+        self.feature_groups_ = groups
+        self.models_ = models
+        for name in _OF_ONE_MODEL:
+            if len(models) == 1 and hasattr(models[0], name):
+                setattr(self, name, getattr(models[0], name))
+            elif hasattr(self, name):
+                delattr(self, name)
+        # scikit-learn expects the passes of any iterative estimator.
+        self.n_iter_ = max(model.n_iter_ for model in models)
 
     def _prior(self, learnt: FloatArray) -> FloatArray:
         """Return the class priors, given those (L,) that were learnt."""
@@ -244,7 +264,7 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             return np.full(len(learnt), 1.0 / len(learnt))
         return check_distribution(self.priors, (len(learnt),), "priors")
 
-    def _model(self, group: int, groups: list[list[int]]) -> SharedKernelMixture:
+    def _model(self, group: int, groups: list[list[int]], *, fresh: bool = False) -> SharedKernelMixture:
         """Return the unfitted model of one feature group, or the last fitted one to go on from."""
         init, n_groups = self.init, len(groups)
         if isinstance(init, list):
@@ -258,7 +278,7 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         settings = {
             name: getattr(self, name) for name in SharedKernelMixture._get_param_names() if name != "init"
         }
-        if self.warm_start and getattr(self, "feature_groups_", None) == groups:
+        if not fresh and self.warm_start and getattr(self, "feature_groups_", None) == groups:
             # A copy: should this fit fail, the last one must be left as it was.
             model: SharedKernelMixture = copy(self.models_[group]).set_params(init=init, **settings)
             return model

@@ -39,13 +39,23 @@ from ._validation import (
     check_rows,
     check_start,
     check_weights,
+    class_sizes,
     weighted_rows,
 )
+from .growing import GrowingMixture
 
 _STARTS = {"class", "k-means++", "random_from_data", "uniform"}
 
 
-class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
+def _given(init: Mapping[str, Any]) -> set[str]:
+    """Return what of a model a start gives."""
+    given = {"weights"} if init.get("weights") is not None else set()
+    return given | ({"kernels"} if init.get("covariances") is not None else set())
+
+
+class SharedKernelMixture(
+    GrowingMixture, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator
+):
     """Gaussian mixtures, one for each class, that share their kernels.
 
     The density of class j is p(x | j) = Σ_k π_kj N(x; μ_k, P_k): the weights are the class's own, the kernels
@@ -81,6 +91,14 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         features over K^(2/M); or (rows, covariance of shape (M, M)).
     weight_prior : float, default=None
         Concentration, at least 1, of a Dirichlet prior on each class's weights.
+    accelerate : bool, default=False
+        Whether to extrapolate between passes (SQUAREM), which needs a fraction of the passes where kernels
+        overlap. The likelihood still never falls.
+    freeze : {'kernels', 'weights'}, default=None
+        What keeps the value it has in a given start: means and covariances, so that weights alone are fitted,
+        or the weights.
+    decay : float, default=0.6
+        How fast `partial_fit` forgets: the t-th batch has a share of t^-decay. Above 0.5 and at most 1.
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -102,6 +120,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,).
     class_prior_ : ndarray of shape (L,)
         Share of each class among the training rows, estimated where rows have no label.
+    class_count_ : ndarray of shape (L,)
+        Number of labelled training rows of each class, or the sum of their weights.
     converged_ : bool
         Whether the best start met the stopping rule.
     n_iter_ : int
@@ -149,6 +169,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "covariance_prior": [Interval(Real, 0.0, None, closed="neither"), tuple, None],
         "weight_prior": [Interval(Real, 1.0, None, closed="left"), None],
+        "accelerate": ["boolean"],
+        "freeze": [StrOptions({"kernels", "weights"}), None],
+        "decay": [Interval(Real, 0.5, 1.0, closed="right")],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "warm_start": ["boolean"],
@@ -169,6 +192,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         reg_covar: float = 1e-6,
         covariance_prior: float | tuple[float, ArrayLike] | None = None,
         weight_prior: float | None = None,
+        accelerate: bool = False,
+        freeze: str | None = None,
+        decay: float = 0.6,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -185,6 +211,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.reg_covar = reg_covar
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
+        self.accelerate = accelerate
+        self.freeze = freeze
+        self.decay = decay
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start
@@ -231,27 +260,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
         Weights are positive; `columns` are for error messages.
         """
-        n_classes = len(classes)
         structure = structure_of(self.covariance_type)
-        rows, scale = check_covariance_prior(self.covariance_prior, X.shape[1])
-        options = Options(
-            covariance_type=self.covariance_type,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            stopping=self.stopping,  # type: ignore[arg-type]
-            floor=self.reg_covar,
-            covariance_prior=rows,
-            covariance_prior_scale=scale,
-            weight_prior=self.weight_prior,
-            n_jobs=effective_n_jobs(self.n_jobs),
-        )
+        options = self._options(X.shape[1])
         frame = measure(X, structure, columns, row_weights)
-        labelled = codes >= 0
-        sizes = np.bincount(
-            codes[labelled],
-            weights=None if row_weights is None else row_weights[labelled],
-            minlength=n_classes,
-        )
+        sizes = class_sizes(codes, row_weights, len(classes))
         prior = sizes / sizes.sum()
         given = self._starts(X, codes, classes, prior, frame, structure, options, row_weights)
         result = fit(
@@ -264,7 +276,26 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             progress=self._progress if self.verbose > 1 else None,
         )
         self._accept(result, classes, prior)
+        self.class_count_ = sizes
+        self.__dict__.pop("_stream", None)
         return self
+
+    def _options(self, n_features: int) -> Options:
+        """Return what the engine wants to know."""
+        rows, scale = check_covariance_prior(self.covariance_prior, n_features)
+        return Options(
+            covariance_type=self.covariance_type,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            stopping=self.stopping,  # type: ignore[arg-type]
+            floor=self.reg_covar,
+            covariance_prior=rows,
+            covariance_prior_scale=scale,
+            weight_prior=self.weight_prior,
+            n_jobs=effective_n_jobs(self.n_jobs),
+            accelerate=self.accelerate,
+            freeze=self.freeze,  # type: ignore[arg-type]
+        )
 
     def _starts(
         self,
@@ -287,6 +318,11 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             expected = self.means_.shape[0] if n_kernels is None else n_kernels
             if last == (self.covariance_type, classes.tolist(), (expected, n_features)):
                 return replace(self._parameters, class_prior=prior).batch()
+        if self.freeze is not None and (isinstance(self.init, str) or self.freeze not in _given(self.init)):
+            raise ValueError(
+                f"freeze={self.freeze!r} keeps what a start gives, so init must be a dict with them; "
+                f"got init={self.init!r}."
+            )
         if not isinstance(self.init, str):
             variances = frame.variance * frame.scale**2
             start = check_start(self.init, self.covariance_type, n_kernels, n_classes, variances)

@@ -1,0 +1,122 @@
+"""EM on a stream: statistics of the past fade, those of each new batch come in.
+
+Online EM (Cappé and Moulines, 2009): the average statistics s of a row are moved towards those of the newest
+batch, s ← (1 − η) s + η s_batch with η = t^−decay in the t-th batch, and the M-step is that of batch EM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .backends.threads import workers
+from .frame import Frame
+from .kernels import structure_of
+from .loop import expect, regulariser_of, rows_of
+from .patterns import complete
+from .steps import maximise
+from .types import FloatArray, IntArray, Options, Parameters, Statistics
+
+
+@dataclass(frozen=True)
+class Running:
+    """What a stream has left behind.
+
+    Attributes
+    ----------
+    frame : Frame
+        Coordinates of the statistics, from the first batch.
+    statistics : Statistics
+        Of one row, on average, with a leading axis of one start.
+    origins : ndarray of shape (1, K, M)
+        What their moments are taken about.
+    n_batches : int
+        Batches seen.
+    n_rows : float
+        Rows seen, or the sum of their weights.
+    """
+
+    frame: Frame
+    statistics: Statistics
+    origins: FloatArray
+    n_batches: int
+    n_rows: float
+
+
+def absorb(
+    X: np.ndarray,
+    classes: IntArray,
+    parameters: Parameters,
+    running: Running | Frame,
+    options: Options,
+    *,
+    decay: float,
+    row_weights: FloatArray | None = None,
+) -> tuple[Parameters, Running, float]:
+    """Let one batch change the parameters.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, M)
+        The batch; NaN where a value is missing.
+    classes : ndarray of shape (n,)
+        Class of each row, −1 for none.
+    parameters : Parameters
+        One model with its `class_prior`, in the data's coordinates.
+    running : Running or Frame
+        The past; for the first batch, the frame to use.
+    options : Options
+        Structure, floor, priors, threads.
+    decay : float
+        How fast the past fades, above 0.5 and at most 1.
+    row_weights : ndarray of shape (n,), optional
+        Positive weights of the rows.
+
+    Returns
+    -------
+    parameters : Parameters
+        The new model.
+    running : Running
+        The past with this batch.
+    log_likelihood : float
+        Of the batch before it changed anything.
+    """
+    structure = structure_of(options.covariance_type)
+    frame = running if isinstance(running, Frame) else running.frame
+    inside = frame.enter(parameters.batch(), structure)
+    regulariser = regulariser_of(options, frame, structure, inside.means.shape[1])
+    covariances, factor = structure.raised(inside.covariances, regulariser.floor)
+    inside = Parameters(inside.weights, inside.means, covariances, inside.class_prior)
+    here = rows_of(X, classes, inside, frame.reaching(X), structure, row_weights)
+    with workers(options.n_jobs) as pool:
+        collected, origins = expect(here, inside, factor, structure, pool)
+    everything = np.arange(X.shape[1])
+    centres = inside.means
+    newest = complete(collected, everything, origins, centres, inside, structure)
+    n_new = float(here.class_sizes.sum())
+    log_likelihood = float((collected.log_likelihood - here.log_volume()).sum())
+    if isinstance(running, Frame):
+        average, n_batches, n_rows = _times(newest, 1.0 / n_new), 1, n_new
+    else:
+        n_batches, n_rows = running.n_batches + 1, running.n_rows + n_new
+        step = n_batches**-decay
+        past = complete(running.statistics, everything, running.origins, centres, inside, structure)
+        average = _times(past, 1.0 - step)
+        average.add(_times(newest, step / n_new))
+    # Priors count imagined rows, so the statistics are given the size of all that was seen.
+    following, next_factor, _ = maximise(_times(average, n_rows), centres, inside, structure, regulariser)
+    if not next_factor.usable[0]:
+        following = inside
+    after = Running(frame, average, centres, n_batches, n_rows)
+    return frame.leave(following, structure).take(0), after, log_likelihood
+
+
+def _times(statistics: Statistics, factor: float) -> Statistics:
+    """Return statistics multiplied by a number."""
+    return Statistics(
+        statistics.log_likelihood * factor,
+        statistics.mass * factor,
+        statistics.first * factor,
+        statistics.second * factor,
+    )

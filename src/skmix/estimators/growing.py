@@ -1,0 +1,345 @@
+"""Models that grow: batches of a stream, and classes that come later."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import _fit_context
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..engine.frame import measure
+from ..engine.kernels import structure_of
+from ..engine.loop import fit
+from ..engine.online import absorb
+from ..engine.starts import uniform_weights
+from ..engine.types import FloatArray, IntArray, Options, Parameters
+from ._validation import (
+    all_or_nothing,
+    check_gaps,
+    check_rows,
+    check_weights,
+    class_sizes,
+    observed_rows,
+)
+
+
+class _Stream:
+    """What the two estimators share: reading a batch, and remembering the labels."""
+
+    classes_: np.ndarray
+
+    def _read_batch(
+        self, X: ArrayLike, y: ArrayLike | None, classes: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> tuple[np.ndarray, np.ndarray, IntArray, FloatArray | None]:
+        """Return the batch's rows, all labels of the stream, the rows' labels as indices, and weights."""
+        first = not hasattr(self, "_stream")
+        rows: np.ndarray = validate_data(
+            self, X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", reset=first
+        )
+        check_gaps(rows, fitting=first)
+        weights = check_weights(sample_weight, rows)
+        known = self._labels_of_stream(y, classes, first)
+        codes = np.zeros(len(rows), dtype=np.int64) if y is None else _codes(y, known, len(rows))
+        if weights is not None and not weights.all():
+            kept = np.flatnonzero(weights)
+            rows, codes, weights = rows[kept], codes[kept], weights[kept]
+        return rows, known, codes, weights
+
+    def _labels_of_stream(self, y: ArrayLike | None, classes: ArrayLike | None, first: bool) -> np.ndarray:
+        if not first:
+            known = self.classes_
+            if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), known):
+                raise ValueError(
+                    f"classes={np.asarray(classes).tolist()} differs from the labels of the first call, "
+                    f"{known.tolist()}."
+                )
+            return known
+        if y is None:
+            return np.zeros(1, dtype=np.int64)
+        if classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        return np.unique(np.asarray(classes))
+
+
+def _codes(y: ArrayLike, known: np.ndarray, n_rows: int) -> IntArray:
+    """Return labels as indices into the known ones, −1 for rows without a label."""
+    labels = np.asarray(y)
+    if labels.shape != (n_rows,):
+        raise ValueError(f"X has {n_rows} rows but y has shape {labels.shape}.")
+    check_classification_targets(labels)
+    try:
+        unknown = np.setdiff1d(labels, known)
+    except TypeError as error:
+        raise ValueError(f"y has labels that cannot be compared with those known: {error}.") from None
+    if labels.dtype.kind in "if" and len(known) > 1 and -1 not in known:
+        unknown = unknown[unknown != -1]
+    if len(unknown):
+        raise ValueError(
+            f"y has labels that the stream does not know: {unknown[:5].tolist()}; known are "
+            f"{known.tolist()}. A class can be added to a fitted model with add_class."
+        )
+    return np.where(np.isin(labels, known), np.searchsorted(known, labels), -1)
+
+
+class GrowingMixture(_Stream):
+    """`partial_fit` and `add_class` of `SharedKernelMixture`."""
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Any:
+        """Let one batch of a stream change the model.
+
+        The first batch makes a model as `fit` does, with a little more care; it should have some twenty rows
+        for each kernel. Every further one moves the average statistics of a row, by a share that falls with
+        the number of batches (see `decay`).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            The batch; NaN marks a missing value.
+        y : array-like of shape (n,), default=None
+            Labels, -1 for rows without one. None for an ordinary mixture.
+        classes : array-like of shape (L,), default=None
+            All labels of the stream; needed in the first call with labels.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        SharedKernelMixture
+            The estimator. `log_likelihood_` is that of the batch, before it changed the model.
+        """
+        with all_or_nothing(self):
+            return self._absorb(*self._read_batch(X, y, classes, sample_weight))
+
+    def _absorb(
+        self, rows: np.ndarray, classes: np.ndarray, codes: IntArray, weights: FloatArray | None
+    ) -> Any:
+        """Let validated rows change the model."""
+        model: Any = self
+        options: Options = model._options(rows.shape[1])
+        sizes = class_sizes(codes, weights, len(classes))
+        past: Any = getattr(self, "_stream", None)
+        if past is None:
+            past, parameters = self._first_batch(rows, classes, codes, weights, options)
+            model.class_count_ = np.zeros(len(classes))
+        else:
+            parameters = replace(model._parameters, class_prior=model.class_prior_)
+        found, running, log_likelihood = absorb(
+            rows, codes, parameters, past, options, decay=model.decay, row_weights=weights
+        )
+        model._stream = running
+        model._fitted_type = model.covariance_type
+        model.classes_ = classes
+        model.weights_, model.means_, model.covariances_ = found.weights, found.means, found.covariances
+        model.class_prior_ = found.class_prior
+        model.class_count_ = model.class_count_ + sizes
+        model.n_iter_ = running.n_batches
+        model.converged_ = False
+        model.log_likelihood_ = log_likelihood
+        return self
+
+    def _first_batch(
+        self,
+        rows: np.ndarray,
+        classes: np.ndarray,
+        codes: IntArray,
+        weights: FloatArray | None,
+        options: Options,
+    ) -> tuple[Any, Parameters]:
+        """Return the frame of the stream and the model that its first batch makes."""
+        model: Any = self
+        structure = structure_of(options.covariance_type)
+        frame = measure(rows, structure, row_weights=weights)
+        sizes = class_sizes(codes, weights, len(classes))
+        present = np.flatnonzero(sizes)
+        if not len(present):
+            raise ValueError(f"None of the {len(rows)} rows of the first batch has a label.")
+        # Classes still to come count as one row each, and begin with uniform weights.
+        prior = np.maximum(sizes, 1.0) / np.maximum(sizes, 1.0).sum()
+        place = np.full(len(classes) + 1, -1)
+        place[present] = np.arange(len(present))
+        n_kernels = model.n_kernels
+        if n_kernels is None and isinstance(model.init, str):
+            n_kernels = len(classes)
+        asked, model.n_kernels = model.n_kernels, n_kernels
+        try:
+            starts = model._starts(
+                rows, place[codes], classes[present], prior[present], frame, structure, options, weights
+            )
+        finally:
+            model.n_kernels = asked
+        # With few rows a kernel may collapse onto some of them, and the stream would never free it again.
+        careful = replace(options, covariance_prior=options.covariance_prior or rows.shape[1] + 2.0)
+        result = fit(rows, place[codes], starts, careful, frame=frame, row_weights=weights)
+        best = result.parameters.take(result.best)
+        all_weights = uniform_weights(1, len(best.means), len(classes))[0]
+        all_weights[:, present] = best.weights
+        return frame, Parameters(all_weights, best.means, best.covariances, prior)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def add_class(
+        self,
+        X: ArrayLike,
+        label: Any,
+        *,
+        sample_weight: ArrayLike | None = None,
+    ) -> Any:
+        """Learn one more class without touching the kernels, or any other class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows of the new class.
+        label : int, str, …
+            Its label, of the kind of the others.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        SharedKernelMixture
+            The estimator with one more class. Its prior is its share of all labelled rows.
+        """
+        check_is_fitted(self)
+        with all_or_nothing(self):
+            place = place_of_label(self.classes_, label)
+            rows = check_rows(self, X, fitting=False)
+            return self._insert_class(rows, label, place, check_weights(sample_weight, rows))
+
+    def _insert_class(self, rows: np.ndarray, label: Any, place: int, row_weights: FloatArray | None) -> Any:
+        model: Any = self
+        if row_weights is not None and not row_weights.all():
+            rows, row_weights = rows[row_weights > 0], row_weights[row_weights > 0]
+        options = replace(model._options(rows.shape[1]), freeze="kernels", stopping="total")
+        start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
+        structure = structure_of(options.covariance_type)
+        # The frame of the model, not of the few rows, so that the floor leaves its kernels alone.
+        reach = Parameters(start.weights, start.means, start.covariances)
+        frame = measure(np.concatenate([model.means_, rows]), structure)
+        options = replace(options, floor=0.0)
+        found = fit(rows, None, reach.batch(), options, frame=frame, row_weights=row_weights)
+        size = float(len(rows) if row_weights is None else row_weights.sum())
+        model.weights_ = np.insert(model.weights_, place, found.parameters.weights[0, :, 0], axis=1)
+        longer = np.result_type(model.classes_, np.asarray(label))
+        model.classes_ = np.insert(model.classes_.astype(longer), place, label)
+        model.class_count_ = np.insert(model.class_count_, place, size)
+        model.class_prior_ = model.class_count_ / model.class_count_.sum()
+        self.__dict__.pop("_stream", None)
+        return self
+
+
+def place_of_label(classes: np.ndarray, label: Any) -> int:
+    """Return where a new label belongs among the sorted ones; refuse one that is known or of another kind."""
+    new = np.asarray(label)
+    if new.ndim != 0:
+        raise ValueError(f"label must be a single value, got an array of shape {new.shape}.")
+    kinds = [{"U": "text", "S": "text", "O": "text"}.get(a.dtype.kind, "number") for a in (new, classes)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(f"label {label!r} is a {kinds[0]}, but the labels {classes.tolist()} are not.")
+    if label in classes.tolist():
+        raise ValueError(f"label {label!r} is known already: {classes.tolist()}.")
+    return int(np.searchsorted(classes, label))
+
+
+class GrowingClassifier(_Stream):
+    """`partial_fit` and `add_class` of `SharedKernelClassifier`."""
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Any:
+        """Let one batch of a stream change the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            The batch; NaN marks a missing value.
+        y : array-like of shape (n,)
+            Labels, -1 for rows without one.
+        classes : array-like of shape (L,), default=None
+            All labels of the stream; needed in the first call.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        SharedKernelClassifier
+            The estimator.
+        """
+        classifier: Any = self
+        with all_or_nothing(classifier):
+            first = not hasattr(self, "_stream")
+            rows, known, codes, weights = self._read_batch(X, y, classes, sample_weight)
+            groups = classifier._groups(rows.shape[1])
+            if first:
+                models = [classifier._model(g, groups, fresh=True) for g in range(len(groups))]
+            else:
+                models = [copy(model) for model in classifier.models_]
+            for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
+                model.n_features_in_ = len(columns)
+                own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, None, group)
+                model._absorb(own, known, own_codes, own_weights)
+            classifier._stream = True
+            classifier._keep(models, groups, known)
+            return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def add_class(
+        self,
+        X: ArrayLike,
+        label: Any,
+        *,
+        sample_weight: ArrayLike | None = None,
+    ) -> Any:
+        """Learn one more class without touching the kernels, or any other class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows of the new class.
+        label : int, str, …
+            Its label, of the kind of the others.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        SharedKernelClassifier
+            The estimator with one more class. Its prior is its share of all labelled rows; priors given as
+            an array must be set to another value before.
+        """
+        classifier: Any = self
+        check_is_fitted(classifier)
+        if classifier.priors is not None and not isinstance(classifier.priors, str):
+            raise ValueError(
+                f"priors is an array of {len(self.classes_)} classes and says nothing of a new one; "
+                "use set_params(priors=None) or priors='uniform' first."
+            )
+        with all_or_nothing(classifier):
+            place = place_of_label(self.classes_, label)
+            rows = check_rows(classifier, X, fitting=False)
+            weights = check_weights(sample_weight, rows)
+            models = [copy(model) for model in classifier.models_]
+            codes = np.zeros(len(rows), dtype=np.int64)
+            name = np.array([label])
+            for group, (columns, model) in enumerate(zip(classifier.feature_groups_, models, strict=True)):
+                own, _, own_weights = observed_rows(rows, codes, weights, columns, name, group)
+                model._insert_class(own, label, place, own_weights)
+            self.__dict__.pop("_stream", None)
+            classifier._keep(models, classifier.feature_groups_, models[0].classes_)
+            return self

@@ -1,0 +1,101 @@
+"""Extrapolation between passes: fewer of them, never lower, and nothing else changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, random_covariances
+
+from skmix.engine import starts
+from skmix.engine.frame import measure
+from skmix.engine.kernels import structure_of
+from skmix.engine.loop import fit
+from skmix.engine.types import FloatArray, IntArray, Options, Parameters
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+
+
+def overlapping(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters]:
+    random = np.random.default_rng(0)
+    centres = 1.2 * random.normal(size=(4, 2))
+    X = centres[random.integers(4, size=1500)] + random.normal(size=(1500, 2))
+    classes = random.integers(2, size=1500)
+    structure = structure_of(covariance_type)
+    frame = measure(X, structure)
+    return X, classes, starts.k_means_plus_plus(X, 2, 6, 4, frame, structure, np.random.RandomState(0))
+
+
+@each_type
+def test_half_the_passes_lead_as_high(covariance_type: str) -> None:
+    X, classes, begin = overlapping(covariance_type)
+    options = Options(covariance_type=covariance_type, max_iter=5000, tol=1e-7)
+    plain = fit(X, classes, begin, options)
+    slow = np.flatnonzero(plain.n_iter >= 100)
+    assert len(slow) >= 3
+    for r in slow:
+        half = replace(options, accelerate=True, tol=0.0, max_iter=int(plain.n_iter[r]) // 2)
+        fast = fit(X, classes, begin.take(slice(r, r + 1)), half)
+        # The stopping rule's own resolution: 1e-7 a row.
+        assert fast.log_likelihood.sum() > plain.log_likelihood[r].sum() - 1e-7 * len(X)
+
+
+@each_type
+def test_a_leap_never_lowers_where_a_start_goes_or_ends(covariance_type: str) -> None:
+    X, classes, begin = overlapping(covariance_type)
+    options = Options(covariance_type=covariance_type, max_iter=5000, tol=1e-7)
+    plain = fit(X, classes, begin, options).log_likelihood.sum(axis=1)
+    fast = fit(X, classes, begin, replace(options, accelerate=True))
+    assert np.all(fast.log_likelihood.sum(axis=1) > plain - 1e-7 * len(X))
+    for path in fast.path:
+        total = path.sum(axis=1)
+        assert np.all(np.diff(total) > -1e-9 * np.abs(total[1:]))
+
+
+def test_priors_count_in_what_must_not_fall() -> None:
+    X, classes, begin = overlapping("full")
+    options = Options(max_iter=5000, tol=1e-8, covariance_prior=20.0, weight_prior=3.0)
+    plain = fit(X, classes, begin, options)
+    fast = fit(X, classes, begin, replace(options, accelerate=True))
+    assert_allclose(fast.objective.max(), plain.objective.max(), rtol=1e-6)
+    assert np.all(fast.objective > plain.objective - 1e-4)
+
+
+def test_a_start_does_not_depend_on_its_batch() -> None:
+    X, classes, begin = overlapping("full")
+    options = Options(max_iter=300, tol=1e-7, accelerate=True)
+    together = fit(X, classes, begin, options)
+    for r in range(6):
+        alone = fit(X, classes, begin.take(slice(r, r + 1)), options)
+        assert alone.n_iter[0] == together.n_iter[r]
+        assert_array_equal(alone.parameters.covariances[0], together.parameters.covariances[r])
+
+
+@each_type
+@pytest.mark.parametrize("n_features", [1, 3])
+def test_coordinates_come_back(covariance_type: str, n_features: int) -> None:
+    structure = structure_of(covariance_type)
+    full = np.stack([random_covariances(np.random.default_rng(s), 4, n_features) for s in range(3)])
+    covariances = structure.from_full(full)
+    back = structure.from_coordinates(structure.coordinates(covariances), covariances.shape)
+    assert_allclose(back, covariances, rtol=1e-10)
+
+
+@pytest.mark.parametrize("freeze", ["kernels", "weights"])
+def test_what_is_frozen_does_not_move(freeze: str) -> None:
+    X, classes, begin = overlapping("full")
+    random = np.random.default_rng(1)
+    begin = replace(begin, weights=random.dirichlet(np.ones(4), size=(6, 2)).swapaxes(1, 2))
+    options = Options(max_iter=30, tol=0.0, freeze=freeze)  # type: ignore[arg-type]
+    result = fit(X, classes, begin, options)
+    for path in result.path:
+        assert np.all(np.diff(path.sum(axis=1)) > -1e-9 * np.abs(path.sum(axis=1)[1:]))
+    if freeze == "kernels":
+        assert_allclose(result.parameters.means, begin.means, rtol=1e-12, atol=1e-12)
+        assert_allclose(result.parameters.covariances, begin.covariances, rtol=1e-12)
+        assert np.abs(result.parameters.weights - begin.weights).max() > 0.01
+    else:
+        assert_array_equal(result.parameters.weights, begin.weights)
+        assert np.abs(result.parameters.means - begin.means).max() > 0.01

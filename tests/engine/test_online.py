@@ -1,0 +1,60 @@
+"""EM on a stream: its first batch is a pass of batch EM, and averages are averages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows
+
+from skmix.engine.frame import measure
+from skmix.engine.kernels import structure_of
+from skmix.engine.online import absorb
+from skmix.engine.types import Options, Parameters
+
+
+def assert_same(found: Parameters, expected: Parameters) -> None:
+    for name in ("weights", "means", "covariances", "class_prior"):
+        assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_first_batch_is_one_pass_and_repeating_it_is_another(
+    covariance_type: str, weighted: bool
+) -> None:
+    random = np.random.default_rng(0)
+    X, classes = random_rows(random, 40, 3, 3)
+    classes[5:12] = -1
+    X[random.uniform(size=X.shape) < 0.1] = np.nan
+    X[np.isnan(X).all(axis=1)] = 0.0
+    model = replace(random_model(random, 4, 3, 3, covariance_type), class_prior=random.dirichlet(np.ones(3)))
+    weights = random.uniform(0.5, 2.0, size=len(X)) if weighted else None
+    options = Options(covariance_type=covariance_type, floor=0.0)
+    frame = measure(X, structure_of(covariance_type), row_weights=weights)
+    found, running, likelihood = absorb(X, classes, model, frame, options, decay=0.6, row_weights=weights)
+    expected, true_likelihood = expected_pass(X, classes, model, covariance_type, weights)
+    assert_same(found, expected)
+    assert_allclose(likelihood, true_likelihood, rtol=1e-9)
+    assert running.n_batches == 1
+
+    # Entering at the same model, the second batch leaves the average of two equal statistics.
+    again, running, _ = absorb(X, classes, model, running, options, decay=0.6, row_weights=weights)
+    assert_same(again, expected)
+    assert running.n_batches == 2
+
+
+def test_two_batches_with_decay_one_are_the_rows_together() -> None:
+    random = np.random.default_rng(1)
+    X, classes = random_rows(random, 60, 3, 2)
+    first = np.sort(np.concatenate([np.unique(classes, return_index=True)[1], np.arange(30)]))[:30]
+    rest = np.setdiff1d(np.arange(60), first)
+    model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
+    options = Options(floor=0.0)
+    frame = measure(X, structure_of("full"))
+    _, running, _ = absorb(X[first], classes[first], model, frame, options, decay=1.0)
+    both, _, _ = absorb(X[rest], classes[rest], model, running, options, decay=1.0)
+    expected, _ = expected_pass(X, classes, model, "full")
+    assert_same(both, expected)

@@ -1,0 +1,155 @@
+"""Streams, classes that come later, and what a given start keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+
+from skmix import SharedKernelClassifier, SharedKernelMixture
+
+
+def sample(seed: int = 0, n_rows: int = 6000) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    centres = 1.8 * random.normal(size=(5, 3))
+    weights = random.dirichlet(0.5 * np.ones(5), size=3)
+    y = random.integers(3, size=n_rows)
+    kernels = np.array([random.choice(5, p=weights[c]) for c in y])
+    return centres[kernels] + random.normal(size=(n_rows, 3)), np.array(["a", "b", "c"])[y]
+
+
+def stream(model: Any, X: np.ndarray, y: np.ndarray, size: int = 200) -> Any:
+    for a in range(0, len(X), size):
+        model.partial_fit(X[a : a + size], y[a : a + size], classes=["a", "b", "c"])
+    return model
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_a_stream_ends_within_one_per_cent_of_the_batch(covariance_type: str) -> None:
+    X, y = sample()
+    batch = SharedKernelMixture(5, covariance_type=covariance_type, max_iter=900, random_state=0).fit(X, y)
+    online = stream(SharedKernelMixture(5, covariance_type=covariance_type, random_state=0), X, y)
+    assert online.score(X, y) > batch.score(X, y) - 0.01 * abs(batch.score(X, y))
+    assert online.n_iter_ == 30
+    assert_allclose(online.class_prior_, batch.class_prior_, atol=0.05)
+    assert_array_equal(online.class_count_, batch.class_count_)
+
+
+def test_groups_gaps_weights_and_missing_labels_in_a_stream() -> None:
+    X, letters = sample(2, 3000)
+    y = np.searchsorted(["a", "b", "c"], letters)
+    random = np.random.default_rng(3)
+    gappy = np.where(random.uniform(size=X.shape) < 0.1, np.nan, X)
+    gappy[np.isnan(gappy).all(axis=1)] = 0.0
+    hidden = np.where(random.uniform(size=len(y)) < 0.3, -1, y)
+    model = SharedKernelClassifier(6, feature_groups=[[0, 1], [2]], random_state=0)
+    for a in range(0, len(X), 250):
+        part = slice(a, a + 250)
+        model.partial_fit(gappy[part], hidden[part], classes=[0, 1, 2], sample_weight=np.full(250, 2.0))
+    whole = SharedKernelClassifier(6, feature_groups=[[0, 1], [2]], random_state=0, max_iter=900).fit(X, y)
+    assert model.score(X, y) > whole.score(X, y) - 0.03
+    assert len(model.models_) == 2
+
+
+def test_a_class_may_appear_late() -> None:
+    X, y = sample(4)
+    order = np.concatenate([np.flatnonzero(y != "c"), np.flatnonzero(y == "c")])
+    early = np.sum(y != "c") // 200 * 200
+    model = stream(SharedKernelClassifier(5, random_state=0), X[order][:early], y[order][:early])
+    assert np.isfinite(model.predict_proba(X)).all()
+    model = stream(model, X, y)
+    assert np.mean(model.predict(X)[y == "c"] == "c") > 0.1
+
+
+def test_bad_streams() -> None:
+    X, y = sample(5, 300)
+    model = SharedKernelClassifier(3, random_state=0)
+    with pytest.raises(ValueError, match="classes must be passed on the first call"):
+        model.partial_fit(X, y)
+    assert not hasattr(model, "classes_")
+    model.partial_fit(X, y, classes=["a", "b", "c"])
+    before = model.means_.copy()
+    with pytest.raises(ValueError, match=r"labels that the stream does not know: \['z'\].*add_class"):
+        model.partial_fit(X, np.where(y == "a", "z", y))
+    with pytest.raises(ValueError, match=r"differs from the labels of the first call"):
+        model.partial_fit(X, y, classes=["a", "b"])
+    with pytest.raises(ValueError, match="features"):
+        model.partial_fit(X[:, :2], y)
+    with pytest.raises(ValueError, match=r"X has 300 rows but y has shape \(299,\)"):
+        model.partial_fit(X, y[:-1])
+    assert_array_equal(model.means_, before)
+    with pytest.raises(ValueError, match="has a label"):
+        SharedKernelClassifier(3).partial_fit(X, np.full(300, -1), classes=[0, 1, 2])
+
+
+def test_fit_forgets_the_stream() -> None:
+    X, y = sample(6, 600)
+    model = stream(SharedKernelClassifier(5, random_state=0), X, y).fit(X, y)
+    fresh = SharedKernelClassifier(5, random_state=0).fit(X, y)
+    assert_array_equal(model.means_, fresh.means_)
+
+
+@pytest.mark.parametrize("groups", [None, [[0], [1, 2]]])
+def test_a_new_class_gets_the_best_weights_and_nothing_else_moves(groups: Any) -> None:
+    X, y = sample(7)
+    known = y != "b"
+    model = SharedKernelClassifier(4, feature_groups=groups, random_state=0, max_iter=5000, tol=1e-7)
+    model.fit(X[known], y[known])
+    before = [(m.means_.copy(), m.covariances_.copy(), m.weights_.copy()) for m in model.models_]
+    model.add_class(X[~known], "b")
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    assert_allclose(model.class_prior_, [np.mean(y == c) for c in "abc"])
+    for part, (means, covariances, weights) in zip(model.models_, before, strict=True):
+        assert_array_equal(part.means_, means)
+        assert_array_equal(part.covariances_, covariances)
+        assert_array_equal(part.weights_[:, [0, 2]], weights)
+        assert_allclose(part.weights_.sum(axis=0), 1.0)
+    if groups is None:
+        # The weights' likelihood is concave: at its maximum every kernel in use has mean ratio one.
+        densities = model.class_log_likelihood(X[~known])[:, 1]
+        part = model.models_[0]
+        column = part.weights_[:, 1]
+        log_kernels = np.log(part.responsibilities(X[~known], y[~known])) + densities[:, None]
+        ratios = np.exp(logsumexp(log_kernels - np.log(column) - densities[:, None], axis=0)) / np.sum(~known)
+        assert np.all(ratios < 1.001)
+        assert_allclose(ratios[column > 0.01], 1.0, atol=1e-3)
+
+
+def test_classes_that_cannot_be_added() -> None:
+    X, y = sample(8, 300)
+    model = SharedKernelClassifier(3, random_state=0, max_iter=900).fit(X, y)
+    with pytest.raises(ValueError, match="label 'b' is known already"):
+        model.add_class(X, "b")
+    with pytest.raises(ValueError, match="label 3 is a number"):
+        model.add_class(X, 3)
+    with pytest.raises(ValueError, match="single value"):
+        model.add_class(X, ["d", "e"])
+    model.set_params(priors=[0.2, 0.3, 0.5])
+    with pytest.raises(ValueError, match="priors is an array of 3 classes"):
+        model.add_class(X, "d")
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    model.set_params(priors=None).add_class(X, "a much longer name")
+    assert model.classes_.tolist() == ["a", "a much longer name", "b", "c"]
+
+
+def test_freezing_needs_something_to_freeze() -> None:
+    X, y = sample(9, 300)
+    with pytest.raises(ValueError, match="freeze='kernels' keeps what a start gives"):
+        SharedKernelMixture(3, freeze="kernels").fit(X, y)
+    fitted = SharedKernelMixture(4, random_state=0, max_iter=900).fit(X, y)
+    start = {"means": fitted.means_, "covariances": fitted.covariances_}
+    frozen = SharedKernelMixture(init=start, freeze="kernels", max_iter=900).fit(X[:100], y[:100])
+    assert_allclose(frozen.means_, fitted.means_, rtol=1e-12)
+    with pytest.raises(ValueError, match="freeze='weights'"):
+        SharedKernelMixture(init=start, freeze="weights").fit(X, y)
+
+
+def test_acceleration_is_an_option_of_the_estimators() -> None:
+    X, y = sample(10, 1500)
+    plain = SharedKernelClassifier(5, random_state=0, max_iter=3000, tol=1e-7).fit(X, y)
+    fast = SharedKernelClassifier(5, random_state=0, max_iter=3000, tol=1e-7, accelerate=True).fit(X, y)
+    assert fast.n_iter_ != plain.n_iter_
+    assert fast.log_likelihood_ > plain.log_likelihood_ - 1e-3
