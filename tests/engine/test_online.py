@@ -49,8 +49,9 @@ def test_the_first_batch_is_one_pass_and_repeating_it_is_another(
 def test_two_batches_with_decay_one_are_the_rows_together() -> None:
     random = np.random.default_rng(1)
     X, classes = random_rows(random, 60, 3, 2)
-    first = np.sort(np.concatenate([np.unique(classes, return_index=True)[1], np.arange(30)]))[:30]
-    rest = np.setdiff1d(np.arange(60), first)
+    one_of_each = np.unique(classes, return_index=True)[1]
+    order = np.concatenate([one_of_each, np.setdiff1d(np.arange(60), one_of_each)])
+    first, rest = order[:30], order[30:]
     model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
     options = Options(floor=0.0)
     frame = measure(X, structure_of("full"))
