@@ -28,6 +28,7 @@ from ._validation import (
     weighted_rows,
 )
 from .growing import GrowingClassifier
+from .joint import fit_jointly
 from .mixture import SharedKernelMixture
 
 _OF_ONE_MODEL = (
@@ -227,10 +228,14 @@ class SharedKernelClassifier(GrowingClassifier, ClassifierMixin, BaseEstimator):
             rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
             groups = self._groups(rows.shape[1])
             models = [self._model(g, groups) for g in range(len(groups))]
-            for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
+            for columns, model in zip(groups, models, strict=True):
                 model.n_features_in_ = len(columns)
-                own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, classes, group)
-                model._fit_codes(own, classes, own_codes, own_weights, columns)
+            if len(groups) > 1 and np.any(codes < 0):
+                fit_jointly(models, groups, rows, classes, codes, weights)
+            else:
+                for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
+                    own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, classes, group)
+                    model._fit_codes(own, classes, own_codes, own_weights, columns)
             self.__dict__.pop("_stream", None)
             self._keep(models, groups, classes)
             return self
