@@ -22,7 +22,7 @@ _GROWTH = 4.0
 # Gain of the objective per row and pass below which passes count as slow.
 _SLOW = 1e-3
 # Factor on the stopping rule's tolerance.
-STRICTER = 0.1
+STRICTER = 0.3
 # Passes of a cycle: two of EM, and one that enters at an extrapolation.
 _CYCLE = 3
 
