@@ -27,7 +27,9 @@ from ._validation import (
     observed_rows,
     weighted_rows,
 )
+from .exporting import ExportMixin, kernels_of, log_probabilities
 from .mixture import SharedKernelMixture
+from .saving import SavingMixin
 
 _OF_ONE_MODEL = (
     "weights_",
@@ -42,7 +44,7 @@ _OF_ONE_MODEL = (
 )
 
 
-class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
+class SharedKernelClassifier(SavingMixin, ExportMixin, ClassifierMixin, BaseEstimator):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
 
     Learns p(x | j) = Σ_k π_kj N(x; μ_k, P_k) from labelled rows by the shared kernel EM algorithm (SKEM) and
@@ -272,6 +274,18 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+    def _graph_parts(self) -> dict[str, Any]:
+        return {
+            "groups": [
+                kernels_of(model._parameters, model._fitted_type, columns, by_class=True)
+                for columns, model in zip(self.feature_groups_, self.models_, strict=True)
+            ],
+            "log_prior": log_probabilities(self.class_prior_),
+            "labels": self.classes_,
+            "temperature": float(getattr(self, "temperature_", 1.0)),
+            "probabilities": "probabilities",
+        }
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.

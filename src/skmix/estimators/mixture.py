@@ -41,11 +41,15 @@ from ._validation import (
     check_weights,
     weighted_rows,
 )
+from .exporting import ExportMixin, kernels_of, log_probabilities
+from .saving import SavingMixin
 
 _STARTS = {"class", "k-means++", "random_from_data", "uniform"}
 
 
-class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
+class SharedKernelMixture(
+    SavingMixin, ExportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator
+):
     """Gaussian mixtures, one for each class, that share their kernels.
 
     The density of class j is p(x | j) = Σ_k π_kj N(x; μ_k, P_k): the weights are the class's own, the kernels
@@ -137,6 +141,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     array([0.1, 5. ])
     """
 
+    _private_attributes = ("_fitted_type",)
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [Interval(Integral, 1, None, closed="left"), None],
         "covariance_type": [StrOptions(set(STRUCTURES))],
@@ -364,6 +369,16 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     @property
     def _parameters(self) -> Parameters:
         return Parameters(self.weights_, self.means_, self.covariances_)
+
+    def _graph_parts(self) -> dict[str, Any]:
+        columns = list(range(self.n_features_in_))
+        return {
+            "groups": [kernels_of(self._parameters, self._fitted_type, columns, by_class=False)],
+            "log_prior": log_probabilities(self.weights_ @ self.class_prior_),
+            "labels": None,
+            "temperature": 1.0,
+            "probabilities": "responsibilities",
+        }
 
     @property
     def _n_features_out(self) -> int:
