@@ -6,7 +6,7 @@ The same checks run before a file is written, so that nothing is saved that coul
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def check_mixture(model: Any) -> None:
     _features(model, n_features)
     _attribute(model, "converged_", bool)
     _attribute(model, "n_iter_", Integral)
-    if np.isnan(_attribute(model, "log_likelihood_", Real)):
+    if np.isnan(_attribute(model, "log_likelihood_", float)):
         raise ValueError("log_likelihood_ is NaN")
     path = _numbers(model, "log_likelihood_path_", finite=False)
     if path.ndim != 2 or path.shape[1] not in (n_classes, n_classes + 1):
@@ -104,10 +104,10 @@ def check_gaussian(model: Any) -> None:
     _features(model, n_features)
     _attribute(model, "converged_", bool)
     _attribute(model, "n_iter_", Integral)
-    if np.isnan(_attribute(model, "lower_bound_", Real)):
+    if np.isnan(_attribute(model, "lower_bound_", float)):
         raise ValueError("lower_bound_ is NaN")
     bounds = _attribute(model, "lower_bounds_", list)
-    if any(not isinstance(bound, Real) or np.isnan(float(bound)) for bound in bounds):
+    if any(not isinstance(bound, float) or np.isnan(bound) for bound in bounds):
         raise ValueError("lower_bounds_ are not all numbers")
 
 

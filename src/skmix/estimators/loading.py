@@ -56,7 +56,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         if not isinstance(record, Record):
             raise ValueError("it is not an estimator")
         estimator = _estimator(record)
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)} holds no valid model: {error}.") from None
     return estimator
 

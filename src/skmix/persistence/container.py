@@ -36,12 +36,14 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
     content : object
         For JSON, without NaN or infinities.
     arrays : mapping of str to ndarray
-        Arrays of numbers, C-contiguous.
+        Arrays of numbers.
     library : str
         Version of the library, for the curious.
     """
     from safetensors.numpy import save
 
+    # safetensors writes memory as it lies.
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -50,7 +52,7 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
         "content": content,
     }
     # One key: safetensors writes several in no fixed order, and equal models should be equal files.
-    data = save(dict(arrays), metadata={FORMAT: json.dumps(header, allow_nan=False)})
+    data = save(arrays, metadata={FORMAT: json.dumps(header, allow_nan=False)})
     with replacing(path) as file:
         file.write(data)
 
