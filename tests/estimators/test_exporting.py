@@ -174,6 +174,17 @@ def test_a_file_is_the_same_model(runtime: Any, tmp_path: Path) -> None:
     assert session.run(["label"], {"X": NEW})[0].tolist() == model.predict(NEW).tolist()
 
 
+def test_another_runtime_agrees() -> None:
+    """ONNX's own evaluator is slow and simple, and shares no code with onnxruntime."""
+    reference = pytest.importorskip("onnx.reference", reason="onnx is not installed: pip install skmix[onnx]")
+    model = SharedKernelClassifier(5, feature_groups=[[0, 1], [2, 3]], random_state=0).fit(X, Y)
+    far = X.mean(axis=0) + (NEW - X.mean(axis=0)) * 1e3
+    for new in (NEW, far):
+        label, probabilities, _ = reference.ReferenceEvaluator(model.to_onnx()).run(None, {"X": new})
+        np.testing.assert_array_equal(label, model.predict(new))
+        np.testing.assert_allclose(probabilities, model.predict_proba(new), rtol=0, atol=1e-6)
+
+
 def test_bad_requests(runtime: Any) -> None:
     with pytest.raises(NotFittedError):
         SharedKernelClassifier().to_onnx()

@@ -117,6 +117,7 @@ def build_graph(
     tempered = graph.add("Div", joint, graph.hold(np.array(temperature)))
     relative, total = _log_sum(graph, tempered, axis=1, relative=True)
     posterior = graph.add("Exp", graph.add("Sub", relative, total))
+    # Said outright: ONNX leaves open what Clip makes of a NaN.
     nothing = graph.hold(np.array(np.nan))
     posterior = graph.add("Where", missing, nothing, posterior)
     density = graph.add("Squeeze", graph.add("Where", missing, nothing, density), graph.hold(np.array([1])))
