@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("matplotlib", "rich", "typer")
+HEAVY = ("matplotlib", "onnx", "onnxruntime", "rich", "safetensors", "typer")
 
 
 def run_python(code: str) -> str:

@@ -1,7 +1,7 @@
 """Shared-kernel mixture models."""
 
-from .estimators import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from .estimators import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load
 
 __version__ = "0.1.0"
 
-__all__ = ["GaussianMixture", "SharedKernelClassifier", "SharedKernelMixture"]
+__all__ = ["GaussianMixture", "SharedKernelClassifier", "SharedKernelMixture", "load"]

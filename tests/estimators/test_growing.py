@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
-from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix import SharedKernelClassifier, SharedKernelMixture, load
 
 
 def sample(seed: int = 0, n_rows: int = 6000) -> tuple[np.ndarray, np.ndarray]:
@@ -153,3 +153,15 @@ def test_acceleration_is_an_option_of_the_estimators() -> None:
     fast = SharedKernelClassifier(5, random_state=0, max_iter=3000, tol=1e-7, accelerate=True).fit(X, y)
     assert fast.n_iter_ != plain.n_iter_
     assert fast.log_likelihood_ > plain.log_likelihood_ - 1e-3
+
+
+@pytest.mark.parametrize("groups", [None, [[0], [1, 2]]])
+def test_a_saved_stream_goes_on(groups: Any, tmp_path: Any) -> None:
+    X, y = sample(11, 1000)
+    model = stream(SharedKernelClassifier(5, feature_groups=groups, random_state=0), X[:600], y[:600])
+    model.save(tmp_path / "stream.skmix")
+    again = stream(load(tmp_path / "stream.skmix"), X[600:], y[600:])
+    model = stream(model, X[600:], y[600:])
+    for one, other in zip(model.models_, again.models_, strict=True):
+        assert_array_equal(one.means_, other.means_)
+        assert_array_equal(one.covariances_, other.covariances_)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from skmix import persistence
 from skmix.study.files import replacing, writable_folder, write_json
 
 
@@ -74,3 +75,7 @@ def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path, below: s
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="file"):
         writable_folder(tmp_path / "file" / below)
+
+
+def test_the_study_writes_files_as_models_are_written() -> None:
+    assert replacing is persistence.replacing

@@ -17,7 +17,7 @@ from .types import FloatArray, IntArray, Parameters
 _CHUNK = 1 << 14
 # Rows farther out than this many scales are drawn in to it: nothing can tell them apart, and their squares
 # stay finite.
-_FARTHEST = 1e100
+FARTHEST = 1e100
 # A constant feature has no spread to take its scale from: its magnitude serves, where its square is a number.
 _LARGEST_SCALE = 2.0**500
 # Rows this wide are turned this many at a time: a quarter to half of the time it takes at once.
@@ -52,15 +52,15 @@ class Frame:
         with np.errstate(over="ignore"):
             out *= (1.0 / self.scale)[:, None]
             out -= self.shift[:, None]
-        if self.bound.max() >= _FARTHEST:
-            np.clip(out, -_FARTHEST, _FARTHEST, out=out)
+        if self.bound.max() >= FARTHEST:
+            np.clip(out, -FARTHEST, FARTHEST, out=out)
         return out
 
     def enter(self, parameters: Parameters, structure: Structure) -> Parameters:
         """Express parameters given in the data's coordinates in the frame."""
         return Parameters(
             np.array(parameters.weights, dtype=np.float64),
-            np.clip(parameters.means / self.scale - self.shift, -_FARTHEST, _FARTHEST),
+            np.clip(parameters.means / self.scale - self.shift, -FARTHEST, FARTHEST),
             structure.rescale(parameters.covariances, 1.0 / self.scale),
             parameters.class_prior,
         )
@@ -82,7 +82,7 @@ class Frame:
         """Return the same frame with the extent of other rows X (n, M) in it."""
         with np.errstate(over="ignore"):
             bound = np.fmax.reduce(np.abs(X / self.scale - self.shift), axis=0)
-        return replace(self, bound=np.minimum(np.fmax(bound, 0.0), _FARTHEST))
+        return replace(self, bound=np.minimum(np.fmax(bound, 0.0), FARTHEST))
 
     def log_volume(self) -> float:
         """Logarithm of the factor by which the frame's densities exceed the data's."""
@@ -124,7 +124,7 @@ def frame_of(parameters: Parameters, structure: Structure, X: np.ndarray) -> Fra
     blocks = (X[a : a + _CHUNK] for a in range(0, len(X), _CHUNK))
     with np.errstate(over="ignore"):
         bound = np.max([np.abs(block / scale - shift).max(axis=0) for block in blocks], axis=0)
-    return Frame(scale, shift, np.ones(n_features), np.minimum(bound, _FARTHEST))
+    return Frame(scale, shift, np.ones(n_features), np.minimum(bound, FARTHEST))
 
 
 def measure(
@@ -203,4 +203,4 @@ def measure(
     shift = mean * (safe / scale)
     bound = np.fmax.reduce([np.fmax.reduce(np.abs(X[cut] / scale - shift), axis=0) for cut in cuts])
     inside = (spread * (safe / scale)) ** 2
-    return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, _FARTHEST))
+    return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, FARTHEST))

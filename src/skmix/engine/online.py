@@ -6,7 +6,8 @@ batch, s ← (1 − η) s + η s_batch with η = t^−decay in the t-th batch, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,19 @@ class Running:
     origins: FloatArray
     n_batches: int
     n_rows: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as arrays and numbers by name."""
+        parts = (self.frame, self.statistics)
+        arrays = {name: value for part in parts for name, value in vars(part).items()}
+        return {**arrays, "origins": self.origins, "n_batches": self.n_batches, "n_rows": self.n_rows}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Running:
+        """Return the record that `to_dict` described."""
+        frame = Frame(**{field.name: values[field.name] for field in fields(Frame)})
+        statistics = Statistics(**{field.name: values[field.name] for field in fields(Statistics)})
+        return cls(frame, statistics, values["origins"], values["n_batches"], values["n_rows"])
 
 
 def absorb(

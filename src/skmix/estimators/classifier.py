@@ -27,9 +27,11 @@ from ._validation import (
     observed_rows,
     weighted_rows,
 )
+from .exporting import ExportMixin, kernels_of, log_probabilities
 from .growing import GrowingClassifier
 from .joint import fit_jointly
 from .mixture import SharedKernelMixture
+from .saving import SavingMixin
 
 _OF_ONE_MODEL = (
     "weights_",
@@ -44,7 +46,7 @@ _OF_ONE_MODEL = (
 )
 
 
-class SharedKernelClassifier(GrowingClassifier, ClassifierMixin, BaseEstimator):
+class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, ClassifierMixin, BaseEstimator):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
 
     Learns p(x | j) = Σ_k π_kj N(x; μ_k, P_k) from labelled rows by the shared kernel EM algorithm (SKEM) and
@@ -103,6 +105,8 @@ class SharedKernelClassifier(GrowingClassifier, ClassifierMixin, BaseEstimator):
         Class labels, sorted.
     class_prior_ : ndarray of shape (L,)
         Class priors used for prediction.
+    class_count_ : ndarray of shape (L,)
+        Number of labelled training rows of each class, or the sum of their weights.
     models_ : list of SharedKernelMixture
         One fitted model for each feature group; a single one without groups.
     feature_groups_ : list of lists of int
@@ -236,7 +240,6 @@ class SharedKernelClassifier(GrowingClassifier, ClassifierMixin, BaseEstimator):
                 for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
                     own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, classes, group)
                     model._fit_codes(own, classes, own_codes, own_weights, columns)
-            self.__dict__.pop("_stream", None)
             self._keep(models, groups, classes)
             return self
 
@@ -251,6 +254,7 @@ class SharedKernelClassifier(GrowingClassifier, ClassifierMixin, BaseEstimator):
         """Store fitted models as the classifier's own."""
         self.classes_ = classes
         self.class_prior_ = self._prior(models[0].class_prior_)
+        self.class_count_ = models[0].class_count_
         self.feature_groups_ = groups
         self.models_ = models
         for name in _OF_ONE_MODEL:
@@ -297,6 +301,18 @@ class SharedKernelClassifier(GrowingClassifier, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+    def _graph_parts(self) -> dict[str, Any]:
+        return {
+            "groups": [
+                kernels_of(model._parameters, model._fitted_type, columns, by_class=True)
+                for columns, model in zip(self.feature_groups_, self.models_, strict=True)
+            ],
+            "log_prior": log_probabilities(self.class_prior_),
+            "labels": self.classes_,
+            "temperature": float(getattr(self, "temperature_", 1.0)),
+            "probabilities": "probabilities",
+        }
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.

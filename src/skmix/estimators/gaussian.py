@@ -22,6 +22,8 @@ from ..engine.scoring import class_log_likelihood, kernel_log_densities, most_li
 from ..engine.starts import from_responsibilities
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Status
 from ._validation import all_or_nothing
+from .exporting import ExportMixin, kernels_of, log_probabilities
+from .saving import SavingMixin
 
 _SINGULAR = (
     "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
@@ -30,7 +32,7 @@ _SINGULAR = (
 )
 
 
-class GaussianMixture(ScikitLearnGaussianMixture):
+class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 
     The constructor, attributes, methods, warnings and errors are those of `sklearn.mixture.GaussianMixture`,
@@ -102,6 +104,16 @@ class GaussianMixture(ScikitLearnGaussianMixture):
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         values = class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
         return values.astype(np.result_type(rows, self.means_), copy=False)
+
+    def _graph_parts(self) -> dict[str, Any]:
+        columns = list(range(self.n_features_in_))
+        return {
+            "groups": [kernels_of(self._current(), self.covariance_type, columns, by_class=False)],
+            "log_prior": log_probabilities(np.asarray(self.weights_, dtype=np.float64)),
+            "labels": np.arange(len(self.weights_)),
+            "temperature": 1.0,
+            "probabilities": "probabilities",
+        }
 
     def _run(self, X: np.ndarray) -> None:
         """Fit on validated rows."""

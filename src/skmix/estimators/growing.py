@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..engine.frame import measure
 from ..engine.kernels import structure_of
 from ..engine.loop import fit
-from ..engine.online import absorb
+from ..engine.online import Running, absorb
 from ..engine.starts import uniform_weights
 from ..engine.types import FloatArray, IntArray, Options, Parameters
 from ._validation import (
@@ -33,11 +33,15 @@ class _Stream:
 
     classes_: np.ndarray
 
+    def _in_stream(self) -> bool:
+        """Whether the model is that of a stream, to go on with."""
+        return hasattr(getattr(self, "models_", [self])[0], "stream_")
+
     def _read_batch(
         self, X: ArrayLike, y: ArrayLike | None, classes: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[np.ndarray, np.ndarray, IntArray, FloatArray | None]:
         """Return the batch's rows, all labels of the stream, the rows' labels as indices, and weights."""
-        first = not hasattr(self, "_stream")
+        first = not self._in_stream()
         rows: np.ndarray = validate_data(
             self, X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", reset=first
         )
@@ -129,16 +133,17 @@ class GrowingMixture(_Stream):
         model: Any = self
         options: Options = model._options(rows.shape[1])
         sizes = class_sizes(codes, weights, len(classes))
-        past: Any = getattr(self, "_stream", None)
-        if past is None:
+        past: Any
+        if self._in_stream():
+            past = Running.from_dict(model.stream_)
+            parameters = replace(model._parameters, class_prior=model.class_prior_)
+        else:
             past, parameters = self._first_batch(rows, classes, codes, weights, options)
             model.class_count_ = np.zeros(len(classes))
-        else:
-            parameters = replace(model._parameters, class_prior=model.class_prior_)
         found, running, log_likelihood = absorb(
             rows, codes, parameters, past, options, decay=model.decay, row_weights=weights
         )
-        model._stream = running
+        model.stream_ = running.to_dict()
         model._fitted_type = model.covariance_type
         model.classes_ = classes
         model.weights_, model.means_, model.covariances_ = found.weights, found.means, found.covariances
@@ -147,6 +152,9 @@ class GrowingMixture(_Stream):
         model.n_iter_ = running.n_batches
         model.converged_ = False
         model.log_likelihood_ = log_likelihood
+        model.log_likelihood_path_ = np.empty((0, len(classes)))
+        model.start_status_ = np.array(["stopped"])
+        model.start_log_likelihoods_ = np.array([log_likelihood])
         return self
 
     def _first_batch(
@@ -235,7 +243,7 @@ class GrowingMixture(_Stream):
         model.classes_ = np.insert(model.classes_.astype(longer), place, label)
         model.class_count_ = np.insert(model.class_count_, place, size)
         model.class_prior_ = model.class_count_ / model.class_count_.sum()
-        self.__dict__.pop("_stream", None)
+        self.__dict__.pop("stream_", None)
         return self
 
 
@@ -283,7 +291,7 @@ class GrowingClassifier(_Stream):
         """
         classifier: Any = self
         with all_or_nothing(classifier):
-            first = not hasattr(self, "_stream")
+            first = not self._in_stream()
             rows, known, codes, weights = self._read_batch(X, y, classes, sample_weight)
             groups = classifier._groups(rows.shape[1])
             if first:
@@ -294,7 +302,6 @@ class GrowingClassifier(_Stream):
                 model.n_features_in_ = len(columns)
                 own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, None, group)
                 model._absorb(own, known, own_codes, own_weights)
-            classifier._stream = True
             classifier._keep(models, groups, known)
             return self
 
@@ -340,6 +347,5 @@ class GrowingClassifier(_Stream):
             for group, (columns, model) in enumerate(zip(classifier.feature_groups_, models, strict=True)):
                 own, _, own_weights = observed_rows(rows, codes, weights, columns, name, group)
                 model._insert_class(own, label, place, own_weights)
-            self.__dict__.pop("_stream", None)
             classifier._keep(models, classifier.feature_groups_, models[0].classes_)
             return self

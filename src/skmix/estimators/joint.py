@@ -65,7 +65,7 @@ def fit_jointly(
     rows = X[every]
     counted = np.bincount(codes[known], weights=weights[known], minlength=n_classes)
     prior = counted / counted.sum()
-    path: list[float] = []
+    path: list[FloatArray] = []
     converged = False
     while not converged and len(path) < models[0].max_iter:
         joint = np.log(prior) + sum(
@@ -74,8 +74,11 @@ def fit_jointly(
         )
         evidence = logsumexp(joint[open_], axis=1)
         posterior = np.exp(joint[open_] - evidence[:, None])
-        path.append(float(weights[known] @ joint[known, codes[known]] + weights[open_] @ evidence))
-        converged = len(path) > 1 and abs(path[-1] - path[-2]) < models[0].tol * float(weights.sum())
+        of_known = weights[known] * joint[known, codes[known]]
+        of_classes = np.bincount(codes[known], weights=of_known, minlength=n_classes)
+        path.append(np.append(of_classes, weights[open_] @ evidence))
+        gain = path[-1].sum() - path[-2].sum() if len(path) > 1 else np.inf
+        converged = bool(abs(gain) < models[0].tol * weights.sum())
         shares = weights[open_, None] * np.maximum(posterior, _NEGLIGIBLE)
         now = np.concatenate([weights[known], shares.ravel()])
         for columns, model in zip(groups, models, strict=True):
@@ -87,8 +90,8 @@ def fit_jointly(
         model.n_iter_ = len(path)
         model.converged_ = converged
         # Of rows and labels together, and of all groups: the same for each model.
-        model.log_likelihood_ = path[-1]
-        model.log_likelihood_path_ = np.array(path)[:, None]
+        model.log_likelihood_ = float(path[-1].sum())
+        model.log_likelihood_path_ = np.array(path)
     if not converged:
         warnings.warn(
             f"EM over unlabelled rows did not converge in {len(path)} passes. Increase max_iter or tol.",

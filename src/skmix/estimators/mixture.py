@@ -42,7 +42,9 @@ from ._validation import (
     class_sizes,
     weighted_rows,
 )
+from .exporting import ExportMixin, kernels_of, log_probabilities
 from .growing import GrowingMixture
+from .saving import SavingMixin
 
 _STARTS = {"class", "k-means++", "random_from_data", "uniform"}
 
@@ -54,7 +56,13 @@ def _given(init: Mapping[str, Any]) -> set[str]:
 
 
 class SharedKernelMixture(
-    GrowingMixture, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator
+    GrowingMixture,
+    SavingMixin,
+    ExportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    DensityMixin,
+    BaseEstimator,
 ):
     """Gaussian mixtures, one for each class, that share their kernels.
 
@@ -157,6 +165,7 @@ class SharedKernelMixture(
     array([0.1, 5. ])
     """
 
+    _private_attributes = ("_fitted_type",)
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [Interval(Integral, 1, None, closed="left"), None],
         "covariance_type": [StrOptions(set(STRUCTURES))],
@@ -277,7 +286,7 @@ class SharedKernelMixture(
         )
         self._accept(result, classes, prior)
         self.class_count_ = sizes
-        self.__dict__.pop("_stream", None)
+        self.__dict__.pop("stream_", None)
         return self
 
     def _options(self, n_features: int) -> Options:
@@ -400,6 +409,16 @@ class SharedKernelMixture(
     @property
     def _parameters(self) -> Parameters:
         return Parameters(self.weights_, self.means_, self.covariances_)
+
+    def _graph_parts(self) -> dict[str, Any]:
+        columns = list(range(self.n_features_in_))
+        return {
+            "groups": [kernels_of(self._parameters, self._fitted_type, columns, by_class=False)],
+            "log_prior": log_probabilities(self.weights_ @ self.class_prior_),
+            "labels": None,
+            "temperature": 1.0,
+            "probabilities": "responsibilities",
+        }
 
     @property
     def _n_features_out(self) -> int:

@@ -1,0 +1,316 @@
+"""What is saved and loaded again is the same estimator."""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.metadata_routing import get_routing_for_object
+
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load
+
+TYPES = ["full", "tied", "diag", "spherical"]
+
+
+def rows(n_rows: int = 120, n_features: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n_rows)
+    X = rng.normal(size=(n_rows, n_features)) * [1.0, 0.1, 10.0, 3.0][:n_features] + y[:, None]
+    return X, y
+
+
+X, Y = rows()
+
+
+def through_a_file(model: Any, folder: Path) -> Any:
+    model.save(folder / "model.skmix")
+    return load(folder / "model.skmix")
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two attributes are equal, down to types, NaN and the order in memory."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        if one.dtype != other.dtype or one.strides != other.strides or one.shape != other.shape:
+            return False
+        return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if hasattr(one, "get_params"):
+        return same(vars(one), vars(other))
+    return bool(one == other)
+
+
+ESTIMATORS = {
+    "classifier": lambda **options: SharedKernelClassifier(4, random_state=0, **options),
+    "product": lambda **options: SharedKernelClassifier(
+        4, feature_groups=[[0, 3], (2,)], random_state=0, **options
+    ),
+    "mixture": lambda **options: SharedKernelMixture(4, random_state=0, n_init=3, **options),
+    "drop-in": lambda **options: GaussianMixture(4, random_state=0, **options),
+}
+METHODS = (
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "class_log_likelihood",
+    "responsibilities",
+    "score_samples",
+    "transform",
+)
+
+
+@pytest.mark.parametrize("covariance_type", TYPES)
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_attributes_and_predictions_are_the_same_to_the_last_bit(
+    name: str, covariance_type: str, tmp_path: Path
+) -> None:
+    model = ESTIMATORS[name](covariance_type=covariance_type).fit(X, Y)
+    back = through_a_file(model, tmp_path)
+    assert type(back) is type(model)
+    assert vars(back).keys() == vars(model).keys()
+    assert {key for key in vars(model) if not same(vars(model)[key], vars(back)[key])} == set()
+    assert same(back.get_params(), model.get_params())
+    new = rows(seed=1)[0]
+    for method in METHODS:
+        if hasattr(model, method):
+            assert same(getattr(back, method)(new), getattr(model, method)(new)), method
+    for one, other in zip(model.sample(20), back.sample(20), strict=True):
+        assert same(one, other)
+    assert back.bic(X, Y) == model.bic(X, Y) if name != "drop-in" else back.bic(X) == model.bic(X)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_loaded_model_goes_on_as_the_saved_one_would(name: str, tmp_path: Path) -> None:
+    """warm_start needs all that the last fit left behind."""
+    options = {"warm_start": True, "max_iter": 2, "tol": 0.0 if name == "drop-in" else 1e-12}
+    model = ESTIMATORS[name](**options)
+    with pytest.warns(UserWarning, match="converge"):
+        model.fit(X, Y)
+    back = through_a_file(model, tmp_path)
+    for one in (model, back):
+        with pytest.warns(UserWarning, match="converge"):
+            one.fit(X, Y)
+    assert same(vars(back), vars(model))
+
+
+LABELS = {
+    "text": np.array(["one", "zwei", "três 𝄞"]),
+    "wide text": np.array(["a", "b", "c"], dtype="U20"),
+    "int64": np.array([-5, 0, 7]),
+    "int8": np.array([1, 2, 3], dtype=np.int8),
+    "uint16": np.array([1, 2, 60_000], dtype=np.uint16),
+    "float": np.array([0.0, 1.0, 2.0]),
+    "bool": np.array([False, True, True]),
+    "object": np.array(["one", "two", "three"], dtype=object),
+}
+
+
+@pytest.mark.parametrize("name", ["classifier", "product", "mixture"])
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_keep_their_type(kind: str, name: str, tmp_path: Path) -> None:
+    model = ESTIMATORS[name]().fit(X, LABELS[kind][Y])
+    back = through_a_file(model, tmp_path)
+    assert back.classes_.dtype == model.classes_.dtype
+    assert back.classes_.tolist() == model.classes_.tolist()
+    if name != "mixture":
+        assert same(back.predict(X), model.predict(X))
+    assert same(back.score_samples(X), model.score_samples(X))
+
+
+@pytest.mark.parametrize("kind", ["str", "category", "string", "Int64"])
+def test_labels_of_pandas(kind: str, tmp_path: Path) -> None:
+    labels = pd.Series(Y) if kind == "Int64" else pd.Series(np.array(["a", "b", "c"])[Y])
+    model = SharedKernelClassifier(random_state=0).fit(X, labels.astype(kind))
+    back = through_a_file(model, tmp_path)
+    assert same(back.classes_, model.classes_)
+    assert same(back.predict(X), model.predict(X))
+
+
+def test_feature_names_and_groups_by_name(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=["length", "width", "mass", "größe"])
+    groups = [["mass", "length"], ["größe"]]
+    model = SharedKernelClassifier(feature_groups=groups, random_state=0).fit(frame, Y)
+    back = through_a_file(model, tmp_path)
+    assert back.feature_names_in_.tolist() == list(frame.columns)
+    assert back.feature_names_in_.dtype == object
+    assert back.feature_groups == groups
+    assert same(back.predict_proba(frame), model.predict_proba(frame))
+    with pytest.raises(ValueError, match="feature names"):
+        back.predict(frame.rename(columns={"mass": "weight"}))
+
+
+def start_of(columns: list[int]) -> dict[str, Any]:
+    return {"means": X[:4, columns], "weights": np.full((4, 3), 0.25)}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SharedKernelClassifier(init=start_of([0, 1, 2, 3])),
+        SharedKernelClassifier(
+            init=[start_of([0, 1]), start_of([2, 3])], feature_groups=[range(2), np.array([2, 3])]
+        ),
+        SharedKernelClassifier(priors=[0.2, 0.3, 0.5], covariance_prior=2.0, weight_prior=1.5),
+        SharedKernelClassifier(priors=np.array([0.0, 0.5, 0.5])),
+        SharedKernelClassifier(priors="uniform", stopping="per-class", tol=0.1, short_runs=5),
+        SharedKernelMixture(np.int64(3), covariance_prior=(3.0, np.eye(4)), tol=np.float64(1e-3)),
+        SharedKernelMixture(3, init="k-means++", random_state=2**32 - 1, n_jobs=2, reg_covar=0),
+        GaussianMixture(2, means_init=X[:2], weights_init=[0.5, 0.5], random_state=3),
+        GaussianMixture(2, precisions_init=np.tile(np.eye(4), (2, 1, 1)), random_state=3),
+    ],
+    ids=lambda model: str(model).split("(")[0],
+)
+def test_parameters_of_every_kind_are_kept(model: Any, tmp_path: Path) -> None:
+    model.fit(X, Y)
+    back = through_a_file(model, tmp_path)
+    assert same(back.get_params(), model.get_params())
+    assert same(vars(back), vars(model))
+    refitted = back.fit(X, Y)
+    if model.random_state is not None:
+        assert same(refitted.means_, model.means_)
+
+
+def test_gaps_weights_and_missing_labels_leave_models_that_can_be_saved(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    gaps = np.where(rng.random(X.shape) < 0.1, np.nan, X)
+    gaps[np.isnan(gaps).all(axis=1)] = 0.0
+    labels = np.where(rng.random(len(Y)) < 0.3, -1, Y)
+    model = SharedKernelClassifier(random_state=0).fit(gaps, labels, rng.random(len(Y)))
+    back = through_a_file(model, tmp_path)
+    assert same(vars(back), vars(model))
+    assert same(back.predict_proba(gaps), model.predict_proba(gaps))
+
+
+def test_a_model_of_unlabelled_rows_and_one_of_float32(tmp_path: Path) -> None:
+    model = SharedKernelMixture(2, random_state=0).fit(X)
+    assert same(vars(through_a_file(model, tmp_path)), vars(model))
+    for covariance_type in TYPES:
+        single = GaussianMixture(3, covariance_type=covariance_type, random_state=0).fit(X.astype(np.float32))
+        assert single.means_.dtype == np.float32
+        assert same(vars(through_a_file(single, tmp_path)), vars(single))
+
+
+def test_badly_scaled_and_far_off_models_can_be_saved(tmp_path: Path) -> None:
+    """Eigenvalues would call such covariances indefinite; they are as good as any other."""
+    scaled = X * [1e-120, 1e-8, 1e8, 1e120] + [0.0, 1.0, 1e9, 0.0]
+    for model in (SharedKernelClassifier(random_state=0), GaussianMixture(2, reg_covar=0.0, random_state=0)):
+        back = through_a_file(model.fit(scaled, Y), tmp_path)
+        assert same(back.score_samples(scaled), model.score_samples(scaled))
+
+
+def test_arrays_that_are_one_stay_one(tmp_path: Path) -> None:
+    """A classifier of one group shows its model's arrays; the file holds them once."""
+    model = SharedKernelClassifier(random_state=0).fit(X, Y)
+    back = through_a_file(model, tmp_path)
+    assert model.means_ is model.models_[0].means_
+    assert back.means_ is back.models_[0].means_
+    assert back.means_.flags.writeable
+
+
+def test_random_states_with_a_memory_are_not_saved(tmp_path: Path) -> None:
+    model = SharedKernelClassifier(random_state=np.random.RandomState(0)).fit(X, Y)
+    back = through_a_file(model, tmp_path)
+    assert back.random_state is None
+    assert back.models_[0].random_state is None
+    assert isinstance(model.random_state, np.random.RandomState)
+    assert same(back.predict_proba(X), model.predict_proba(X))
+
+
+def test_output_and_metadata_requests_are_kept(tmp_path: Path) -> None:
+    model = SharedKernelMixture(2, random_state=0).set_output(transform="pandas").fit(X, Y)
+    back = through_a_file(model, tmp_path)
+    pd.testing.assert_frame_equal(back.transform(X), model.transform(X))
+    with config_context(enable_metadata_routing=True):
+        classifier = SharedKernelClassifier(random_state=0).set_fit_request(sample_weight="mass")
+        classifier.set_score_request(sample_weight=True).fit(X, Y)
+    back = through_a_file(classifier, tmp_path)
+    assert str(get_routing_for_object(back)) == str(get_routing_for_object(classifier))
+    assert get_routing_for_object(back).fit.requests == {"sample_weight": "mass"}
+
+
+def test_equal_models_are_equal_files(tmp_path: Path) -> None:
+    for name in "ab":
+        SharedKernelClassifier(4, random_state=0).fit(X, Y).save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_loading_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = SharedKernelClassifier(random_state=0).fit(X, Y)
+    expected = through_a_file(model, tmp_path).predict(X)  # all modules are imported now
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("loading must not do this")
+
+    for module, name in [
+        (builtins, "eval"),
+        (builtins, "exec"),
+        (builtins, "compile"),
+        (pickle, "load"),
+        (pickle, "loads"),
+        (pickle, "Unpickler"),
+        (np, "load"),
+    ]:
+        monkeypatch.setattr(module, name, refuse)
+    assert same(load(tmp_path / "model.skmix").predict(X), expected)
+
+
+class TestRefusals:
+    def test_before_a_fit(self, tmp_path: Path) -> None:
+        for model in (SharedKernelClassifier(), SharedKernelMixture(), GaussianMixture()):
+            with pytest.raises(NotFittedError):
+                model.save(tmp_path / "model")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_classes_of_ones_own(self, tmp_path: Path) -> None:
+        class Mine(SharedKernelMixture):
+            pass
+
+        with pytest.raises(TypeError, match="Mine cannot be saved; GaussianMixture"):
+            Mine().fit(X).save(tmp_path / "model")
+
+    def test_attributes_of_ones_own(self, tmp_path: Path) -> None:
+        model = SharedKernelMixture().fit(X)
+        model.note = "found in March"
+        with pytest.raises(TypeError, match="note is neither"):
+            model.save(tmp_path / "model")
+
+    def test_parameters_without_a_place(self, tmp_path: Path) -> None:
+        model = SharedKernelClassifier(priors=pd.Series([0.2, 0.3, 0.5])).fit(X, Y)
+        with pytest.raises(TypeError, match=r"parameters\.priors is a pandas.*Series"):
+            model.save(tmp_path / "model")
+
+    def test_parameters_that_are_not_valid(self, tmp_path: Path) -> None:
+        model = SharedKernelMixture().fit(X).set_params(n_init=0)
+        with pytest.raises(ValueError, match="n_init"):
+            model.save(tmp_path / "model")
+
+    def test_parameters_and_attributes_that_do_not_belong_together(self, tmp_path: Path) -> None:
+        model = SharedKernelClassifier().fit(X, Y)
+        model.models_[0].set_params(covariance_type="diag")
+        with pytest.raises(ValueError, match="'full' was fitted"):
+            model.save(tmp_path / "model")
+
+    def test_a_failed_save_leaves_the_old_file(self, tmp_path: Path) -> None:
+        model = SharedKernelMixture().fit(X)
+        model.save(tmp_path / "model")
+        before = (tmp_path / "model").read_bytes()
+        model.means_ = np.full_like(model.means_, np.nan)
+        with pytest.raises(ValueError, match="means_ has values that are NaN"):
+            model.save(tmp_path / "model")
+        assert (tmp_path / "model").read_bytes() == before
+        assert len(list(tmp_path.iterdir())) == 1
+
+    def test_a_folder_that_does_not_exist(self, tmp_path: Path) -> None:
+        with pytest.raises(OSError, match="absent"):
+            SharedKernelMixture().fit(X).save(tmp_path / "absent" / "model")
