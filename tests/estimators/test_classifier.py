@@ -84,6 +84,8 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "covariance_prior": None,
         "weight_prior": None,
         "priors": None,
+        "reject_below": None,
+        "outlier_label": -1,
         "n_jobs": None,
         "random_state": None,
         "warm_start": False,

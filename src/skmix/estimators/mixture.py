@@ -32,6 +32,7 @@ from ..engine.patterns import fill_gaps, has_gaps
 from ..engine.sampling import draw
 from ..engine.scoring import class_log_likelihood, log_responsibilities
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
+from ._densities import ConditionalDensities
 from ._validation import (
     all_or_nothing,
     check_covariance_prior,
@@ -45,7 +46,9 @@ from ._validation import (
 _STARTS = {"class", "k-means++", "random_from_data", "uniform"}
 
 
-class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator):
+class SharedKernelMixture(
+    ConditionalDensities, ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, BaseEstimator
+):
     """Gaussian mixtures, one for each class, that share their kernels.
 
     The density of class j is p(x | j) = Σ_k π_kj N(x; μ_k, P_k): the weights are the class's own, the kernels
@@ -366,6 +369,14 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         return Parameters(self.weights_, self.means_, self.covariances_)
 
     @property
+    def _structure(self) -> str:
+        """The covariance type that was fitted."""
+        return getattr(self, "_fitted_type", self.covariance_type)
+
+    def _parts(self) -> list[tuple[list[int], SharedKernelMixture]]:
+        return [(list(range(self.means_.shape[1])), self)]
+
+    @property
     def _n_features_out(self) -> int:
         return self.means_.shape[0]
 
@@ -434,10 +445,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         return self._score_rows(self._rows(X), y)
 
     def _score_rows(self, rows: np.ndarray, y: ArrayLike | None) -> FloatArray:
+        if y is None:
+            return logsumexp(self._joint_of_rows(rows), axis=1)
         per_class = self._class_log_likelihood(rows)
-        if y is not None:
-            return per_class[np.arange(len(per_class)), self._codes(y, len(per_class))]
-        return logsumexp(per_class + np.log(self.class_prior_), axis=1)
+        return per_class[np.arange(len(per_class)), self._codes(y, len(per_class))]
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""
