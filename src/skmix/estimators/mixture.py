@@ -87,7 +87,7 @@ class SharedKernelMixture(
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
-        Source of randomness of the starts and of `sample`.
+        Source of randomness of the starts, of `sample` and of `sample_conditional`.
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit.
     verbose : int, default=0
