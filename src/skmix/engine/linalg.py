@@ -107,6 +107,16 @@ def _factor_each(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArra
     return whiteners, log_determinants, positive
 
 
+def invert_lower(matrices: FloatArray) -> FloatArray:
+    """Return the inverses of lower triangular matrices (..., M, M) whose diagonals have no zero."""
+    inverse = np.zeros_like(matrices)
+    for j in range(matrices.shape[-1]):
+        inverse[..., j, :] = -(matrices[..., j, None, :j] @ inverse[..., :j, :])[..., 0, :]
+        inverse[..., j, j] = 1.0
+        inverse[..., j, :] /= matrices[..., j, j, None]
+    return inverse
+
+
 def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:
     """Return the matrices raised to P ⪰ diag(floor).
 

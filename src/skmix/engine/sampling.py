@@ -8,6 +8,14 @@ from .kernels import structure_of
 from .types import FloatArray, IntArray, Parameters
 
 
+def choose(probabilities: FloatArray, random_state: np.random.RandomState) -> IntArray:
+    """Return for each row of probabilities (n, m), summing to one, an index (n,) drawn by them."""
+    cumulative = np.cumsum(probabilities, axis=1)
+    cumulative /= cumulative[:, -1:]
+    threshold = random_state.uniform(size=len(probabilities))
+    return (threshold[:, None] >= cumulative).sum(axis=1).astype(np.int64)
+
+
 def draw(
     parameters: Parameters, covariance_type: str, classes: IntArray, random_state: np.random.RandomState
 ) -> tuple[FloatArray, IntArray]:
@@ -32,10 +40,7 @@ def draw(
         The kernel each row came from.
     """
     n_kernels, n_features = parameters.means.shape
-    cumulative = np.cumsum(parameters.weights, axis=0)
-    cumulative /= cumulative[-1]
-    threshold = random_state.uniform(size=len(classes))
-    kernels = (threshold[:, None] >= cumulative.T[classes]).sum(axis=1).astype(np.int64)
+    kernels = choose(parameters.weights.T[classes], random_state)
     full = structure_of(covariance_type).to_full(parameters.covariances[None], n_kernels, n_features)[0]
     roots = np.linalg.cholesky(full)
     X = random_state.standard_normal((len(classes), n_features))

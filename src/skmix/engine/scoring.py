@@ -184,3 +184,21 @@ def averaged_responsibilities(
         averaged[rows] += posterior[rows, c, None] * own
     total: FloatArray = averaged / averaged.sum(axis=1, keepdims=True)
     return total
+
+
+def averaged_log_responsibilities(
+    X: np.ndarray, log_posterior: FloatArray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
+) -> FloatArray:
+    """Return log-responsibilities (N, K), averaged over classes whose log-probabilities (N, L) are given.
+
+    Unlike the logarithm of `averaged_responsibilities` they stay finite where a responsibility underflows.
+    """
+    densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
+    per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(parameters.weights)
+    averaged = np.full_like(densities, -np.inf)
+    for c in range(per_class.shape[1]):
+        own = densities + log_weights[:, c] - per_class[:, c, None] + log_posterior[:, c, None]
+        np.logaddexp(averaged, own, out=averaged)
+    return log_normalise(averaged)

@@ -26,6 +26,7 @@ _OF_ONE_MODEL = (
     "start_status_",
     "start_log_likelihoods_",
 )
+_OF_THE_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 
 
 def check_mixture(model: Any) -> None:
@@ -46,6 +47,8 @@ def check_mixture(model: Any) -> None:
     _features(model, n_features)
     _attribute(model, "converged_", bool)
     _attribute(model, "n_iter_", Integral)
+    if not any(hasattr(model, name) for name in _OF_THE_FIT):
+        return  # a marginal or conditional of another model, which was never fitted itself
     if np.isnan(_attribute(model, "log_likelihood_", float)):
         raise ValueError("log_likelihood_ is NaN")
     path = _numbers(model, "log_likelihood_path_", finite=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
@@ -238,13 +238,59 @@ def check_start(
     return Parameters(weights, means, covariances)
 
 
+def column_index(column: Any, n_features: int, position: Mapping[str, int] | None, where: str) -> int:
+    """Return the index of a column given by index or name; `where` it was given is for the error."""
+    if isinstance(column, str):
+        if position is None:
+            raise ValueError(f"{where} names {column!r}, but X has no feature names.")
+        if column not in position:
+            raise ValueError(f"{where} names {column!r}, but features are {list(position)}.")
+        return position[column]
+    if not isinstance(column, (int, np.integer)) or isinstance(column, (bool, np.bool_)):
+        raise ValueError(f"{where} has {column!r}, which is no column index or name.")
+    if not 0 <= column < n_features:
+        raise ValueError(f"{where} has column {int(column)}, but X has {n_features} feature(s).")
+    return int(column)
+
+
+def check_features(
+    features: Iterable[Any], n_features: int, names: Sequence[str] | None, where: str
+) -> list[int]:
+    """Return features given by index or name as indices, at least one and each once."""
+    if isinstance(features, str) or not isinstance(features, Iterable):
+        raise ValueError(f"{where} must be a list of columns, got {features!r}.")
+    position = None if names is None else {name: i for i, name in enumerate(names)}
+    columns = [column_index(column, n_features, position, where) for column in features]
+    if not columns:
+        raise ValueError(f"{where} is empty.")
+    repeated = [column for i, column in enumerate(columns) if column in columns[:i]]
+    if repeated:
+        raise ValueError(f"{where} has column {repeated[0]} more than once.")
+    return columns
+
+
+def check_given(given: Mapping[Any, Any], n_features: int, names: Sequence[str] | None) -> dict[int, float]:
+    """Return known values by column index, finite and fewer than there are features."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"given must be a dict from features to values, got {given!r}.")
+    columns = check_features(given, n_features, names, "given")
+    if len(columns) == n_features:
+        raise ValueError(f"given has values of all {n_features} features: no feature is left.")
+    known: dict[int, float] = {}
+    for column, (feature, value) in zip(columns, given.items(), strict=True):
+        if not isinstance(value, Real) or not np.isfinite(float(value)):
+            raise ValueError(f"given has {value!r} for feature {feature!r}, which is no finite number.")
+        known[column] = float(value)
+    return known
+
+
 def check_feature_groups(
     groups: Sequence[Sequence[Any]], n_features: int, names: Sequence[str] | None
 ) -> list[list[int]]:
     """Return feature groups as column indices, each column in at most one group."""
     if isinstance(groups, str) or not isinstance(groups, Sequence) or len(groups) == 0:
         raise ValueError(f"feature_groups must be a non-empty list of lists of columns, got {groups!r}.")
-    position = {name: i for i, name in enumerate(names)} if names is not None else {}
+    position = None if names is None else {name: i for i, name in enumerate(names)}
     seen: dict[int, int] = {}
     resolved: list[list[int]] = []
     for g, group in enumerate(groups):
@@ -254,17 +300,7 @@ def check_feature_groups(
             raise ValueError(f"feature group {g} is empty.")
         columns: list[int] = []
         for column in group:
-            if isinstance(column, str):
-                if column not in position:
-                    known = "X has no feature names" if names is None else f"features are {list(position)}"
-                    raise ValueError(f"feature group {g} names {column!r}, but {known}.")
-                index = position[column]
-            elif isinstance(column, (int, np.integer)) and not isinstance(column, (bool, np.bool_)):
-                index = int(column)
-            else:
-                raise ValueError(f"feature group {g} has {column!r}, which is no column index or name.")
-            if not 0 <= index < n_features:
-                raise ValueError(f"feature group {g} has column {index}, but X has {n_features} feature(s).")
+            index = column_index(column, n_features, position, f"feature group {g}")
             if index in seen:
                 raise ValueError(f"column {index} is in feature group {seen[index]} and again in group {g}.")
             seen[index] = g

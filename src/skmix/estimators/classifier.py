@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.scoring import averaged_responsibilities, log_normalise
 from ..engine.types import FloatArray
+from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
+from ._densities import ConditionalDensities
 from ._validation import (
     all_or_nothing,
     check_distribution,
@@ -46,7 +49,15 @@ _OF_ONE_MODEL = (
 )
 
 
-class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, ClassifierMixin, BaseEstimator):
+class SharedKernelClassifier(
+    GrowingClassifier,
+    ConditionalDensities,
+    Calibration,
+    SavingMixin,
+    ExportMixin,
+    ClassifierMixin,
+    BaseEstimator,
+):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
 
     Learns p(x | j) = Σ_k π_kj N(x; μ_k, P_k) from labelled rows by the shared kernel EM algorithm (SKEM) and
@@ -90,10 +101,16 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
     priors : array-like of shape (L,) or 'uniform', default=None
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
+    reject_below : float, default=None
+        A share of the training rows, between 0 and 1: `predict` then refuses rows whose log-density log p(x)
+        is below that quantile of the training rows' and returns `outlier_label` for them.
+    outlier_label : default=-1
+        What `predict` returns for refused rows. It must fit beside the labels: with labels that are strings,
+        a string or None.
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
-        Source of randomness of the starts and of `sample`.
+        Source of randomness of the starts, of `sample` and of `sample_conditional`.
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit.
     verbose : int, default=0
@@ -107,6 +124,10 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
         Class priors used for prediction.
     class_count_ : ndarray of shape (L,)
         Number of labelled training rows of each class, or the sum of their weights.
+    threshold_ : float
+        Log-density below which `predict` refuses a row; minus infinity unless `reject_below` was given.
+    temperature_ : float
+        What log-probabilities are divided by before they are normalised; 1 unless `calibrate` was called.
     models_ : list of SharedKernelMixture
         One fitted model for each feature group; a single one without groups.
     feature_groups_ : list of lists of int
@@ -158,6 +179,8 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
         "init": [*SharedKernelMixture._parameter_constraints["init"], list],
         "feature_groups": [list, tuple, None],
         "priors": [StrOptions({"uniform"}), "array-like", None],
+        "reject_below": [Interval(Real, 0, 1, closed="neither"), None],
+        "outlier_label": [object],
     }
 
     def __init__(
@@ -179,6 +202,8 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
         freeze: str | None = None,
         decay: float = 0.6,
         priors: ArrayLike | str | None = None,
+        reject_below: float | None = None,
+        outlier_label: Any = -1,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -200,6 +225,8 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
         self.freeze = freeze
         self.decay = decay
         self.priors = priors
+        self.reject_below = reject_below
+        self.outlier_label = outlier_label
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start
@@ -230,6 +257,8 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
             rows, classes, codes = check_labelled_rows(self, X, y)
             weights = check_weights(sample_weight, rows)
             rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
+            if self.reject_below is not None:
+                check_outlier_label(self.outlier_label, classes)
             groups = self._groups(rows.shape[1])
             models = [self._model(g, groups) for g in range(len(groups))]
             for columns, model in zip(groups, models, strict=True):
@@ -241,6 +270,7 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
                     own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, classes, group)
                     model._fit_codes(own, classes, own_codes, own_weights, columns)
             self._keep(models, groups, classes)
+            self._set_threshold(rows, weights)
             return self
 
     def _groups(self, n_features: int) -> list[list[int]]:
@@ -264,6 +294,14 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
                 delattr(self, name)
         # scikit-learn expects the passes of any iterative estimator.
         self.n_iter_ = max(model.n_iter_ for model in models)
+        self.temperature_ = 1.0
+        self.threshold_ = -np.inf
+
+    def _set_threshold(self, rows: np.ndarray, weights: FloatArray | None) -> None:
+        """Take the density below which rows are refused from training rows (n, M), if any are to be."""
+        if self.reject_below is not None:
+            densities = logsumexp(self._joint_of_rows(rows), axis=1)
+            self.threshold_ = density_threshold(densities, self.reject_below, weights)
 
     def _prior(self, learnt: FloatArray) -> FloatArray:
         """Return the class priors, given those (L,) that were learnt."""
@@ -327,18 +365,20 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
         ndarray of shape (n, L)
             Log-densities, columns in the order of `classes_`; with feature groups, summed over them.
         """
-        rows = self._rows(X)
+        return self._class_log_likelihood(self._rows(X))
+
+    def _class_log_likelihood(self, rows: np.ndarray) -> FloatArray:
         total = np.zeros((len(rows), len(self.classes_)))
-        for columns, model in zip(self.feature_groups_, self.models_, strict=True):
+        for columns, model in self._parts():
             total += model._class_log_likelihood(columns_of(rows, columns))
         return total
 
+    def _parts(self) -> list[tuple[list[int], SharedKernelMixture]]:
+        return list(zip(self.feature_groups_, self.models_, strict=True))
+
     def _log_joint(self, X: ArrayLike) -> FloatArray:
         """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
-        per_class = self.class_log_likelihood(X)
-        with np.errstate(divide="ignore"):
-            joint: FloatArray = per_class + np.log(self.class_prior_)
-        return joint
+        return self._joint_of_rows(self._rows(X))
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Return the logarithms of the posterior probabilities Pr(class j | x).
@@ -351,18 +391,21 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
         Returns
         -------
         ndarray of shape (n, L)
-            Log-posteriors, columns in the order of `classes_`.
+            Log-posteriors, columns in the order of `classes_`; tempered if `calibrate` was called.
         """
-        return log_normalise(self._log_joint(X))
+        return log_normalise(self._log_joint(X) / self.temperature_)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
         return np.exp(self.predict_log_proba(X))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return the most probable class (n,) of each row of X (n, M)."""
-        best = np.argmax(self._log_joint(X), axis=1)
-        return self.classes_[best]
+        """Return the most probable class (n,) of each row of X (n, M); `outlier_label` for refused rows."""
+        joint = self._log_joint(X)
+        labels = self.classes_[np.argmax(joint, axis=1)]
+        if self.threshold_ == -np.inf:
+            return labels
+        return with_outliers(labels, logsumexp(joint, axis=1) < self.threshold_, self.outlier_label)
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M): low for novel rows."""
@@ -387,7 +430,8 @@ class SharedKernelClassifier(GrowingClassifier, SavingMixin, ExportMixin, Classi
         groups = zip(self.feature_groups_, self.models_, strict=True)
         if y is not None:
             return np.hstack([model._responsibilities(columns_of(rows, c), y) for c, model in groups])
-        posterior, n_jobs = self.predict_proba(X), effective_n_jobs(self.n_jobs)
+        # The model's own posterior, which no temperature has touched.
+        posterior, n_jobs = np.exp(log_normalise(self._joint_of_rows(rows))), effective_n_jobs(self.n_jobs)
         return np.hstack(
             [
                 averaged_responsibilities(

@@ -303,6 +303,7 @@ class GrowingClassifier(_Stream):
                 own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, None, group)
                 model._absorb(own, known, own_codes, own_weights)
             classifier._keep(models, groups, known)
+            classifier._set_threshold(rows, weights)
             return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -347,5 +348,7 @@ class GrowingClassifier(_Stream):
             for group, (columns, model) in enumerate(zip(classifier.feature_groups_, models, strict=True)):
                 own, _, own_weights = observed_rows(rows, codes, weights, columns, name, group)
                 model._insert_class(own, label, place, own_weights)
+            decisions = classifier.temperature_, classifier.threshold_
             classifier._keep(models, classifier.feature_groups_, models[0].classes_)
+            classifier.temperature_, classifier.threshold_ = decisions
             return self

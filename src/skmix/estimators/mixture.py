@@ -32,6 +32,7 @@ from ..engine.patterns import fill_gaps, has_gaps
 from ..engine.sampling import draw
 from ..engine.scoring import class_log_likelihood, log_responsibilities
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
+from ._densities import ConditionalDensities
 from ._validation import (
     all_or_nothing,
     check_covariance_prior,
@@ -57,6 +58,7 @@ def _given(init: Mapping[str, Any]) -> set[str]:
 
 class SharedKernelMixture(
     GrowingMixture,
+    ConditionalDensities,
     SavingMixin,
     ExportMixin,
     ClassNamePrefixFeaturesOutMixin,
@@ -110,7 +112,7 @@ class SharedKernelMixture(
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
-        Source of randomness of the starts and of `sample`.
+        Source of randomness of the starts, of `sample` and of `sample_conditional`.
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit.
     verbose : int, default=0
@@ -421,6 +423,14 @@ class SharedKernelMixture(
         }
 
     @property
+    def _structure(self) -> str:
+        """The covariance type that was fitted."""
+        return getattr(self, "_fitted_type", self.covariance_type)
+
+    def _parts(self) -> list[tuple[list[int], SharedKernelMixture]]:
+        return [(list(range(self.means_.shape[1])), self)]
+
+    @property
     def _n_features_out(self) -> int:
         return self.means_.shape[0]
 
@@ -489,10 +499,10 @@ class SharedKernelMixture(
         return self._score_rows(self._rows(X), y)
 
     def _score_rows(self, rows: np.ndarray, y: ArrayLike | None) -> FloatArray:
+        if y is None:
+            return logsumexp(self._joint_of_rows(rows), axis=1)
         per_class = self._class_log_likelihood(rows)
-        if y is not None:
-            return per_class[np.arange(len(per_class)), self._codes(y, len(per_class))]
-        return logsumexp(per_class + np.log(self.class_prior_), axis=1)
+        return per_class[np.arange(len(per_class)), self._codes(y, len(per_class))]
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""

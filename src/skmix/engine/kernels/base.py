@@ -103,6 +103,29 @@ class Structure(ABC):
         """Return the covariances of some features."""
 
     @abstractmethod
+    def conditional(
+        self, covariances: FloatArray, columns: IntArray, n_features: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return how the other G of M features depend on O of them.
+
+        Parameters
+        ----------
+        covariances : ndarray
+            Of all features.
+        columns : ndarray of shape (O,)
+            The features that are known.
+        n_features : int
+            M.
+
+        Returns
+        -------
+        slopes : ndarray of shape (R, K or 1, G, O)
+            The mean of the others is theirs plus the slope times the deviation of the known ones.
+        covariances : ndarray
+            What is left of the others' covariances, in the shape of the structure.
+        """
+
+    @abstractmethod
     def complete(
         self,
         mass: FloatArray,

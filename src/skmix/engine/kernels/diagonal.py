@@ -61,6 +61,12 @@ class Diagonal(Structure):
     def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
         return covariances[..., columns]
 
+    def conditional(
+        self, covariances: FloatArray, columns: IntArray, n_features: int
+    ) -> tuple[FloatArray, FloatArray]:
+        gaps = np.setdiff1d(np.arange(n_features), columns)
+        return np.zeros((len(covariances), 1, len(gaps), len(columns))), self.marginal(covariances, gaps)
+
     def complete(
         self,
         mass: FloatArray,

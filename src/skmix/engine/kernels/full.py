@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..linalg import raise_eigenvalues, whiten_batch
+from ..linalg import invert_lower, raise_eigenvalues, whiten_batch
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 from .base import Product, Structure, prior_log_density
 
@@ -108,6 +108,20 @@ class Full(Structure):
     def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
         return covariances[..., columns[:, None], columns]
 
+    def conditional(
+        self, covariances: FloatArray, columns: IntArray, n_features: int
+    ) -> tuple[FloatArray, FloatArray]:
+        gaps = np.setdiff1d(np.arange(n_features), columns)
+        n_known = len(columns)
+        ordered = self.marginal(covariances, np.concatenate([columns, gaps]))
+        whitener = self.factor(ordered, n_features).whitener
+        # The last rows of W whiten the gaps once what the known features say of them is taken off. The
+        # inverse of their square is a covariance whatever the rounding; a difference of two need not be.
+        root = invert_lower(whitener[..., n_known:, n_known:])
+        remaining = root @ np.swapaxes(root, -1, -2)
+        remaining = 0.5 * (remaining + np.swapaxes(remaining, -1, -2))
+        return -(root @ whitener[..., n_known:, :n_known]), remaining
+
     def complete(
         self,
         mass: FloatArray,
@@ -120,13 +134,10 @@ class Full(Structure):
     ) -> tuple[FloatArray, FloatArray]:
         n_kernels, n_features = means.shape[1:]
         gaps = np.setdiff1d(np.arange(n_features), columns)
-        full = self.to_full(covariances, n_kernels, n_features)
-        observed = self.factor(self.marginal(covariances, columns), len(columns)).whitener
-        across = full[..., gaps[:, None], columns]
         # E[x_gaps | x_observed] = constant + slope · x_observed.
-        slope = across @ (np.swapaxes(observed, -1, -2) @ observed)
+        slope, remaining = self.conditional(covariances, columns, n_features)
+        remaining = self.to_full(remaining, n_kernels, len(gaps))
         constant = means[..., gaps] - (slope @ means[..., columns, None])[..., 0]
-        remaining = full[..., gaps[:, None], gaps] - slope @ np.swapaxes(across, -1, -2)
 
         outer = first[..., None] * shift[..., None, :]
         moments = unpack(second, len(columns)) + outer + np.swapaxes(outer, -1, -2)

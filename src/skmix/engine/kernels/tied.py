@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..types import BoolArray, Factor, FloatArray, Regulariser
+from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 from .full import Full, unpack
 
 
@@ -32,6 +32,12 @@ class Tied(Full):
         scatter -= np.swapaxes(mass[..., None] * offset, -1, -2) @ offset
         covariances, factor = self.finish(scatter[:, None], mass.sum(axis=1, keepdims=True), regulariser)
         return covariances[:, 0], factor
+
+    def conditional(
+        self, covariances: FloatArray, columns: IntArray, n_features: int
+    ) -> tuple[FloatArray, FloatArray]:
+        slope, remaining = super().conditional(covariances, columns, n_features)
+        return slope, remaining[:, 0]
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         raised, factor = super().raised(covariances[:, None], floor)

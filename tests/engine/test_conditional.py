@@ -1,0 +1,159 @@
+"""Conditional densities of one model, against the textbook formulas and against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import (
+    COVARIANCE_TYPES,
+    as_full,
+    class_log_likelihood,
+    random_model,
+    random_rows,
+    responsibilities,
+)
+
+from skmix.engine import conditional
+from skmix.engine.kernels import structure_of
+from skmix.engine.linalg import invert_lower, whiten_batch
+from skmix.engine.patterns import marginal
+from skmix.engine.types import FloatArray, IntArray, Parameters
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+reproducible = settings(max_examples=30, deadline=None, derandomize=True)
+
+
+def textbook(
+    model: Parameters, covariance_type: str, seen: IntArray, gaps: IntArray, x: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the conditional means (K, G) and covariances (K, G, G) of the gaps of one row."""
+    n_kernels, n_features = model.means.shape
+    full = as_full(model.covariances, covariance_type, n_kernels, n_features)
+    means, covariances = [], []
+    for mean, matrix in zip(model.means, full, strict=True):
+        slope = matrix[np.ix_(gaps, seen)] @ np.linalg.inv(matrix[np.ix_(seen, seen)])
+        means.append(mean[gaps] + slope @ (x[seen] - mean[seen]))
+        covariances.append(matrix[np.ix_(gaps, gaps)] - slope @ matrix[np.ix_(seen, gaps)])
+    return np.array(means), np.array(covariances)
+
+
+@reproducible
+@given(
+    seed=st.integers(0, 10_000),
+    covariance_type=st.sampled_from(COVARIANCE_TYPES),
+    n_features=st.integers(2, 6),
+    data=st.data(),
+)
+def test_condition_is_the_textbook_formula(
+    seed: int, covariance_type: str, n_features: int, data: st.DataObject
+) -> None:
+    n_known = data.draw(st.integers(1, n_features - 1))
+    random = np.random.default_rng(seed)
+    model = random_model(random, 4, 3, n_features, covariance_type)
+    # In any order: the values belong to the columns they are given with.
+    seen = random.permutation(n_features)[:n_known]
+    gaps = np.setdiff1d(np.arange(n_features), seen)
+    x = 2.0 * random.normal(size=n_features)
+    found = conditional.condition(model, covariance_type, seen, x[seen])
+    means, covariances = textbook(model, covariance_type, seen, gaps, x)
+    assert_allclose(found.means, means, rtol=1e-9, atol=1e-11)
+    assert_allclose(
+        as_full(found.covariances, covariance_type, 4, len(gaps)), covariances, rtol=1e-8, atol=1e-11
+    )
+    assert found.covariances.shape == structure_of(covariance_type).shape(4, len(gaps))
+    known = marginal(model, seen, structure_of(covariance_type))
+    expected = [responsibilities(x[None, seen], np.array([c]), known, covariance_type)[0] for c in range(3)]
+    assert_allclose(found.weights, np.transpose(expected), rtol=1e-8, atol=1e-300)
+
+
+@each_type
+def test_the_chain_rule_holds(covariance_type: str) -> None:
+    random = np.random.default_rng(5)
+    model = random_model(random, 5, 2, 4, covariance_type)
+    seen, gaps = np.array([1, 3]), np.array([0, 2])
+    for x in 2.0 * random.normal(size=(20, 4)):
+        rest = conditional.condition(model, covariance_type, seen, x[seen])
+        known = marginal(model, seen, structure_of(covariance_type))
+        first = class_log_likelihood(x[None, seen], known, covariance_type)
+        second = class_log_likelihood(x[None, gaps], rest, covariance_type)
+        assert_allclose(first + second, class_log_likelihood(x[None], model, covariance_type), rtol=1e-10)
+
+
+@each_type
+@pytest.mark.parametrize("chunk", [1, 1 << 20])
+def test_gaps_are_filled_row_by_row(
+    covariance_type: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conditional, "_CHUNK", chunk)
+    random = np.random.default_rng(7)
+    model = random_model(random, 4, 1, 4, covariance_type)
+    X, _ = random_rows(random, 40, 1, 4)
+    gappy = np.where(random.uniform(size=X.shape) < 0.4, np.nan, X)
+    gappy[0], gappy[1] = X[0], np.nan
+    w = random.dirichlet(np.ones(4), size=40)
+    filled = conditional.fill_means(gappy, w, model, covariance_type)
+    assert_array_equal(filled[~np.isnan(gappy)], X[~np.isnan(gappy)])
+    for x, own, row in zip(gappy, w, filled, strict=True):
+        seen, gaps = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
+        means, _ = textbook(model, covariance_type, seen, gaps, x)
+        assert_allclose(row[gaps], own @ means, rtol=1e-9, atol=1e-12)
+
+
+@each_type
+def test_drawn_gaps_have_the_moments_of_their_kernel(covariance_type: str) -> None:
+    random = np.random.default_rng(8)
+    model = random_model(random, 3, 1, 4, covariance_type)
+    x = np.array([np.nan, 0.7, np.nan, -0.4])
+    seen, gaps, n = np.array([1, 3]), np.array([0, 2]), 40_000
+    X = np.stack([x, [0.0, 1.0, 2.0, 3.0], x])
+    kernels = np.tile([1, 0, 2], (n, 1))
+    drawn = conditional.draw_missing(X, kernels, model, covariance_type, np.random.RandomState(0))
+    assert drawn.shape == (n, 3, 4)
+    assert_array_equal(drawn[:, 1], np.tile([0.0, 1.0, 2.0, 3.0], (n, 1)))
+    means, covariances = textbook(model, covariance_type, seen, gaps, x)
+    for row, k in ((0, 1), (2, 2)):
+        assert_array_equal(drawn[:, row, seen], np.tile(x[seen], (n, 1)))
+        values = drawn[:, row, gaps]
+        deviations = np.sqrt(np.diagonal(covariances[k]))
+        # Five standard errors.
+        assert np.all(np.abs(values.mean(axis=0) - means[k]) < 5.0 * deviations / np.sqrt(n))
+        error = np.abs(np.cov(values.T, bias=True) - covariances[k])
+        assert np.all(error < 5.0 * np.sqrt(2.0 / n) * deviations[:, None] * deviations)
+
+
+def test_nearly_collinear_features_leave_a_covariance() -> None:
+    # The last feature is the sum of the others up to one part in a million; the difference of two matrices,
+    # the textbook's formula, has few digits of what is left, and may make it negative.
+    rest = 1e-12
+    covariances = np.array([[[1.0, 0.3, 1.3], [0.3, 1.0, 1.3], [1.3, 1.3, 2.6 + rest]]])
+    model = Parameters(np.ones((1, 1)), np.zeros((1, 3)), covariances)
+    found = conditional.condition(model, "full", np.array([0, 1]), np.array([1e3, -2e3]))
+    # 2.6 + 1e-12 itself is rounded to four digits of the 1e-12.
+    assert_allclose(found.covariances, [[[rest]]], rtol=1e-3)
+    assert_allclose(found.means, [[-1e3]], rtol=1e-9)
+
+
+def test_units_do_not_matter() -> None:
+    random = np.random.default_rng(9)
+    model = random_model(random, 3, 1, 4)
+    units = np.array([1e-120, 1.0, 1e90, 1e3])
+    scaled = Parameters(model.weights, model.means * units, model.covariances * units[:, None] * units)
+    x = random.normal(size=2)
+    seen, gaps = np.array([0, 2]), np.array([1, 3])
+    plain = conditional.condition(model, "full", seen, x)
+    found = conditional.condition(scaled, "full", seen, x * units[seen])
+    assert_allclose(found.means, plain.means * units[gaps], rtol=1e-9)
+    assert_allclose(found.covariances, plain.covariances * units[gaps][:, None] * units[gaps], rtol=1e-9)
+    assert_allclose(found.weights, plain.weights, rtol=1e-9)
+
+
+@reproducible
+@given(seed=st.integers(0, 10_000), order=st.integers(1, 20))
+def test_lower_triangles_are_inverted(seed: int, order: int) -> None:
+    roots = np.random.default_rng(seed).normal(size=(2, 3, order, order))
+    matrices = roots @ np.swapaxes(roots, -1, -2) + np.eye(order)
+    whitener = whiten_batch(matrices.reshape(-1, order, order))[0].reshape(matrices.shape)
+    assert_allclose(invert_lower(whitener), np.linalg.cholesky(matrices), rtol=1e-7, atol=1e-9)

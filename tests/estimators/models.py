@@ -1,0 +1,67 @@
+"""Fitted estimators with known parameters, without a fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from oracles import random_model
+
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.engine.types import FloatArray, Parameters
+
+GROUPS = [[3, 0], [1, 4]]  # of six columns: in another order, and without columns 2 and 5
+
+
+def mixture_of(
+    model: Parameters, covariance_type: str, class_prior: Any, labels: Any = None, **settings: Any
+) -> SharedKernelMixture:
+    """Return a fitted mixture with these parameters."""
+    mixture = SharedKernelMixture(len(model.means), covariance_type=covariance_type, **settings)
+    mixture.weights_, mixture.means_, mixture.covariances_ = model.weights, model.means, model.covariances
+    mixture.class_prior_ = np.array(class_prior, dtype=float)
+    mixture.classes_ = np.arange(len(mixture.class_prior_)) if labels is None else np.array(labels)
+    mixture.n_features_in_ = model.means.shape[1]
+    mixture.converged_, mixture.n_iter_, mixture._fitted_type = True, 7, covariance_type
+    return mixture
+
+
+def random_mixture(seed: int, covariance_type: str = "full", n_features: int = 4) -> SharedKernelMixture:
+    """Return a mixture of three classes."""
+    random = np.random.default_rng(seed)
+    model = random_model(random, 5, 3, n_features, covariance_type)
+    return mixture_of(model, covariance_type, random.dirichlet(np.ones(3)), list("abc"), random_state=0)
+
+
+def classifier_of(
+    models: list[SharedKernelMixture], groups: list[list[int]], n_features: int, **settings: Any
+) -> SharedKernelClassifier:
+    """Return a fitted classifier of these models."""
+    one = len(models) == 1
+    classifier = SharedKernelClassifier(
+        covariance_type=models[0].covariance_type, feature_groups=None if one else groups, **settings
+    )
+    classifier.models_, classifier.feature_groups_ = models, groups
+    classifier.classes_, classifier.class_prior_ = models[0].classes_, models[0].class_prior_
+    classifier.n_features_in_, classifier.n_iter_ = n_features, 7
+    classifier.temperature_, classifier.threshold_ = 1.0, -np.inf
+    if one:
+        for name in ("weights_", "means_", "covariances_", "converged_"):
+            setattr(classifier, name, getattr(models[0], name))
+    return classifier
+
+
+def random_classifier(seed: int, covariance_type: str = "full") -> SharedKernelClassifier:
+    """Return a classifier of three classes and four features."""
+    return classifier_of([random_mixture(seed, covariance_type)], [[0, 1, 2, 3]], 4, random_state=0)
+
+
+def random_product(seed: int, covariance_type: str = "full") -> SharedKernelClassifier:
+    """Return a classifier of three classes, with two groups of two features out of six columns."""
+    models = [random_mixture(seed + g, covariance_type, 2) for g in range(2)]
+    models[1].class_prior_ = models[0].class_prior_
+    return classifier_of(models, [list(group) for group in GROUPS], 6, random_state=0)
+
+
+def rows_for(seed: int, n_features: int, n_rows: int = 25) -> FloatArray:
+    return 2.0 * np.random.default_rng(seed).normal(size=(n_rows, n_features))

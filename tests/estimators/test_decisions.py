@@ -1,0 +1,265 @@
+"""Refusing novel rows and calibrating probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models import classifier_of, mixture_of, random_classifier, random_product, rows_for
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import log_softmax, softmax
+from sklearn.base import clone
+from sklearn.metrics import log_loss
+
+from skmix import SharedKernelClassifier
+from skmix.engine.types import FloatArray, IntArray, Parameters
+from skmix.estimators._decisions import best_temperature
+
+reproducible = settings(max_examples=30, deadline=None, derandomize=True)
+
+
+def blobs(labels: Any = (0, 1, 2), n: int = 100) -> tuple[FloatArray, np.ndarray]:
+    random = np.random.RandomState(0)
+    y = np.repeat(np.array(labels), n)
+    return random.normal(size=(len(y), 3)) + 4.0 * np.repeat(np.arange(len(labels)), n)[:, None], y
+
+
+# ---------------------------------------------------------------- novelty
+
+
+@pytest.mark.parametrize("quantile", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("groups", [None, [[0, 1], [2]]])
+def test_the_threshold_is_a_quantile_of_the_training_density(quantile: float, groups: Any) -> None:
+    X, y = blobs()
+    model = SharedKernelClassifier(reject_below=quantile, feature_groups=groups, random_state=0).fit(X, y)
+    plain = SharedKernelClassifier(feature_groups=groups, random_state=0).fit(X, y)
+    scores = np.sort(model.score_samples(X))
+    assert_allclose(model.threshold_, scores[int(np.ceil(quantile * 300)) - 1], rtol=1e-12)
+    refused = model.score_samples(X) < model.threshold_
+    # Rounding may put the row that set the threshold on its other side.
+    assert abs(refused.mean() - quantile) <= 1.5 / 300
+    assert_array_equal(model.predict(X), np.where(refused, -1, plain.predict(X)))
+    assert plain.threshold_ == -np.inf
+    far = model.predict([[1e3, -1e3, 0.0]])
+    assert_array_equal(far, [-1])
+    assert far.dtype == model.classes_.dtype
+    # Only the label says that a row was refused.
+    assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+
+
+def test_a_row_of_weight_three_is_three_rows() -> None:
+    X, y = blobs()
+    counts = np.random.RandomState(1).randint(0, 4, size=len(X))
+    start = {"means": np.array([[0.0] * 3, [4.0] * 3, [8.0] * 3])}
+    model = SharedKernelClassifier(init=start, reject_below=0.07)
+    weighted = clone(model).fit(X, y, sample_weight=counts)
+    repeated = clone(model).fit(np.repeat(X, counts, axis=0), np.repeat(y, counts))
+    assert_allclose(weighted.threshold_, repeated.threshold_, rtol=1e-9)
+    assert abs(weighted.threshold_ - clone(model).fit(X, y).threshold_) > 1e-6
+
+
+def test_a_fit_without_rejection_forgets_the_threshold() -> None:
+    X, y = blobs()
+    model = SharedKernelClassifier(reject_below=0.5, random_state=0).fit(X, y)
+    assert np.any(model.predict(X) == -1)
+    assert not np.any(model.set_params(reject_below=None).fit(X, y).predict(X) == -1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "outlier", "kind"),
+    [
+        (("a", "bb"), "none of these", "U"),
+        (("a", "bb"), None, "O"),
+        ((0, 1), 7, "i"),
+        ((0.0, 1.0), np.nan, "f"),
+        ((0.0, 1.0), -1, "f"),
+        (np.array([1, 2], dtype=np.uint8), -1, "i"),
+        (np.array(["a", "b"], dtype=object), None, "O"),
+        (np.array(["a", "b"], dtype=object), -1, "O"),
+        ((0, 1), np.int64(5), "i"),
+    ],
+)
+def test_outlier_labels_of_every_type(labels: Any, outlier: Any, kind: str) -> None:
+    X, y = blobs(labels)
+    model = SharedKernelClassifier(reject_below=0.05, outlier_label=outlier, random_state=0).fit(X, y)
+    predicted = model.predict([[0.0, 0.0, 0.0], [1e3, 0.0, 0.0], [4.0, 4.0, 4.0]])
+    assert predicted.dtype.kind == kind
+    assert predicted[0] == labels[0]
+    assert predicted[2] == labels[1]
+    if isinstance(outlier, float):
+        assert np.isnan(predicted[1])
+    else:
+        assert predicted[1] == outlier
+
+
+@pytest.mark.parametrize(
+    ("labels", "outlier", "message"),
+    [
+        (("a", "b"), -1, "outlier_label must be a string or None, as the labels are <U1"),
+        ((0, 1), "none", "must be an integer, as the labels are int64"),
+        ((0, 1), 0.5, "must be an integer"),
+        ((0, 1), None, "must be an integer"),
+        ((0, 1), True, "is one of the classes"),
+        ((2, 3), True, "must be an integer"),
+        ((0.0, 1.0), "none", "must be a number"),
+        ((-1, 1), -1, r"outlier_label=-1 is one of the classes: \[-1, 1\]"),
+        ((False, True), -1, "labels that have a third value"),
+    ],
+)
+def test_outlier_labels_that_do_not_fit(labels: Any, outlier: Any, message: str) -> None:
+    X, y = blobs(labels)
+    model = SharedKernelClassifier(reject_below=0.05, outlier_label=outlier)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y)
+    assert not hasattr(model, "classes_")
+    # Without rejection nobody asks for the label.
+    model.set_params(reject_below=None, random_state=0).fit(X, y)
+
+
+@pytest.mark.parametrize("quantile", [0, 1, -0.1, 1.5, "low"])
+def test_bad_quantiles(quantile: Any) -> None:
+    with pytest.raises(ValueError, match="'reject_below' parameter"):
+        SharedKernelClassifier(reject_below=quantile).fit(*blobs())
+
+
+@pytest.mark.parametrize("make", [random_classifier, random_product])
+def test_a_conditional_model_refuses_the_same_rows(make: Any) -> None:
+    model = make(12)
+    model.set_params(reject_below=0.3, outlier_label="?")
+    X = rows_for(12, model.n_features_in_, 200)
+    X[:, 0] = 0.25
+    model.threshold_ = float(np.quantile(model.score_samples(X), 0.3))
+    rest = model.condition({0: 0.25})
+    assert_array_equal(rest.predict(X[:, 1:]), model.predict(X))
+    assert np.mean(model.predict(X) == "?") > 0.25
+    # The density of fewer features has another scale: a marginal refuses nothing.
+    part = model.marginal([1, 0])
+    assert part.reject_below is None
+    assert not np.any(part.predict(X[:, [1, 0]]) == "?")
+
+
+# ---------------------------------------------------------------- calibration
+
+
+def tempered_labels(random: np.random.Generator, log_joint: FloatArray, temperature: float) -> IntArray:
+    probabilities = softmax(log_joint / temperature, axis=1)
+    return np.array([random.choice(len(p), p=p) for p in probabilities])
+
+
+@reproducible
+@given(
+    seed=st.integers(0, 10_000),
+    temperature=st.floats(0.2, 30.0),
+    n_classes=st.integers(2, 5),
+    weighted=st.booleans(),
+)
+def test_the_temperature_minimises_the_log_loss(
+    seed: int, temperature: float, n_classes: int, weighted: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    joint = 3.0 * random.normal(size=(200, n_classes)) - 1e5
+    codes = tempered_labels(random, joint, temperature)
+    codes[0] = np.argmin(joint[0])
+    weights = random.uniform(0.5, 2.0, size=200) if weighted else None
+
+    def loss(inverse: float) -> float:
+        own = log_softmax(joint * inverse, axis=1)[np.arange(200), codes]
+        return -float(np.average(own, weights=weights))
+
+    try:
+        found = best_temperature(joint, codes, weights)
+    except ValueError as error:
+        assert "worse than guessing" in str(error)  # noqa: PT017
+        assert loss(1e-4) > loss(0.0)
+        return
+    at_best = loss(1.0 / found)
+    others = np.geomspace(0.25, 4.0, 41) / found
+    assert at_best <= min(loss(inverse) for inverse in others) + 1e-12
+    for step in (0.98, 1.02):
+        assert loss(step / found) > at_best
+
+
+def test_the_temperature_that_made_the_labels_is_found() -> None:
+    random = np.random.default_rng(1)
+    joint = 6.0 * random.normal(size=(20_000, 4))
+    assert_allclose(best_temperature(joint, tempered_labels(random, joint, 2.5)), 2.5, rtol=0.03)
+
+
+def overconfident() -> tuple[SharedKernelClassifier, FloatArray, IntArray]:
+    """Return a classifier that counts one feature six times, and held-out rows."""
+    random = np.random.default_rng(2)
+    y = random.integers(0, 2, size=1200)
+    x = random.normal(size=1200) + 1.5 * y
+    X = x[:, None] + 0.3 * random.normal(size=(1200, 6))
+    model = SharedKernelClassifier(feature_groups=[[d] for d in range(6)], random_state=0)
+    return model.fit(X[:600], y[:600]), X[600:], y[600:]
+
+
+def test_calibration_lowers_the_log_loss_and_changes_no_prediction() -> None:
+    model, X, y = overconfident()
+    labels, scores, kernels = model.predict(X), model.score_samples(X), model.responsibilities(X)
+    X[0, :3] = np.nan
+    filled = model.impute(X)
+    tune, test = slice(0, 300), slice(300, 600)
+    before = log_loss(y[test], model.predict_proba(X[test]))
+    plain = model.predict_log_proba(X)
+    assert model.temperature_ == 1.0
+    assert model.calibrate(X[tune], y[tune]) is model
+    assert model.temperature_ > 3.0
+    assert log_loss(y[test], model.predict_proba(X[test])) < 0.6 * before
+    expected = log_softmax(plain / model.temperature_, axis=1)
+    assert_allclose(model.predict_log_proba(X), expected, rtol=1e-9, atol=1e-12)
+    assert_array_equal(model.predict(X[1:]), labels[1:])
+    # Only the reported probabilities are tempered: densities and kernels are the model's.
+    assert_array_equal(model.score_samples(X[1:]), scores[1:])
+    assert_allclose(model.responsibilities(X[1:]), kernels[1:], rtol=1e-12)
+    assert_allclose(model.impute(X), filled, rtol=1e-12)
+    assert_allclose(model.condition({0: 1.0}).temperature_, model.temperature_)
+    assert_allclose(model.marginal([2, 1]).temperature_, model.temperature_)
+    # A second calibration starts afresh, and so does a fit.
+    first = model.temperature_
+    assert_allclose(model.calibrate(X[tune], y[tune]).temperature_, first, rtol=1e-9)
+    assert model.fit(X[tune], y[tune]).temperature_ == 1.0
+
+
+def test_weights_of_held_out_rows() -> None:
+    model, X, y = overconfident()
+    counts = np.random.RandomState(0).randint(0, 3, size=len(y))
+    weighted = model.calibrate(X, y, sample_weight=counts).temperature_
+    repeated = model.calibrate(np.repeat(X, counts, axis=0), np.repeat(y, counts)).temperature_
+    assert_allclose(weighted, repeated, rtol=1e-9)
+
+
+def test_rows_that_say_nothing_about_the_temperature() -> None:
+    X, y = blobs((0, 2))
+    model = SharedKernelClassifier(random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match="All 4 rows are classified correctly"):
+        model.calibrate([[0.0] * 3, [0.5] * 3, [4.0] * 3, [3.5] * 3], [0, 0, 2, 2])
+    assert model.temperature_ == 1.0
+
+
+def test_labels_that_contradict_the_model() -> None:
+    X, y = blobs((0, 1))
+    model = SharedKernelClassifier(random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="On these 200 rows the classifier is worse than guessing"):
+        model.calibrate(X, 1 - y)
+    assert model.temperature_ == 1.0
+    with pytest.raises(ValueError, match="labels that no training row had"):
+        model.calibrate(X, y + 1)
+    with pytest.raises(ValueError, match="X has 200 rows but y has 3 labels"):
+        model.calibrate(X, y[:3])
+
+
+def test_classes_without_prior() -> None:
+    means = np.array([[0.0], [3.0], [6.0]])
+    part = mixture_of(Parameters(np.eye(3), means, np.ones(3)), "spherical", [0.5, 0.5, 0.0])
+    model = classifier_of([part], [[0]], 1)
+    X, y = np.array([[0.0], [1.4], [1.4], [3.0]]), np.array([0, 0, 1, 1])
+    model.calibrate(X, y)
+    assert 0.0 < model.temperature_ < 10.0
+    assert_array_equal(model.predict_proba(X)[:, 2], 0.0)
+    with pytest.raises(ValueError, match="1 of 4 rows have a label whose class prior is zero"):
+        model.calibrate(X, [0, 0, 1, 2])

@@ -1,0 +1,475 @@
+"""Marginal and conditional models, filled gaps and kernel scores, against integrals and identities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models import (
+    GROUPS,
+    classifier_of,
+    mixture_of,
+    random_classifier,
+    random_mixture,
+    random_product,
+    rows_for,
+)
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, kernel_log_densities, random_covariances
+from scipy.stats import kstest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.engine.types import FloatArray, Parameters
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+MAKERS = {"mixture": random_mixture, "classifier": random_classifier, "product": random_product}
+each_kind = pytest.mark.parametrize("kind", MAKERS)
+any_model = {
+    "seed": st.integers(0, 10_000),
+    "kind": st.sampled_from(sorted(MAKERS)),
+    "covariance_type": st.sampled_from(COVARIANCE_TYPES),
+}
+reproducible = settings(max_examples=30, deadline=None, derandomize=True)
+Model = SharedKernelMixture | SharedKernelClassifier
+
+
+def described(model: Model) -> list[int]:
+    """Return the columns that the model has a density of."""
+    groups = getattr(model, "feature_groups_", [list(range(model.n_features_in_))])
+    return sorted(column for group in groups for column in group)
+
+
+def with_gaps(random: np.random.Generator, X: FloatArray, model: Model) -> FloatArray:
+    """Return rows with gaps in described columns, none without an observed one of these."""
+    gaps = random.uniform(size=X.shape) < 0.4
+    gaps[:, np.setdiff1d(np.arange(X.shape[1]), described(model))] = False
+    gaps[np.arange(len(X)), random.choice(described(model), size=len(X))] = False
+    return np.where(gaps, np.nan, X)
+
+
+# ---------------------------------------------------------------- marginal
+
+
+@reproducible
+@given(**any_model, data=st.data())
+def test_a_marginal_sees_the_others_as_missing(
+    seed: int, kind: str, covariance_type: str, data: st.DataObject
+) -> None:
+    model = MAKERS[kind](seed, covariance_type)
+    columns = data.draw(st.lists(st.sampled_from(described(model)), min_size=1, unique=True), label="columns")
+    X = rows_for(seed, model.n_features_in_)
+    gappy = np.full_like(X, np.nan)
+    gappy[:, columns] = X[:, columns]
+    part = model.marginal(columns)
+    assert type(part) is type(model)
+    assert part.n_features_in_ == len(columns)
+    assert_allclose(part.score_samples(X[:, columns]), model.score_samples(gappy), rtol=1e-9, atol=1e-9)
+    assert_allclose(
+        part.class_log_likelihood(X[:, columns]), model.class_log_likelihood(gappy), rtol=1e-9, atol=1e-9
+    )
+    assert_array_equal(part.class_prior_, model.class_prior_)
+
+
+@each_type
+def test_a_marginal_keeps_the_type_and_the_order_asked_for(covariance_type: str) -> None:
+    model = random_mixture(1, covariance_type)
+    part = model.marginal([2, 0])
+    assert part.covariance_type == covariance_type
+    assert_array_equal(part.means_, model.means_[:, [2, 0]])
+    assert part.weights_ is not model.weights_
+    if covariance_type in ("full", "tied"):
+        assert_array_equal(part.covariances_, model.covariances_[..., [[2], [0]], [2, 0]])
+
+
+def test_a_marginal_integrates_the_other_feature_out() -> None:
+    model = random_mixture(2, n_features=2)
+    grid = np.linspace(-30.0, 30.0, 6001)
+    for x in (-1.0, 0.5):
+        joint = np.exp(model.score_samples(np.column_stack([np.full_like(grid, x), grid])))
+        assert_allclose(np.exp(model.marginal([0]).score_samples([[x]])), joint.sum() * 0.01, rtol=1e-9)
+
+
+# ---------------------------------------------------------------- condition
+
+
+@reproducible
+@given(**any_model, data=st.data())
+def test_the_chain_rule(seed: int, kind: str, covariance_type: str, data: st.DataObject) -> None:
+    model = MAKERS[kind](seed, covariance_type)
+    columns = described(model)
+    known = data.draw(
+        st.lists(st.sampled_from(columns), min_size=1, max_size=len(columns) - 1, unique=True), label="known"
+    )
+    left = [column for column in range(model.n_features_in_) if column not in known]
+    X = rows_for(seed, model.n_features_in_)
+    X[:, known] = X[0, known]
+    rest = model.condition({column: X[0, column] for column in known})
+    assert type(rest) is type(model)
+    assert rest.covariance_type == covariance_type
+    given_alone = model.marginal(known).score_samples(X[:1, known])
+    assert_allclose(
+        rest.score_samples(X[:, left]) + given_alone, model.score_samples(X), rtol=1e-9, atol=1e-9
+    )
+    assert_allclose(rest.class_prior_.sum(), 1.0, rtol=1e-12)
+    if kind != "mixture":
+        assert_allclose(rest.predict_proba(X[:, left]), model.predict_proba(X), rtol=1e-7, atol=1e-12)
+        assert_array_equal(rest.predict(X[:, left]), model.predict(X))
+
+
+@each_kind
+def test_conditions_add_up(kind: str) -> None:
+    model = MAKERS[kind](3)
+    first, second = described(model)[:2]
+    at_once = model.condition({first: 0.3, second: -0.2})
+    # Once the first column is gone, the second is one place further left.
+    in_turn = model.condition({first: 0.3}).condition({second - 1: -0.2})
+    X = rows_for(3, at_once.n_features_in_)
+    assert_allclose(at_once.score_samples(X), in_turn.score_samples(X), rtol=1e-9)
+    assert_allclose(at_once.class_prior_, in_turn.class_prior_, rtol=1e-9)
+
+
+def test_the_class_is_known_better_once_a_value_is() -> None:
+    means = np.array([[-3.0, 0.0], [3.0, 5.0]])
+    model = mixture_of(Parameters(np.eye(2), means, np.ones(2)), "spherical", [0.5, 0.5], ["low", "high"])
+    given_high = model.condition({0: 3.0})
+    assert_allclose(given_high.class_prior_, [np.exp(-18.0) / (1 + np.exp(-18.0)), 1.0], rtol=1e-6)
+    assert_array_equal(given_high.weights_, np.eye(2))
+    assert_allclose(given_high.means_, [[0.0], [5.0]])
+
+
+def test_a_class_that_the_given_values_rule_out() -> None:
+    means = np.array([[0.0, 0.0], [100.0, 5.0]])
+    model = mixture_of(Parameters(np.eye(2), means, np.ones(2)), "spherical", [0.5, 0.5])
+    ruled = model.condition({0: 100.0})
+    assert_array_equal(ruled.class_prior_, [0.0, 1.0])
+    assert_allclose(ruled.score_samples([[5.0]]), -0.5 * np.log(2 * np.pi))
+    classifier = classifier_of([model], [[0, 1]], 2).condition({0: 100.0})
+    assert_array_equal(classifier.predict([[5.0], [-40.0]]), [1, 1])
+    assert_array_equal(classifier.predict_proba([[-40.0]]), [[0.0, 1.0]])
+    assert_array_equal(classifier.impute([[5.0]]), [[5.0]])
+
+
+def test_a_group_that_is_known_whole_leaves_its_word_on_the_class() -> None:
+    model = random_product(4)
+    rest = model.condition({3: 0.5, 0: 1.0})
+    assert len(rest.models_) == 1
+    # Columns 0 and 3 are gone: 1, 2, 4, 5 are now 0, 1, 2, 3.
+    assert rest.feature_groups_ == [[0, 2]]
+    assert rest.get_params()["feature_groups"] == [[0, 2]]
+    assert_array_equal(rest.means_, model.models_[1].means_)
+    assert_array_equal(rest.weights_, model.models_[1].weights_)
+    joint = model.class_prior_ * np.exp(model.models_[0].class_log_likelihood([[0.5, 1.0]])[0])
+    assert_allclose(rest.class_prior_, joint / joint.sum(), rtol=1e-9)
+
+
+# ---------------------------------------------------------------- gaps
+
+
+@reproducible
+@given(**any_model, labelled=st.booleans())
+def test_imputed_values_are_means_of_the_conditional_model(
+    seed: int, kind: str, covariance_type: str, labelled: bool
+) -> None:
+    model = MAKERS[kind](seed, covariance_type)
+    random = np.random.default_rng(seed)
+    X = with_gaps(random, rows_for(seed, model.n_features_in_, 8), model)
+    y = random.choice(model.classes_, size=len(X)) if labelled else None
+    filled = model.impute(X, y)
+    assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
+    for n, x in enumerate(X):
+        gaps = np.flatnonzero(np.isnan(x))
+        if not len(gaps):
+            continue
+        known = {int(d): x[d] for d in described(model) if not np.isnan(x[d])}
+        rest = model.condition(known)
+        prior = rest.class_prior_ if y is None else (rest.classes_ == y[n]).astype(float)
+        left = [column for column in range(model.n_features_in_) if column not in known]
+        for columns, part in rest._parts():
+            mean = prior @ part.weights_.T @ part.means_
+            assert_allclose(filled[n, [left[c] for c in columns]], mean, rtol=1e-7, atol=1e-9)
+
+
+def conditional_distribution(model: SharedKernelMixture, x: float, grid: FloatArray) -> FloatArray:
+    """Return the distribution function on the grid of the second feature given the first, by summing."""
+    density = np.exp(model.score_samples(np.column_stack([np.full_like(grid, x), grid])))
+    cumulative = np.cumsum(density)
+    return cumulative / cumulative[-1]
+
+
+@each_type
+def test_gaps_against_numerical_integration(covariance_type: str) -> None:
+    model = random_mixture(6, covariance_type, n_features=2)
+    grid = np.linspace(-25.0, 25.0, 20_001)
+    distribution = conditional_distribution(model, 0.4, grid)
+    mean = np.diff(distribution, prepend=0.0) @ grid
+    assert_allclose(model.impute([[0.4, np.nan]])[0, 1], mean, rtol=1e-6, atol=1e-6)
+    drawn = model.sample_conditional([[0.4, np.nan]], 4000)[:, 0, 1]
+    assert kstest(drawn, lambda values: np.interp(values, grid, distribution)).pvalue > 0.01
+
+
+def test_values_missing_together_are_drawn_together() -> None:
+    # Two groups that only the class ties: given nothing of either, both are low or both are high.
+    means = np.array([[-5.0], [5.0]])
+    part = mixture_of(Parameters(np.eye(2), means, np.ones(2)), "spherical", [0.5, 0.5])
+    model = classifier_of([part, part], [[0], [1]], 3, random_state=3)
+    X = np.tile([np.nan, np.nan, 0.0], (500, 1))
+    drawn = model.sample_conditional(X)
+    assert drawn.shape == (500, 3)
+    assert np.all(np.sign(drawn[:, 0]) == np.sign(drawn[:, 1]))
+    assert 0.4 < np.mean(drawn[:, 0] > 0) < 0.6
+    labelled = model.sample_conditional(X, 2, y=np.ones(500, dtype=int))
+    assert labelled.shape == (2, 500, 3)
+    assert np.all(labelled[..., :2] > 0)
+    assert_allclose(model.impute(X)[:, :2], 0.0, atol=1e-12)
+    assert_allclose(model.impute(X, np.zeros(500, dtype=int))[:, :2], -5.0)
+
+
+@each_kind
+def test_draws_average_to_the_imputed_values(kind: str) -> None:
+    model = MAKERS[kind](11)
+    random = np.random.default_rng(11)
+    X = with_gaps(random, rows_for(11, model.n_features_in_, 6), model)
+    drawn = model.sample_conditional(X, 20_000)
+    gaps = np.isnan(X)
+    assert_array_equal(drawn[:, ~gaps], np.tile(X[~gaps], (20_000, 1)))
+    error = np.abs(drawn.mean(axis=0) - model.impute(X))[gaps]
+    assert np.all(error < 5.0 * drawn.std(axis=0)[gaps] / np.sqrt(20_000))
+
+
+def test_columns_of_no_group_keep_their_gaps() -> None:
+    model = random_product(5)
+    X = rows_for(5, 6, 4)
+    X[1, [0, 2]] = np.nan
+    filled = model.impute(X)
+    assert_array_equal(np.argwhere(np.isnan(filled)), [[1, 2]])
+    assert_array_equal(np.argwhere(np.isnan(model.sample_conditional(X))), [[1, 2]])
+
+
+def test_draws_are_repeatable_and_fresh() -> None:
+    model = random_mixture(7)
+    X = np.tile([np.nan, 0.1, 0.2, np.nan], (3, 1))
+    first = model.sample_conditional(X, 5)
+    assert_array_equal(first, model.sample_conditional(X, 5))
+    assert len(np.unique(first[..., 0])) == 15
+    model.set_params(random_state=np.random.RandomState(0))
+    assert np.any(model.sample_conditional(X) != model.sample_conditional(X))
+
+
+def test_float32_rows_without_gaps_come_back_as_they_are() -> None:
+    X = rows_for(8, 4).astype(np.float32)
+    model = random_mixture(8)
+    filled = model.impute(X)
+    assert_array_equal(filled, X)
+    assert filled.dtype == np.float64
+    assert not np.shares_memory(filled, X)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+@reproducible
+@given(**any_model, labelled=st.booleans())
+def test_log_responsibilities_are_those_of_responsibilities(
+    seed: int, kind: str, covariance_type: str, labelled: bool
+) -> None:
+    model = MAKERS[kind](seed, covariance_type)
+    X = rows_for(seed, model.n_features_in_)
+    y = np.random.default_rng(seed).choice(model.classes_, size=len(X)) if labelled else None
+    found = np.exp(model.log_responsibilities(X, y))
+    assert_allclose(found, model.responsibilities(X, y), rtol=1e-8, atol=1e-300)
+
+
+def test_log_responsibilities_do_not_underflow() -> None:
+    means = np.array([[0.0], [100.0]])
+    model = mixture_of(Parameters(np.full((2, 1), 0.5), means, np.ones(2)), "spherical", [1.0])
+    assert_array_equal(model.responsibilities([[0.0]]), [[1.0, 0.0]])
+    assert_allclose(model.log_responsibilities([[0.0]]), [[0.0, -5000.0]])
+    assert_allclose(model.log_responsibilities([[0.0]], [0]), [[0.0, -5000.0]])
+    empty = mixture_of(Parameters(np.array([[1.0], [0.0]]), means, np.ones(2)), "spherical", [1.0])
+    assert_array_equal(empty.log_responsibilities([[0.0]]), [[0.0, -np.inf]])
+
+
+@each_type
+def test_kernel_scores_are_scipys(covariance_type: str) -> None:
+    model = random_mixture(9, covariance_type)
+    X = rows_for(9, 4)
+    expected = kernel_log_densities(X, model._parameters, covariance_type)
+    assert_allclose(model.kernel_log_densities(X), expected, rtol=1e-9)
+    product = random_product(9, covariance_type)
+    X = rows_for(9, 6)
+    expected = np.hstack(
+        [
+            kernel_log_densities(X[:, group], part._parameters, covariance_type)
+            for group, part in zip(GROUPS, product.models_, strict=True)
+        ]
+    )
+    assert_allclose(product.kernel_log_densities(X), expected, rtol=1e-9)
+
+
+# ---------------------------------------------------------------- names and settings
+
+
+def frame() -> tuple[pd.DataFrame, np.ndarray]:
+    random = np.random.RandomState(0)
+    y = np.repeat(["x", "y"], 60)
+    values = random.normal(size=(120, 4)) + 4.0 * (y == "y")[:, None]
+    return pd.DataFrame(values, columns=["a", "b", "c", "d"]), y
+
+
+def test_features_by_name() -> None:
+    X, y = frame()
+    model = SharedKernelClassifier(
+        feature_groups=[["a", "c"], ["d", "b"]],
+        random_state=0,
+        max_iter=500,
+        reject_below=0.05,
+        outlier_label="?",
+    ).fit(X, y)
+    part = model.marginal(["d", "a"])
+    assert_array_equal(part.feature_names_in_, ["d", "a"])
+    assert part.feature_groups_ == [[1], [0]]
+    assert part.predict(X[["d", "a"]]).shape == (120,)
+    rest = model.condition({"b": 0.0})
+    assert_array_equal(rest.feature_names_in_, ["a", "c", "d"])
+    assert_allclose(
+        rest.score_samples(X[["a", "c", "d"]]), model.condition({1: 0.0}).score_samples(X[["a", "c", "d"]])
+    )
+    with pytest.raises(ValueError, match="feature names should match"):
+        rest.predict(X[["a", "b", "c"]])
+    with pytest.raises(ValueError, match=r"features names 'z', but features are \['a', 'b', 'c', 'd'\]"):
+        model.marginal(["z"])
+    with pytest.raises(ValueError, match="given has column 1 more than once"):
+        model.condition({"b": 0.0, 1: 0.0})
+
+
+@each_kind
+def test_a_derived_model_can_be_fitted_again(kind: str) -> None:
+    X, y = frame()
+    start = {"means": X[::40].to_numpy(), "covariances": np.tile(np.eye(4), (3, 1, 1))}
+    prior = (2.0, np.diag([1.0, 2.0, 3.0, 4.0]))
+    common: dict[str, Any] = {"random_state": 0, "max_iter": 500}
+    if kind == "product":
+        model: Model = SharedKernelClassifier(feature_groups=[["b", "a"], ["c", "d"]], **common)
+    else:
+        maker = SharedKernelMixture if kind == "mixture" else SharedKernelClassifier
+        model = maker(3, init=start, covariance_prior=prior, **common)
+    model.fit(X, y)
+    for derived in (model.marginal(["c", "a"]), model.condition({"b": 1.0, "d": 2.0})):
+        assert not hasattr(derived, "log_likelihood_")
+        names = list(derived.feature_names_in_)
+        again = clone(derived).fit(X[names], y)
+        assert again.score_samples(X[names]).shape == (120,)
+        if kind != "product":
+            assert_array_equal(
+                np.diag(derived.covariance_prior[1]), [3.0, 1.0] if names[0] == "c" else [1.0, 3.0]
+            )
+            assert derived.init == "class"
+            assert derived.converged_ is True
+            assert derived.n_iter_ == model.n_iter_
+
+
+def test_the_original_is_not_touched() -> None:
+    model = random_classifier(10)
+    before = {name: np.array(getattr(model, name)) for name in ("weights_", "means_", "class_prior_")}
+    derived = model.condition({0: 1.0})
+    derived.class_prior_[:] = 0.0
+    part = model.marginal([1])
+    part.means_[:] = 0.0
+    part.class_prior_[:] = 0.0
+    for name, value in before.items():
+        assert_array_equal(getattr(model, name), value)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ([], "features is empty"),
+        ("ab", "must be a list of columns, got 'ab'"),
+        (3, "must be a list of columns, got 3"),
+        ([0, 4], r"features has column 4, but X has 4 feature\(s\)"),
+        ([-1], "features has column -1"),
+        ([1, 1], "features has column 1 more than once"),
+        (["a"], "features names 'a', but X has no feature names"),
+        ([1.5], "has 1.5, which is no column index or name"),
+        ([True], "has True, which is no column"),
+    ],
+)
+def test_bad_features(features: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        random_mixture(0).marginal(features)
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        ({}, "given is empty"),
+        ([1], "must be a dict from features to values"),
+        ({0: np.nan}, "given has nan for feature 0, which is no finite number"),
+        ({0: "one"}, "given has 'one' for feature 0"),
+        ({7: 0.0}, "given has column 7, but X has 4"),
+        ({0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}, "values of all 4 features: no feature is left"),
+    ],
+)
+def test_bad_conditions(known: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        random_mixture(0).condition(known)
+
+
+def test_columns_of_no_group_have_no_density() -> None:
+    model = random_product(0)
+    with pytest.raises(ValueError, match="feature 2 is in no feature group"):
+        model.marginal([0, 2])
+    with pytest.raises(ValueError, match="feature 5 is in no feature group"):
+        model.condition({5: 0.0})
+    with pytest.raises(ValueError, match=r"all features that the model describes: \[0, 1, 3, 4\]"):
+        model.condition({0: 0.0, 1: 0.0, 3: 0.0, 4: 0.0})
+
+
+@pytest.mark.parametrize("n_samples", [0, -1, 1.5, True])
+def test_bad_numbers_of_draws(n_samples: Any) -> None:
+    with pytest.raises(ValueError, match="n_samples must be None or an integer of at least 1"):
+        random_mixture(0).sample_conditional(np.zeros((2, 4)), n_samples)
+
+
+@each_kind
+def test_bad_rows_and_labels(kind: str) -> None:
+    model = MAKERS[kind](0)
+    width = model.n_features_in_
+    for method in (model.impute, model.sample_conditional):
+        with pytest.raises(ValueError, match="Row 1 of X has no value"):
+            method(np.stack([np.zeros(width), np.full(width, np.nan)]))
+        with pytest.raises(ValueError, match="no training row had: \\['z'\\]"):
+            method(np.zeros((2, width)), y=["a", "z"])
+        with pytest.raises(ValueError, match="X has 2 rows but y has 3 labels"):
+            method(np.zeros((2, width)), y=["a", "b", "c"])
+        with pytest.raises(ValueError, match=f"expecting {width} features"):
+            method(np.zeros((2, width + 1)))
+
+
+@pytest.mark.parametrize("maker", [SharedKernelMixture, SharedKernelClassifier])
+def test_nothing_works_before_the_fit(maker: Any) -> None:
+    X = np.zeros((2, 2))
+    for call in (
+        lambda: maker().impute(X),
+        lambda: maker().sample_conditional(X),
+        lambda: maker().marginal([0]),
+        lambda: maker().condition({0: 1.0}),
+        lambda: maker().log_responsibilities(X),
+        lambda: maker().kernel_log_densities(X),
+    ):
+        with pytest.raises(NotFittedError):
+            call()
+
+
+def test_random_covariances_are_not_diagonal() -> None:
+    # Otherwise nothing above would notice a missing slope.
+    assert np.abs(random_covariances(np.random.default_rng(6), 5, 2)[:, 0, 1]).min() > 0.01
