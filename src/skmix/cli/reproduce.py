@@ -1,9 +1,9 @@
-"""The command line: parses arguments, calls the other rooms, prints what they return."""
+"""`skmix reproduce`: the paper's experiments."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -12,34 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-import skmix
 from skmix import plots, study
-
-app = typer.Typer(
-    help="Shared-kernel mixture models.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-_NOT_INSTALLED = 1
-_WRONG_USE = 2
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"skmix {skmix.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
-    ] = False,
-) -> None:
-    """Shared-kernel mixture models."""
+from skmix.cli._common import NOT_INSTALLED, WRONG_USE, app, stop
 
 
 @app.command()
@@ -60,16 +34,11 @@ def reproduce(
         for suffix, dpi in (("png", 120), ("pdf", 300)):
             plots.save_figure(axes[0].figure, folder / f"illustration.{suffix}", dpi=dpi)
     except OSError as error:
-        _stop(f"cannot write the results into {out}: {error.strerror or error}", _WRONG_USE)
+        stop(f"cannot write the results into {out}: {error.strerror or error}", WRONG_USE)
     except ImportError as error:
-        _stop(str(error), _NOT_INSTALLED)
+        stop(str(error), NOT_INSTALLED)
     _print_illustration(record)
     typer.echo(f"Written into {folder}: illustration.json, illustration.png, illustration.pdf.")
-
-
-def _stop(message: str, code: int) -> NoReturn:
-    typer.echo(f"Error: {message}", err=True)
-    raise typer.Exit(code)
 
 
 def _print_illustration(record: study.IllustrationRecord) -> None:
