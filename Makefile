@@ -25,6 +25,7 @@ reproduce: $(RUN) ## reproduce the paper's results, into results/
 	$(BIN)/skmix reproduce --out results
 
 test: $(DEV) ## run the tests
+	@tests/report/install-browser
 	$(BIN)/python -m pytest
 
 lint: $(DEV) ## check style, types and the rules on imports
@@ -68,7 +69,7 @@ define install
 endef
 
 $(RUN): pyproject.toml constraints.txt | $(BIN)/pip
-	$(call install,plot)
+	$(call install,report)
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/pip
 	$(call install,dev)
