@@ -87,9 +87,7 @@ def published_runs(
     order = np.argsort(classes, kind="stable")
     sizes = np.bincount(classes, minlength=starts.weights.shape[-1])
     rows = np.ascontiguousarray(X[order].T)
-    return [
-        _one_run(rows, sizes, starts.take(r), max_iter, tolerance) for r in range(len(starts.means))
-    ]
+    return [_one_run(rows, sizes, starts.take(r), max_iter, tolerance) for r in range(len(starts.means))]
 
 
 def _one_run(

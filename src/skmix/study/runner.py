@@ -179,7 +179,9 @@ def study_results(
         runs += own
         finite = [run for run in own if not run.reason]
         if cell.n_kernels == MAIN_KERNELS and finite:
-            best[cell.variant, cell.way] = _refitted(max(finite, key=lambda run: run.accuracy), data, settings)
+            best[cell.variant, cell.way] = _refitted(
+                max(finite, key=lambda run: run.accuracy), data, settings
+            )
     if beyond is None:
         beyond = run_beyond(data, seed=settings.seed)
     return StudyResults(settings, data, tuple(runs), best, tuple(beyond))
