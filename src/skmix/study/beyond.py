@@ -32,7 +32,7 @@ _PAPER_COLUMNS = [column for column, name in enumerate(FEATURES) if name != "q1"
 
 
 def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:
-    """Fit a shared-kernel classifier and a support vector machine, on principal components and on the features.
+    """Fit a shared-kernel classifier and a support vector machine, on components and on the features.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def published_runs(
 ) -> list[PublishedRun]:
     """Run the published algorithm from R starts, each until its classes have latched or it fails.
 
-    A run's arrays fill a core's cache, so runs follow one another; what is vectorised is the inside of a pass.
+    A run's arrays fill a core's cache, so runs follow one another; the inside of a pass is vectorised.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def published_densities(rows: FloatArray, parameters: Parameters) -> FloatArray:
 def inverses(covariances: FloatArray) -> FloatArray:
     """Return the inverses of matrices (K, M, M); all infinite, as in Matlab, where there is none."""
     try:
-        return np.linalg.inv(covariances)
+        return np.asarray(np.linalg.inv(covariances), dtype=np.float64)
     except np.linalg.LinAlgError:
         pass
     result = np.full_like(covariances, np.inf)

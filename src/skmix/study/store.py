@@ -8,6 +8,7 @@ kept once, and since a run has the same bits wherever it is made, it does not ma
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from skmix.study.records import Run, Settings
-from skmix.study.variants import WAYS, Way
+from skmix.study.variants import Way
 
 # "SKMX", in the file's header: tells our stores from other SQLite files.
 _APPLICATION = 0x534B4D58
@@ -227,14 +228,22 @@ def _to_row(run: Run) -> tuple[Any, ...]:
 
 
 def _from_row(row: tuple[Any, ...]) -> Run:
-    *values, converged, log_likelihood, blob = row
+    variant, n_kernels, way, run, accuracy, mean_iou, reason, failing_pass, n_iter = row[:9]
+    converged, log_likelihood, blob = row[9:]
     confusion = np.frombuffer(blob, dtype="<i8").astype(np.int64)
-    side = round(len(confusion) ** 0.5)
-    assert values[2] in WAYS
+    side = math.isqrt(len(confusion))
     return Run(
-        *values,
+        variant=variant,
+        n_kernels=n_kernels,
+        way=way,
+        run=run,
+        accuracy=accuracy,
+        mean_iou=mean_iou,
+        reason=reason,
+        failing_pass=failing_pass,
+        n_iter=n_iter,
         converged=bool(converged),
         # SQLite has no NaN and keeps it as nothing.
-        log_likelihood=float("nan") if log_likelihood is None else log_likelihood,
+        log_likelihood=math.nan if log_likelihood is None else log_likelihood,
         confusion=confusion.reshape(side, side),
     )

@@ -47,7 +47,7 @@ def source_lines(table: Table, row: Row) -> list[tuple[str, list[str]]]:
 
 
 def confusion_csv(results: StudyResults) -> str:
-    """Return the confusion matrices of the best runs as CSV, published ones included, digits in order 0..9."""
+    """Return the confusion matrices of the best runs as CSV, the published ones too, digits in order 0..9."""
     header: list[Value] = ["variant", "source", "run", "true digit", *range(10)]
     lines = [header]
     printed = published_values().confusion
@@ -68,7 +68,7 @@ def confusion_csv(results: StudyResults) -> str:
 
 
 def verdicts_markdown(verdicts: Iterable[Verdict], differences: Iterable[Difference]) -> str:
-    """Return the checked claims, and the differences from the paper with their likely reasons, as Markdown."""
+    """Return the checked claims, and the differences from the paper with likely reasons, as Markdown."""
     lines = ["# What the study must show", ""]
     lines += _markdown(
         ["claim", "target", "measured", "holds"],

@@ -234,7 +234,7 @@ def _ranking_table(
     ours: Statistics,
     published: dict[str, tuple[str, ...]],
 ) -> Table:
-    """Tables 2 and 4: the variants from best to worst by each metric, and how far the order is the paper's."""
+    """Tables 2 and 4: the variants from best to worst by each metric, and agreement with the paper."""
     rows = []
     for metric in RANKED_METRICS:
         printed = [variant for variant in published[metric] if variant in variants]
@@ -244,7 +244,7 @@ def _ranking_table(
             values = {variant: ours.get((source, metric, variant)) for variant in variants}
             known = {variant: value for variant, value in values.items() if value is not None}
             complete = len(known) == len(printed)
-            orders.append(sorted(known, key=lambda variant: -known[variant]) if complete else None)  # noqa: B023
+            orders.append(sorted(known, key=lambda variant: -known[variant]) if complete else None)
             agreements.append(agreement(printed, known) if complete else None)
         entries: list[Entry] = [
             tuple(order[rank] if order is not None else None for order in orders)
@@ -304,7 +304,7 @@ def _sweep_table(runs: Runs) -> Table:
             rows.append(Row((str(n_kernels), part), tuple(entries)))
     return Table(
         "table5",
-        "Table 5: number of kernels",
+        "Table 5: number of kernels (mean and standard deviation of the accuracy, runs counted)",
         ("K", "accuracy"),
         "variant",
         variants,
@@ -375,6 +375,6 @@ def _failures_table(runs: Runs) -> Table:
         columns,
         SOURCES[1:],
         tuple(rows),
-        "A reason is counted whenever a run stopped being finite, even if what was left of it classified more "
-        "than half of the test images; failed are the runs with an accuracy of at most 0.5.",
+        "A reason is counted whenever a run stopped being finite, even if what was left of it classified "
+        "more than half of the test images; failed are the runs with an accuracy of at most 0.5.",
     )
