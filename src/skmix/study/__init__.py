@@ -5,7 +5,7 @@ from __future__ import annotations
 from skmix.study.data import fingerprint, make_data
 from skmix.study.files import replacing, writable_folder, write_json
 from skmix.study.illustration import Comparison, IllustrationRecord, fit_illustration, run_illustration
-from skmix.study.published_values import PublishedValues, published_values
+from skmix.study.published_values import PublishedValues, published_sweep, published_values
 from skmix.study.records import BestRun, Beyond, GroupModel, Run, Settings, StudyData, StudyResults
 from skmix.study.runner import missing_batches, run_study, study_cells, study_results
 from skmix.study.store import Store, StoreError
@@ -45,6 +45,7 @@ __all__ = [
     "make_data",
     "make_tables",
     "missing_batches",
+    "published_sweep",
     "published_values",
     "replacing",
     "run_batch",

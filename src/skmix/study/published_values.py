@@ -10,7 +10,7 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.study.variants import VARIANTS
+from skmix.study.variants import SWEEP_RUNS, VARIANTS
 
 IntArray = NDArray[np.int64]
 
@@ -90,6 +90,14 @@ def published_values() -> PublishedValues:
         max_accuracy={name: float(row[2]) for name, row in zip(names, extremes, strict=True)},
         confusion=matrices,
     )
+
+
+def published_sweep() -> dict[tuple[str, int], tuple[float, float]]:
+    """Return table 5 by (variant, K): the mean accuracy, and the share of runs that were not counted."""
+    return {
+        (name, n_kernels): (entry.mean, 1.0 - entry.counted / SWEEP_RUNS)
+        for (n_kernels, name), entry in published_values().sweep.items()
+    }
 
 
 def _read(name: str) -> list[list[str]]:
