@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skmix.engine.kernels import structure_of
 from skmix.plots._common import FloatArray, ellipses, need_matplotlib
+from skmix.study.records import GroupModel
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -95,7 +96,7 @@ def draw_kernels(
 
     Parameters
     ----------
-    model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture
+    model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
         The model, of any covariance type.
     label : hashable or None
         Class whose weights choose the lines; None takes the weights of all classes together, by their priors.
@@ -155,7 +156,9 @@ def weight_key(axes: Axes, *, style: Style = "paper", **legend: Any) -> Axes:
 
 def kernels_of(model: Any) -> Kernels:
     """Return what a fitted model says about its kernels."""
-    check_is_fitted(model)
+    # The models that a study keeps are records, which are never without their numbers.
+    if not isinstance(model, GroupModel):
+        check_is_fitted(model)
     n_groups = len(getattr(model, "models_", [model]))
     if n_groups > 1:
         raise ValueError(

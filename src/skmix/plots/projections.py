@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skmix.plots._common import ROWS_COLOUR, FloatArray, dots, need_matplotlib
+from skmix.plots._common import ROWS_COLOUR, FloatArray, dots, figure_or_new, need_matplotlib
 from skmix.plots.kernels import (
     STEPS,
     Feature,
@@ -34,6 +34,7 @@ def plot_projections(
     y: Sequence[Hashable] | NDArray[Any] | None = None,
     axes: Any = None,
     *,
+    figure: Figure | None = None,
     features: Sequence[Feature] | None = None,
     style: Style = "paper",
     n_std: float = 1.0,
@@ -44,7 +45,7 @@ def plot_projections(
 
     Parameters
     ----------
-    model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture
+    model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
         The model, of any covariance type. Of a classifier with feature groups, plot ``model.models_[g]``.
     label : hashable, default=None
         Class whose weights choose the lines; None takes the weights of all classes together, by their priors.
@@ -55,6 +56,8 @@ def plot_projections(
     axes : axes or array of axes, default=None
         Axes to draw into, one for each pair of features in the order (0, 1), (0, 2), …, (1, 2), …; None makes
         a new figure, with a key to the lines.
+    figure : matplotlib figure, default=None
+        An empty figure to lay the panels and the key out in, instead of `axes`.
     features : sequence of int or str, default=None
         Features to plot, by index or name; None plots all.
     style : {'paper', 'accessible'}, default='paper'
@@ -86,7 +89,11 @@ def plot_projections(
     rows = _rows_of(X, y, label, len(kernels.names))
     pairs = list(itertools.combinations(columns, 2))
     own_figure = axes is None
-    panels = _corner(len(columns)) if own_figure else np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+    if not own_figure and figure is not None:
+        raise ValueError("give axes to draw into or a figure to lay out, not both.")
+    panels = (
+        _corner(len(columns), figure) if own_figure else np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+    )
     if len(panels) != max(len(pairs), 1):
         raise ValueError(
             f"{len(columns)} feature(s) need {max(len(pairs), 1)} axes, one for each pair; got {len(panels)}."
@@ -99,18 +106,18 @@ def plot_projections(
         draw_kernels(model, label, panel, features=(i, j), style=style, n_std=n_std)
         panel.set(xlabel=kernels.names[i], ylabel=kernels.names[j])
     if own_figure:
-        figure: Figure = panels[0].figure
+        own: Figure = panels[0].figure
         for panel in panels:
             panel.label_outer()
         if label is not None:
-            figure.suptitle(f"class {label}")
+            own.suptitle(f"class {label}")
         steps = sorted({step_of(weight) for weight in weights}, reverse=True)
         # The upper right half of a corner of panels is free.
         handles = key_handles(style, steps) + panels[0].get_legend_handles_labels()[0]
         if len(columns) < 3:
-            figure.legend(handles=handles, title="weight", loc="outside right upper", frameon=False)
+            own.legend(handles=handles, title="weight", loc="outside right upper", frameon=False)
         else:
-            figure.legend(handles=handles, title="weight", loc="upper right", frameon=False)
+            own.legend(handles=handles, title="weight", loc="upper right", frameon=False)
     return panels
 
 
@@ -149,22 +156,15 @@ def _curve(
     axes.set_ylim(bottom=0.0)
 
 
-def _corner(n_features: int) -> NDArray[Any]:
-    """Return axes of a new figure for all pairs of features, laid out as a lower triangle."""
-    import matplotlib.pyplot as plt
-
+def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:
+    """Return axes for all pairs of features, laid out as a lower triangle in the figure or a new one."""
     side = max(n_features - 1, 1)
     size = max(2.0 * side, 4.0)
-    figure, grid = plt.subplots(
-        side,
-        side,
-        sharex="col",
-        sharey="row",
-        squeeze=False,
-        figsize=(size + (1.2 if side == 1 else 0.0), size),
-        layout="constrained",
-    )
-    for i, j in itertools.product(range(side), range(side)):
-        if j > i:
-            figure.delaxes(grid[i, j])
-    return np.array([grid[j - 1, i] for i in range(side) for j in range(i + 1, side + 1)], dtype=object)
+    own = figure_or_new(figure, (size + (1.2 if side == 1 else 0.0), size))
+    grid = own.add_gridspec(side, side)
+    panels: dict[tuple[int, int], Axes] = {}
+    for i, j in itertools.combinations(range(side + 1), 2):
+        # Panels of a column share their feature across, panels of a line theirs upwards.
+        above, left = panels.get((i, j - 1)), panels.get((i - 1, j))
+        panels[i, j] = own.add_subplot(grid[j - 1, i], sharex=above, sharey=left)
+    return np.array([*panels.values()], dtype=object)
