@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 
 from skmix import datasets, features, plots, study
 from skmix.cli._common import NOT_INSTALLED, WRONG_USE, app, stop
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _SHEET_SUFFIXES = (".pdf", ".png", ".svg")
 _MOST_ON_A_SHEET = 20
@@ -85,8 +82,8 @@ def _check_suffix(option: str, file: Path, known: tuple[str, ...]) -> None:
         stop(f"{option} {file}: the name must end in {' or '.join(known)}.", WRONG_USE)
 
 
-def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int) -> Figure:
-    """Return a sheet with a line for each digit."""
+def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int) -> Any:
+    """Return a figure with a line of images for each digit."""
     across = min(per_digit, _MOST_ON_A_SHEET)
     shown = np.arange(len(labels)) % per_digit < across
     figure = plots.new_figure(0.45 * across + 0.5, 4.7)
