@@ -84,6 +84,7 @@ def report_data(
         "projections": [entry for entry in pictures if entry["chosen_by"]],
         "failures": {**(lost := sections.failures(main, paper)), "text": words.failures(lost)},
         "differences": differences(results, main, paper),
+        # Not how long they took: that would make every page another one.
         "beyond": [
             {
                 "name": row.name,
@@ -92,7 +93,6 @@ def report_data(
                 "accuracy": text(row.accuracy, 4),
                 "mean_iou": text(row.mean_iou, 4),
                 "errors": int(row.confusion.sum() - row.confusion.trace()),
-                "seconds": text(row.seconds, 1),
             }
             for row in results.beyond
         ],
