@@ -12,9 +12,19 @@ from skmix.plots.confusion import plot_confusion
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from skmix.plots.projections import plot_projections
 from skmix.plots.study import plot_accuracy_against_kernels, plot_accuracy_distribution
+from skmix.study.data import features_of
 from skmix.study.published_values import published_sweep
 from skmix.study.records import BestRun, StudyData, StudyResults
-from skmix.study.variants import FEATURES, MAIN_KERNELS, SWEEP_RUNS, SWEEP_VARIANTS, VARIANTS, WAYS, Way
+from skmix.study.variants import (
+    FEATURES,
+    MAIN_KERNELS,
+    SWEEP_RUNS,
+    SWEEP_VARIANTS,
+    VARIANTS,
+    WAYS,
+    Way,
+    variant_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,7 +100,7 @@ def _all_figures(
         for way in projected_ways:
             best = results.best.get((variant, way))
             if best is not None:
-                yield from _projections(best, results.data)
+                yield from _projections(best, results)
     runs = results.runs
     if any(run.n_kernels == MAIN_KERNELS for run in runs):
         figure = new_figure(9.5, 7.6)
@@ -122,16 +132,16 @@ def _images(data: StudyData) -> Figure:
     return figure
 
 
-def _projections(best: BestRun, data: StudyData) -> Iterator[tuple[str, Figure]]:
+def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Figure]]:
     """Yield the kernels of a run's first mixture in all planes, class by class."""
     from matplotlib.figure import Figure
 
     model, run = best.groups[0], best.run
-    names = [str(name) for name in model.feature_names_in_]
-    columns = [FEATURES.index(name) for name in names]
+    columns = [FEATURES.index(str(name)) for name in model.feature_names_in_]
+    features, _ = features_of(results.data, variant_of(run.variant), results.settings)
     side = 1.75 * (len(columns) - 1) + 0.7
     for label in model.classes_.tolist():
-        rows = data.train_features[data.train_labels == label][:_ROWS_OF_A_CLASS, columns]
+        rows = features[results.data.train_labels == label][:_ROWS_OF_A_CLASS, columns]
         # Margins by hand: laying out dozens of panels automatically takes longer than drawing them.
         figure = Figure(figsize=(side, side))
         figure.subplots_adjust(

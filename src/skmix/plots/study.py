@@ -69,9 +69,10 @@ def plot_accuracy_distribution(
             # Golden-ratio steps spread the dots over the lane without chance or clumps.
             heights = lane + _LANE * (2.0 * ((0.5 + np.arange(len(shown)) * 0.6180339887) % 1.0) - 1.0)
             rows = np.column_stack([shown, heights])
-            dots(panel, rows, size=2.2, color=WAY_COLOURS[way], alpha=0.4, zorder=1)
+            dots(panel, rows, size=2.2, color=WAY_COLOURS[way], alpha=0.45, zorder=2)
             median = np.median(accuracies)
-            panel.plot([median, median], [lane - 0.46, lane + 0.46], color="black", lw=1.4)
+            # Behind the dots, which it would hide where all runs end alike.
+            panel.plot([median, median], [lane - 0.47, lane + 0.47], color="black", lw=1.2, zorder=1)
             n_failed = sum(run.failed for run in own)
             panel.text(
                 FAILED_BELOW - 0.015,
