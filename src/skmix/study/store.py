@@ -74,18 +74,22 @@ class Store:
 
     def __init__(self, path: Path, settings: Settings, fingerprint: str = "") -> None:
         self.path = Path(path)
-        self._connection = sqlite3.connect(self.path, timeout=_PATIENCE_SECONDS, isolation_level=None)
+        try:
+            self._connection = sqlite3.connect(self.path, timeout=_PATIENCE_SECONDS, isolation_level=None)
+        except sqlite3.OperationalError as error:
+            raise OSError(f"cannot use the store {self.path}: {error}") from error
         try:
             self._open(_described(settings, fingerprint))
+        except sqlite3.OperationalError as error:
+            self.close()
+            raise OSError(f"cannot use the store {self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
-            self._connection.close()
-            if isinstance(error, sqlite3.OperationalError):
-                raise OSError(f"cannot use the store {self.path}: {error}") from error
+            self.close()
             raise StoreError(
                 f"{self.path} is not a store of a study ({error}). Move it away, or choose another folder."
             ) from error
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
 
     def __enter__(self) -> Store:
@@ -108,7 +112,10 @@ class Store:
         rows = [_to_row(run) for run in runs]
         with self._transaction():
             self._connection.executemany(
-                "INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
+                # Not INSERT OR IGNORE, which would also pass over rows that are no runs.
+                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (variant, n_kernels, way, run) DO NOTHING",
+                rows,
             )
 
     def numbers(self, variant: str, n_kernels: int, way: Way) -> set[int]:
