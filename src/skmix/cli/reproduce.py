@@ -76,8 +76,17 @@ def reproduce(
     console = Console()
     try:
         folder = study.writable_folder(out)
-        _illustration(folder, seed)
-        results = _study(console, folder, cells, settings, jobs or joblib.cpu_count())
+        record = study.run_illustration(seed)
+        picture = plots.plot_illustration(record)[0].figure
+        data = study.make_data(settings)
+        # Opened first: a folder with another study's runs must not get this one's pictures.
+        with study.Store(folder / "study.sqlite", settings, study.fingerprint(data)) as store:
+            study.write_json(folder / "illustration.json", record.to_dict())
+            for suffix, dpi in (("png", 120), ("pdf", 300)):
+                plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
+            _print_illustration(record)
+            _run(console, cells, settings, data, store, jobs or joblib.cpu_count())
+            results = study.study_results(cells, settings, data, store)
         _outcome(console, folder, results)
     except study.StoreError as error:
         stop(str(error), WRONG_USE)
@@ -89,27 +98,19 @@ def reproduce(
         stop("interrupted. Finished runs are kept; the same command goes on from there.", _INTERRUPTED)
 
 
-def _illustration(folder: Path, seed: int) -> None:
-    """Run the paper's two-dimensional example, print it and write it down."""
-    record = study.run_illustration(seed)
-    axes = plots.plot_illustration(record)
-    study.write_json(folder / "illustration.json", record.to_dict())
-    for suffix, dpi in (("png", 120), ("pdf", 300)):
-        plots.save_figure(axes[0].figure, folder / f"illustration.{suffix}", dpi=dpi)
-    _print_illustration(record)
-
-
-def _study(
-    console: Console, folder: Path, cells: list[study.Cell], settings: study.Settings, n_jobs: int
-) -> study.StudyResults:
-    """Make the runs that are not there yet, and gather all."""
-    data = study.make_data(settings)
-    with study.Store(folder / "study.sqlite", settings, study.fingerprint(data)) as store:
-        missing = sum(len(batch.runs) for batch in study.missing_batches(cells, store))
-        kept = sum(cell.n_runs for cell in cells) - missing
-        with progress(console, missing, kept, n_jobs) as report_runs:
-            study.run_study(cells, settings, data, store, n_jobs=n_jobs, progress=report_runs)
-        return study.study_results(cells, settings, data, store)
+def _run(
+    console: Console,
+    cells: list[study.Cell],
+    settings: study.Settings,
+    data: study.StudyData,
+    store: study.Store,
+    n_jobs: int,
+) -> None:
+    """Make the runs that the store lacks, and show how it goes."""
+    missing = sum(len(batch.runs) for batch in study.missing_batches(cells, store))
+    kept = sum(cell.n_runs for cell in cells) - missing
+    with progress(console, missing, kept, n_jobs) as show:
+        study.run_study(cells, settings, data, store, n_jobs=n_jobs, progress=show)
 
 
 def _outcome(console: Console, folder: Path, results: study.StudyResults) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
 
@@ -211,7 +212,8 @@ def _results(
         initargs=(data, settings),
     )
     try:
-        waiting: set[Future[list[Run]]] = {pool.submit(_work, batch) for batch in batches}
+        with _interrupts_ignored():
+            waiting: set[Future[list[Run]]] = {pool.submit(_work, batch) for batch in batches}
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
@@ -225,14 +227,28 @@ def _results(
         pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Have the processes that are started meanwhile ignore Ctrl-C, which is for this one alone.
+
+    This process ends them in good order.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 _worker: tuple[StudyData, Settings] | None = None
 
 
 def _begin_worker(data: StudyData, settings: Settings) -> None:
     global _worker
     _worker = (data, settings)
-    # Ctrl-C is for the process that started us; it ends us in good order.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
