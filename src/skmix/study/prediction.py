@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from skmix.engine.scoring import class_log_likelihood
 from skmix.engine.types import Parameters
-from skmix.study.published import published_densities
+from skmix.study.published import published_likelihoods
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -60,7 +60,9 @@ def predict(rows: Sequence[FloatArray], groups: Sequence[Parameters]) -> IntArra
 def predict_published(rows: Sequence[FloatArray], groups: Sequence[Parameters]) -> IntArray:
     """Return the most likely class of each row in the published arithmetic, which may hold NaN.
 
-    As in Matlab, a maximum passes over NaN, and over nothing but NaN it is the first class.
+    What Matlab does with the parameters of a failed run is done here: the root of a negative determinant is
+    imaginary, complex numbers are compared by their magnitude, and a maximum passes over NaN; over nothing
+    but NaN it is the first class.
 
     Parameters
     ----------
@@ -74,11 +76,11 @@ def predict_published(rows: Sequence[FloatArray], groups: Sequence[Parameters]) 
     ndarray of shape (n,)
         Classes.
     """
-    likelihoods: FloatArray = np.ones(1)
+    magnitudes: FloatArray = np.ones(1)
     with np.errstate(all="ignore"):
         for x, model in zip(rows, groups, strict=True):
-            likelihoods = likelihoods * (model.weights.T @ published_densities(x, model))
-    return np.argmax(np.where(np.isnan(likelihoods), -np.inf, likelihoods), axis=0)
+            magnitudes = magnitudes * np.abs(published_likelihoods(x, model))
+    return np.argmax(np.where(np.isnan(magnitudes), -np.inf, magnitudes), axis=0)
 
 
 def _bounded_log_likelihoods(rows: FloatArray, parameters: Parameters) -> tuple[FloatArray, BoolArray]:

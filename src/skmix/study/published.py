@@ -151,15 +151,36 @@ def published_pass(
 def published_densities(rows: FloatArray, parameters: Parameters) -> FloatArray:
     """Return N(x_n; μ_k, P_k) of rows (M, N), shape (K, N), in the linear domain, finite or not."""
     n_features = len(rows)
+    exponentials = _exponentials(rows, parameters)
+    normalisers = np.sqrt((2.0 * math.pi) ** n_features * np.linalg.det(parameters.covariances))
+    exponentials /= normalisers[:, None]
+    return exponentials
+
+
+def published_likelihoods(
+    rows: FloatArray, parameters: Parameters
+) -> NDArray[np.complexfloating | np.float64]:
+    """Return p(x_n | class j) of rows (M, n) in the published arithmetic, shape (L, n), finite or not.
+
+    The square root of a negative determinant, which only a run that has failed has, is imaginary, as it is in
+    Matlab; so then are its kernel's densities.
+    """
+    normalisers = np.sqrt(
+        (2.0 * math.pi) ** len(rows) * np.linalg.det(parameters.covariances).astype(complex)
+    )
+    if not normalisers.imag.any():
+        normalisers = normalisers.real
+    return parameters.weights.T @ (_exponentials(rows, parameters) / normalisers[:, None])
+
+
+def _exponentials(rows: FloatArray, parameters: Parameters) -> FloatArray:
+    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N)."""
     deviations = rows - parameters.means[:, :, None]
     projected = inverses(parameters.covariances) @ deviations
     projected *= deviations
-    quadratic = projected.sum(axis=1)
+    quadratic: FloatArray = projected.sum(axis=1)
     quadratic *= -0.5
-    np.exp(quadratic, out=quadratic)
-    normalisers = np.sqrt((2.0 * math.pi) ** n_features * np.linalg.det(parameters.covariances))
-    quadratic /= normalisers[:, None]
-    return quadratic
+    return np.exp(quadratic, out=quadratic)
 
 
 def inverses(covariances: FloatArray) -> FloatArray:
