@@ -187,9 +187,9 @@ def _average_is_best(runs: Runs) -> Iterator[Verdict]:
             f"at most {_BEHIND_BEST} below it",
             f"at most {behind[worst]:.4f} below it ({worst})",
             behind[worst] <= _BEHIND_BEST,
-            "The best run is picked by its accuracy on the test images, which is uncertain by about 0.007 with "
-            "2500 of them: where two digits cannot be told apart, some run guesses luckily. Other images move "
-            "the margin by some thousandths.",
+            "The best run is picked by its accuracy on the test images, which is uncertain by about 0.007 "
+            "with 2500 of them: where two digits cannot be told apart, some run guesses luckily. Other "
+            "images move the margin by some thousandths.",
         )
         yield Verdict(
             "class-wise: runs hardly differ, in any variant",
@@ -257,6 +257,7 @@ def _sweep(runs: Runs) -> Iterator[Verdict]:
                 f"within {_NEAR_SHARE} of K/10 or of table 5",
                 f"at most {errors[name, k]:.3f} off ({name}, K = {k})",
                 errors[name, k] <= _NEAR_SHARE,
+                "The printed mean of 10D at K = 8 equals that at K = 10: perhaps a copying error.",
             )
     for way in OURS:
         some = [run for name in names for k in many for run in runs.of(name, k, way)]
