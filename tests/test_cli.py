@@ -47,7 +47,7 @@ def run_skmix(*arguments: str, **environment: str) -> subprocess.CompletedProces
         [str(script), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env=os.environ | environment,
     )
 
