@@ -152,6 +152,9 @@ def test_reasons_are_told_apart() -> None:
     innocent = skewed.copy()
     innocent.weights[:, 0] = 2 / 40, 38 / 40
     assert failure_reason(innocent, rows, sizes) == "overflow"
+    innocent = skewed.copy()
+    innocent.covariances[0, 2, 2] = 1e-10
+    assert failure_reason(innocent, rows, sizes) == "overflow"
 
 
 def test_a_failed_group_fails_the_run(data: StudyData, settings: Settings) -> None:
