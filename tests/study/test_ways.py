@@ -123,6 +123,6 @@ def test_nan_is_passed_over_and_nothing_but_nan_is_the_first_class() -> None:
 
 
 def test_the_root_of_a_negative_determinant_is_imaginary() -> None:
-    """At x = 0 the kernels' densities are 1 and 1/i times the same number: |0.5 − 0.5i| < |0.8 − 0.2i|."""
-    model = Parameters(np.array([[0.5, 0.8], [0.5, 0.2]]), np.zeros((2, 1)), np.array([[[1.0]], [[-1.0]]]))
+    """At x = 0 the kernels' densities are 1 and 1/i times the same number: |0.5 − 0.5i| < |0.79 − 0.2i|."""
+    model = Parameters(np.array([[0.5, 0.79], [0.5, 0.2]]), np.zeros((2, 1)), np.array([[[1.0]], [[-1.0]]]))
     assert predict_published([np.zeros((1, 1))], [model]).tolist() == [1]
