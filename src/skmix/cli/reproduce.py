@@ -42,7 +42,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
     seed: Annotated[
         int, typer.Option(help="Seed of the simulated data and of every start.", min=0, max=2**32 - 1)
-    ] = 0,
+    ] = study.Settings.seed,
     runs: Annotated[int, typer.Option(help="Runs of each variant and way.", min=1)] = study.MAIN_RUNS,
     only: Annotated[
         list[str] | None, typer.Option(help="Only this variant, such as 3D; may be given several times.")
