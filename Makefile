@@ -25,6 +25,7 @@ reproduce: $(RUN) ## reproduce the paper's results, into results/
 	$(BIN)/skmix reproduce --out results
 
 test: $(DEV) ## run the tests
+	@tests/report/install-browser
 	$(BIN)/python -m pytest
 
 lint: $(DEV) ## check style, types and the rules on imports
@@ -36,6 +37,7 @@ lint: $(DEV) ## check style, types and the rules on imports
 bench: $(RUN) ## measure speed beside other libraries, into benchmarks/results/
 	@mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/speed.py --out benchmarks/results/speed.json --readme README.md
+	$(BIN)/python benchmarks/study.py --out benchmarks/results/study.json
 
 docs: $(DOCS) ## build the documentation, into docs/_build/html
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
@@ -68,7 +70,7 @@ define install
 endef
 
 $(RUN): pyproject.toml constraints.txt | $(BIN)/pip
-	$(call install,plot)
+	$(call install,report)
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/pip
 	$(call install,dev)

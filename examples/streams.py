@@ -20,11 +20,11 @@ def main() -> None:
     X, y = make_shared_kernel_data(means, covariances, weights, 5000, random_state=0)
     order = random.permutation(len(X))
     X, y = X[order], y[order]
-    whole = SharedKernelMixture(6, n_init=5, random_state=0).fit(X, y).score(X, y)
+    whole = SharedKernelMixture(6, init="k-means++", n_init=5, random_state=0).fit(X, y).score(X, y)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot()
     for size, colour in ((100, "#d55e00"), (200, "#009e73"), (500, "#0072b2")):
-        model = SharedKernelMixture(6, random_state=0)
+        model = SharedKernelMixture(6, init="k-means++", n_init=5, random_state=0)
         scores = []
         for start in range(0, len(X), size):
             model.partial_fit(X[start : start + size], y[start : start + size], classes=np.arange(4))

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import skmix
 from skmix.cli import app
+from skmix.cli._study import progress
 
-FILES = ["illustration.json", "illustration.pdf", "illustration.png"]
+FILES = [
+    "figures",
+    "illustration.json",
+    "illustration.pdf",
+    "illustration.png",
+    "report.html",
+    "study.sqlite",
+    "tables",
+]
+SMALL = ["--runs", "1", "--only", "3D", "--only", "3x1D", "--jobs", "1"]
 
 
 @pytest.fixture
@@ -31,7 +47,7 @@ def run_skmix(*arguments: str, **environment: str) -> subprocess.CompletedProces
         [str(script), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env=os.environ | environment,
     )
 
@@ -48,15 +64,59 @@ def test_help_lists_the_commands(runner: CliRunner) -> None:
     assert "reproduce" in result.output
 
 
-def test_reproduce_prints_true_beside_estimated(runner: CliRunner, tmp_path: Path) -> None:
-    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path / "deep" / "results"), "--seed", "3"])
-    assert result.exit_code == 0, result.output
+def study_files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
+    """As a program, off the terminal; then again where only ASCII can be printed, with nothing left to do."""
     folder = tmp_path / "deep" / "results"
-    assert sorted(path.name for path in folder.iterdir()) == FILES
-    content = json.loads((folder / "illustration.json").read_text())
+    arguments = ["reproduce", "--out", str(folder), "--seed", "3", *SMALL]
+    done = run_skmix(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert study_files(folder) == FILES
+    assert "…" not in done.stdout
+    assert "\x1b" not in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines() if str(folder) not in line) <= 80
+    check_illustration(done.stdout, json.loads((folder / "illustration.json").read_text()))
+
+    # Two variants at K = 10, and one of them at six more values of K, in three ways.
+    assert "Making 24 runs on 1 process." in done.stdout
+    assert "Made 24 runs in " in done.stdout
+    for number in range(1, 7):
+        assert f"Table {number}: " in done.stdout
+        assert (folder / "tables" / f"table{number}.md").read_text().startswith(f"# Table {number}: ")
+        lines = (folder / "tables" / f"table{number}.csv").read_text().splitlines()
+        assert lines[0].endswith(",published,rerun,robust,class-wise")
+    assert "What must come out" in done.stdout
+    assert "Why runs of the published way failed" in done.stdout
+    names = study_files(folder / "figures")
+    assert {name for name in names if name.endswith(".png")} == {
+        name.replace(".pdf", ".png") for name in names if name.endswith(".pdf")
+    }
+    assert {"fig1_segments.png", "confusion_3D.pdf", "confusion_3x1D.pdf"} <= set(names)
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+
+    refused = run_skmix("reproduce", "--out", str(folder), "--seed", "3", "--dither", "paper", *SMALL)
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert "holds runs of another study: dither all there and paper here" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    again = run_skmix(*arguments, PYTHONIOENCODING="ascii")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.isascii()
+    assert "24 runs are kept from before." in again.stdout
+    assert "Making" not in again.stdout
+    assert {path for path, content in written.items() if path.read_bytes() != content} == set()
+
+
+def check_illustration(output: str, content: dict[str, Any]) -> None:
+    """Two means, three entries of a covariance or three weights, true and then estimated, and two errors."""
     assert content["seed"] == 3
-    # Two means, three entries of a covariance or three weights, true and then estimated, and two errors.
-    lines = re.findall(r"^ +(?:kernel|class) (\d)((?: +-?\d+\.\d{3})+) *$", result.output, re.MULTILINE)
+    lines = re.findall(r"^ +(?:kernel|class) (\d)((?: +-?\d+\.\d{3})+) *$", output, re.MULTILINE)
     numbers = [[float(number) for number in line.split()] for _, line in lines]
     assert [len(line) for line in numbers] == [6, 6, 6, 8, 8, 8, 8, 8, 8]
     for k, line in enumerate(numbers[:3]):
@@ -66,24 +126,58 @@ def test_reproduce_prints_true_beside_estimated(runner: CliRunner, tmp_path: Pat
         assert line[:3] == np.array(content["true"]["weights"])[:, c].tolist()
         assert line[3:6] == np.round(content["estimated"]["weights"], 3)[:, c].tolist()
     for name, error in content["largest_error"].items():
-        assert f"{name} {error:.3f}" in result.output
-    assert f"Converged in {content['passes']} passes" in result.output
+        assert f"{name} {error:.3f}" in output
+    assert f"Converged in {content['passes']} passes" in output
 
 
-def test_reproduce_as_a_program_off_the_terminal(tmp_path: Path) -> None:
-    done = run_skmix("reproduce", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
-    assert "\x1b" not in done.stdout
-    assert "…" not in done.stdout
-    assert max(len(line) for line in done.stdout.splitlines() if str(tmp_path) not in line) <= 80
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal as a terminal does")
+def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
+    """Ctrl-C reaches the program and its workers alike; only the program answers, in one line."""
+    command = [str(Path(sys.executable).parent / "skmix"), "reproduce", "--out", str(tmp_path), "--jobs", "2"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--only", "4D"], start_new_session=True, **streams) as program:
+        deadline = time.monotonic() + 60
+        while n_kept(tmp_path / "study.sqlite") < 50:
+            assert program.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.killpg(program.pid, signal.SIGINT)
+        _, errors = program.communicate(timeout=60)
+    assert program.returncode == 130
+    assert errors == "Error: interrupted. Finished runs are kept; the same command goes on from there.\n"
+    assert 50 <= n_kept(tmp_path / "study.sqlite") < 1500
 
 
-def test_reproduce_where_only_ascii_can_be_printed(tmp_path: Path) -> None:
-    done = run_skmix("reproduce", "--out", str(tmp_path), PYTHONIOENCODING="ascii")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.isascii()
+def n_kept(path: Path) -> int:
+    """Return how many runs a store holds, as another program sees it."""
+    if not path.exists():
+        return 0
+    connection = sqlite3.connect(path)
+    try:
+        return int(connection.execute("SELECT COUNT(*) FROM runs").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+    finally:
+        connection.close()
+
+
+def test_progress_is_a_bar_with_the_time_left_on_a_terminal() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=80)
+    with progress(console, 100, 0, 2) as show:
+        show([None] * 40)  # type: ignore[list-item]
+    assert "40/100" in stream.getvalue()
+    assert re.search(r"left.*\d:\d\d:\d\d|left.*-:--:--", stream.getvalue())
+
+
+def test_progress_is_a_few_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(Console(file=io.StringIO()), 100, 20, 1) as show:
+        for _ in range(10):
+            show([None] * 10)  # type: ignore[list-item]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["20 runs are kept from before.", "Making 100 runs on 1 process."]
+    assert lines[2:5] == ["30 of 100 runs done.", "50 of 100 runs done.", "80 of 100 runs done."]
+    assert len(lines) == 6
 
 
 @pytest.mark.parametrize("below", ["", "below"])
@@ -97,18 +191,34 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_words(tmp_path: Path, be
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-@pytest.mark.parametrize("seed", ["-1", "4294967296", "one"])
-def test_a_seed_that_is_none_is_refused(runner: CliRunner, tmp_path: Path, seed: str) -> None:
-    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path), "--seed", seed])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--seed", "-1"],
+        ["--seed", "4294967296"],
+        ["--seed", "one"],
+        ["--runs", "0"],
+        ["--jobs", "0"],
+        ["--only", "7D"],
+        ["--way", "best"],
+        ["--dither", "some"],
+    ],
+)
+def test_wrong_options_are_refused(runner: CliRunner, tmp_path: Path, arguments: list[str]) -> None:
+    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path), *arguments])
     assert result.exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_matplotlib_it_says_what_to_install(
-    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("library", "advice"),
+    [("matplotlib", "pip install skmix[plot]"), ("jinja2", "pip install skmix[report]")],
+)
+def test_without_a_library_it_says_what_to_install(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, advice: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, library, None)
     result = runner.invoke(app, ["reproduce", "--out", str(tmp_path)])
     assert result.exit_code == 1
-    assert "pip install skmix[plot]" in result.output
+    assert advice in result.output
     assert list(tmp_path.iterdir()) == []

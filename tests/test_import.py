@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("matplotlib", "onnx", "onnxruntime", "rich", "safetensors", "typer")
+HEAVY = ("jinja2", "matplotlib", "onnx", "onnxruntime", "rich", "safetensors", "typer")
 
 
 def run_python(code: str) -> str:
@@ -27,7 +27,9 @@ def test_importing_skmix_loads_nothing_heavy() -> None:
     assert loaded == "[]"
 
 
-@pytest.mark.parametrize("module", ["skmix", "skmix.datasets", "skmix.plots", "skmix.study", "skmix.theory"])
+@pytest.mark.parametrize(
+    "module", ["skmix", "skmix.datasets", "skmix.plots", "skmix.report", "skmix.study", "skmix.theory"]
+)
 def test_rooms_import_where_the_libraries_are_missing(module: str) -> None:
     """A None in sys.modules makes the import fail, as if the library were not installed."""
     run_python(f"import sys\nfor name in {HEAVY!r}: sys.modules[name] = None\nimport {module}")

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
+from skmix.datasets._validation import finite
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
@@ -162,7 +164,7 @@ def make_shared_kernel_data(
 
 def _check_means(means: ArrayLike) -> FloatArray:
     """Return the means as floats of shape (K, M)."""
-    checked = _finite("means", means)
+    checked = finite("means", means)
     if checked.ndim != 2 or 0 in checked.shape:
         raise ValueError(f"means must have shape (kernels, features), got {checked.shape}.")
     return checked
@@ -170,7 +172,7 @@ def _check_means(means: ArrayLike) -> FloatArray:
 
 def _check_covariances(covariances: ArrayLike, n_kernels: int, n_features: int) -> FloatArray:
     """Return the symmetric square roots of the covariances, shape (K, M, M)."""
-    checked = _finite("covariances", covariances)
+    checked = finite("covariances", covariances)
     expected = (n_kernels, n_features, n_features)
     if checked.shape != expected:
         raise ValueError(
@@ -200,7 +202,7 @@ def _check_covariances(covariances: ArrayLike, n_kernels: int, n_features: int) 
 
 def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
     """Return the weights (K, L), the columns scaled to sum to one as exactly as floats can."""
-    checked = _finite("weights", weights)
+    checked = finite("weights", weights)
     if checked.ndim != 2 or checked.shape[0] != n_kernels or checked.shape[1] == 0:
         raise ValueError(
             f"weights must have shape (kernels, classes) with a row for each of the {n_kernels} means, "
@@ -240,12 +242,3 @@ def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -
     if counts.sum() == 0:
         raise ValueError(f"n_per_class asks for no row in any of the {n_classes} class(es).")
     return counts
-
-
-def _finite(name: str, values: ArrayLike) -> FloatArray:
-    """Return the values as floats, or say how many of them are not finite numbers."""
-    checked = np.asarray(values, dtype=np.float64)
-    n_bad = int(np.count_nonzero(~np.isfinite(checked)))
-    if n_bad:
-        raise ValueError(f"{name} must be finite, but {n_bad} of its {checked.size} values are not.")
-    return checked

@@ -28,10 +28,11 @@ _CACHED = 1 << 17
 _EXPANDED = 1 << 21
 # Below this many multiplications OpenBLAS takes a route without packing, which suits skinny products.
 _SMALL_PRODUCT = 1_000_000
-# Numbers of a part's expanded rows and responsibilities together. More than a second-level cache holds, which
-# costs one thread a few per cent; but threads hand over the interpreter between operations, and two of them
-# keep two cores busy only when operations are long.
-_PART = 410_000
+# Numbers of a part's expanded rows and responsibilities together, within a second-level cache, and how many
+# products it takes: threads hand over the interpreter between operations, so that two of them keep two cores
+# busy only when operations are long; but products have a best size of their own.
+_PART = 155_000
+_TILES = 3
 _CLASSES_PER_PART = 16
 # Data up to this size are put into the frame, and expanded, once and kept, not once a pass.
 _SMALL = 1 << 20
@@ -74,13 +75,20 @@ def plan(n_rows: int, n_classes: int, n_starts: int, n_kernels: int, n_coefficie
     # An expanded row has an indicator of each class in its part: with many small classes, take short parts.
     width = n_coefficients + min(n_classes, _CLASSES_PER_PART)
     tile = max(64, min(max(320, _EXPANDED // width), _CLASSES_PER_PART * n_rows // n_classes))
+    tiles = 1
     if n_kernels <= 16:
-        tile = min(tile, max(320, _SMALL_PRODUCT // (n_kernels * width)))
+        small = min(_SMALL_PRODUCT // (n_kernels * width), _PART // (_TILES * (width + n_kernels)))
+        tile, tiles = min(tile, max(320, small)), _TILES
     if n_rows <= tile:
         return Plan(n_rows, n_rows, block, group)
+    if n_rows <= tiles * tile:
+        # One part, in products of equal size.
+        n_tiles = -(-n_rows // tile)
+        tile = 64 * -(-n_rows // (64 * n_tiles))
+        return Plan(tile, n_tiles * tile, n_tiles * tile, group)
     # Rows a power of two apart would fall into the same lines of the cache: take odd multiples of 64.
     tile = 64 * _odd(min(tile, block) // 64)
-    part = tile * _odd(min(block, _PART // (width + n_kernels)) // tile)
+    part = tile * _odd(min(tiles, block // tile))
     return Plan(tile, part, part * (block // part), group)
 
 

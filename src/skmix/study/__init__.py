@@ -2,15 +2,60 @@
 
 from __future__ import annotations
 
+from skmix.study.data import fingerprint, make_data
 from skmix.study.files import replacing, writable_folder, write_json
 from skmix.study.illustration import Comparison, IllustrationRecord, fit_illustration, run_illustration
+from skmix.study.published_values import PublishedValues, published_sweep, published_values
+from skmix.study.records import BestRun, Beyond, GroupModel, Run, Settings, StudyData, StudyResults
+from skmix.study.runner import missing_batches, run_study, study_cells, study_results
+from skmix.study.store import Store, StoreError
+from skmix.study.table_files import write_tables
+from skmix.study.tables import Table, make_tables
+from skmix.study.variants import MAIN_KERNELS, MAIN_RUNS, VARIANTS, WAYS, Cell, Dither, Variant, Way
+from skmix.study.verdict import Difference, Verdict, differences, verdicts
+from skmix.study.ways import run_batch, run_one
 
 __all__ = [
+    "MAIN_KERNELS",
+    "MAIN_RUNS",
+    "VARIANTS",
+    "WAYS",
+    "BestRun",
+    "Beyond",
+    "Cell",
     "Comparison",
+    "Difference",
+    "Dither",
+    "GroupModel",
     "IllustrationRecord",
+    "PublishedValues",
+    "Run",
+    "Settings",
+    "Store",
+    "StoreError",
+    "StudyData",
+    "StudyResults",
+    "Table",
+    "Variant",
+    "Verdict",
+    "Way",
+    "differences",
+    "fingerprint",
     "fit_illustration",
+    "make_data",
+    "make_tables",
+    "missing_batches",
+    "published_sweep",
+    "published_values",
     "replacing",
+    "run_batch",
     "run_illustration",
+    "run_one",
+    "run_study",
+    "study_cells",
+    "study_results",
+    "verdicts",
     "writable_folder",
     "write_json",
+    "write_tables",
 ]

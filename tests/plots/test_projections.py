@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from sklearn.exceptions import NotFittedError
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
 from skmix.plots import draw_kernels, plot_illustration, plot_projections, save_figure, weight_key
 from skmix.study import run_illustration
+from skmix.study.records import StudyResults
 
 # One weight in each step of the paper's table 7, and what the table says about it.
 WEIGHTS = np.array([0.55, 0.45, 0.35, 0.25, 0.15, 0.05, 0.005])
@@ -35,12 +36,6 @@ TABLE_7 = [
     (0.5, "green", "solid"),
     (0.5, "yellow", "dashed"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def close_figures() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 def rows(n_features: int, labels: Any = ("a", "b", "c"), n: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -261,6 +256,48 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         plot_projections(model, "a", style="pretty")  # type: ignore[arg-type]
     with pytest.raises(NotFittedError):
         plot_projections(SharedKernelMixture())
+
+
+def test_a_figure_can_be_given_instead_of_axes() -> None:
+    figure = Figure(layout="constrained")
+    axes = plot_projections(fitted(3), "a", figure=figure)
+    assert figure.axes == list(axes)
+    assert len(figure.legends) == 1
+    assert plt.get_fignums() == []
+    with pytest.raises(ValueError, match="axes to draw into or a figure to lay out, not both"):
+        plot_projections(fitted(3), "a", axes=axes, figure=figure)
+
+
+def test_panels_of_a_corner_share_their_features() -> None:
+    axes = plot_projections(fitted(4), "a")
+    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    for (panel, (i, j)), (other, (k, m)) in itertools.combinations(zip(axes, pairs, strict=True), 2):
+        assert panel.get_shared_x_axes().joined(panel, other) == (i == k)
+        assert panel.get_shared_y_axes().joined(panel, other) == (j == m)
+
+
+def test_ellipses_lie_within_the_limits() -> None:
+    model = fitted(2)
+    axes = plot_projections(model, "a", n_std=3.0)[0]
+    reach = 3.0 * np.sqrt(np.diagonal(model.covariances_, axis1=1, axis2=2))
+    for (low, high), column in ((axes.get_xlim(), 0), (axes.get_ylim(), 1)):
+        assert low < (model.means_ - reach)[:, column].min()
+        assert high > (model.means_ + reach)[:, column].max()
+
+
+@pytest.mark.parametrize(("variant", "n_panels"), [("4D", 6), ("6D", 15)])
+@pytest.mark.parametrize("label", [0, 9])
+def test_models_of_a_study(results: StudyResults, variant: str, n_panels: int, label: int) -> None:
+    (model,) = results.best[variant, "class-wise"].groups
+    axes = plot_projections(model, label)
+    assert [len(ellipses(panel)) for panel in axes] == [10] * n_panels
+    assert axes[0].get_xlabel() == ""
+    assert [panel.get_ylabel() for panel in axes[: len(model.feature_names_in_) - 1]] == list(
+        model.feature_names_in_[1:]
+    )
+    heaviest = ellipses(axes[0])[-1]
+    k = model.weights_[:, label].argmax()
+    assert_allclose(heaviest.center, model.means_[k, :2])
 
 
 def test_feature_groups_are_plotted_one_by_one() -> None:

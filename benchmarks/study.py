@@ -1,0 +1,111 @@
+"""Runs per second of the paper's study, way by way and variant by variant.
+
+Run by ``make bench``. Prints a table, and with ``--out`` writes a JSON file. With ``--whole`` the whole study
+is run as well, on several processes, as `skmix reproduce` does it; starting them and storing the runs count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import joblib
+from rich.console import Console
+from rich.table import Table
+
+from skmix.study import (
+    MAIN_KERNELS,
+    MAIN_RUNS,
+    VARIANTS,
+    WAYS,
+    Cell,
+    Settings,
+    Store,
+    StudyData,
+    Way,
+    make_data,
+    run_batch,
+    run_study,
+    study_cells,
+)
+
+
+def one_process(data: StudyData, settings: Settings, n_runs: int) -> list[dict[str, Any]]:
+    """Time each variant in each way, a batch at a time, in this process."""
+    rows = []
+    for variant in VARIANTS:
+        row: dict[str, Any] = {"variant": variant.name}
+        for way in WAYS:
+            run_batch(data, variant.name, MAIN_KERNELS, way, [0], settings)
+            begun = time.perf_counter()
+            runs = run_batch(data, variant.name, MAIN_KERNELS, way, range(n_runs), settings)
+            row[way] = len(runs) / (time.perf_counter() - begun)
+        rows.append(row)
+    return rows
+
+
+def whole(
+    data: StudyData, settings: Settings, way: Way, n_runs: int, n_jobs: int
+) -> dict[str, float | int | str]:
+    """Time all cells of one way, main study and sweep, on several processes, the store included."""
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "study.sqlite", settings) as store:
+        begun = time.perf_counter()
+        run_study(study_cells(n_runs, ways=[way]), settings, data, store, n_jobs=n_jobs)
+        seconds, made = time.perf_counter() - begun, len(store)
+    return {"way": way, "runs": made, "seconds": seconds, "runs_per_second": made / seconds}
+
+
+def estimated_seconds(rows: list[dict[str, Any]], cells: list[Cell], way: Way, n_jobs: int) -> float:
+    """Estimate how long a way's main study takes on several processes, from one process's speed."""
+    speed = {row["variant"]: row[way] for row in rows}
+    return sum(cell.n_runs / speed[cell.variant] for cell in cells if cell.n_kernels == MAIN_KERNELS) / n_jobs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=50, help="runs of each variant and way to time")
+    parser.add_argument("--jobs", type=int, default=joblib.cpu_count(), help="processes of the estimate")
+    parser.add_argument("--whole", action="store_true", help="also run the whole study, way by way")
+    parser.add_argument("--small", action="store_true", help="few images and runs, to see that it works")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    arguments = parser.parse_args()
+    settings, n_runs, whole_runs = Settings(), arguments.runs, MAIN_RUNS
+    if arguments.small:
+        settings, n_runs, whole_runs = Settings(train_per_digit=20, test_per_digit=5, max_iter=10), 2, 1
+    data = make_data(settings)
+    rows = one_process(data, settings, n_runs)
+
+    console = Console()
+    table = Table(title="Runs per second, one process, K = 10", title_justify="left")
+    table.add_column("variant")
+    for way in WAYS:
+        table.add_column(way, justify="right")
+    for row in rows:
+        table.add_row(row["variant"], *(f"{row[way]:.0f}" for way in WAYS))
+    console.print(table)
+    estimates = {}
+    for way in WAYS:
+        cells = study_cells(MAIN_RUNS, ways=[way])
+        estimates[way] = estimated_seconds(rows, cells, way, arguments.jobs)
+        console.print(
+            f"{way}: {MAIN_RUNS * len(VARIANTS)} runs at K = 10 take about {estimates[way]:.0f} s on "
+            f"{arguments.jobs} processes"
+        )
+    results: dict[str, Any] = {"one_process": rows, "main_study_seconds": estimates}
+    if arguments.whole:
+        results["whole"] = [whole(data, settings, way, whole_runs, arguments.jobs) for way in WAYS]
+        for row in results["whole"]:
+            console.print(
+                f"{row['way']}: {row['runs']} runs with the sweep in {row['seconds']:.1f} s, "
+                f"{row['runs_per_second']:.0f} a second"
+            )
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

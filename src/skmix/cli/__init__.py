@@ -1,0 +1,10 @@
+"""The command line: parses arguments, calls the other rooms, prints what they return."""
+
+from __future__ import annotations
+
+from skmix.cli._common import app
+
+# Importing a command's module registers it.
+from skmix.cli import digits, reproduce  # isort: skip
+
+__all__ = ["app", "digits", "reproduce"]

@@ -1,0 +1,91 @@
+"""`skmix digits`: simulated images of seven-segment digits, with their features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from skmix import datasets, features, plots, study
+from skmix.cli._common import NOT_INSTALLED, WRONG_USE, app, stop
+
+_SHEET_SUFFIXES = (".pdf", ".png", ".svg")
+_MOST_ON_A_SHEET = 20
+"""Images of each digit that a sheet shows."""
+
+
+@app.command()
+def digits(
+    out: Annotated[Path, typer.Option(help="File for images, labels and features (.npz).")] = Path(
+        "digits.npz"
+    ),
+    per_digit: Annotated[int, typer.Option(help="Images of each digit.", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the images.", min=0, max=2**32 - 1)] = 0,
+    half_length: Annotated[float, typer.Option(help="Half the length of a segment.")] = 2.0,
+    half_width: Annotated[float, typer.Option(help="Half the width of a segment.")] = 0.5,
+    points: Annotated[int, typer.Option(help="Points of each lit segment.", min=1)] = 100,
+    variance_scale: Annotated[float, typer.Option(help="Factor of the points' variances.")] = 1.2,
+    sheet: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"Picture of the first {_MOST_ON_A_SHEET} images of each digit (.png, .pdf, .svg)."
+        ),
+    ] = None,
+) -> None:
+    """Simulate images of seven-segment digits and compute their features.
+
+    The file holds images (n, 28, 28), labels (n,), features (n, 14) and feature_names (14,); read it with
+    numpy.load.
+    """
+    _check_suffix("--out", out, (".npz",))
+    if sheet is not None:
+        _check_suffix("--sheet", sheet, _SHEET_SUFFIXES)
+    files = f"{out}" if sheet is None else f"{out} and {sheet}"
+    try:
+        for file in (out, sheet):
+            if file is not None:
+                study.writable_folder(file.parent)
+        images, labels = datasets.make_seven_segment_digits(
+            per_digit,
+            half_length=half_length,
+            half_width=half_width,
+            n_points=points,
+            variance_scale=variance_scale,
+            random_state=seed,
+        )
+        # Before anything is written, since drawing may find that matplotlib is missing.
+        figure = None if sheet is None else _sheet(images, labels, per_digit)
+        with study.replacing(out) as opened:
+            np.savez_compressed(
+                opened,
+                images=images,
+                labels=labels,
+                features=features.digit_features(images),
+                feature_names=np.array(features.DIGIT_FEATURES),
+            )
+        if figure is not None and sheet is not None:
+            plots.save_figure(figure, sheet, dpi=120)
+    except OSError as error:
+        stop(f"cannot write {files}: {error.strerror or error}", WRONG_USE)
+    except ValueError as error:
+        stop(str(error), WRONG_USE)
+    except ImportError as error:
+        stop(str(error), NOT_INSTALLED)
+    typer.echo(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
+
+
+def _check_suffix(option: str, file: Path, known: tuple[str, ...]) -> None:
+    if file.suffix.lower() not in known:
+        stop(f"{option} {file}: the name must end in {' or '.join(known)}.", WRONG_USE)
+
+
+def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int) -> Any:
+    """Return a figure with a line of images for each digit."""
+    across = min(per_digit, _MOST_ON_A_SHEET)
+    shown = np.arange(len(labels)) % per_digit < across
+    figure = plots.new_figure(0.45 * across + 0.5, 4.7)
+    plots.plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
+    return figure

@@ -1,0 +1,171 @@
+"""`skmix reproduce`: the paper's experiments."""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+import joblib
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from skmix import plots, report, study
+from skmix.cli._common import NOT_INSTALLED, WRONG_USE, app, stop
+from skmix.cli._study import print_tables, print_verdicts, progress
+
+_INTERRUPTED = 130
+
+
+class WayChoice(enum.StrEnum):
+    """The ways of running a variant."""
+
+    PUBLISHED = "published"
+    ROBUST = "robust"
+    CLASS_WISE = "class-wise"
+
+
+class DitherChoice(enum.StrEnum):
+    """Where zero features are replaced by small random numbers."""
+
+    ALL = "all"
+    PAPER = "paper"
+
+
+@app.command()
+def reproduce(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
+    seed: Annotated[
+        int, typer.Option(help="Seed of the simulated data and of every start.", min=0, max=2**32 - 1)
+    ] = study.Settings.seed,
+    runs: Annotated[int, typer.Option(help="Runs of each variant and way.", min=1)] = study.MAIN_RUNS,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this variant, such as 3D; may be given several times.")
+    ] = None,
+    way: Annotated[
+        list[WayChoice] | None, typer.Option(help="Only this way; may be given several times.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes to use; by default one for each core.", min=1)
+    ] = None,
+    dither: Annotated[
+        DitherChoice,
+        typer.Option(
+            help="Replace zero features in all variants, which the paper's numbers point to, or as its text "
+            "says, in 10D and 13D."
+        ),
+    ] = DitherChoice.ALL,
+) -> None:
+    """Reproduce the paper: its illustration, its study of seven-segment digits, all tables and figures.
+
+    Prints the paper's numbers beside ours and writes tables (CSV, Markdown), figures (PNG, PDF) and a report
+    (HTML). Finished runs are kept: a study that was interrupted goes on where it was.
+    """
+    settings = study.Settings(seed=seed, dither=dither.value)
+    try:
+        cells = study.study_cells(runs, only, [choice.value for choice in way or WayChoice])
+    except ValueError as error:
+        stop(str(error), WRONG_USE)
+    if importlib.util.find_spec("jinja2") is None:
+        stop("The report needs jinja2: pip install skmix[report]", NOT_INSTALLED)
+    console = Console()
+    try:
+        folder = study.writable_folder(out)
+        record = study.run_illustration(seed)
+        picture = plots.plot_illustration(record)[0].figure
+        data = study.make_data(settings)
+        # Opened first: a folder with another study's runs must not get this one's pictures.
+        with study.Store(folder / "study.sqlite", settings, study.fingerprint(data)) as store:
+            study.write_json(folder / "illustration.json", record.to_dict())
+            for suffix, dpi in (("png", 120), ("pdf", 300)):
+                plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
+            _print_illustration(record)
+            _run(console, cells, settings, data, store, jobs or joblib.cpu_count())
+            results = study.study_results(cells, settings, data, store)
+        _outcome(console, folder, results)
+    except study.StoreError as error:
+        stop(str(error), WRONG_USE)
+    except OSError as error:
+        stop(f"cannot write the results into {out}: {error.strerror or error}", WRONG_USE)
+    except ImportError as error:
+        stop(str(error), NOT_INSTALLED)
+    except KeyboardInterrupt:
+        stop("interrupted. Finished runs are kept; the same command goes on from there.", _INTERRUPTED)
+
+
+def _run(
+    console: Console,
+    cells: list[study.Cell],
+    settings: study.Settings,
+    data: study.StudyData,
+    store: study.Store,
+    n_jobs: int,
+) -> None:
+    """Make the runs that the store lacks, and show how it goes."""
+    missing = sum(len(batch.runs) for batch in study.missing_batches(cells, store))
+    kept = sum(cell.n_runs for cell in cells) - missing
+    with progress(console, missing, kept, n_jobs) as show:
+        study.run_study(cells, settings, data, store, n_jobs=n_jobs, progress=show)
+
+
+def _outcome(console: Console, folder: Path, results: study.StudyResults) -> None:
+    """Print and write tables, figures and report."""
+    tables, verdicts = study.make_tables(results), study.verdicts(results)
+    differences = study.differences(results)
+    print_tables(console, tables)
+    print_verdicts(console, verdicts, differences, results.beyond)
+    study.write_tables(study.writable_folder(folder / "tables"), results, tables, verdicts, differences)
+    figure_folder = study.writable_folder(folder / "figures")
+    pictures = {}
+    for name, figure in plots.paper_figures(results):
+        plots.save_figure(figure, figure_folder / f"{name}.png", dpi=120)
+        plots.save_figure(figure, figure_folder / f"{name}.pdf", dpi=300)
+        pictures[name] = (figure_folder / f"{name}.png").read_bytes()
+    report.write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=verdicts)
+    typer.echo(
+        f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
+        "illustration.pdf; finished runs in study.sqlite."
+    )
+
+
+def _print_illustration(record: study.IllustrationRecord) -> None:
+    """Print true beside estimated parameters, a line for each mean, covariance and column of weights."""
+    model = record.model
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for heading in ("true", "estimated", "largest\nerror", "standard\nerror"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for compared in record.comparisons():
+        # A line for each kernel, or for each class; of a symmetric matrix the upper triangle.
+        of_classes = compared.name == "weights"
+        upper = np.triu_indices(compared.true.shape[-1]) if compared.true.ndim == 3 else (slice(None),)
+        owners = model.classes_.tolist() if of_classes else range(len(compared.true))
+        table.add_row(compared.name, style="bold")
+        for line, owner in enumerate(owners):
+            true, estimated, standard_error = (
+                (values.T if of_classes else values)[line][upper]
+                for values in (compared.true, compared.estimated, compared.standard_error)
+            )
+            table.add_row(
+                f"  class {owner}" if of_classes else f"  kernel {owner}",
+                _numbers(true),
+                _numbers(estimated),
+                f"{np.abs(estimated - true).max():.3f}",
+                f"{standard_error.max():.3f}",
+            )
+        table.add_section()
+    Console().print(table)
+    ended = "Converged" if model.converged_ else "Did not converge"
+    typer.echo(f"{ended} in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.3f}.")
+    errors = ", ".join(f"{compared.name} {compared.largest_error:.3f}" for compared in record.comparisons())
+    typer.echo(f"Largest absolute error: {errors}.")
+
+
+def _numbers(values: NDArray[np.float64]) -> str:
+    # Adding zero turns -0.000 into 0.000.
+    return " ".join(f"{round(float(value), 3) + 0.0:6.3f}" for value in values)

@@ -1,0 +1,316 @@
+"""Simulated images of seven-segment digits: a cloud of points for each lit segment, counted in cells.
+
+The pieces are public one by one: where the segments lie (`segment_layout`), points drawn from them
+(`sample_points`), and points counted into images (`bin_points`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from skmix.datasets._validation import finite, positive, whole_number
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Images = NDArray[np.uint8]
+RandomState = int | np.random.RandomState | None
+
+IMAGE_SIDE = 28
+"""Pixels of an image in each direction."""
+
+LIT_SEGMENTS: tuple[tuple[int, ...], ...] = (
+    (1, 2, 3, 4, 5, 6),
+    (1, 2),
+    (1, 3, 4, 6, 7),
+    (1, 2, 3, 6, 7),
+    (1, 2, 5, 7),
+    (2, 3, 5, 6, 7),
+    (2, 3, 4, 5, 6, 7),
+    (1, 2, 6),
+    (1, 2, 3, 4, 5, 6, 7),
+    (1, 2, 3, 5, 6, 7),
+)
+"""The segments, numbered from 1, that each of the digits 0 to 9 lights; digit 1 moves them to the middle."""
+
+# Segment centres in units of w = half length + half width, and which segments lie.
+_CENTRES = ((1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 2), (0, 0))
+_HORIZONTAL = (False, False, True, False, False, True, True)
+# How far the image reaches beyond the outermost edge of the segments.
+_MARGIN = 1.8
+# Images made at a time, so that the points of a large set are never all in memory.
+_IMAGES_AT_A_TIME = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentLayout:
+    """Where the segments lie in the plane and how their points scatter.
+
+    Attributes
+    ----------
+    half_length, half_width : float
+        The paper's D and d.
+    centres : ndarray of shape (7, 2)
+        Centre (x, y) of segment 1, 2, …, 7; y points up.
+    covariances : ndarray of shape (7, 2, 2)
+        Covariance of each segment's points.
+    horizontal : ndarray of shape (7,), bool
+        Whether the segment is a horizontal bar.
+    bound : float
+        An image shows the square from -bound to bound in both directions.
+    """
+
+    half_length: float
+    half_width: float
+    centres: FloatArray
+    covariances: FloatArray
+    horizontal: NDArray[np.bool_]
+    bound: float
+
+    def of_digit(self, digit: int) -> tuple[FloatArray, FloatArray]:
+        """Return the centres (s, 2) and covariances (s, 2, 2) of the s segments a digit lights."""
+        if not 0 <= digit < len(LIT_SEGMENTS):
+            raise ValueError(f"digit must be between 0 and 9, got {digit}.")
+        lit = np.array(LIT_SEGMENTS[digit]) - 1
+        centres = self.centres[lit]
+        if digit == 1:
+            centres[:, 0] = 0.0
+        return centres, self.covariances[lit]
+
+
+def segment_layout(
+    half_length: float = 2.0, half_width: float = 0.5, variance_scale: float = 1.2
+) -> SegmentLayout:
+    """Return where the seven segments lie and how their points scatter.
+
+    Parameters
+    ----------
+    half_length, half_width : float, default=2.0, 0.5
+        Half the length and half the width of a segment. They are also the variances of its points along
+        and across it, before scaling.
+    variance_scale : float, default=1.2
+        Factor of the variances.
+
+    Returns
+    -------
+    SegmentLayout
+        Centres, covariances and the reach of an image.
+
+    Examples
+    --------
+    >>> from skmix.datasets import segment_layout
+    >>> segment_layout().centres[5].tolist()  # the top bar
+    [0.0, 5.0]
+    """
+    length, width = positive("half_length", half_length), positive("half_width", half_width)
+    scale = positive("variance_scale", variance_scale)
+    horizontal = np.array(_HORIZONTAL)
+    variances = scale * np.where(horizontal[:, None], (length, width), (width, length))
+    return SegmentLayout(
+        half_length=length,
+        half_width=width,
+        centres=(length + width) * np.array(_CENTRES, dtype=np.float64),
+        covariances=variances[:, :, None] * np.eye(2),
+        horizontal=horizontal,
+        bound=_MARGIN * (2.0 * length + 3.0 * width),
+    )
+
+
+def sample_points(
+    digits: ArrayLike,
+    *,
+    half_length: float = 2.0,
+    half_width: float = 0.5,
+    n_points: int = 100,
+    variance_scale: float = 1.2,
+    random_state: RandomState = None,
+) -> tuple[FloatArray, IntArray]:
+    """Draw the points of digits: the same number from each lit segment of each digit.
+
+    Parameters
+    ----------
+    digits : array-like of shape (n,), int
+        The digits, 0 to 9.
+    half_length, half_width, variance_scale : float
+        See `segment_layout`.
+    n_points : int, default=100
+        Points of each lit segment.
+    random_state : int, RandomState instance or None, default=None
+        Determines the points; an int gives the same ones at every call.
+
+    Returns
+    -------
+    points : ndarray of shape (N, 2)
+        Points (x, y), digit by digit and, within a digit, in the order of `LIT_SEGMENTS`.
+    image_index : ndarray of shape (N,)
+        Position in `digits` that each point belongs to.
+    """
+    layout = segment_layout(half_length, half_width, variance_scale)
+    count = whole_number("n_points", n_points, least=1)
+    return _draw(_check_digits(digits), layout, count, check_random_state(random_state))
+
+
+def bin_points(
+    points: ArrayLike,
+    image_index: ArrayLike,
+    *,
+    n_images: int | None = None,
+    half_length: float = 2.0,
+    half_width: float = 0.5,
+) -> Images:
+    """Count points in cells and scale each image so that its fullest cell is 255.
+
+    Points outside the image count in the nearest cell of its border.
+
+    Parameters
+    ----------
+    points : array-like of shape (N, 2)
+        Points (x, y).
+    image_index : array-like of shape (N,), int
+        The image each point belongs to, 0 to n_images - 1, in any order.
+    n_images : int, default=None
+        Number of images; None takes one more than the largest index.
+    half_length, half_width : float, default=2.0, 0.5
+        Size of a segment, which decides what an image shows: see `segment_layout`.
+
+    Returns
+    -------
+    ndarray of shape (n_images, 28, 28), uint8
+        Images, the first row on top. An image without points is all zero.
+    """
+    checked = finite("points", points)
+    if checked.ndim != 2 or checked.shape[1] != 2:
+        raise ValueError(f"points must have shape (points, 2), got {checked.shape}.")
+    index = _integers("image_index", image_index)
+    if len(index) != len(checked):
+        raise ValueError(f"there are {len(checked)} points but {len(index)} entries of image_index.")
+    lowest, highest = (int(index.min()), int(index.max())) if len(index) else (0, -1)
+    n = highest + 1 if n_images is None else whole_number("n_images", n_images, least=0)
+    if lowest < 0 or highest >= n:
+        raise ValueError(f"image_index must lie between 0 and {n - 1}, got {lowest} to {highest}.")
+    return _count(checked, index, n, segment_layout(half_length, half_width).bound)
+
+
+def make_seven_segment_digits(
+    n_per_digit: int = 100,
+    *,
+    half_length: float = 2.0,
+    half_width: float = 0.5,
+    n_points: int = 100,
+    variance_scale: float = 1.2,
+    random_state: RandomState = None,
+) -> tuple[Images, IntArray]:
+    """Simulate images of the digits 0 to 9 as a seven-segment display shows them.
+
+    Parameters
+    ----------
+    n_per_digit : int, default=100
+        Images of each digit.
+    half_length, half_width : float, default=2.0, 0.5
+        Half the length and half the width of a segment; also the variances of its points along and across
+        it, before scaling.
+    n_points : int, default=100
+        Points drawn for each lit segment.
+    variance_scale : float, default=1.2
+        Factor of the variances: the larger, the more the segments blur.
+    random_state : int, RandomState instance or None, default=None
+        Determines the images; an int gives the same ones at every call.
+
+    Returns
+    -------
+    images : ndarray of shape (10 * n_per_digit, 28, 28), uint8
+        Images, those of digit 0 first, then those of digit 1, and so on; the fullest pixel of each is 255.
+    labels : ndarray of shape (10 * n_per_digit,), int
+        Their digits.
+
+    Raises
+    ------
+    ValueError
+        If a number is not positive or not finite.
+    TypeError
+        If a count is not an integer or a size is not a number.
+
+    Examples
+    --------
+    >>> from skmix.datasets import make_seven_segment_digits
+    >>> images, labels = make_seven_segment_digits(2, random_state=0)
+    >>> images.shape, labels[:6].tolist()
+    ((20, 28, 28), [0, 0, 1, 1, 2, 2])
+    """
+    n_each = whole_number("n_per_digit", n_per_digit, least=1)
+    count = whole_number("n_points", n_points, least=1)
+    layout = segment_layout(half_length, half_width, variance_scale)
+    random = check_random_state(random_state)
+    labels = np.repeat(np.arange(len(LIT_SEGMENTS), dtype=np.int64), n_each)
+    images = np.empty((len(labels), IMAGE_SIDE, IMAGE_SIDE), dtype=np.uint8)
+    for part in _slices(len(labels)):
+        points, index = _draw(labels[part], layout, count, random)
+        images[part] = _count(points, index, len(labels[part]), layout.bound)
+    return images, labels
+
+
+def _slices(n_images: int) -> Iterator[slice]:
+    """Yield slices that cover the images; the stream of random numbers does not depend on their size."""
+    for first in range(0, n_images, _IMAGES_AT_A_TIME):
+        yield slice(first, first + _IMAGES_AT_A_TIME)
+
+
+def _draw(
+    digits: IntArray, layout: SegmentLayout, n_points: int, random: np.random.RandomState
+) -> tuple[FloatArray, IntArray]:
+    """Return points (N, 2) of the digits and the position of each point's digit (N,)."""
+    # All lit segments of all digits in one list: those of digit 0, then of digit 1, and so on.
+    parts = [layout.of_digit(digit) for digit in range(len(LIT_SEGMENTS))]
+    centres = np.concatenate([centre for centre, _ in parts])
+    deviations = np.sqrt(np.diagonal(np.concatenate([each for _, each in parts]), axis1=1, axis2=2))
+    n_lit = np.array([len(lit) for lit in LIT_SEGMENTS])
+    first = np.cumsum(n_lit) - n_lit
+
+    lit_of_image = n_lit[digits]
+    image = np.repeat(np.arange(len(digits), dtype=np.int64), lit_of_image)
+    within = np.arange(len(image)) - np.repeat(np.cumsum(lit_of_image) - lit_of_image, lit_of_image)
+    segment = first[digits][image] + within
+    points = random.standard_normal((len(image), n_points, 2))
+    points *= deviations[segment][:, None, :]
+    points += centres[segment][:, None, :]
+    return points.reshape(-1, 2), np.repeat(image, n_points)
+
+
+def _count(points: FloatArray, image_index: IntArray, n_images: int, bound: float) -> Images:
+    """Return images (n, 28, 28) of points (N, 2) that need not lie within the bound."""
+    clamped = np.clip(points, -bound, bound)
+    clamped += bound
+    # In this order the middle of the image is exactly the border between its halves.
+    clamped *= IMAGE_SIDE
+    clamped /= 2.0 * bound
+    # Cells are closed below across and closed above upwards, as the published code has them.
+    column = np.minimum(np.floor(clamped[:, 0]), IMAGE_SIDE - 1).astype(np.int64)
+    from_below = np.clip(np.ceil(clamped[:, 1]), 1, IMAGE_SIDE).astype(np.int64)
+    pixel = (image_index * IMAGE_SIDE + (IMAGE_SIDE - from_below)) * IMAGE_SIDE + column
+    counts = np.bincount(pixel, minlength=n_images * IMAGE_SIDE**2).reshape(n_images, IMAGE_SIDE, IMAGE_SIDE)
+    fullest = np.maximum(counts.max(axis=(1, 2), keepdims=True, initial=0), 1)
+    # In integers, so that halves are exact and go up.
+    return ((510 * counts + fullest) // (2 * fullest)).astype(np.uint8)
+
+
+def _check_digits(digits: ArrayLike) -> IntArray:
+    """Return the digits as integers (n,)."""
+    checked = _integers("digits", digits)
+    wrong = checked[(checked < 0) | (checked >= len(LIT_SEGMENTS))]
+    if len(wrong):
+        raise ValueError(f"digits must lie between 0 and 9, got {wrong[0]}.")
+    return checked
+
+
+def _integers(name: str, values: ArrayLike) -> IntArray:
+    """Return the values as a vector of integers."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, got shape {array.shape}.")
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(f"{name} must be integers, got {array.dtype}.")
+    return array.astype(np.int64)

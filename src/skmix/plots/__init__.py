@@ -1,0 +1,34 @@
+"""Pictures: each function takes a model, data or records and returns matplotlib axes.
+
+matplotlib is imported when something is drawn, so that everything else works without it.
+"""
+
+from __future__ import annotations
+
+from skmix.plots._common import new_figure, save_figure
+from skmix.plots.confusion import plot_confusion
+from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
+from skmix.plots.illustration import plot_illustration
+from skmix.plots.kernels import draw_kernels, weight_key
+from skmix.plots.paper import paper_figures
+from skmix.plots.projections import plot_projections
+from skmix.plots.reliability import plot_reliability
+from skmix.plots.study import plot_accuracy_against_kernels, plot_accuracy_distribution
+
+__all__ = [
+    "draw_kernels",
+    "new_figure",
+    "paper_figures",
+    "plot_accuracy_against_kernels",
+    "plot_accuracy_distribution",
+    "plot_confusion",
+    "plot_digit_points",
+    "plot_digits",
+    "plot_feature_overlay",
+    "plot_illustration",
+    "plot_projections",
+    "plot_reliability",
+    "plot_segments",
+    "save_figure",
+    "weight_key",
+]

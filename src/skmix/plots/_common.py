@@ -1,0 +1,171 @@
+"""What all pictures share: colours, figures to draw into, ellipses and dots, and saving."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skmix.study.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FloatArray = NDArray[np.float64]
+
+ROWS_COLOUR = "0.72"
+INK = "#1a3a5c"
+"""Of what is neither a class nor a way of running."""
+FRAME_COLOUR = "0.6"
+_MOST_VECTORS = 1000
+SMALL, MEDIUM = 8, 10
+"""Sizes of letters: ticks and notes, titles of panels."""
+# Okabe and Ito's colours, which every colour vision tells apart.
+CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 120.0) -> None:
+    """Save a figure beside its place and rename it into it; the suffix of the path says the format.
+
+    Dates and versions are left out of the file, so that the same figure gives the same bytes.
+
+    Parameters
+    ----------
+    figure : matplotlib figure
+        The figure.
+    path : path-like
+        File to make or to replace.
+    dpi : float, default=120.0
+        Dots per inch of the picture, or of its parts that are no vectors.
+    """
+    import matplotlib
+
+    kind = Path(path).suffix.lower().lstrip(".")
+    undated: dict[str, dict[str, Any]] = {
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+        "png": {"Software": None},
+        "svg": {"Date": None},
+    }
+    # Fonts as TrueType: many publishers refuse the default, and the letters stay editable.
+    with replacing(path) as file, matplotlib.rc_context({"pdf.fonttype": 42}):
+        figure.savefig(file, format=kind, dpi=dpi, metadata=undated.get(kind))
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure without a window, ready for `save_figure`.
+
+    Parameters
+    ----------
+    width, height : float
+        Its size in inches.
+
+    Returns
+    -------
+    matplotlib figure
+        The figure; what is drawn into it is laid out automatically.
+    """
+    need_matplotlib()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def need_matplotlib() -> None:
+    """Say what to install when matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError("Plots need matplotlib: pip install skmix[plot]") from error
+
+
+def figure_or_new(figure: Figure | None, size: tuple[float, float]) -> Figure:
+    """Return the given figure, or a new one of that size that the session shows like any other."""
+    need_matplotlib()
+    if figure is not None:
+        return figure
+    import matplotlib.pyplot as plt
+
+    return plt.figure(figsize=size, layout="constrained")
+
+
+def panels_for(
+    n_panels: int,
+    axes: Any,
+    figure: Figure | None,
+    *,
+    n_columns: int,
+    size: tuple[float, float],
+    **share: Any,
+) -> NDArray[Any]:
+    """Return that many axes: the given ones, or new ones in the given figure or in a new one.
+
+    Parameters
+    ----------
+    n_panels : int
+        Number of axes.
+    axes : axes, array of axes or None
+        Axes to draw into; their number must be right.
+    figure : matplotlib figure or None
+        Empty figure for new axes.
+    n_columns : int
+        Axes in a line of a new figure.
+    size : (width, height)
+        Of one panel of a new figure, in inches.
+    **share
+        Passed on to ``figure.subplots``.
+
+    Returns
+    -------
+    ndarray of n_panels axes
+        The axes.
+    """
+    need_matplotlib()
+    if axes is not None:
+        if figure is not None:
+            raise ValueError("give axes to draw into or a figure to lay out, not both.")
+        given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+        if len(given) != n_panels:
+            raise ValueError(f"{n_panels} axes are needed, got {len(given)}.")
+        return given
+    columns = min(n_columns, n_panels)
+    lines = -(-n_panels // columns)
+    figure = figure_or_new(figure, (size[0] * columns, size[1] * lines))
+    grid = figure.subplots(lines, columns, squeeze=False, **share).ravel()
+    for unused in grid[n_panels:]:
+        figure.delaxes(unused)
+    return np.array(list(grid[:n_panels]), dtype=object)
+
+
+def soften(*panels: Axes) -> None:
+    """Draw the frames in grey and the ticks small, so that the data stand out."""
+    for panel in panels:
+        panel.tick_params(labelsize=SMALL, color=FRAME_COLOUR)
+        for spine in panel.spines.values():
+            spine.set_color(FRAME_COLOUR)
+
+
+def ellipses(
+    axes: Axes, means: FloatArray, covariances: FloatArray, lines: list[dict[str, Any]], n_std: float
+) -> None:
+    """Draw the ellipses of kernels in the plane: means (K, 2), covariances (K, 2, 2), a line each."""
+    from matplotlib.patches import Ellipse
+
+    variances, directions = np.linalg.eigh(covariances)
+    lengths = 2.0 * n_std * np.sqrt(np.maximum(variances, 0.0))
+    angles = np.degrees(np.arctan2(directions[:, 1, 0], directions[:, 0, 0]))
+    for mean, length, angle, line in zip(means, lengths, angles, lines, strict=True):
+        axes.add_artist(Ellipse(tuple(mean), length[0], length[1], angle=float(angle), fill=False, **line))
+    # Artists leave the limits alone; those of ellipses are known, and slow to find from their outlines.
+    reach = n_std * np.sqrt(np.maximum(np.diagonal(covariances, axis1=1, axis2=2), 0.0))
+    axes.update_datalim(np.concatenate([means - reach, means + reach]))
+    axes.autoscale_view()
+
+
+def dots(axes: Axes, rows: FloatArray, size: float = 2.4, **style: Any) -> None:
+    """Draw rows (n, 2) beneath everything else; many of them as pixels, since vectors make a slow page."""
+    settings: dict[str, Any] = {"color": ROWS_COLOUR, "zorder": 0} | style
+    axes.plot(*rows.T, "o", ms=size, mew=0.0, rasterized=len(rows) > _MOST_VECTORS, **settings)

@@ -1,0 +1,301 @@
+"""Seven-segment digits: their layout, their points, their images and their features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skmix.datasets import sample_points, segment_layout
+from skmix.plots._common import (
+    INK,
+    MEDIUM,
+    ROWS_COLOUR,
+    SMALL,
+    dots,
+    ellipses,
+    panels_for,
+    soften,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_GAP = 2
+"""Pixels between the images of a sheet."""
+
+
+def plot_segments(
+    half_length: float = 2.0,
+    half_width: float = 0.5,
+    *,
+    axes: Axes | None = None,
+    figure: Figure | None = None,
+) -> Axes:
+    """Plot the layout of the seven segments with their numbers.
+
+    Parameters
+    ----------
+    half_length, half_width : float, default=2.0, 0.5
+        Half the length and half the width of a segment.
+    axes : matplotlib axes, default=None
+        Axes to draw into.
+    figure : matplotlib figure, default=None
+        An empty figure for new axes; None makes one.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+    """
+    layout = segment_layout(half_length, half_width)
+    (panel,) = panels_for(1, axes, figure, n_columns=1, size=(3.9, 4.8))
+    from matplotlib.patches import Rectangle
+
+    for number, (centre, lies) in enumerate(zip(layout.centres, layout.horizontal, strict=True), start=1):
+        half = np.array((half_length, half_width) if lies else (half_width, half_length))
+        panel.add_patch(Rectangle(tuple(centre - half), *(2 * half), fc="#dbe6f1", ec=INK, lw=1.2))
+        panel.annotate(str(number), tuple(centre), ha="center", va="center", color=INK, fontsize=12)
+    step = half_length + half_width
+    panel.set(
+        xlim=(-1.6 * step, 2.4 * step),
+        ylim=(-2.6 * step, 2.9 * step),
+        aspect="equal",
+        xticks=[-step, 0.0, step],
+        yticks=[-2 * step, -step, 0.0, step, 2 * step],
+        xlabel="x",
+        ylabel="y",
+    )
+    top, right = 2 * step + 1.8 * half_width, step + 2.2 * half_width
+    _measure(panel, (-half_length, top), (half_length, top), f"2D = {2 * half_length:g}")
+    _measure(panel, (right, -half_width), (right, half_width), f"2d = {2 * half_width:g}")
+    soften(panel)
+    return panel
+
+
+def plot_digit_points(
+    half_length: float = 2.0,
+    half_width: float = 0.5,
+    *,
+    digits: Sequence[int] = tuple(range(10)),
+    n_points: int = 100,
+    variance_scale: float = 1.2,
+    n_std: float = 3.0,
+    random_state: int | np.random.RandomState | None = 0,
+    axes: Any = None,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Plot sampled points of digits with the ellipses of their segments.
+
+    Parameters
+    ----------
+    half_length, half_width, n_points, variance_scale
+        As in `skmix.datasets.make_seven_segment_digits`.
+    digits : sequence of int, default=(0, …, 9)
+        The digits to show.
+    n_std : float, default=3.0
+        Distance of the ellipses from the centres, in standard deviations.
+    random_state : int, RandomState instance or None, default=0
+        Determines the points.
+    axes : array of axes, default=None
+        Axes to draw into, one for each digit.
+    figure : matplotlib figure, default=None
+        An empty figure for new axes; None makes one.
+
+    Returns
+    -------
+    ndarray of axes
+        One for each digit.
+    """
+    shown = list(digits)
+    points, index = sample_points(
+        shown,
+        half_length=half_length,
+        half_width=half_width,
+        n_points=n_points,
+        variance_scale=variance_scale,
+        random_state=random_state,
+    )
+    layout = segment_layout(half_length, half_width, variance_scale)
+    panels = panels_for(len(shown), axes, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
+    line = {"edgecolor": "#d55e00", "linewidth": 1.0, "linestyle": "solid"}
+    for position, (digit, panel) in enumerate(zip(shown, panels, strict=True)):
+        cloud = points[index == position]
+        dots(panel, cloud, size=1.3, color=INK, alpha=0.6)
+        centres, covariances = layout.of_digit(digit)
+        ellipses(panel, centres, covariances, [line] * len(centres), n_std)
+        panel.set(aspect="equal", xlim=(-layout.bound, layout.bound), ylim=(-layout.bound, layout.bound))
+        panel.set_title(str(digit), fontsize=MEDIUM)
+        panel.locator_params(nbins=3)
+    soften(*panels)
+    return panels
+
+
+def plot_digits(
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    n_columns: int | None = None,
+    axes: Axes | None = None,
+    figure: Figure | None = None,
+) -> Axes:
+    """Plot a sheet of images, line by line in the order given.
+
+    Parameters
+    ----------
+    images : array-like of shape (n, height, width), or (n, side * side)
+        Images, at least one; dark is high.
+    labels : array-like of shape (n,), default=None
+        Their labels. A line of images of one label has it on its left; elsewhere each image has its own.
+    n_columns : int, default=None
+        Images in a line; None makes the sheet about square, ten for fewer than a hundred.
+    axes : matplotlib axes, default=None
+        Axes to draw into.
+    figure : matplotlib figure, default=None
+        An empty figure for new axes; None makes one.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> from skmix.datasets import make_seven_segment_digits
+    >>> from skmix.plots import plot_digits
+    >>> images, labels = make_seven_segment_digits(10, random_state=0)
+    >>> axes = plot_digits(images, labels)  # doctest: +SKIP
+    """
+    tiles = _tiles(images)
+    names = None if labels is None else np.asarray(labels)
+    if names is not None and names.shape != (len(tiles),):
+        raise ValueError(f"there are {len(tiles)} images but labels of shape {names.shape}.")
+    n, height, width = tiles.shape
+    across = n_columns if n_columns is not None else max(10, round(np.sqrt(n)))
+    if across < 1:
+        raise ValueError(f"n_columns must be at least 1, got {across}.")
+    across = min(across, n)
+    down = -(-n // across)
+    sheet = np.full((down * (height + _GAP) - _GAP, across * (width + _GAP) - _GAP), np.nan)
+    corners = [((i // across) * (height + _GAP), (i % across) * (width + _GAP)) for i in range(n)]
+    # Each image is scaled to its own brightest pixel.
+    brightest = np.maximum(tiles.max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
+    for (top, left), tile in zip(corners, tiles / brightest, strict=True):
+        sheet[top : top + height, left : left + width] = tile
+    inches = float(np.clip(9.0 / across, 0.3, 0.8))
+    (panel,) = panels_for(
+        1, axes, figure, n_columns=1, size=(inches * across + 0.4, inches * height / width * down + 0.2)
+    )
+    panel.imshow(sheet, cmap="gray_r", vmin=0.0, vmax=1.0)
+    # A faint ground tells the images from the gaps.
+    panel.set_facecolor("0.85")
+    panel.set(xticks=[], yticks=[])
+    for spine in panel.spines.values():
+        spine.set_visible(False)
+    if names is not None:
+        _label_tiles(panel, names, corners, across, height)
+    return panel
+
+
+def plot_feature_overlay(
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    n_samples: int = 10,
+    n_entries: int = 10,
+    axes: Any = None,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Plot the principal-axis features of a few images of each class over one another.
+
+    Parameters
+    ----------
+    features : array-like of shape (n, M)
+        Features, the entries of the axis first, as `skmix.features.digit_features` has them.
+    labels : array-like of shape (n,)
+        Labels.
+    n_samples : int, default=10
+        Images of each class to show, the first ones.
+    n_entries : int, default=10
+        Features to show, the first ones.
+    axes : array of axes, default=None
+        Axes to draw into, one for each class.
+    figure : matplotlib figure, default=None
+        An empty figure for new axes; None makes one.
+
+    Returns
+    -------
+    ndarray of axes
+        One for each class, in the order of the sorted labels.
+    """
+    values, known = np.asarray(features, dtype=np.float64), np.asarray(labels)
+    if values.ndim != 2 or values.shape[1] < n_entries:
+        raise ValueError(f"features must have shape (rows, at least {n_entries}), got {values.shape}.")
+    if known.shape != (len(values),):
+        raise ValueError(f"features have {len(values)} rows but labels have shape {known.shape}.")
+    classes = np.unique(known)
+    panels = panels_for(len(classes), axes, figure, n_columns=5, size=(1.9, 1.7), sharex=True, sharey=True)
+    entries = np.arange(1, n_entries + 1)
+    for label, panel in zip(classes.tolist(), panels, strict=True):
+        panel.axhline(0.0, color=ROWS_COLOUR, lw=0.6, zorder=0)
+        panel.plot(entries, values[known == label][:n_samples, :n_entries].T, color=INK, lw=0.8, alpha=0.55)
+        panel.set_title(str(label), fontsize=MEDIUM)
+        panel.set_xticks(entries[::3])
+    for panel in panels:
+        if panel.get_subplotspec() is None or panel.get_subplotspec().is_last_row():
+            panel.set_xlabel("pca", fontsize=SMALL)
+        if panel.get_subplotspec() is None or panel.get_subplotspec().is_first_col():
+            panel.set_ylabel("entry", fontsize=SMALL)
+    soften(*panels)
+    return panels
+
+
+def _tiles(images: ArrayLike) -> NDArray[np.float64]:
+    """Return images (n, height, width) as floats."""
+    tiles = np.asarray(images, dtype=np.float64)
+    if tiles.ndim == 2:
+        side = round(np.sqrt(tiles.shape[1]))
+        if side * side == tiles.shape[1]:
+            tiles = tiles.reshape(len(tiles), side, side)
+    if tiles.ndim != 3 or 0 in tiles.shape:
+        raise ValueError(f"images must have shape (n, height, width) or (n, side * side), got {tiles.shape}.")
+    return tiles
+
+
+def _label_tiles(
+    panel: Axes, names: NDArray[Any], corners: list[tuple[int, int]], across: int, height: int
+) -> None:
+    """Write the label of each line of images on its left, or else on each image."""
+    lines = [names[first : first + across] for first in range(0, len(names), across)]
+    if all(len(set(line.tolist())) == 1 for line in lines):
+        middles = [corners[first][0] + height / 2 for first in range(0, len(names), across)]
+        # Of several lines with the same label the first has it.
+        new = [i == 0 or line[0] != lines[i - 1][0] for i, line in enumerate(lines)]
+        panel.set_yticks(
+            [middle for middle, first in zip(middles, new, strict=True) if first],
+            [str(line[0]) for line, first in zip(lines, new, strict=True) if first],
+        )
+        panel.tick_params(left=False, labelsize=MEDIUM)
+        return
+    for name, (top, left) in zip(names.tolist(), corners, strict=True):
+        panel.annotate(str(name), (left + 1, top + 1), ha="left", va="top", fontsize=6, color="#d55e00")
+
+
+def _measure(panel: Axes, start: tuple[float, float], end: tuple[float, float], text: str) -> None:
+    """Draw a line between two points, with its length above it or, if it is upright, to its right."""
+    bar = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "color": "0.4", "shrinkA": 0, "shrinkB": 0}
+    panel.annotate("", start, end, arrowprops=bar)
+    upright = start[0] == end[0]
+    panel.annotate(
+        text,
+        ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2),
+        (6, 0) if upright else (0, 4),
+        textcoords="offset points",
+        ha="left" if upright else "center",
+        va="center" if upright else "bottom",
+        fontsize=SMALL,
+        color="0.3",
+    )

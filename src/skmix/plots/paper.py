@@ -1,0 +1,175 @@
+"""All figures of the paper, and those of the study that belong beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skmix.plots._common import need_matplotlib, new_figure
+from skmix.plots.confusion import plot_confusion
+from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
+from skmix.plots.projections import plot_projections
+from skmix.plots.study import plot_accuracy_against_kernels, plot_accuracy_distribution
+from skmix.study.data import features_of
+from skmix.study.published_values import published_sweep
+from skmix.study.records import BestRun, StudyData, StudyResults
+from skmix.study.variants import (
+    FEATURES,
+    MAIN_KERNELS,
+    SWEEP_RUNS,
+    SWEEP_VARIANTS,
+    VARIANTS,
+    WAYS,
+    Way,
+    variant_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The half lengths and half widths of the paper's pictures of points.
+_SIZES = {"d1": (1.0, 0.2), "d2": (2.0, 0.5)}
+_PROJECTED = ("4D", "6D")
+_IMAGES_OF_A_DIGIT = 10
+# Rows beneath the kernels: enough to see the class, few enough for a quick file.
+_ROWS_OF_A_CLASS = 100
+
+
+def paper_figures(
+    results: StudyResults,
+    *,
+    published: Mapping[tuple[str, int], tuple[float, float]] | None = None,
+    projected_ways: tuple[Way, ...] = ("class-wise",),
+) -> Iterator[tuple[str, Figure]]:
+    """Yield every figure of the paper and of the study, one at a time.
+
+    Nothing is fitted again; each figure is made when it is asked for and can be dropped once saved.
+
+    Parameters
+    ----------
+    results : StudyResults
+        What the study left behind; parts that it lacks give no figure.
+    published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
+        Published values for the figure of accuracy against K; None takes the paper's.
+    projected_ways : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
+        The ways whose best 4-D and 6-D models are shown, for every class.
+
+    Yields
+    ------
+    name : str
+        A name that serves as that of a file, without suffix.
+    figure : matplotlib figure
+        The figure.
+    """
+    need_matplotlib()
+    printed = published_sweep() if published is None else published
+    for name, figure in _all_figures(results, printed, projected_ways):
+        if figure.get_layout_engine() is not None:
+            # Laid out once here, instead of once for each format it is saved in.
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")
+        yield name, figure
+
+
+def _all_figures(
+    results: StudyResults,
+    printed: Mapping[tuple[str, int], tuple[float, float]],
+    projected_ways: tuple[Way, ...],
+) -> Iterator[tuple[str, Figure]]:
+    """Yield names and figures."""
+    figure = new_figure(3.9, 4.8)
+    plot_segments(figure=figure)
+    yield "fig1_segments", figure
+    for number, (name, (half_length, half_width)) in enumerate(_SIZES.items(), start=2):
+        figure = new_figure(8.5, 4.0)
+        plot_digit_points(half_length, half_width, random_state=results.settings.seed, figure=figure)
+        figure.suptitle(f"D = {half_length:g}, d = {half_width:g}: points and 3σ ellipses", fontsize=11)
+        yield f"fig{number}_points_{name}", figure
+    yield "fig4_images", _images(results.data)
+    figure = new_figure(9.5, 3.6)
+    plot_feature_overlay(
+        results.data.train_features,
+        results.data.train_labels,
+        n_samples=_IMAGES_OF_A_DIGIT,
+        figure=figure,
+    )
+    yield "fig5_pca_features", figure
+    for variant in _PROJECTED:
+        for way in projected_ways:
+            best = results.best.get((variant, way))
+            if best is not None:
+                yield from _projections(best, results)
+    runs = results.runs
+    if any(run.n_kernels == MAIN_KERNELS for run in runs):
+        figure = new_figure(9.5, 7.6)
+        plot_accuracy_distribution(runs, figure=figure)
+        yield "accuracy_distribution", figure
+    sweep = [run for run in runs if run.run < SWEEP_RUNS and run.variant in SWEEP_VARIANTS]
+    if len({run.n_kernels for run in sweep}) > 1:
+        figure = new_figure(10.0, 4.6)
+        plot_accuracy_against_kernels(sweep, printed, figure=figure)
+        yield "accuracy_against_kernels", figure
+    for variant in (each.name for each in VARIANTS):
+        bests = [results.best[variant, way] for way in WAYS if (variant, way) in results.best]
+        if bests:
+            yield f"confusion_{variant}", _confusions(bests)
+
+
+def _images(data: StudyData) -> Figure:
+    """Return a sheet with the first images of each digit, a digit to a line."""
+    chosen = np.concatenate(
+        [
+            np.flatnonzero(data.train_labels == digit)[:_IMAGES_OF_A_DIGIT]
+            for digit in np.unique(data.train_labels)
+        ]
+    )
+    figure = new_figure(6.5, 6.4)
+    plot_digits(
+        data.train_images[chosen], data.train_labels[chosen], n_columns=_IMAGES_OF_A_DIGIT, figure=figure
+    )
+    return figure
+
+
+def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Figure]]:
+    """Yield the kernels of a run's first mixture in all planes, class by class."""
+    from matplotlib.figure import Figure
+
+    model, run = best.groups[0], best.run
+    columns = [FEATURES.index(str(name)) for name in model.feature_names_in_]
+    features, _ = features_of(results.data, variant_of(run.variant), results.settings)
+    side = 1.75 * (len(columns) - 1) + 0.7
+    for label in model.classes_.tolist():
+        rows = features[results.data.train_labels == label][:_ROWS_OF_A_CLASS, columns]
+        # Margins by hand: laying out dozens of panels automatically takes longer than drawing them.
+        figure = Figure(figsize=(side, side))
+        figure.subplots_adjust(
+            left=0.62 / side,
+            right=1.0 - 0.08 / side,
+            bottom=0.5 / side,
+            top=1.0 - 0.45 / side,
+            wspace=0.08,
+            hspace=0.08,
+        )
+        for panel in plot_projections(model, label, rows, figure=figure):
+            panel.locator_params(nbins=3)
+        figure.suptitle(
+            f"{run.variant}, {run.way}: digit {label}",
+            x=0.62 / side,
+            y=1.0 - 0.12 / side,
+            ha="left",
+            va="top",
+            fontsize=11,
+        )
+        yield f"projections_{run.variant}_{run.way}_class{label}", figure
+
+
+def _confusions(bests: list[BestRun]) -> Figure:
+    """Return the confusion matrices of the best runs of one variant, way beside way."""
+    figure = new_figure(3.9 * len(bests), 4.3)
+    panels = figure.subplots(1, len(bests), squeeze=False)[0]
+    for best, panel in zip(bests, panels, strict=True):
+        run = best.run
+        plot_confusion(run.confusion, title=f"{run.variant}, {run.way}: {run.accuracy:.3f}", axes=panel)
+    return figure

@@ -1,0 +1,170 @@
+"""A fitted model's kernels in every plane of two features."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skmix.plots._common import ROWS_COLOUR, FloatArray, dots, figure_or_new, need_matplotlib
+from skmix.plots.kernels import (
+    STEPS,
+    Feature,
+    Kernels,
+    Style,
+    draw_kernels,
+    kernels_of,
+    key_handles,
+    line_of,
+    step_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def plot_projections(
+    model: Any,
+    label: Hashable | None = None,
+    X: ArrayLike | None = None,
+    y: Sequence[Hashable] | NDArray[Any] | None = None,
+    axes: Any = None,
+    *,
+    figure: Figure | None = None,
+    features: Sequence[Feature] | None = None,
+    style: Style = "paper",
+    n_std: float = 1.0,
+) -> NDArray[Any]:
+    """Plot a fitted model's kernels in every plane of two features, as one class weighs them.
+
+    With one feature the plot is a curve: the density of the class and, below it, what each kernel adds.
+
+    Parameters
+    ----------
+    model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
+        The model, of any covariance type. Of a classifier with feature groups, plot ``model.models_[g]``.
+    label : hashable, default=None
+        Class whose weights choose the lines; None takes the weights of all classes together, by their priors.
+    X : array-like of shape (n, M), default=None
+        Rows to show beneath the kernels.
+    y : sequence of n labels, default=None
+        Labels of the rows; with them and a `label`, only that class's rows are shown.
+    axes : axes or array of axes, default=None
+        Axes to draw into, one for each pair of features in the order (0, 1), (0, 2), …, (1, 2), …; None makes
+        a new figure, with a key to the lines.
+    figure : matplotlib figure, default=None
+        An empty figure to lay the panels and the key out in, instead of `axes`.
+    features : sequence of int or str, default=None
+        Features to plot, by index or name; None plots all.
+    style : {'paper', 'accessible'}, default='paper'
+        Colours and thicknesses, see `draw_kernels`.
+    n_std : float, default=1.0
+        Distance of the ellipses from the means, in standard deviations.
+
+    Returns
+    -------
+    ndarray of axes
+        One for each pair of features, in that order; a single one for one feature.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skmix import SharedKernelClassifier
+    >>> from skmix.plots import plot_projections
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = SharedKernelClassifier(random_state=0).fit(X, y)
+    >>> axes = plot_projections(classifier, 2, X, y, style="accessible")  # doctest: +SKIP
+    """
+    need_matplotlib()
+    kernels = kernels_of(model)
+    weights = kernels.weights_of(label)
+    chosen = range(len(kernels.names)) if features is None else features
+    columns = [kernels.feature(feature) for feature in chosen]
+    if not columns:
+        raise ValueError("features is empty: choose at least one.")
+    rows = _rows_of(X, y, label, len(kernels.names))
+    pairs = list(itertools.combinations(columns, 2))
+    own_figure = axes is None
+    if not own_figure and figure is not None:
+        raise ValueError("give axes to draw into or a figure to lay out, not both.")
+    panels = (
+        _corner(len(columns), figure) if own_figure else np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+    )
+    if len(panels) != max(len(pairs), 1):
+        raise ValueError(
+            f"{len(columns)} feature(s) need {max(len(pairs), 1)} axes, one for each pair; got {len(panels)}."
+        )
+    if not pairs:
+        _curve(panels[0], kernels, columns[0], weights, rows, style)
+    for panel, (i, j) in zip(panels, pairs, strict=False):
+        if rows is not None:
+            dots(panel, rows[:, (i, j)])
+        draw_kernels(model, label, panel, features=(i, j), style=style, n_std=n_std)
+        panel.set(xlabel=kernels.names[i], ylabel=kernels.names[j])
+    if own_figure:
+        own: Figure = panels[0].figure
+        for panel in panels:
+            panel.label_outer()
+        if label is not None:
+            own.suptitle(f"class {label}")
+        steps = sorted({step_of(weight) for weight in weights}, reverse=True)
+        # The upper right half of a corner of panels is free.
+        handles = key_handles(style, steps) + panels[0].get_legend_handles_labels()[0]
+        if len(columns) < 3:
+            own.legend(handles=handles, title="weight", loc="outside right upper", frameon=False)
+        else:
+            own.legend(handles=handles, title="weight", loc="upper right", frameon=False)
+    return panels
+
+
+def _rows_of(X: ArrayLike | None, y: Any, label: Hashable | None, n_features: int) -> FloatArray | None:
+    """Return the rows to show, of one class when their labels are known."""
+    if X is None:
+        return None
+    rows = np.asarray(X, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] != n_features:
+        raise ValueError(f"X must have shape (rows, {n_features}), got {rows.shape}.")
+    if y is None or label is None:
+        return rows
+    labels = np.asarray(y).tolist()
+    if len(labels) != len(rows):
+        raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
+    return rows[[known == label for known in labels]]
+
+
+def _curve(
+    axes: Axes, kernels: Kernels, column: int, weights: FloatArray, rows: FloatArray | None, style: str
+) -> None:
+    """Draw the density of one feature, and each kernel's part of it."""
+    means, deviations = kernels.means[:, column], np.sqrt(kernels.covariances[:, column, column])
+    # Points around every kernel that matters, so that none is too narrow to be seen.
+    seen = weights >= min(STEPS[1], weights.max())
+    grid = np.unique(means[seen, None] + deviations[seen, None] * np.linspace(-4.0, 4.0, 201))
+    scaled = (grid - means[:, None]) / deviations[:, None]
+    parts = weights[:, None] * np.exp(-0.5 * scaled**2) / (np.sqrt(2.0 * np.pi) * deviations[:, None])
+    if rows is not None:
+        axes.hist(rows[:, column], bins="auto", density=True, color=ROWS_COLOUR, alpha=0.6, zorder=0)
+    for k in np.argsort(weights, kind="stable"):
+        line = line_of(weights[k], style)
+        axes.plot(grid, parts[k], color=line["edgecolor"], lw=line["linewidth"], ls=line["linestyle"])
+    axes.plot(grid, parts.sum(axis=0), color="black", lw=1.0, label="all kernels")
+    axes.set(xlabel=kernels.names[column], ylabel="all kernels")
+    axes.set_ylim(bottom=0.0)
+
+
+def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:
+    """Return axes for all pairs of features, laid out as a lower triangle in the figure or a new one."""
+    side = max(n_features - 1, 1)
+    size = max(2.0 * side, 4.0)
+    own = figure_or_new(figure, (size + (1.2 if side == 1 else 0.0), size))
+    grid = own.add_gridspec(side, side)
+    panels: dict[tuple[int, int], Axes] = {}
+    for i, j in itertools.combinations(range(side + 1), 2):
+        # Panels of a column share their feature across, panels of a line theirs upwards.
+        above, left = panels.get((i, j - 1)), panels.get((i - 1, j))
+        panels[i, j] = own.add_subplot(grid[j - 1, i], sharex=above, sharey=left)
+    return np.array([*panels.values()], dtype=object)

@@ -1,0 +1,197 @@
+"""What the runs of a study came to: accuracies over runs, and against the number of kernels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skmix.plots._common import MEDIUM, SMALL, FloatArray, dots, panels_for, soften
+from skmix.study.records import FAILED_BELOW, Run
+from skmix.study.tables import counted_in_sweep
+from skmix.study.variants import MAIN_KERNELS, VARIANTS, WAYS, Way
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WAY_COLOURS: dict[Way, str] = {"published": "#d55e00", "robust": "#0072b2", "class-wise": "#009e73"}
+_MARKERS: dict[Way, str] = {"published": "o", "robust": "s", "class-wise": "^"}
+_DOTS_OF_A_LANE = 500
+_LANE = 0.36
+"""Half the height of the band that the dots of a way fill."""
+
+
+def plot_accuracy_distribution(
+    runs: Iterable[Run],
+    *,
+    n_kernels: int = MAIN_KERNELS,
+    axes: Any = None,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Plot the accuracy of every run, way above way, and how many runs failed.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        Runs of any variants and ways.
+    n_kernels : int, default=10
+        Only runs with this K are shown.
+    axes : array of axes, default=None
+        Axes to draw into, one for each variant.
+    figure : matplotlib figure, default=None
+        An empty figure for new axes; None makes one.
+
+    Returns
+    -------
+    ndarray of axes
+        One for each variant that has runs, in the order of the study. A dot is a run (of each way at most
+        500 are drawn), a bar their median; grey is where a run counts as failed.
+    """
+    by_cell: dict[tuple[str, Way], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.n_kernels == n_kernels:
+            by_cell[run.variant, run.way].append(run)
+    variants = _in_order({variant for variant, _ in by_cell})
+    if not variants:
+        raise ValueError(f"there are no runs with {n_kernels} kernels to plot.")
+    panels = panels_for(len(variants), axes, figure, n_columns=2, size=(4.6, 1.25), sharex=True)
+    for variant, panel in zip(variants, panels, strict=True):
+        panel.axvspan(0.0, FAILED_BELOW, color="0.94", lw=0, zorder=-2)
+        for lane, way in enumerate(WAYS):
+            own = by_cell.get((variant, way), [])
+            if not own:
+                continue
+            accuracies = _accuracies(own)
+            shown = accuracies[:_DOTS_OF_A_LANE]
+            # Golden-ratio steps spread the dots over the lane without chance or clumps.
+            heights = lane + _LANE * (2.0 * ((0.5 + np.arange(len(shown)) * 0.6180339887) % 1.0) - 1.0)
+            rows = np.column_stack([shown, heights])
+            dots(panel, rows, size=2.2, color=WAY_COLOURS[way], alpha=0.45, zorder=2)
+            median = np.median(accuracies)
+            # Behind the dots, which it would hide where all runs end alike.
+            panel.plot([median, median], [lane - 0.47, lane + 0.47], color="black", lw=1.2, zorder=1)
+            n_failed = sum(run.failed for run in own)
+            panel.text(
+                FAILED_BELOW - 0.015,
+                lane,
+                f"{n_failed} of {len(own)} failed" if n_failed else "none failed",
+                ha="right",
+                va="center",
+                fontsize=SMALL,
+                fontweight="bold" if n_failed else "normal",
+                color=WAY_COLOURS[way] if n_failed else "0.35",
+            )
+        panel.set(xlim=(-0.02, 1.02), ylim=(len(WAYS) - 0.45, -0.55))
+        panel.set_yticks(range(len(WAYS)), WAYS)
+        panel.set_title(variant, fontsize=MEDIUM, loc="left", pad=2)
+        panel.tick_params(axis="y", length=0)
+        panel.label_outer()
+    soften(*panels)
+    for panel in panels:
+        if panel.get_subplotspec() is None or panel.get_subplotspec().is_last_row():
+            panel.set_xlabel("accuracy on the test set", fontsize=SMALL)
+    return panels
+
+
+def plot_accuracy_against_kernels(
+    runs: Iterable[Run],
+    published: Mapping[tuple[str, int], tuple[float, float]] | None = None,
+    *,
+    axes: Any = None,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Plot accuracy and the share of lost runs against the number of kernels.
+
+    As in the paper's table 5 the accuracy is the mean over the runs that were not lost, that is, whose
+    accuracy is above one half; with three kernels, which cannot reach that, all runs count.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        Runs of any variants and ways; variants with one K alone are left out.
+    published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
+        The published values, shown beside.
+    axes : array of axes, default=None
+        Axes to draw into: one for each variant, accuracies, and again one for each, shares of lost runs.
+    figure : matplotlib figure, default=None
+        An empty figure for new axes; None makes one.
+
+    Returns
+    -------
+    ndarray of axes, shape (2, variants)
+        Accuracies above, shares of lost runs below. Bars reach one standard deviation either way.
+    """
+    cells: dict[tuple[str, Way], dict[int, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        cells[run.variant, run.way][run.n_kernels].append(run)
+    variants = _in_order({variant for (variant, _), by_kernels in cells.items() if len(by_kernels) > 1})
+    if not variants:
+        raise ValueError("accuracy against K needs a variant with runs for two numbers of kernels or more.")
+    n = len(variants)
+    flat = panels_for(
+        2 * n, axes, figure, n_columns=n, size=(2.5, 1.9), sharex=True, sharey="row", height_ratios=(2, 1)
+    )
+    panels = flat.reshape(2, n)
+    for variant, (above, below) in zip(variants, panels.T, strict=True):
+        for way in WAYS:
+            by_kernels = sorted(cells.get((variant, way), {}).items())
+            if not by_kernels:
+                continue
+            ks = np.array([k for k, _ in by_kernels], dtype=float) + _DODGE[way]
+            means, deviations, lost = np.array([_counted(own) for _, own in by_kernels]).T
+            style: dict[str, Any] = {"color": WAY_COLOURS[way], "marker": _MARKERS[way], "ms": 3.5, "lw": 1.2}
+            above.errorbar(ks, means, deviations, elinewidth=0.8, label=way, **style)
+            below.plot(ks, lost, label=way, **style)
+        points = sorted((k, value) for (name, k), value in (published or {}).items() if name == variant)
+        if points:
+            ks = np.array([k for k, _ in points])
+            for panel, column in ((above, 0), (below, 1)):
+                values = [value[column] for _, value in points]
+                panel.plot(ks, values, "D", mfc="none", mec="black", ms=5, label=_PRINTED, zorder=5)
+        above.set_title(variant, fontsize=MEDIUM)
+        below.set_xlabel("kernels K", fontsize=SMALL)
+        below.set_xticks(sorted({k for way in WAYS for k in cells.get((variant, way), {})}))
+        for panel in (above, below):
+            panel.set_ylim(-0.03, 1.03)
+            panel.grid(axis="y", color="0.92", lw=0.6)
+            panel.set_axisbelow(True)
+    panels[0, 0].set_ylabel("mean accuracy", fontsize=SMALL)
+    panels[1, 0].set_ylabel("share of runs lost", fontsize=SMALL)
+    handles, names = panels[0, 0].get_legend_handles_labels()
+    order = sorted(range(len(names)), key=lambda i: (*WAYS, _PRINTED).index(names[i]))
+    panels[0, 0].legend(
+        [handles[i] for i in order],
+        [names[i] for i in order],
+        fontsize=SMALL - 1,
+        frameon=False,
+        loc="lower right",
+    )
+    soften(*flat)
+    return panels
+
+
+_PRINTED = "printed in the paper"
+# So that bars of different ways do not hide one another.
+_DODGE: dict[Way, float] = {"published": -0.15, "robust": 0.0, "class-wise": 0.15}
+
+
+def _in_order(names: set[str]) -> list[str]:
+    """Return names of variants in the order of the study, unknown ones last."""
+    known = [variant.name for variant in VARIANTS]
+    return [name for name in known if name in names] + sorted(names - set(known))
+
+
+def _accuracies(runs: list[Run]) -> FloatArray:
+    """Return accuracies (n,); a run without one counts as zero."""
+    return np.nan_to_num(np.array([run.accuracy for run in runs], dtype=np.float64), nan=0.0)
+
+
+def _counted(runs: list[Run]) -> tuple[float, float, float]:
+    """Return mean and standard deviation of the runs not lost, NaN without any, and the share lost."""
+    kept = _accuracies(counted_in_sweep(runs))
+    if not len(kept):
+        return float("nan"), float("nan"), 1.0
+    return float(kept.mean()), float(kept.std()), 1.0 - len(kept) / len(runs)

@@ -1,0 +1,289 @@
+"use strict";
+// The explorer: the kernels of the best run of a variant, with one class's weights, over the training rows.
+
+const explorer = report.explorer;
+const control = Object.fromEntries(["variant", "way", "digit", "across", "up", "style"].map((name) => [name, document.getElementById(`explore-${name}`)]));
+const plot = document.getElementById("explorer-plot");
+const weightsBox = document.getElementById("explorer-weights");
+const statusLine = document.getElementById("explorer-status");
+const styleKey = document.getElementById("explorer-key");
+const DENSITY = "density";
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+
+const stepOf = (weight) => explorer.steps.reduce((found, start, i) => (weight >= start ? i : found), 0);
+
+function lineOf(weight) {
+  const step = stepOf(weight);
+  const paper = control.style.value === "paper";
+  const table = paper ? explorer.styles.paper : explorer.styles.accessible;
+  const colours = !paper && dark.matches ? lightened(table.colours) : table.colours;
+  return { stroke: colours[step], "stroke-width": table.widths[step], "stroke-dasharray": step === 0 ? "4 3" : null };
+}
+
+// On a dark page the heaviest kernels are the lightest, and the others still stand out from the page.
+function lightened(colours) {
+  return [...colours].reverse().map((colour, step) => {
+    const parts = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
+    const share = 0.5 - 0.03 * step;
+    return `rgb(${parts.map((part) => Math.round(part + (255 - part) * share)).join(", ")})`;
+  });
+}
+
+const variantOf = () => explorer.variants.find((variant) => variant.name === control.variant.value);
+const modelOf = () => variantOf().ways[control.way.value];
+
+// The mixture that has a feature, and the feature's place in it.
+function placeOf(feature) {
+  const groups = variantOf().groups;
+  const group = groups.findIndex((names) => names.includes(feature));
+  return { group, index: groups[group].indexOf(feature) };
+}
+
+function offerVariant() {
+  const variant = variantOf();
+  const ways = report.ways.filter((way) => variant.ways[way.key]).map((way) => [way.key, way.label]);
+  options(control.way, ways, control.way.value);
+  const features = variant.groups.flat().map((name) => [name, name]);
+  options(control.across, features, control.across.value);
+  offerUp();
+}
+
+function offerUp() {
+  const { group } = placeOf(control.across.value);
+  const others = variantOf().groups[group].filter((name) => name !== control.across.value);
+  const entries = [...others.map((name) => [name, name]), [DENSITY, "density"]];
+  options(control.up, entries, control.up.value);
+}
+
+function weightsOf(mixture) {
+  if (control.digit.value === "all") {
+    return mixture.weights.map((row) => row.reduce((sum, weight, j) => sum + weight * mixture.prior[j], 0));
+  }
+  const column = report.digits.indexOf(Number(control.digit.value));
+  return mixture.weights.map((row) => row[column]);
+}
+
+function rowsOf(feature) {
+  const rows = variantOf().dithered ? explorer.rows.dithered : explorer.rows.plain;
+  const column = explorer.rows.features.indexOf(feature);
+  return rows.map((row) => row[column]);
+}
+
+function range(values, spread) {
+  const low = Math.min(...values);
+  const high = Math.max(...values);
+  const margin = (high - low || 1) * spread;
+  return [low - margin, high + margin];
+}
+
+// Half axes and angle of the ellipse of one standard deviation of [[a, b], [b, c]].
+function ellipseOf(a, b, c) {
+  const half = (a + c) / 2;
+  const root = Math.hypot((a - c) / 2, b);
+  return { major: Math.sqrt(Math.max(half + root, 0)), minor: Math.sqrt(Math.max(half - root, 0)), angle: Math.atan2(2 * b, a - c) / 2 };
+}
+
+function ellipsePath(mean, covariance, x, y) {
+  const { major, minor, angle } = ellipseOf(...covariance);
+  const points = [];
+  for (let i = 0; i < 72; i += 1) {
+    const t = (i / 72) * 2 * Math.PI;
+    const u = major * Math.cos(t);
+    const v = minor * Math.sin(t);
+    const px = x(mean[0] + u * Math.cos(angle) - v * Math.sin(angle));
+    const py = y(mean[1] + u * Math.sin(angle) + v * Math.cos(angle));
+    points.push(`${px.toFixed(2)} ${py.toFixed(2)}`);
+  }
+  return `M${points.join("L")}Z`;
+}
+
+// Covariances are kept as upper triangles, row by row.
+function entry(triangle, size, i, j) {
+  const [a, b] = i <= j ? [i, j] : [j, i];
+  return triangle[a * size - (a * (a - 1)) / 2 + (b - a)];
+}
+
+function kernelGroup(k, weight, path) {
+  const text = `kernel ${k + 1}, weight ${number(weight)}`;
+  const group = draw("g", { class: "kernel-group", tabindex: 0, role: "img", "aria-label": text, "data-kernel": k },
+    draw("path", { class: "kernel-hit", d: path }), draw("path", { class: "kernel", d: path, ...lineOf(weight) }));
+  explain(group, `${text}\n${control.digit.value === "all" ? "over all digits" : `in the class of digit ${control.digit.value}`}`,
+    () => light(k, true), () => light(k, false));
+  return group;
+}
+
+function light(k, on) {
+  for (const element of document.querySelectorAll(`#explorer [data-kernel="${k}"]`)) element.classList.toggle("lit", on);
+}
+
+function axes(svg, x, y, frame, names) {
+  const { left, right, top, bottom } = frame;
+  svg.append(draw("path", { class: "axis", fill: "none", d: `M${left} ${top}V${bottom}H${right}` }));
+  for (const tick of ticks(...frame.across, 5)) {
+    svg.append(draw("line", { class: "axis", x1: x(tick.value), x2: x(tick.value), y1: bottom, y2: bottom + 5 }),
+      draw("text", { x: x(tick.value), y: bottom + 18, "text-anchor": "middle" }, tick.text));
+  }
+  for (const tick of ticks(...frame.up, 5)) {
+    svg.append(draw("line", { class: "axis", x1: left - 5, x2: left, y1: y(tick.value), y2: y(tick.value) }),
+      draw("text", { x: left - 8, y: y(tick.value) + 4, "text-anchor": "end" }, tick.text));
+  }
+  svg.append(draw("text", { x: (left + right) / 2, y: bottom + 36, "text-anchor": "middle" }, names[0]),
+    draw("text", { x: 12, y: (top + bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${(top + bottom) / 2})` }, names[1]));
+}
+
+const isOwn = (label) => control.digit.value === "all" || label === Number(control.digit.value);
+
+function plane(svg, mixture, weights, frame) {
+  const names = [control.across.value, control.up.value];
+  const places = names.map((name) => placeOf(name).index);
+  const values = names.map(rowsOf);
+  const size = mixture.means[0].length;
+  const covariances = mixture.covariances.map((triangle) => [
+    entry(triangle, size, places[0], places[0]), entry(triangle, size, places[0], places[1]), entry(triangle, size, places[1], places[1])]);
+  // A kernel that a class uses must be in the picture; one that nobody uses may be far away.
+  const used = mixture.weights.map((row) => Math.max(...row) >= 0.01);
+  const reach = (axis) => mixture.means.flatMap((mean, k) => (used[k]
+    ? [-1, 1].map((sign) => mean[places[axis]] + sign * Math.sqrt(covariances[k][2 * axis])) : []));
+  frame.across = range([...values[0], ...reach(0)], 0.04);
+  frame.up = range([...values[1], ...reach(1)], 0.04);
+  const x = scale(...frame.across, frame.left, frame.right);
+  const y = scale(...frame.up, frame.bottom, frame.top);
+  axes(svg, x, y, frame, names);
+  const labels = explorer.rows.labels;
+  const all = control.digit.value === "all";
+  const faint = draw("g");
+  const own = draw("g");
+  labels.forEach((label, i) => {
+    const px = x(values[0][i]).toFixed(1);
+    const py = y(values[1][i]).toFixed(1);
+    if (all) own.append(draw("text", { class: "glyph", x: px, y: py }, String(label)));
+    else if (isOwn(label)) own.append(draw("circle", { class: "own", cx: px, cy: py, r: 2.6 }));
+    else faint.append(draw("circle", { class: "others", cx: px, cy: py, r: 1.6 }));
+  });
+  svg.append(faint, own);
+  const inside = draw("g", { "clip-path": "url(#explorer-clip)" });
+  svg.append(draw("clipPath", { id: "explorer-clip" }, draw("rect", { x: frame.left, y: frame.top - 8, width: frame.right - frame.left, height: frame.bottom - frame.top + 8 })), inside);
+  const numbers = draw("g", { "clip-path": "url(#explorer-clip)" });
+  for (const k of order(weights)) {
+    const mean = places.map((place) => mixture.means[k][place]);
+    inside.append(kernelGroup(k, weights[k], ellipsePath(mean, covariances[k], x, y)));
+    if (weights[k] >= 0.01) numbers.append(draw("text", { class: "number", x: x(mean[0]), y: y(mean[1]) }, String(k + 1)));
+  }
+  svg.append(numbers);
+}
+
+// The heaviest last, so that it is drawn on top.
+const order = (weights) => weights.map((_, k) => k).sort((a, b) => weights[a] - weights[b] || a - b);
+
+function density(svg, mixture, weights, frame) {
+  const feature = control.across.value;
+  const place = placeOf(feature).index;
+  const size = mixture.means[0].length;
+  const values = rowsOf(feature);
+  const own = values.filter((_, i) => isOwn(explorer.rows.labels[i]));
+  frame.across = range(values, 0.04);
+  const [low, high] = frame.across;
+  const bins = 48;
+  const counts = new Array(bins).fill(0);
+  for (const value of own) counts[Math.min(bins - 1, Math.floor(((value - low) / (high - low)) * bins))] += 1;
+  const binWidth = (high - low) / bins;
+  const heights = counts.map((count) => count / ((own.length || 1) * binWidth));
+  const sigmas = mixture.covariances.map((triangle) => Math.sqrt(entry(triangle, size, place, place)));
+  // Regular points, and the neighbourhood of every mean, so that a narrow kernel keeps its peak.
+  const at = Array.from({ length: 241 }, (_, i) => low + ((high - low) * i) / 240);
+  mixture.means.forEach((mean, k) => { for (let i = -12; i <= 12; i += 1) at.push(mean[place] + (i / 4) * sigmas[k]); });
+  const grid = at.filter((value) => value >= low && value <= high).sort((a, b) => a - b);
+  const curves = mixture.means.map((mean, k) => grid.map((value) => (
+    (weights[k] / (sigmas[k] * Math.sqrt(2 * Math.PI))) * Math.exp(-0.5 * ((value - mean[place]) / sigmas[k]) ** 2))));
+  const total = grid.map((_, i) => curves.reduce((sum, curve) => sum + curve[i], 0));
+  // A kernel on a constant feature is a needle; the histogram must stay visible beside it.
+  const top = Math.min(Math.max(...total, ...heights), 4 * Math.max(...heights, 1e-9));
+  frame.up = [0, top * 1.06];
+  const x = scale(...frame.across, frame.left, frame.right);
+  const y = scale(...frame.up, frame.bottom, frame.top);
+  heights.forEach((height, i) => {
+    if (!height) return;
+    svg.append(draw("rect", { class: "histogram", x: x(low + i * binWidth) + 0.5, width: x(low + binWidth) - x(low) - 1, y: y(height), height: frame.bottom - y(height) }));
+  });
+  axes(svg, x, y, frame, [feature, "density"]);
+  const clip = draw("clipPath", { id: "explorer-clip" }, draw("rect", { x: frame.left, y: frame.top, width: frame.right - frame.left, height: frame.bottom - frame.top }));
+  const inside = draw("g", { "clip-path": "url(#explorer-clip)" });
+  svg.append(clip, inside);
+  const trace = (heightsOnGrid) => `M${grid.map((value, i) => `${x(value).toFixed(2)} ${y(Math.min(heightsOnGrid[i], top * 3)).toFixed(2)}`).join("L")}`;
+  for (const k of order(weights)) inside.append(kernelGroup(k, weights[k], trace(curves[k])));
+  inside.append(draw("path", { class: "total", d: trace(total) }));
+}
+
+function showWeights(weights) {
+  const rows = order(weights).reverse().map((k) => {
+    const line = draw("svg", { viewBox: "0 0 100 16", preserveAspectRatio: "none" },
+      draw("line", { x1: 0, x2: Math.max(2, 100 * weights[k]), y1: 8, y2: 8, ...lineOf(weights[k]), "vector-effect": "non-scaling-stroke" }));
+    const row = make("tr", { "data-kernel": k }, make("th", { scope: "row" }, String(k + 1)), make("td", {}, number(weights[k])),
+      make("td", { class: "line", "aria-hidden": "true" }, line));
+    row.addEventListener("pointerenter", () => light(k, true));
+    row.addEventListener("pointerleave", () => light(k, false));
+    return row;
+  });
+  weightsBox.replaceChildren(...rows);
+}
+
+function describe(model, weights) {
+  const digit = control.digit.value;
+  const heaviest = order(weights).at(-1);
+  const several = weights.filter((weight) => weight >= 0.1).length;
+  const run = `Best run of ${control.variant.value}, ${wayLabel.get(control.way.value)}: run ${model.run}, accuracy ${number(model.accuracy)}.`;
+  if (digit === "all") return `${run} Weights of all digits together, by their priors.`;
+  const heavy = `Digit ${digit}: heaviest kernel ${heaviest + 1} with weight ${number(weights[heaviest])}`;
+  const modes = [weights[heaviest] >= 0.5 ? "unimodal (one weight of 0.5 or more)" : "", several > 1 ? `multimodal (${several} weights of 0.1 or more)` : ""].filter(Boolean);
+  return `${run} ${heavy}; ${modes.length ? `in the paper’s words ${modes.join(" and ")}` : "neither unimodal nor multimodal in the paper’s words"}.`;
+}
+
+function showKey() {
+  const swatch = control.style.value === "paper" ? "swatch on-white" : "swatch";
+  styleKey.replaceChildren(...explorer.step_names.map((name, i) => make("li", {},
+    make("span", { class: swatch }, draw("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, draw("line", { x1: 1, x2: 29, y1: 6, y2: 6, ...lineOf(explorer.steps[i]) }))), name)));
+}
+
+let plotWidth = 0;
+
+function show() {
+  hideTip();
+  const model = modelOf();
+  const { group } = placeOf(control.across.value);
+  const mixture = model.groups[group];
+  plot.classList.toggle("on-white", control.style.value === "paper");
+  showKey();
+  if (!mixture) {
+    plot.replaceChildren(make("p", { class: "note" }, "Every run of this way failed: there is no finite model to draw."));
+    weightsBox.replaceChildren();
+    statusLine.textContent = `Best run of ${control.variant.value}, ${wayLabel.get(control.way.value)}: accuracy ${number(model.accuracy)}.`;
+    return;
+  }
+  const width = plotWidth;
+  const height = Math.round(Math.min(520, Math.max(320, width * 0.74)));
+  const frame = { left: 56, right: width - 14, top: 12, bottom: height - 46 };
+  const weights = weightsOf(mixture);
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "group",
+    "aria-label": `Kernels of ${control.variant.value}: ${control.up.value} against ${control.across.value}` });
+  if (control.up.value === DENSITY) density(svg, mixture, weights, frame);
+  else plane(svg, mixture, weights, frame);
+  plot.replaceChildren(svg);
+  showWeights(weights);
+  statusLine.textContent = describe(model, weights);
+}
+
+if (explorer.variants.length) {
+  options(control.variant, explorer.variants.map(({ name }) => [name, name]), explorer.first);
+  options(control.digit, [...report.digits.map((d) => [String(d), String(d)]), ["all", "all"]], "0");
+  offerVariant();
+  control.variant.addEventListener("change", () => { offerVariant(); show(); });
+  control.across.addEventListener("change", () => { offerUp(); show(); });
+  for (const name of ["way", "digit", "up", "style"]) control[name].addEventListener("change", show);
+  dark.addEventListener("change", show);
+  new ResizeObserver(() => {
+    const width = Math.floor(plot.clientWidth) - 14;
+    if (width === plotWidth || width < 120) return;
+    plotWidth = width;
+    show();
+  }).observe(plot);
+}

@@ -1,0 +1,116 @@
+"""Pictures of digits show the segments, points, images and features they were given."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse, Rectangle
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix.datasets import LIT_SEGMENTS, sample_points
+from skmix.plots import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
+from skmix.study.records import StudyData
+
+
+def test_segments_are_numbered_where_they_lie() -> None:
+    axes = plot_segments(half_length=3.0, half_width=1.0)
+    boxes = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    numbers = {text.get_text(): text.xy for text in axes.texts if text.get_text().isdigit()}
+    assert len(boxes) == len(numbers) == 7
+    assert numbers["6"] == (0.0, 8.0)
+    assert numbers["2"] == (4.0, -4.0)
+    for number, box in zip("1234567", boxes, strict=True):
+        assert_allclose(box.get_center(), numbers[number])
+        lies = number in "367"
+        assert (box.get_width(), box.get_height()) == ((6.0, 2.0) if lies else (2.0, 6.0))
+    assert {"2D = 6", "2d = 2"} <= {text.get_text() for text in axes.texts}
+
+
+def test_points_come_with_three_sigma_ellipses() -> None:
+    axes = plot_digit_points(1.0, 0.2, digits=[8, 1], n_points=30, random_state=3)
+    points, index = sample_points([8, 1], half_length=1.0, half_width=0.2, n_points=30, random_state=3)
+    for position, (panel, digit) in enumerate(zip(axes, (8, 1), strict=True)):
+        (cloud,) = panel.get_lines()
+        assert_array_equal(np.column_stack(cloud.get_data()), points[index == position])
+        drawn = [patch for patch in panel.patches if isinstance(patch, Ellipse)]
+        assert len(drawn) == len(LIT_SEGMENTS[digit])
+        # Three standard deviations either way, of variances 1.2 · 1 and 1.2 · 0.2.
+        expected = sorted([6.0 * np.sqrt(1.2), 6.0 * np.sqrt(0.24)])
+        for ellipse in drawn:
+            assert_allclose(sorted([ellipse.width, ellipse.height]), expected)
+        assert panel.get_title() == str(digit)
+
+
+def test_a_sheet_has_every_image_in_its_place(study_data: StudyData) -> None:
+    images, labels = study_data.train_images[::5], study_data.train_labels[::5]
+    axes = plot_digits(images, labels, n_columns=4)
+    (sheet,) = (np.asarray(image.get_array().filled(np.nan)) for image in axes.get_images())
+    assert sheet.shape == (10 * 30 - 2, 4 * 30 - 2)
+    for position, image in enumerate(images):
+        top, left = 30 * (position // 4), 30 * (position % 4)
+        assert_allclose(sheet[top : top + 28, left : left + 28], image / 255)
+    assert [text.get_text() for text in axes.get_yticklabels()] == [str(digit) for digit in range(10)]
+    assert not axes.texts
+
+
+def test_labels_are_on_the_images_where_a_line_has_several(study_data: StudyData) -> None:
+    images, labels = study_data.train_images[::20], study_data.train_labels[::20]
+    axes = plot_digits(images.reshape(10, 784), labels, n_columns=3)
+    assert [text.get_text() for text in axes.texts] == [str(digit) for digit in range(10)]
+    assert len(axes.get_yticks()) == 0
+
+
+def test_a_label_of_several_lines_is_written_once(study_data: StudyData) -> None:
+    axes = plot_digits(study_data.train_images[:60], study_data.train_labels[:60], n_columns=10)
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "1", "2"]
+
+
+def test_dark_and_single_images() -> None:
+    axes = plot_digits(np.zeros((1, 5, 7)))
+    assert axes.get_images()[0].get_array().shape == (5, 7)
+
+
+def test_the_overlay_shows_the_first_samples_of_each_digit(study_data: StudyData) -> None:
+    axes = plot_feature_overlay(study_data.train_features, study_data.train_labels, n_samples=4)
+    assert len(axes) == 10
+    for digit, panel in enumerate(axes):
+        _zero, *lines = panel.get_lines()
+        shown = study_data.train_features[study_data.train_labels == digit][:4, :10]
+        assert_array_equal([line.get_ydata() for line in lines], shown)
+        assert_array_equal(lines[0].get_xdata(), np.arange(1, 11))
+        assert panel.get_title() == str(digit)
+
+
+def test_given_axes_and_figures_are_used(study_data: StudyData) -> None:
+    figure = Figure()
+    assert plot_segments(figure=figure).figure is figure
+    given = Figure().subplots(2, 5)
+    assert list(plot_digit_points(axes=given, n_points=3)) == list(given.ravel())
+    given = Figure().subplots(2, 5)
+    assert list(plot_feature_overlay(study_data.train_features, study_data.train_labels, axes=given)) == list(
+        given.ravel()
+    )
+    axes = Figure().subplots()
+    assert plot_digits(study_data.train_images[:3], axes=axes) is axes
+    assert plt.get_fignums() == []
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers(study_data: StudyData) -> None:
+    with pytest.raises(ValueError, match=r"images must have shape .* got \(2, 5\)"):
+        plot_digits(np.ones((2, 5)))
+    with pytest.raises(ValueError, match=r"there are 3 images but labels of shape \(2,\)"):
+        plot_digits(np.ones((3, 4)), [1, 2])
+    with pytest.raises(ValueError, match="n_columns must be at least 1, got 0"):
+        plot_digits(np.ones((3, 4)), n_columns=0)
+    with pytest.raises(ValueError, match="2 axes are needed, got 3"):
+        plot_digit_points(digits=[1, 2], axes=Figure().subplots(1, 3))
+    with pytest.raises(ValueError, match="digits must lie between 0 and 9, got 10"):
+        plot_digit_points(digits=[10])
+    with pytest.raises(ValueError, match="axes to draw into or a figure to lay out, not both"):
+        plot_segments(axes=Figure().subplots(), figure=Figure())
+    with pytest.raises(ValueError, match=r"features must have shape \(rows, at least 10\), got \(2, 4\)"):
+        plot_feature_overlay(np.ones((2, 4)), [0, 1])
+    with pytest.raises(ValueError, match=r"features have 2 rows but labels have shape \(3,\)"):
+        plot_feature_overlay(np.ones((2, 14)), [0, 1, 2])

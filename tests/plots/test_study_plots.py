@@ -1,0 +1,192 @@
+"""Pictures of a study show every run, count the failures, and are all there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix.plots import (
+    paper_figures,
+    plot_accuracy_against_kernels,
+    plot_accuracy_distribution,
+    plot_confusion,
+    save_figure,
+)
+from skmix.study.records import Run, StudyResults
+from skmix.study.variants import VARIANTS, WAYS
+
+# ---------------------------------------------------------------- confusion matrices
+
+
+def test_confusion_shows_counts_where_they_are() -> None:
+    axes = plot_confusion([[9, 1, 0], [0, 5, 0], [2, 0, 3]], labels=["a", "b", "c"])
+    written = {text.get_position(): text.get_text() for text in axes.texts}
+    # Across are predictions, down is the truth; zeros are left out.
+    assert written == {(0, 0): "9", (1, 0): "1", (1, 1): "5", (0, 2): "2", (2, 2): "3"}
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b", "c"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b", "c"]
+    assert axes.get_title() == "accuracy 0.850"
+    shades = axes.get_images()[0].get_array()
+    assert_allclose(shades[2], np.sqrt([0.4, 0.0, 0.6]))
+
+
+def test_a_class_without_rows_and_shares_instead_of_counts() -> None:
+    axes = plot_confusion([[0.25, 0.75], [0.0, 0.0]], title="shares")
+    assert [text.get_text() for text in axes.texts] == ["0.25", "0.75"]
+    assert axes.get_title() == "shares"
+    assert plot_confusion(np.zeros((2, 2), dtype=int)).get_title() == "accuracy 0.000"
+
+
+def test_no_confusion_matrix() -> None:
+    with pytest.raises(ValueError, match=r"a confusion matrix is square, got shape \(2, 3\)"):
+        plot_confusion(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="the matrix has 2 classes but there are 3 labels"):
+        plot_confusion(np.eye(2), labels="abc")
+    with pytest.raises(ValueError, match="none of them negative"):
+        plot_confusion([[1, -1], [0, 1]])
+
+
+# ---------------------------------------------------------------- accuracies
+
+
+def lanes(axes: Axes) -> list[np.ndarray]:
+    """Return the accuracies drawn as dots, lane by lane from above."""
+    drawn = [line for line in axes.get_lines() if line.get_marker() == "o"]
+    drawn.sort(key=lambda line: np.mean(line.get_ydata()))
+    return [line.get_xdata() for line in drawn]
+
+
+def test_every_run_is_a_dot_in_the_lane_of_its_way(results: StudyResults) -> None:
+    axes = plot_accuracy_distribution(results.runs)
+    assert [panel.get_title(loc="left") for panel in axes] == [variant.name for variant in VARIANTS]
+    for panel, variant in zip(axes, VARIANTS, strict=True):
+        for lane, (way, drawn) in enumerate(zip(WAYS, lanes(panel), strict=True)):
+            own = [
+                run
+                for run in results.runs
+                if (run.variant, run.way, run.n_kernels) == (variant.name, way, 10)
+            ]
+            assert_array_equal(drawn, [run.accuracy for run in own])
+            n_failed = sum(run.accuracy <= 0.5 for run in own)
+            expected = f"{n_failed} of {len(own)} failed" if n_failed else "none failed"
+            assert panel.texts[lane].get_text() == expected
+    assert any(text.get_text() != "none failed" for panel in axes for text in panel.texts)
+
+
+def test_dots_stay_in_their_lane(results: StudyResults) -> None:
+    panel = plot_accuracy_distribution(results.runs)[0]
+    for line in panel.get_lines():
+        if line.get_marker() == "o":
+            heights = np.array(line.get_ydata())
+            assert np.ptp(np.round(heights)) == 0.0
+            assert np.abs(heights - np.round(heights)).max() < 0.4
+
+
+def test_a_run_without_an_accuracy_counts_as_failed(results: StudyResults) -> None:
+    (run, *_) = results.runs
+    broken = [replace(run, accuracy=float("nan")), replace(run, accuracy=0.9)]
+    (panel,) = plot_accuracy_distribution(broken, n_kernels=run.n_kernels)
+    assert panel.texts[0].get_text() == "1 of 2 failed"
+    assert_array_equal(lanes(panel)[0], [0.0, 0.9])
+
+
+def test_accuracy_against_kernels_leaves_lost_runs_out(results: StudyResults) -> None:
+    printed = {("6D", 10): (0.86, 0.2), ("6D", 3): (0.3, 0.0), ("4D", 10): (0.9, 0.1)}
+    axes = plot_accuracy_against_kernels(results.runs, printed)
+    assert axes.shape == (2, 4)
+    assert [panel.get_title() for panel in axes[0]] == ["3D", "6D", "9D", "10D"]
+    above, below = axes[:, 1]
+    own: dict[int, list[Run]] = {}
+    for run in results.runs:
+        if (run.variant, run.way) == ("6D", "published"):
+            own.setdefault(run.n_kernels, []).append(run)
+    lost = [np.mean([run.accuracy <= 0.5 for run in own[k]]) if k > 3 else 0.0 for k in sorted(own)]
+    means = [np.mean([run.accuracy for run in own[k] if run.accuracy > 0.5 or k == 3]) for k in sorted(own)]
+    assert max(lost) > 0.0
+    assert_allclose(below.get_lines()[0].get_ydata(), lost)
+    assert_allclose(above.get_lines()[0].get_ydata(), means)
+    (shown,) = (line for line in above.get_lines() if line.get_marker() == "D")
+    assert_array_equal(np.column_stack(shown.get_data()), [[3, 0.3], [10, 0.86]])
+    (shown,) = (line for line in below.get_lines() if line.get_marker() == "D")
+    assert_array_equal(shown.get_ydata(), [0.0, 0.2])
+    legend = plot_accuracy_against_kernels(results.runs)[0, 0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == list(WAYS)
+
+
+def test_all_runs_lost(results: StudyResults) -> None:
+    (run, *_) = results.runs
+    runs = [replace(run, n_kernels=k, accuracy=0.1) for k in (10, 12)]
+    axes = plot_accuracy_against_kernels(runs)
+    assert_array_equal(axes[1, 0].get_lines()[0].get_ydata(), [1.0, 1.0])
+
+
+def test_nothing_to_plot(results: StudyResults) -> None:
+    with pytest.raises(ValueError, match="no runs with 11 kernels"):
+        plot_accuracy_distribution(results.runs, n_kernels=11)
+    with pytest.raises(ValueError, match="two numbers of kernels or more"):
+        plot_accuracy_against_kernels([run for run in results.runs if run.n_kernels == 10])
+
+
+def test_given_axes_are_used(results: StudyResults) -> None:
+    given = Figure().subplots(5, 2)
+    assert list(plot_accuracy_distribution(results.runs, axes=given)) == list(given.ravel())
+    given = Figure().subplots(2, 4)
+    assert list(plot_accuracy_against_kernels(results.runs, axes=given).ravel()) == list(given.ravel())
+    with pytest.raises(ValueError, match="8 axes are needed, got 4"):
+        plot_accuracy_against_kernels(results.runs, axes=Figure().subplots(1, 4))
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def test_the_figures_of_the_paper(results: StudyResults) -> None:
+    names, n_panels = [], {}
+    for name, figure in paper_figures(results):
+        names.append(name)
+        n_panels[name] = len(figure.axes)
+    assert names == [
+        "fig1_segments",
+        "fig2_points_d1",
+        "fig3_points_d2",
+        "fig4_images",
+        "fig5_pca_features",
+        *(f"projections_4D_class-wise_class{digit}" for digit in range(10)),
+        *(f"projections_6D_class-wise_class{digit}" for digit in range(10)),
+        "accuracy_distribution",
+        "accuracy_against_kernels",
+        *(f"confusion_{variant.name}" for variant in VARIANTS),
+    ]
+    assert n_panels["projections_4D_class-wise_class3"] == 6
+    assert n_panels["projections_6D_class-wise_class3"] == 15
+    assert n_panels["accuracy_distribution"] == 10
+    assert n_panels["confusion_13D"] == 3
+    # None of them is left with pyplot, which would keep all in memory.
+    assert plt.get_fignums() == []
+
+
+def test_figures_are_made_when_asked_for_and_can_be_saved(results: StudyResults, tmp_path: Path) -> None:
+    name, figure = next(paper_figures(results))
+    for suffix in ("png", "pdf"):
+        save_figure(figure, tmp_path / f"{name}.{suffix}")
+    assert (tmp_path / "fig1_segments.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "fig1_segments.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_study_of_a_few_runs_gives_the_figures_it_can(results: StudyResults) -> None:
+    few = replace(
+        results,
+        runs=tuple(run for run in results.runs if run.variant == "4D" and run.way == "robust"),
+        best={key: best for key, best in results.best.items() if key == ("4D", "robust")},
+    )
+    names = [name for name, _ in paper_figures(few)][5:]
+    assert names == ["accuracy_distribution", "confusion_4D"]
+    names = [name for name, _ in paper_figures(few, projected_ways=("robust",))][5:]
+    assert names[0] == "projections_4D_robust_class0"
+    assert len(names) == 12

@@ -1,0 +1,308 @@
+"""The page in a real browser: it loads cleanly, fetches nothing, reacts, and fits a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import LEVELS, synthetic_results
+
+WIDE, PHONE = (1280, 900), (390, 844)
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(chromium: Any, page: Path) -> Open:
+    """Return a function that opens the page afresh at a size, in light or dark."""
+
+    def open_page(size: tuple[int, int] = WIDE, scheme: str = "light") -> Any:
+        chromium.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size is PHONE},
+        )
+        chromium.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        )
+        # What earlier pages logged is not this page's.
+        chromium.get("about:blank")
+        chromium.get_log("browser")
+        chromium.get_log("performance")
+        chromium.get(page.as_uri())
+        return chromium
+
+    return open_page
+
+
+def choose(browser: Any, control: str, value: str) -> None:
+    """Choose an entry of a select as a user's keyboard or mouse would: the value changes, then the event."""
+    assert browser.execute_script(
+        "const s = document.getElementById(arguments[0]); s.value = arguments[1];"
+        "s.dispatchEvent(new Event('change', {bubbles: true})); return s.value",
+        control,
+        value,
+    ) == value, f"{control} offers no {value}"  # fmt: skip
+
+
+def drawing(browser: Any) -> str:
+    return browser.execute_script("return document.querySelector('#explorer-plot svg').innerHTML")
+
+
+def offered(browser: Any, control: str) -> list[str]:
+    return browser.execute_script(
+        "return [...document.getElementById(arguments[0]).options].map((o) => o.value)", control
+    )
+
+
+def weights_shown(browser: Any) -> dict[int, float]:
+    rows = browser.execute_script(
+        "return [...document.querySelectorAll('#explorer-weights tr')]"
+        ".map((r) => [r.cells[0].textContent, r.cells[1].textContent])"
+    )
+    return {int(kernel) - 1: float(weight) for kernel, weight in rows}
+
+
+def boxes(browser: Any) -> dict[int, tuple[float, float, float, float]]:
+    """Return the extent (left, right, top, bottom) of every kernel's ellipse, in pixels."""
+    paths = browser.execute_script(
+        "return [...document.querySelectorAll('#explorer-plot .kernel-group')]"
+        ".map((g) => [g.dataset.kernel, g.querySelector('.kernel').getAttribute('d')])"
+    )
+    found = {}
+    for kernel, path in paths:
+        points = np.array([float(number) for number in re.findall(r"-?[\d.]+", path)]).reshape(-1, 2)
+        (left, top), (right, bottom) = points.min(axis=0), points.max(axis=0)
+        found[int(kernel)] = (left, right, top, bottom)
+    return found
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_loads_without_errors_and_fits(opened: Open, size: tuple[int, int], scheme: str) -> None:
+    browser = opened(size, scheme)
+    assert browser.get_log("browser") == []
+    assert "run again" in browser.title
+    inner, outer = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+    assert inner <= outer == size[0]
+    # Every chart is there: ten distributions, four sweeps, ten pairs of matrices, an explorer.
+    for selector, count in {
+        "#distribution-charts svg": 10,
+        "#sweep-charts svg": 4,
+        "#confusion-matrices table": 20,
+        "#explorer-plot svg": 1,
+        "#tables table": 6,
+    }.items():
+        found = browser.execute_script("return document.querySelectorAll(arguments[0]).length", selector)
+        assert found == count, selector
+
+
+def test_nothing_is_fetched(opened: Open, page: Path) -> None:
+    browser = opened()
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    wanted = [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
+    assert page.as_uri() in wanted
+    assert [url for url in wanted if url != page.as_uri() and not url.startswith("data:")] == []
+
+
+def test_the_policy_would_stop_a_script_from_fetching(opened: Open) -> None:
+    """The page forbids itself all requests, so that no later change can slip one in."""
+    browser = opened()
+    outcome = browser.execute_async_script(
+        "const done = arguments[0];"
+        "document.addEventListener('securitypolicyviolation', (e) => done(e.violatedDirective));"
+        "fetch('https://example.invalid/').catch(() => {}); setTimeout(() => done('allowed'), 3000);"
+    )
+    assert outcome == "connect-src"
+
+
+@pytest.mark.parametrize(
+    ("control", "value"),
+    [
+        ("explore-variant", "6D"),
+        ("explore-way", "class-wise"),
+        ("explore-digit", "7"),
+        ("explore-digit", "all"),
+        ("explore-across", "q4"),
+        ("explore-up", "pca 4"),
+        ("explore-up", "density"),
+        ("explore-style", "paper"),
+    ],
+)
+def test_every_control_of_the_explorer_changes_the_drawing(opened: Open, control: str, value: str) -> None:
+    browser = opened()
+    before = drawing(browser)
+    choose(browser, control, value)
+    assert drawing(browser) != before
+    assert browser.get_log("browser") == []
+
+
+def test_the_explorer_offers_planes_within_a_group_only(opened: Open) -> None:
+    browser = opened()
+    choose(browser, "explore-variant", "2Dx3D")
+    assert offered(browser, "explore-across") == ["pca 4", "pca 5", "q2", "q3", "q4"]
+    choose(browser, "explore-across", "pca 4")
+    assert offered(browser, "explore-up") == ["pca 5", "density"]
+    choose(browser, "explore-variant", "3x1D")
+    for feature in ("q2", "q3", "q4"):
+        choose(browser, "explore-across", feature)
+        assert offered(browser, "explore-up") == ["density"]
+        assert len(boxes(browser)) == 10
+    assert browser.get_log("browser") == []
+
+
+def test_the_explorer_shows_the_weights_of_the_chosen_class(opened: Open) -> None:
+    browser = opened()
+    model = synthetic_results().best["4D", "robust"].groups[0]
+    choose(browser, "explore-variant", "4D")
+    choose(browser, "explore-way", "robust")
+    for digit in (0, 9):
+        choose(browser, "explore-digit", str(digit))
+        shown = weights_shown(browser)
+        np.testing.assert_allclose(
+            [shown[k] for k in range(10)], model.weights_[:, digit], atol=0.00056
+        )  # fmt: skip
+    choose(browser, "explore-digit", "all")
+    shown = weights_shown(browser)
+    np.testing.assert_allclose([shown[k] for k in range(10)], model.weights_.mean(axis=1), atol=0.0006)
+
+
+@pytest.mark.parametrize("pair", [("pca 2", "q4"), ("q3", "pca 9"), ("pca 10", "pca 1")])
+def test_ellipses_have_the_extent_of_one_standard_deviation(opened: Open, pair: tuple[str, str]) -> None:
+    """An ellipse reaches the square root of a feature's variance either side of the mean, whatever the
+    correlation; pixels are an affine map of feature values, the vertical one upside down."""
+    browser = opened()
+    model = synthetic_results().best["13D", "robust"].groups[0]
+    choose(browser, "explore-variant", "13D")
+    choose(browser, "explore-way", "robust")
+    choose(browser, "explore-across", pair[0])
+    choose(browser, "explore-up", pair[1])
+    found = boxes(browser)
+    for axis, feature in enumerate(pair):
+        column = list(model.feature_names_in_).index(feature)
+        mean, sigma = model.means_[:, column], np.sqrt(model.covariances_[:, column, column])
+        ends = np.array([found[k][2 * axis : 2 * axis + 2] for k in range(10)])
+        low, high = (ends[:, 1], ends[:, 0]) if axis == 1 else (ends[:, 0], ends[:, 1])
+        values, pixels = np.concatenate([mean - sigma, mean + sigma]), np.concatenate([low, high])
+        slope, intercept = np.polyfit(values, pixels, 1)
+        np.testing.assert_allclose(intercept + slope * values, pixels, atol=0.25)
+        assert (slope > 0) == (axis == 0)
+
+
+def test_ellipses_lean_with_the_correlation(opened: Open) -> None:
+    """Where an ellipse is widest, its height off the mean is covariance over standard deviation."""
+    browser = opened()
+    model = synthetic_results().best["9D", "class-wise"].groups[0]
+    choose(browser, "explore-variant", "9D")
+    choose(browser, "explore-way", "class-wise")
+    choose(browser, "explore-across", "q3")
+    choose(browser, "explore-up", "pca 6")
+    names = list(model.feature_names_in_)
+    i, j = names.index("q3"), names.index("pca 6")
+    paths = dict(
+        browser.execute_script(
+            "return [...document.querySelectorAll('#explorer-plot .kernel-group')]"
+            ".map((g) => [g.dataset.kernel, g.querySelector('.kernel').getAttribute('d')])"
+        )
+    )
+    for k in range(10):
+        points = np.array([float(n) for n in re.findall(r"-?[\d.]+", paths[str(k)])]).reshape(-1, 2)
+        widest = points[np.argmax(points[:, 0])]
+        middle = points.mean(axis=0)
+        half_height = np.ptp(points[:, 1]) / 2
+        correlation = model.covariances_[k, i, j] / np.sqrt(
+            model.covariances_[k, i, i] * model.covariances_[k, j, j]
+        )
+        # The ellipse is drawn with 72 corners, of which the widest may be half a step away.
+        assert (middle[1] - widest[1]) / half_height == pytest.approx(correlation, abs=0.07)
+
+
+def test_a_kernel_tells_its_number_and_weight_to_pointer_and_keyboard(opened: Open) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser = opened()
+    choose(browser, "explore-variant", "4D")
+    groups = browser.find_elements("css selector", "#explorer-plot .kernel-group")
+    heaviest = groups[-1]
+    kernel = int(heaviest.get_attribute("data-kernel"))
+    weight = weights_shown(browser)[kernel]
+    expected = f"kernel {kernel + 1}, weight {weight:.3f}"
+    tip = browser.find_element("id", "tip")
+
+    browser.execute_script("arguments[0].focus()", heaviest)
+    assert expected in tip.text
+    assert heaviest.get_attribute("aria-label") == expected
+    browser.execute_script("arguments[0].blur()", heaviest)
+    assert not tip.is_displayed()
+
+    # Scrolling hides a tip, so it has to be over: the event comes with the next frame.
+    left, top = browser.execute_async_script(
+        "const [group, done] = arguments; group.scrollIntoView({block: 'center'});"
+        "const p = group.querySelector('.kernel').getPointAtLength(0);"
+        "const q = p.matrixTransform(group.getScreenCTM());"
+        "requestAnimationFrame(() => requestAnimationFrame(() => done([q.x, q.y])))",
+        heaviest,
+    )
+    ActionChains(browser).move_by_offset(int(left), int(top)).perform()
+    try:
+        assert expected in tip.text
+    finally:
+        ActionChains(browser).move_by_offset(-int(left), -int(top)).perform()
+
+
+def test_controls_have_labels_and_take_the_keyboard(opened: Open) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser = opened()
+    nameless = browser.execute_script(
+        "return [...document.querySelectorAll('select, input')]"
+        ".filter((c) => !c.labels.length || !c.labels[0].textContent.trim()).map((c) => c.id || c.name)"
+    )
+    assert nameless == []
+    before = drawing(browser)
+    digit = browser.find_element("id", "explore-digit")
+    digit.send_keys(Keys.ARROW_DOWN)
+    assert digit.get_attribute("value") == "1"
+    assert drawing(browser) != before
+
+
+def test_confusion_matrices_follow_the_chosen_way(opened: Open) -> None:
+    browser = opened()
+    best = synthetic_results().best
+    for way in ("class-wise", "robust", "published"):
+        browser.execute_script(
+            "document.querySelector(`input[name=confusion-way][value=${arguments[0]}]`).click()", way
+        )
+        tables = browser.execute_script(
+            "return [...document.querySelectorAll('#confusion-matrices figure')].map((f) => "
+            "[...f.querySelectorAll('table:last-child tbody tr')].slice(-10).map((r) => "
+            "[...r.querySelectorAll('td')].map((c) => Number(c.textContent))))"
+        )
+        for variant, shown in zip(LEVELS, tables, strict=True):
+            np.testing.assert_array_equal(shown, best[variant, way].run.confusion)
+
+
+def test_histograms_tell_their_counts(opened: Open) -> None:
+    """Every run of a way is under exactly one bar."""
+    browser = opened()
+    bars = browser.execute_script(
+        "return [...document.querySelectorAll('#distribution-charts svg')].map((s) => "
+        "['published', 'robust', 'class-wise'].map((w) => s.querySelectorAll(`.way-${w} .bar`).length))"
+    )
+    results = synthetic_results()
+    for variant, counts in zip(LEVELS, bars, strict=True):
+        for way, count in zip(("published", "robust", "class-wise"), counts, strict=True):
+            # Whole per cent; a perfect run shares the last bar.
+            accuracies = {
+                min(run.confusion.trace() * 100 // run.confusion.sum(), 99)
+                for run in results.runs
+                if (run.variant, run.n_kernels, run.way) == (variant, 10, way)
+            }
+            assert count == len(accuracies)

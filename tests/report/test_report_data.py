@@ -1,0 +1,312 @@
+"""What the page says is what the runs say; the file is whole, safe and always the same."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import json
+import re
+import shlex
+import struct
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import synthetic_results
+
+from skmix.report import render, report_data, write_report
+from skmix.study.data import make_data
+from skmix.study.records import BestRun, Run, Settings, StudyResults
+from skmix.study.ways import run_one
+
+NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+def a_run(**changes: Any) -> Run:
+    plain: dict[str, Any] = {
+        "variant": "3D",
+        "n_kernels": 10,
+        "way": "published",
+        "run": 0,
+        "accuracy": 0.8,
+        "mean_iou": 0.7,
+        "reason": "",
+        "failing_pass": None,
+        "n_iter": 20,
+        "converged": True,
+        "log_likelihood": 1.0,
+        "confusion": 8 * np.eye(10, dtype=np.int64) + 2 * np.roll(np.eye(10, dtype=np.int64), 1, axis=1),
+    }
+    return Run(**{**plain, **changes})
+
+
+def with_runs(*runs: Run) -> StudyResults:
+    return dataclasses.replace(synthetic_results(), runs=runs, best={}, beyond=())
+
+
+def png(width: int, height: int) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.effect_noise((width, height), 80).convert("RGBA").save(file, "PNG")
+    return file.getvalue()
+
+
+class Elements(HTMLParser):
+    """Collects start tags with their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_same_results_give_the_same_bytes(tmp_path: Path, page: Path) -> None:
+    again = write_report(synthetic_results(), tmp_path / "again.html")
+    assert again == tmp_path / "again.html"
+    assert again.read_bytes() == page.read_bytes()
+    assert list(tmp_path.iterdir()) == [again]
+
+
+def test_the_data_are_plain_json_without_nan() -> None:
+    data = report_data(synthetic_results())
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+def test_headlines_count_the_runs() -> None:
+    failed = {"accuracy": 0.1, "reason": "overflow"}
+    results = with_runs(
+        a_run(run=0, accuracy=0.9),
+        a_run(run=1, accuracy=0.5),
+        a_run(run=2, **failed),
+        a_run(run=0, way="robust", accuracy=0.8),
+        a_run(run=1, way="robust", accuracy=0.7),
+        a_run(run=0, variant="4D", **failed),
+        a_run(run=0, n_kernels=15, **failed),
+    )
+    data = report_data(results)
+    paper, published, robust = data["summary"]["sources"]
+    # Of the paper's 500 runs each, 481 of 3D and 445 of 4D succeed; table 1 and 6 have the accuracies.
+    assert (paper["failures"], paper["runs"]) == (19 + 55, 1000)
+    assert (paper["mean"], paper["best"]) == ("0.790", "0.900")
+    assert (published["failures"], published["runs"]) == (3, 4)
+    assert (published["mean"], published["best"]) == ("0.300", "0.500")
+    assert (robust["failures"], robust["runs"], robust["mean"]) == (0, 2, "0.750")
+    summary = " ".join(data["summary"]["paragraphs"])
+    assert "3 of 4 runs fail" in summary
+    assert "none of 2 fails" in summary
+    assert "class-wise" not in [source["key"] for source in data["summary"]["sources"]]
+
+
+def test_reasons_are_counted_by_variant() -> None:
+    results = with_runs(
+        a_run(run=0, accuracy=0.1, reason="overflow"),
+        a_run(run=1, accuracy=0.1, reason="constant feature"),
+        a_run(run=2, accuracy=0.3, reason="constant feature"),
+        a_run(run=3, accuracy=0.4),
+        a_run(run=4, accuracy=0.7, reason="too few rows"),
+        a_run(run=0, variant="13D", accuracy=0.1, reason="too few rows"),
+    )
+    failures = report_data(results)["failures"]
+    counts = {reason["name"]: (reason["counts"], reason["total"]) for reason in failures["reasons"]}
+    assert failures["variants"] == ["3D", "13D"]
+    assert counts["constant feature"] == ([2, 0], 2)
+    assert counts["overflow"] == ([1, 0], 1)
+    assert counts["too few rows"] == ([0, 1], 1)
+    assert counts["finite, but wrong"] == ([1, 0], 1)
+    assert (failures["totals"], failures["total"], failures["paper"]) == ([4, 1], 5, [19, 82])
+    assert all(reason["explanation"] for reason in failures["reasons"])
+
+
+def test_accuracies_on_a_border_belong_above_it() -> None:
+    """0.29 / 0.01 is less than 29 in floating point, 0.57 / 0.01 is more than 56.99; 1.0 has the last bin."""
+    runs = [a_run(run=i, accuracy=value) for i, value in enumerate((0.29, 0.57, 0.58, 0.589, 1.0, 0.0))]
+    (variant,) = report_data(with_runs(*runs))["distributions"]
+    assert variant["ways"]["published"]["counts"] == [[0, 1], [29, 1], [57, 1], [58, 2], [99, 1]]
+
+
+def test_a_run_without_accuracy_counts_as_failed_and_has_no_bar() -> None:
+    (variant,) = report_data(with_runs(a_run(), a_run(run=1, accuracy=np.nan)))["distributions"]
+    assert variant["ways"]["published"] == {"n": 2, "failed": 1, "counts": [[80, 1]]}
+
+
+def test_the_sweep_takes_the_first_runs_at_the_paper_s_k() -> None:
+    runs = [a_run(run=i, accuracy=0.9 if i < 100 else 0.1) for i in range(150)]
+    runs += [a_run(run=i, n_kernels=15, accuracy=(0.6, 0.8, 0.2)[i]) for i in range(3)]
+    runs += [a_run(run=i, n_kernels=3, accuracy=0.3) for i in range(2)]
+    (variant,) = report_data(with_runs(*runs))["sweep"]["variants"]
+    points = {point["K"]: point for point in variant["ways"]["published"]}
+    assert (points[10]["n"], points[10]["lost"], points[10]["mean"]) == (100, 0, 0.9)
+    assert (points[15]["n"], points[15]["lost"], points[15]["mean"]) == (3, 1, 0.7)
+    assert points[15]["std"] == pytest.approx(0.1414, abs=1e-4)
+    # With three kernels nobody can be above one half; such runs are not lost.
+    assert (points[3]["lost"], points[3]["mean"]) == (0, 0.3)
+    printed = {point["K"]: point for point in variant["paper"]}
+    assert (printed[18]["mean"], printed[18]["std"], printed[18]["lost"]) == (0.84, 0.05, 39)
+
+
+def test_a_study_of_one_variant_has_a_page(tmp_path: Path) -> None:
+    whole = synthetic_results()
+    part = dataclasses.replace(
+        whole,
+        runs=tuple(run for run in whole.runs if run.variant == "3x1D" and run.way != "class-wise"),
+        best={key: best for key, best in whole.best.items() if key == ("3x1D", "robust")},
+        beyond=(),
+    )
+    page = write_report(part, tmp_path / "part.html").read_text(encoding="utf-8")
+    assert "one variant" in page
+    assert 'id="sweep"' not in page
+    assert 'href="#sweep"' not in page
+
+
+def test_tables_stand_source_under_source() -> None:
+    table = report_data(synthetic_results())["tables"][0]
+    assert (table["number"], table["columns"][:2]) == (1, ["3D", "3x1D"])
+    group = table["groups"][0]
+    assert group["label"] == "Median accuracy"
+    assert [row["source"] for row in group["rows"]] == ["paper", "published", "robust", "class-wise"]
+    assert group["rows"][0]["cells"][:3] == ["0.847", "0.838", "0.896"]
+    runs = [
+        r.accuracy
+        for r in synthetic_results().runs
+        if (r.variant, r.n_kernels, r.way) == ("3D", 10, "robust")
+    ]
+    assert group["rows"][2]["cells"][0] == f"{np.median(runs):.3f}"
+    fifth = report_data(synthetic_results())["tables"][4]
+    assert [group["label"] for group in fifth["groups"]][-1] == "K = 18"
+    assert fifth["groups"][-1]["rows"][0]["cells"] == [
+        "0.84 ± 0.05 (61)",
+        "0.86 ± 0.17 (15)",
+        "0.79 ± 0.15 (22)",
+        "0.73 ± 0.07 (53)",
+    ]
+
+
+def test_claims_are_shown_with_their_verdict() -> None:
+    claims = [
+        SimpleNamespace(claim="water is wet", target="wet", measured="wet", holds=True, note=""),
+        SimpleNamespace(claim=NASTY, target="1 < 2", measured="2 > 1", holds=False, note="a & b"),
+    ]
+    page = render(report_data(synthetic_results(), verdicts=claims))
+    assert "1 of 2 claims hold" in page
+    assert NASTY not in page
+    assert "&lt;/script&gt;" in page
+    assert "a &amp; b" in page
+
+
+def test_nothing_in_the_data_can_end_the_script() -> None:
+    results = synthetic_results()
+    data = report_data(results)
+    data["ways"][0]["label"] = NASTY + "\u2028"
+    page = render(data)
+    start = page.index(">", page.index('id="report-data"')) + 1
+    embedded = page[start : page.index("</script>", start)]
+    assert not set("<>&\u2028") & set(embedded)
+    assert json.loads(embedded)["ways"][0]["label"] == NASTY + "\u2028"
+    assert "<script>alert" not in page
+
+
+def test_the_page_refers_to_nothing_outside_itself(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for tag, attributes in Elements(text).found:
+        for name in ("src", "href", "srcset", "data", "action", "poster"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:", "#")), (tag, name, value)
+    assert not re.search(r"@import|url\((?!#)", text)
+    # The only addresses are names: of the SVG namespace.
+    assert set(re.findall(r"https?://[^\s\"'<)]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_links_of_the_contents_lead_somewhere(page: Path) -> None:
+    elements = Elements(page.read_text(encoding="utf-8")).found
+    names = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(names) == len(set(names))
+    links = {a["href"][1:] for tag, a in elements if tag == "a" and (a.get("href") or "").startswith("#")}
+    assert len(links) >= 10
+    assert links <= set(names)
+    for_labels = {attributes["for"] for tag, attributes in elements if tag == "label" and "for" in attributes}
+    assert for_labels <= set(names)
+
+
+def test_pictures_are_inside_and_small() -> None:
+    svg = b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"></svg>'
+    figures = {
+        "fig4_images": png(2000, 500),
+        "something_new": svg,
+        "accuracy_distribution": png(8, 8),
+        "confusion_3D": png(8, 8),
+        "projections_4D_class-wise_class7": png(30, 30),
+    }
+    data = report_data(synthetic_results(), figures=figures)
+    assert [figure["name"] for figure in data["figures"]] == ["fig4_images", "something_new"]
+    first, second = data["figures"]
+    content = base64.b64decode(first["uri"].removeprefix("data:image/png;base64,"))
+    assert struct.unpack(">II", content[16:24]) == (first["width"], first["height"]) == (1700, 425)
+    assert len(content) < len(figures["fig4_images"]) / 2
+    assert base64.b64decode(second["uri"].removeprefix("data:image/svg+xml;base64,")) == svg
+    assert second["caption"] == "Something new"
+    (projection,) = data["projections"]
+    assert projection["chosen_by"] == {"model": "4D, class-wise", "digit": "7"}
+    assert projection["uri"] in render(data)
+
+
+def test_other_files_are_refused_as_pictures() -> None:
+    with pytest.raises(ValueError, match="'fig9' is neither PNG nor SVG"):
+        report_data(synthetic_results(), figures={"fig9": b"%PDF-1.7"})
+
+
+def test_the_explorer_has_a_class_s_rows_and_its_upper_triangles() -> None:
+    results = synthetic_results()
+    explorer = report_data(results)["explorer"]
+    variant = next(each for each in explorer["variants"] if each["name"] == "6D")
+    mixture = variant["ways"]["robust"]["groups"][0]
+    covariance = results.best["6D", "robust"].groups[0].covariances_[3]
+    full = np.zeros((6, 6))
+    full[np.triu_indices(6)] = mixture["covariances"][3]
+    np.testing.assert_allclose(full, np.triu(covariance), rtol=1e-4)
+    np.testing.assert_allclose(explorer["rows"]["plain"], results.data.train_features, atol=5.1e-5)
+    np.testing.assert_allclose(explorer["rows"]["dithered"], results.data.train_dithered, atol=5.1e-5)
+    assert explorer["rows"]["labels"] == results.data.train_labels.tolist()
+
+
+def test_a_model_that_is_not_finite_is_left_out() -> None:
+    results = synthetic_results()
+    best = results.best["3D", "published"]
+    broken = dataclasses.replace(best.groups[0], means_=np.full((10, 3), np.nan))
+    changed = {**results.best, ("3D", "published"): dataclasses.replace(best, groups=(broken,))}
+    explorer = report_data(dataclasses.replace(results, best=changed))["explorer"]
+    assert explorer["variants"][0]["ways"]["published"]["groups"] == [None]
+
+
+def test_the_command_for_one_run_makes_it_again() -> None:
+    settings = Settings(seed=3, train_per_digit=6, test_per_digit=4, max_iter=20)
+    run = run_one(make_data(settings), "3D", 10, "robust", 5, settings)
+    best = {("3D", "robust"): BestRun(run, synthetic_results().best["3D", "robust"].groups)}
+    results = dataclasses.replace(synthetic_results(), settings=settings, best=best)
+    command = shlex.split(report_data(results)["made"]["commands"][1])
+    assert command[0] == "python"
+    done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert f"accuracy={run.accuracy!r}" in done.stdout
+    assert f"log_likelihood={run.log_likelihood!r}" in done.stdout
+
+
+def test_without_jinja2_it_says_what_to_install() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('jinja2', 'matplotlib', 'PIL'): sys.modules[name] = None\n"
+        "from skmix.report import render\n"
+        "try: render({})\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "The report needs jinja2: pip install skmix[report]", done.stderr
