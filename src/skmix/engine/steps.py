@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .annihilation import annihilate
 from .backends.threads import Workspace
 from .frame import turn
 from .kernels import Structure
@@ -435,6 +436,8 @@ def maximise(
         factor = structure.factor(covariances, means.shape[-1])
     class_mass, prior = assign_unlabelled(statistics.mass, previous)
     class_mass = np.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)
+    if regulariser.annihilation:
+        class_mass = annihilate(class_mass, regulariser.annihilation)
     weights = class_mass / class_mass.sum(axis=1, keepdims=True)  # (M1)
     variances = np.maximum(structure.variances(covariances), np.finfo(np.float64).tiny)
     inaccurate = alive & (offset**2 > _LARGEST_CANCELLATION * variances).any(axis=-1)

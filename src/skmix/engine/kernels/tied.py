@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..types import BoolArray, Factor, FloatArray, Regulariser
+from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 from .full import Full, unpack
 
 
@@ -42,6 +42,9 @@ class Tied(Full):
 
     def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
         return np.where(np.any(alive, axis=1)[:, None, None], new, old)
+
+    def take_kernels(self, covariances: FloatArray, kernels: IntArray) -> FloatArray:
+        return covariances
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         return self.n_second(n_features)
