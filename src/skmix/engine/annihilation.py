@@ -1,4 +1,4 @@
-"""Annihilation of superfluous kernels during the fit, by the minimum message length rule.
+"""Annihilation of superfluous kernels during the fit.
 
 A kernel pays for its own parameters: with T of them it must explain T/2 rows before it earns any weight
 (Figueiredo & Jain, 2002, "Unsupervised learning of finite mixture models"). The rule here is theirs with one
@@ -7,15 +7,13 @@ class; with several, what a kernel pays is shared by the classes as its rows are
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from .kernels import Structure
 from .types import FloatArray, IntArray, Parameters
-
-# Of the message-length formula: the price of a quantised real number is half the logarithm of rows over this.
-_QUANTISATION = 12.0
 
 
 def price_of_kernel(structure: Structure, n_features: int) -> float:
@@ -54,25 +52,24 @@ def annihilate(mass: FloatArray, price: float) -> FloatArray:
     return np.where(goes[:, None, None], without, left)
 
 
-def message_length(parameters: Parameters, class_sizes: FloatArray, price: float) -> FloatArray:
-    """Return the length (R,) of the message that describes the parameters, in units of log-likelihood.
+def description_length(weights: FloatArray, price: float, n_rows: float) -> FloatArray:
+    """Return what it takes (R,) to describe the kernels: half the logarithm of the rows for each parameter.
+
+    Less the log-likelihood it is half the Bayesian information criterion, up to a constant. The message
+    length of the reference lets a kernel of a few rows have its parameters for next to nothing, which is too
+    kind to kernels that have shrunk onto them.
 
     Parameters
     ----------
-    parameters : Parameters
-        Of R starts; kernels without weight are not described.
-    class_sizes : ndarray of shape (R or 1, L)
-        Rows of each class.
+    weights : ndarray of shape (R, K, L)
+        Weights; kernels that have none are not described.
     price : float
         T/2.
+    n_rows : float
+        N.
     """
-    rows = (parameters.weights * class_sizes[:, None]).sum(axis=-1)
-    alive = rows > 0
-    own = price * np.log(np.where(alive, rows, _QUANTISATION) / _QUANTISATION).sum(axis=1)
-    # A class of fewer rows than that cannot describe a weight at all.
-    weights = 0.5 * np.log(np.maximum(class_sizes, _QUANTISATION) / _QUANTISATION).sum(axis=1)
-    n_classes = class_sizes.shape[-1]
-    length: FloatArray = own + alive.sum(axis=1) * (weights + price + 0.5 * n_classes)
+    alive = np.count_nonzero(weights.any(axis=-1), axis=1)
+    length: FloatArray = alive * (price + 0.5 * weights.shape[-1]) * math.log(n_rows)
     return length
 
 

@@ -2,8 +2,8 @@
 
 A round is an ordinary fit in which kernels that cannot pay are annihilated. When it is over, the lightest
 kernel that is left goes too, and the next round begins there, down to one kernel for each class: fewer could
-not tell the classes apart. The round with the shortest message, that is parameters and rows described
-together, is the answer. All starts of a batch make their rounds together.
+not tell the classes apart. The round with the shortest description of rows and parameters together is the
+answer. All starts of a batch make their rounds together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .annihilation import message_length, price_of_kernel, take_kernels
+from .annihilation import description_length, price_of_kernel, take_kernels
 from .frame import Frame, measure
 from .kernels import Structure, structure_of
 from .loop import Progress, fit
@@ -31,8 +31,8 @@ def thin(
 ) -> Result:
     """Run EM from R starts, with ever fewer kernels, and return the best round of each start.
 
-    Kernels that are gone have a weight of zero in every class. The objective is the negative length of the
-    message, and a start's passes are those of all rounds up to the one returned.
+    Kernels that are gone have a weight of zero in every class. The description's length is taken from the
+    objective, and a start's passes are those of all rounds up to the one returned.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def thin(
         else:
             sizes = n_rows * sizes
         failed = result.status == Status.FAILED
-        length = message_length(result.parameters, sizes, price)
+        length = description_length(result.parameters.weights, price, n_rows)
         objective = np.where(failed, -np.inf, result.objective - length)
         if best is None:
             best = replace(result, objective=objective, path=list(result.path))

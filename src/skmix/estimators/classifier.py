@@ -16,6 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.scoring import averaged_responsibilities, log_normalise
 from ..engine.types import FloatArray
+from ._grouping import find_groups
+from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
     all_or_nothing,
     check_distribution,
@@ -30,6 +32,7 @@ from ._validation import (
 from .mixture import SharedKernelMixture
 
 _OF_ONE_MODEL = (
+    "n_kernels_",
     "weights_",
     "means_",
     "covariances_",
@@ -51,13 +54,16 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_kernels : int, default=None
-        Number K of shared kernels. None takes one for each class: fewer cannot represent them all.
-    covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
-        Structure of the kernels' covariances.
-    feature_groups : list of lists of int or str, default=None
+    n_kernels : int or 'auto', default=None
+        Number K of shared kernels. None takes one for each class: fewer cannot represent them all. 'auto'
+        tries several and keeps the best by `criterion`, the same for all feature groups.
+    covariance_type : {'full', 'tied', 'diag', 'spherical', 'auto'}, default='full'
+        Structure of the kernels' covariances; 'auto' tries them all.
+    feature_groups : list of lists of int or str, or 'auto', default=None
         The product form: one shared-kernel model for each group of columns, given by index or name; class
-        likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns.
+        likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns. 'auto'
+        searches for groups, and for columns to leave out, always by cross-validation: likelihoods of
+        different columns cannot be compared.
     init : {'class', 'k-means++', 'random_from_data', 'uniform'}, dict or list of dicts, default='class'
         Starting points, see `SharedKernelMixture`; with `feature_groups`, a given start is a list of one dict
         for each group.
@@ -77,6 +83,15 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         Inverse-Wishart prior on the covariances, see `SharedKernelMixture`; with `feature_groups`, a number.
     weight_prior : float, default=None
         Concentration, at least 1, of a Dirichlet prior on each class's weights.
+    criterion : {'bic', 'icl', 'cv'}, default='bic'
+        What kernels are chosen by, see `SharedKernelMixture`. 'cv' is here the log-loss of the class
+        posteriors of held-out rows, softened by the exponent on the likelihoods that suits it best.
+    candidates : list of int, default=None
+        Numbers of kernels that ``n_kernels='auto'`` tries, see `SharedKernelMixture`.
+    n_folds : int, default=5
+        Number of stratified folds of cross-validation.
+    annihilate : bool, default=False
+        Whether to start with `n_kernels` and do away with those that do not pay for their own parameters.
     priors : array-like of shape (L,) or 'uniform', default=None
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
@@ -98,7 +113,14 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
     models_ : list of SharedKernelMixture
         One fitted model for each feature group; a single one without groups.
     feature_groups_ : list of lists of int
-        The columns of each model.
+        The columns of each model, as given or as found.
+    n_kernels_ : int or list of int
+        Number K of kernels: what was asked for, chosen or left; with feature groups, one number for each.
+    covariance_type_ : str
+        The covariance type asked for or chosen.
+    selection_ : list of dict
+        With an 'auto' setting, what was tried: first the steps of the search for feature groups, then
+        kernels; see `SharedKernelMixture`.
     weights_ : ndarray of shape (K, L)
         Pr(kernel k | class j). This and the following attributes exist without feature groups only; with
         groups, see `models_`.
@@ -144,16 +166,16 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelMixture._parameter_constraints,
         "init": [*SharedKernelMixture._parameter_constraints["init"], list],
-        "feature_groups": [list, tuple, None],
+        "feature_groups": [list, tuple, StrOptions({"auto"}), None],
         "priors": [StrOptions({"uniform"}), "array-like", None],
     }
 
     def __init__(
         self,
-        n_kernels: int | None = None,
+        n_kernels: int | str | None = None,
         *,
         covariance_type: str = "full",
-        feature_groups: Sequence[Sequence[int | str]] | None = None,
+        feature_groups: Sequence[Sequence[int | str]] | str | None = None,
         init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "class",
         n_init: int = 1,
         short_runs: int = 0,
@@ -163,6 +185,10 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         reg_covar: float = 1e-6,
         covariance_prior: float | tuple[float, ArrayLike] | None = None,
         weight_prior: float | None = None,
+        criterion: str = "bic",
+        candidates: Sequence[int] | None = None,
+        n_folds: int = 5,
+        annihilate: bool = False,
         priors: ArrayLike | str | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -181,6 +207,10 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         self.reg_covar = reg_covar
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
+        self.criterion = criterion
+        self.candidates = candidates
+        self.n_folds = n_folds
+        self.annihilate = annihilate
         self.priors = priors
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -212,13 +242,8 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             rows, classes, codes = check_labelled_rows(self, X, y)
             weights = check_weights(sample_weight, rows)
             rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-            n_features = rows.shape[1]
-            if self.feature_groups is None:
-                groups = [list(range(n_features))]
-            else:
-                names = getattr(self, "feature_names_in_", None)
-                groups = check_feature_groups(self.feature_groups, n_features, names)
-            models = [self._model(g, groups) for g in range(len(groups))]
+            groups, chosen = self._choices(TrainingRows(rows, classes, codes, weights))
+            models = [self._model(g, groups, **chosen) for g in range(len(groups))]
             for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
                 model.n_features_in_ = len(columns)
                 own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, classes, group)
@@ -227,6 +252,7 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             self.class_prior_ = self._prior(models[0].class_prior_)
             self.feature_groups_ = groups
             self.models_ = models
+            self.covariance_type_ = models[0].covariance_type_
             for name in _OF_ONE_MODEL:
                 if len(models) == 1:
                     setattr(self, name, getattr(models[0], name))
@@ -234,7 +260,30 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
                     delattr(self, name)
             # scikit-learn expects the passes of any iterative estimator.
             self.n_iter_ = max(model.n_iter_ for model in models)
+            if len(models) > 1:
+                self.n_kernels_ = [model.n_kernels_ for model in models]
             return self
+
+    def _choices(self, rows: TrainingRows) -> tuple[list[list[int]], dict[str, Any]]:
+        """Return the feature groups, and the kernel settings that were chosen, if any."""
+        check_automatic(self)
+        self.__dict__.pop("selection_", None)
+        n_features = rows.X.shape[1]
+        groups = [list(range(n_features))]
+        if self.feature_groups is not None and not isinstance(self.feature_groups, str):
+            names = getattr(self, "feature_names_in_", None)
+            groups = check_feature_groups(self.feature_groups, n_features, names)
+        find = isinstance(self.feature_groups, str)
+        if not (find or is_automatic(self)):
+            return groups, {}
+        sizes = np.bincount(rows.codes[rows.codes >= 0], minlength=len(rows.classes))
+        selection = Selection(self._model(0, [[]]), rows, self._prior(sizes / sizes.sum()))
+        if find:
+            groups = find_groups(selection)
+        settings = selection.choose(groups) if is_automatic(self) else selection.prototype
+        self.selection_ = selection.table
+        names_of_choice = ("n_kernels", "covariance_type", "random_state")
+        return groups, {name: getattr(settings, name) for name in names_of_choice}
 
     def _prior(self, learnt: FloatArray) -> FloatArray:
         """Return the class priors, given those (L,) that were learnt."""
@@ -244,8 +293,11 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             return np.full(len(learnt), 1.0 / len(learnt))
         return check_distribution(self.priors, (len(learnt),), "priors")
 
-    def _model(self, group: int, groups: list[list[int]]) -> SharedKernelMixture:
-        """Return the unfitted model of one feature group, or the last fitted one to go on from."""
+    def _model(self, group: int, groups: list[list[int]], **chosen: Any) -> SharedKernelMixture:
+        """Return the unfitted model of one feature group, or the last fitted one to go on from.
+
+        Settings that were `chosen` take the place of the classifier's own.
+        """
         init, n_groups = self.init, len(groups)
         if isinstance(init, list):
             if len(init) != n_groups:
@@ -257,7 +309,7 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"init must be a list of {n_groups} dicts, one for each feature group.")
         settings = {
             name: getattr(self, name) for name in SharedKernelMixture._get_param_names() if name != "init"
-        }
+        } | chosen
         if self.warm_start and getattr(self, "feature_groups_", None) == groups:
             # A copy: should this fit fail, the last one must be left as it was.
             model: SharedKernelMixture = copy(self.models_[group]).set_params(init=init, **settings)
@@ -350,7 +402,7 @@ class SharedKernelClassifier(ClassifierMixin, BaseEstimator):
         return np.hstack(
             [
                 averaged_responsibilities(
-                    columns_of(rows, c), posterior, model._parameters, self.covariance_type, n_jobs
+                    columns_of(rows, c), posterior, model._parameters, self.covariance_type_, n_jobs
                 )
                 for c, model in groups
             ]
