@@ -67,7 +67,11 @@ def test_attributes_and_their_shapes(covariance_type: str) -> None:
     assert model.n_features_in_ == 3
     assert not hasattr(model, "feature_names_in_")
     fitted = {name for name in vars(model) if name.endswith("_")}
+    assert model.n_kernels_ == 4
+    assert model.covariance_type_ == covariance_type
     assert fitted == {
+        "n_kernels_",
+        "covariance_type_",
         "classes_",
         "weights_",
         "means_",
@@ -100,6 +104,10 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "accelerate": False,
         "freeze": None,
         "decay": 0.6,
+        "criterion": "bic",
+        "candidates": None,
+        "n_folds": 5,
+        "annihilate": False,
         "n_jobs": None,
         "random_state": None,
         "warm_start": False,

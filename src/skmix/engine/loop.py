@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from .acceleration import STRICTER, Accelerator
+from .annihilation import price_of_kernel
 from .backends.threads import Workers, workers
 from .frame import Frame, measure
 from .kernels import Structure, structure_of
@@ -379,4 +380,5 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
         prior_rows=options.covariance_prior or 0.0,
         prior_covariance=prior,
         weight_prior=options.weight_prior or 1.0,
+        annihilation=price_of_kernel(structure, n_features) if options.annihilate else 0.0,
     )

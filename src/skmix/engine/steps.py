@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .annihilation import annihilate
 from .backends.threads import Workspace
 from .frame import turn
 from .kernels import Structure
@@ -435,6 +436,8 @@ def maximise(
         factor = structure.factor(covariances, means.shape[-1])
     class_mass, prior = assign_unlabelled(statistics.mass, previous)
     class_mass = np.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)
+    if regulariser.annihilation:
+        class_mass = annihilate(class_mass, regulariser.annihilation)
     sizes = class_mass.sum(axis=1, keepdims=True)
     weights = class_mass / np.where(sizes > 0, sizes, 1.0)  # (M1)
     if not sizes.all():

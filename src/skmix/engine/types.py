@@ -149,6 +149,8 @@ class Regulariser:
         The covariance those imagined rows have.
     weight_prior : float
         Concentration of the Dirichlet prior on each class's weights; 1 is none.
+    annihilation : float
+        Mass that each kernel must earn before it has any weight; 0 lets every kernel live.
     """
 
     floor: FloatArray
@@ -156,6 +158,7 @@ class Regulariser:
     prior_rows: float
     prior_covariance: FloatArray
     weight_prior: float
+    annihilation: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,8 @@ class Options:
         The prior's covariance; by default the features' variances over K^(2/M).
     weight_prior : float or None
         Concentration, at least 1, of the Dirichlet prior on each class's weights.
+    annihilate : bool
+        Whether kernels that do not pay for their own parameters lose their weight; not with `weight_prior`.
     n_jobs : int
         Number of threads. It never changes the result.
     accelerate : bool
@@ -200,6 +205,7 @@ class Options:
     covariance_prior: float | None = None
     covariance_prior_scale: FloatArray | None = None
     weight_prior: float | None = None
+    annihilate: bool = False
     n_jobs: int = 1
     accelerate: bool = False
     freeze: Literal["kernels", "weights"] | None = None

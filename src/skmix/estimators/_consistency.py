@@ -31,7 +31,7 @@ _OF_THE_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "star
 
 def check_mixture(model: Any) -> None:
     """Check a fitted `SharedKernelMixture`; ValueError names what is wrong."""
-    covariance_type = _attribute(model, "_fitted_type", str)
+    covariance_type = _attribute(model, "covariance_type_", str)
     if covariance_type not in STRUCTURES:
         raise ValueError(f"its covariance type is {covariance_type!r}")
     if model.covariance_type in STRUCTURES and model.covariance_type != covariance_type:

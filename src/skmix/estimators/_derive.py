@@ -41,8 +41,9 @@ def derive(
     derived = _emptied(estimator, columns)
     derived.classes_ = estimator.classes_
     derived.class_prior_ = class_prior.copy()
+    derived.class_count_ = estimator.class_count_
     if not hasattr(estimator, "models_"):
-        derived._fitted_type = estimator._structure
+        derived.covariance_type_ = estimator._structure
         _store(derived, parts[0][2])
         _inherit(estimator, derived)
         return derived
@@ -54,6 +55,8 @@ def derive(
         model = estimator.models_[group_of[own[0]]]
         derived.feature_groups_.append([place[column] for column in own])
         derived.models_.append(derive(model, kept, [(kept, kept, parameters)], class_prior))
+    derived.covariance_type_ = estimator.covariance_type_
+    derived.n_kernels_ = [len(parameters.means) for _, _, parameters in parts]
     if estimator.feature_groups is not None:
         derived.set_params(feature_groups=[list(group) for group in derived.feature_groups_])
     if len(parts) == 1:
@@ -87,6 +90,7 @@ def _emptied(estimator: Any, columns: list[int]) -> Any:
 def _store(derived: Any, parameters: Parameters) -> None:
     derived.weights_ = np.array(parameters.weights)
     derived.means_ = np.array(parameters.means)
+    derived.n_kernels_ = len(derived.means_)
     derived.covariances_ = np.array(parameters.covariances)
 
 

@@ -338,7 +338,7 @@ def observed_rows(
     weights: FloatArray | None,
     columns: list[int],
     classes: np.ndarray | None,
-    group: int,
+    group: int | None = None,
 ) -> tuple[np.ndarray, IntArray, FloatArray | None]:
     """Return the rows that have a value in some columns, with their classes and weights.
 
@@ -354,7 +354,6 @@ def observed_rows(
     kept = np.flatnonzero(observed.any(axis=1))
     absent = np.setdiff1d(np.arange(0 if classes is None else len(classes)), codes[kept])
     if classes is not None and len(absent):
-        raise ValueError(
-            f"No row of class {classes[absent[0]]!r} has a value in feature group {group}, columns {columns}."
-        )
+        which = "" if group is None else f" feature group {group},"
+        raise ValueError(f"No row of class {classes[absent[0]]!r} has a value in{which} columns {columns}.")
     return rows[kept], codes[kept], None if weights is None else weights[kept]

@@ -19,6 +19,8 @@ from ..engine.scoring import averaged_responsibilities, log_normalise
 from ..engine.types import FloatArray
 from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
 from ._densities import ConditionalDensities
+from ._grouping import find_groups
+from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
     all_or_nothing,
     check_distribution,
@@ -37,6 +39,7 @@ from .mixture import SharedKernelMixture
 from .saving import SavingMixin
 
 _OF_ONE_MODEL = (
+    "n_kernels_",
     "weights_",
     "means_",
     "covariances_",
@@ -66,13 +69,16 @@ class SharedKernelClassifier(
 
     Parameters
     ----------
-    n_kernels : int, default=None
-        Number K of shared kernels. None takes one for each class: fewer cannot represent them all.
-    covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
-        Structure of the kernels' covariances.
-    feature_groups : list of lists of int or str, default=None
+    n_kernels : int or 'auto', default=None
+        Number K of shared kernels. None takes one for each class: fewer cannot represent them all. 'auto'
+        tries several and keeps the best by `criterion`, the same for all feature groups.
+    covariance_type : {'full', 'tied', 'diag', 'spherical', 'auto'}, default='full'
+        Structure of the kernels' covariances; 'auto' tries them all.
+    feature_groups : list of lists of int or str, or 'auto', default=None
         The product form: one shared-kernel model for each group of columns, given by index or name; class
-        likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns.
+        likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns. 'auto'
+        searches for groups, and for columns to leave out, always by cross-validation: likelihoods of
+        different columns cannot be compared.
     init : {'class', 'k-means++', 'random_from_data', 'uniform'}, dict or list of dicts, default='class'
         Starting points, see `SharedKernelMixture`; with `feature_groups`, a given start is a list of one dict
         for each group.
@@ -98,6 +104,15 @@ class SharedKernelClassifier(
         What keeps the value it has in a given start, see `SharedKernelMixture`.
     decay : float, default=0.6
         How fast `partial_fit` forgets, see `SharedKernelMixture`.
+    criterion : {'bic', 'icl', 'cv'}, default='bic'
+        What kernels are chosen by, see `SharedKernelMixture`. 'cv' is here the log-loss of the class
+        posteriors of held-out rows, softened by the exponent on the likelihoods that suits it best.
+    candidates : list of int, default=None
+        Numbers of kernels that ``n_kernels='auto'`` tries, see `SharedKernelMixture`.
+    n_folds : int, default=5
+        Number of stratified folds of cross-validation.
+    annihilate : bool, default=False
+        Whether to start with `n_kernels` and do away with those that do not pay for their own parameters.
     priors : array-like of shape (L,) or 'uniform', default=None
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
@@ -131,7 +146,14 @@ class SharedKernelClassifier(
     models_ : list of SharedKernelMixture
         One fitted model for each feature group; a single one without groups.
     feature_groups_ : list of lists of int
-        The columns of each model.
+        The columns of each model, as given or as found.
+    n_kernels_ : int or list of int
+        Number K of kernels: what was asked for, chosen or left; with feature groups, one number for each.
+    covariance_type_ : str
+        The covariance type asked for or chosen.
+    selection_ : list of dict
+        With an 'auto' setting, what was tried: first the steps of the search for feature groups, then
+        kernels; see `SharedKernelMixture`.
     weights_ : ndarray of shape (K, L)
         Pr(kernel k | class j). This and the following attributes exist without feature groups only; with
         groups, see `models_`.
@@ -177,7 +199,7 @@ class SharedKernelClassifier(
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelMixture._parameter_constraints,
         "init": [*SharedKernelMixture._parameter_constraints["init"], list],
-        "feature_groups": [list, tuple, None],
+        "feature_groups": [list, tuple, StrOptions({"auto"}), None],
         "priors": [StrOptions({"uniform"}), "array-like", None],
         "reject_below": [Interval(Real, 0, 1, closed="neither"), None],
         "outlier_label": [object],
@@ -185,10 +207,10 @@ class SharedKernelClassifier(
 
     def __init__(
         self,
-        n_kernels: int | None = None,
+        n_kernels: int | str | None = None,
         *,
         covariance_type: str = "full",
-        feature_groups: Sequence[Sequence[int | str]] | None = None,
+        feature_groups: Sequence[Sequence[int | str]] | str | None = None,
         init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "class",
         n_init: int = 1,
         short_runs: int = 0,
@@ -201,6 +223,10 @@ class SharedKernelClassifier(
         accelerate: bool = False,
         freeze: str | None = None,
         decay: float = 0.6,
+        criterion: str = "bic",
+        candidates: Sequence[int] | None = None,
+        n_folds: int = 5,
+        annihilate: bool = False,
         priors: ArrayLike | str | None = None,
         reject_below: float | None = None,
         outlier_label: Any = -1,
@@ -224,6 +250,10 @@ class SharedKernelClassifier(
         self.accelerate = accelerate
         self.freeze = freeze
         self.decay = decay
+        self.criterion = criterion
+        self.candidates = candidates
+        self.n_folds = n_folds
+        self.annihilate = annihilate
         self.priors = priors
         self.reject_below = reject_below
         self.outlier_label = outlier_label
@@ -259,8 +289,8 @@ class SharedKernelClassifier(
             rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
             if self.reject_below is not None:
                 check_outlier_label(self.outlier_label, classes)
-            groups = self._groups(rows.shape[1])
-            models = [self._model(g, groups) for g in range(len(groups))]
+            groups, chosen = self._choices(TrainingRows(rows, classes, codes, weights))
+            models = [self._model(g, groups, **chosen) for g in range(len(groups))]
             for columns, model in zip(groups, models, strict=True):
                 model.n_features_in_ = len(columns)
             if len(groups) > 1 and np.any(codes < 0):
@@ -275,7 +305,7 @@ class SharedKernelClassifier(
 
     def _groups(self, n_features: int) -> list[list[int]]:
         """Return the columns of each model."""
-        if self.feature_groups is None:
+        if self.feature_groups is None or isinstance(self.feature_groups, str):
             return [list(range(n_features))]
         names = getattr(self, "feature_names_in_", None)
         return check_feature_groups(self.feature_groups, n_features, names)
@@ -287,6 +317,7 @@ class SharedKernelClassifier(
         self.class_count_ = models[0].class_count_
         self.feature_groups_ = groups
         self.models_ = models
+        self.covariance_type_ = models[0].covariance_type_
         for name in _OF_ONE_MODEL:
             if len(models) == 1 and hasattr(models[0], name):
                 setattr(self, name, getattr(models[0], name))
@@ -294,6 +325,8 @@ class SharedKernelClassifier(
                 delattr(self, name)
         # scikit-learn expects the passes of any iterative estimator.
         self.n_iter_ = max(model.n_iter_ for model in models)
+        if len(models) > 1:
+            self.n_kernels_ = [model.n_kernels_ for model in models]
         self.temperature_ = 1.0
         self.threshold_ = -np.inf
 
@@ -303,6 +336,23 @@ class SharedKernelClassifier(
             densities = logsumexp(self._joint_of_rows(rows), axis=1)
             self.threshold_ = density_threshold(densities, self.reject_below, weights)
 
+    def _choices(self, rows: TrainingRows) -> tuple[list[list[int]], dict[str, Any]]:
+        """Return the feature groups, and the kernel settings that were chosen, if any."""
+        check_automatic(self)
+        self.__dict__.pop("selection_", None)
+        groups = self._groups(rows.X.shape[1])
+        find = isinstance(self.feature_groups, str)
+        if not (find or is_automatic(self)):
+            return groups, {}
+        sizes = np.bincount(rows.codes[rows.codes >= 0], minlength=len(rows.classes))
+        selection = Selection(self._model(0, [[]]), rows, self._prior(sizes / sizes.sum()))
+        if find:
+            groups = find_groups(selection)
+        settings = selection.choose(groups) if is_automatic(self) else selection.prototype
+        self.selection_ = selection.table
+        names_of_choice = ("n_kernels", "covariance_type", "random_state")
+        return groups, {name: getattr(settings, name) for name in names_of_choice}
+
     def _prior(self, learnt: FloatArray) -> FloatArray:
         """Return the class priors, given those (L,) that were learnt."""
         if self.priors is None:
@@ -311,8 +361,13 @@ class SharedKernelClassifier(
             return np.full(len(learnt), 1.0 / len(learnt))
         return check_distribution(self.priors, (len(learnt),), "priors")
 
-    def _model(self, group: int, groups: list[list[int]], *, fresh: bool = False) -> SharedKernelMixture:
-        """Return the unfitted model of one feature group, or the last fitted one to go on from."""
+    def _model(
+        self, group: int, groups: list[list[int]], *, fresh: bool = False, **chosen: Any
+    ) -> SharedKernelMixture:
+        """Return the unfitted model of one feature group, or the last fitted one to go on from.
+
+        Settings that were `chosen` take the place of the classifier's own.
+        """
         init, n_groups = self.init, len(groups)
         if isinstance(init, list):
             if len(init) != n_groups:
@@ -324,7 +379,7 @@ class SharedKernelClassifier(
             raise ValueError(f"init must be a list of {n_groups} dicts, one for each feature group.")
         settings = {
             name: getattr(self, name) for name in SharedKernelMixture._get_param_names() if name != "init"
-        }
+        } | chosen
         if not fresh and self.warm_start and getattr(self, "feature_groups_", None) == groups:
             # A copy: should this fit fail, the last one must be left as it was.
             model: SharedKernelMixture = copy(self.models_[group]).set_params(init=init, **settings)
@@ -343,7 +398,7 @@ class SharedKernelClassifier(
     def _graph_parts(self) -> dict[str, Any]:
         return {
             "groups": [
-                kernels_of(model._parameters, model._fitted_type, columns, by_class=True)
+                kernels_of(model._parameters, model.covariance_type_, columns, by_class=True)
                 for columns, model in zip(self.feature_groups_, self.models_, strict=True)
             ],
             "log_prior": log_probabilities(self.class_prior_),
@@ -435,7 +490,7 @@ class SharedKernelClassifier(
         return np.hstack(
             [
                 averaged_responsibilities(
-                    columns_of(rows, c), posterior, model._parameters, self.covariance_type, n_jobs
+                    columns_of(rows, c), posterior, model._parameters, self.covariance_type_, n_jobs
                 )
                 for c, model in groups
             ]

@@ -144,7 +144,8 @@ class GrowingMixture(_Stream):
             rows, codes, parameters, past, options, decay=model.decay, row_weights=weights
         )
         model.stream_ = running.to_dict()
-        model._fitted_type = model.covariance_type
+        model.covariance_type_ = model.covariance_type
+        model.n_kernels_ = len(found.means)
         model.classes_ = classes
         model.weights_, model.means_, model.covariances_ = found.weights, found.means, found.covariances
         model.class_prior_ = found.class_prior
@@ -178,6 +179,12 @@ class GrowingMixture(_Stream):
         place = np.full(len(classes) + 1, -1)
         place[present] = np.arange(len(present))
         n_kernels = model.n_kernels
+        if "auto" in (n_kernels, model.covariance_type) or model.annihilate:
+            raise ValueError(
+                "A stream cannot choose its kernels: give n_kernels and covariance_type, without annihilate, "
+                f"got n_kernels={n_kernels!r}, covariance_type={model.covariance_type!r}, "
+                f"annihilate={model.annihilate}."
+            )
         if n_kernels is None and isinstance(model.init, str):
             n_kernels = len(classes)
         asked, model.n_kernels = model.n_kernels, n_kernels
@@ -229,7 +236,12 @@ class GrowingMixture(_Stream):
         model: Any = self
         if row_weights is not None and not row_weights.all():
             rows, row_weights = rows[row_weights > 0], row_weights[row_weights > 0]
-        options = replace(model._options(rows.shape[1]), freeze="kernels", stopping="total")
+        options = replace(
+            model._options(rows.shape[1]),
+            covariance_type=model._structure,
+            freeze="kernels",
+            stopping="total",
+        )
         start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
         structure = structure_of(options.covariance_type)
         # The frame of the model, not of the few rows, so that the floor leaves its kernels alone.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
@@ -25,14 +25,18 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..engine import starts
+from ..engine.annihilation import living_kernels
 from ..engine.frame import Frame, measure
 from ..engine.kernels import STRUCTURES, Structure, structure_of
 from ..engine.loop import fit, shortlist
 from ..engine.patterns import fill_gaps, has_gaps
 from ..engine.sampling import draw
 from ..engine.scoring import class_log_likelihood, log_responsibilities
+from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
+from ._criteria import n_free_parameters
 from ._densities import ConditionalDensities
+from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
     all_or_nothing,
     check_covariance_prior,
@@ -73,10 +77,11 @@ class SharedKernelMixture(
 
     Parameters
     ----------
-    n_kernels : int, default=None
-        Number K of shared kernels. None takes one for each class (or those of a given start).
-    covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
-        Structure of the kernels' covariances.
+    n_kernels : int or 'auto', default=None
+        Number K of shared kernels. None takes one for each class (or those of a given start); 'auto' tries
+        several and keeps the best by `criterion`.
+    covariance_type : {'full', 'tied', 'diag', 'spherical', 'auto'}, default='full'
+        Structure of the kernels' covariances; 'auto' tries them all.
     init : {'class', 'k-means++', 'random_from_data', 'uniform'} or dict, default='class'
         Starting points. 'class' seeds kernels by k-means++ inside each class, 'k-means++' among all rows;
         'random_from_data' takes random rows; 'uniform' is the paper's: means uniform on [0, 1], covariances
@@ -109,6 +114,19 @@ class SharedKernelMixture(
         or the weights.
     decay : float, default=0.6
         How fast `partial_fit` forgets: the t-th batch has a share of t^-decay. Above 0.5 and at most 1.
+    criterion : {'bic', 'icl', 'cv'}, default='bic'
+        What 'auto' settings are chosen by: the Bayesian information criterion; the same with twice the
+        entropy of the responsibilities added, which prefers kernels that do not overlap; or cross-validation,
+        here of the log-density of held-out rows, each in its own class.
+    candidates : list of int, default=None
+        Numbers of kernels that ``n_kernels='auto'`` tries. None goes from one for each class to four, at
+        least to 10, and on while the largest is the best.
+    n_folds : int, default=5
+        Number of stratified folds of cross-validation.
+    annihilate : bool, default=False
+        Whether to start with `n_kernels` and do away with those that do not pay for their own parameters, by
+        the rule of Figueiredo & Jain; then the lightest go one by one, and the number of the lowest BIC is
+        kept. One for each class stays at least; `n_kernels_` are left.
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -146,6 +164,14 @@ class SharedKernelMixture(
         How each start ended: 'converged', 'stopped' (at `max_iter`) or 'failed'.
     start_log_likelihoods_ : ndarray of shape (n_init,)
         Total log-likelihood each start reached.
+    n_kernels_ : int
+        Number K of kernels: what was asked for, chosen or left.
+    covariance_type_ : str
+        The covariance type asked for or chosen.
+    selection_ : list of dict
+        With an 'auto' setting, what was tried, ready for ``pandas.DataFrame``: `n_kernels`,
+        `covariance_type`, `feature_groups`, `criterion`, its `value` (smaller is better), `log_likelihood`,
+        `n_parameters`, `accuracy` (of classifiers by cross-validation) and `chosen`.
     n_features_in_ : int
         Number M of features.
     feature_names_in_ : ndarray of shape (M,)
@@ -167,10 +193,9 @@ class SharedKernelMixture(
     array([0.1, 5. ])
     """
 
-    _private_attributes = ("_fitted_type",)
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "n_kernels": [Interval(Integral, 1, None, closed="left"), None],
-        "covariance_type": [StrOptions(set(STRUCTURES))],
+        "n_kernels": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
+        "covariance_type": [StrOptions({*STRUCTURES, "auto"})],
         "init": [StrOptions(_STARTS), dict],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "short_runs": [Interval(Integral, 0, None, closed="left")],
@@ -183,6 +208,10 @@ class SharedKernelMixture(
         "accelerate": ["boolean"],
         "freeze": [StrOptions({"kernels", "weights"}), None],
         "decay": [Interval(Real, 0.5, 1.0, closed="right")],
+        "criterion": [StrOptions({"bic", "icl", "cv"})],
+        "candidates": ["array-like", None],
+        "n_folds": [Interval(Integral, 2, None, closed="left")],
+        "annihilate": ["boolean"],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "warm_start": ["boolean"],
@@ -191,7 +220,7 @@ class SharedKernelMixture(
 
     def __init__(
         self,
-        n_kernels: int | None = None,
+        n_kernels: int | str | None = None,
         *,
         covariance_type: str = "full",
         init: str | Mapping[str, Any] = "class",
@@ -206,6 +235,10 @@ class SharedKernelMixture(
         accelerate: bool = False,
         freeze: str | None = None,
         decay: float = 0.6,
+        criterion: str = "bic",
+        candidates: Sequence[int] | None = None,
+        n_folds: int = 5,
+        annihilate: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -225,6 +258,10 @@ class SharedKernelMixture(
         self.accelerate = accelerate
         self.freeze = freeze
         self.decay = decay
+        self.criterion = criterion
+        self.candidates = candidates
+        self.n_folds = n_folds
+        self.annihilate = annihilate
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start
@@ -257,7 +294,16 @@ class SharedKernelMixture(
                 classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
             else:
                 rows, classes, codes = check_labelled_rows(self, X, y)
-            return self._fit_codes(*weighted_rows(rows, classes, codes, check_weights(sample_weight, rows)))
+            given = weighted_rows(rows, classes, codes, check_weights(sample_weight, rows))
+            check_automatic(self)
+            self.__dict__.pop("selection_", None)
+            if not is_automatic(self):
+                return self._fit_codes(*given)
+            selection = Selection(self, TrainingRows(*given), None)
+            chosen = selection.choose([list(range(rows.shape[1]))])._fit_codes(*given)
+            self.__dict__.update({name: value for name, value in vars(chosen).items() if name.endswith("_")})
+            self.selection_ = selection.table
+            return self
 
     def _fit_codes(
         self,
@@ -271,25 +317,30 @@ class SharedKernelMixture(
 
         Weights are positive; `columns` are for error messages.
         """
+        self._accept(*self._solve(X, classes, codes, row_weights, columns), classes)
+        self.class_count_ = class_sizes(codes, row_weights, len(classes))
+        self.__dict__.pop("stream_", None)
+        return self
+
+    def _solve(
+        self,
+        X: np.ndarray,
+        classes: np.ndarray,
+        codes: IntArray,
+        row_weights: FloatArray | None,
+        columns: list[int] | None,
+    ) -> tuple[Result, FloatArray]:
+        """Run all starts; return how they ended, and the share (L,) of each class among labelled rows."""
         structure = structure_of(self.covariance_type)
         options = self._options(X.shape[1])
         frame = measure(X, structure, columns, row_weights)
         sizes = class_sizes(codes, row_weights, len(classes))
         prior = sizes / sizes.sum()
         given = self._starts(X, codes, classes, prior, frame, structure, options, row_weights)
-        result = fit(
-            X,
-            codes,
-            given,
-            options,
-            frame=frame,
-            row_weights=row_weights,
-            progress=self._progress if self.verbose > 1 else None,
-        )
-        self._accept(result, classes, prior)
-        self.class_count_ = sizes
-        self.__dict__.pop("stream_", None)
-        return self
+        progress = self._progress if self.verbose > 1 else None
+        run = thin if self.annihilate else fit
+        result = run(X, codes, given, options, frame=frame, row_weights=row_weights, progress=progress)
+        return result, prior
 
     def _options(self, n_features: int) -> Options:
         """Return what the engine wants to know."""
@@ -321,11 +372,12 @@ class SharedKernelMixture(
     ) -> Parameters:
         """Return the starting points, with a leading axis of their number."""
         n_classes, n_features = len(classes), X.shape[1]
-        n_kernels = self.n_kernels
+        assert self.n_kernels != "auto"
+        n_kernels = None if self.n_kernels is None else int(self.n_kernels)
         # Only rows without a label need to know how frequent the classes are.
         prior = None if np.all(codes >= 0) else class_prior
         if self.warm_start and hasattr(self, "weights_"):
-            last = (self._fitted_type, self.classes_.tolist(), self.means_.shape)
+            last = (self.covariance_type_, self.classes_.tolist(), self.means_.shape)
             expected = self.means_.shape[0] if n_kernels is None else n_kernels
             if last == (self.covariance_type, classes.tolist(), (expected, n_features)):
                 return replace(self._parameters, class_prior=prior).batch()
@@ -338,7 +390,7 @@ class SharedKernelMixture(
             variances = frame.variance * frame.scale**2
             start = check_start(self.init, self.covariance_type, n_kernels, n_classes, variances)
             return replace(start, class_prior=prior).batch()
-        n_kernels = n_classes if n_kernels is None else int(n_kernels)
+        n_kernels = n_classes if n_kernels is None else n_kernels
         n_starts = max(self.n_init, self.short_runs)
         random_state = check_random_state(self.random_state)
         rows = fill_gaps(X, codes) if has_gaps(X) else X
@@ -372,7 +424,7 @@ class SharedKernelMixture(
         best = log_likelihoods.max()
         print(f"pass {number}: {len(active)} starts running, best log-likelihood {best:.6f}")
 
-    def _accept(self, result: Result, classes: np.ndarray, class_prior: FloatArray) -> None:
+    def _accept(self, result: Result, class_prior: FloatArray, classes: np.ndarray) -> None:
         """Store the best start."""
         if np.all(result.status == Status.FAILED):
             raise ValueError(
@@ -381,9 +433,12 @@ class SharedKernelMixture(
             )
         best = result.best
         parameters = result.parameters.take(best)
+        if self.annihilate:
+            parameters = living_kernels(parameters, structure_of(self.covariance_type))
         if parameters.class_prior is not None:
             class_prior = parameters.class_prior
-        self._fitted_type = self.covariance_type
+        self.covariance_type_ = self.covariance_type
+        self.n_kernels_ = len(parameters.means)
         self.classes_ = classes
         self.class_prior_ = class_prior
         self.weights_ = parameters.weights
@@ -415,7 +470,7 @@ class SharedKernelMixture(
     def _graph_parts(self) -> dict[str, Any]:
         columns = list(range(self.n_features_in_))
         return {
-            "groups": [kernels_of(self._parameters, self._fitted_type, columns, by_class=False)],
+            "groups": [kernels_of(self._parameters, self.covariance_type_, columns, by_class=False)],
             "log_prior": log_probabilities(self.weights_ @ self.class_prior_),
             "labels": None,
             "temperature": 1.0,
@@ -425,7 +480,7 @@ class SharedKernelMixture(
     @property
     def _structure(self) -> str:
         """The covariance type that was fitted."""
-        return getattr(self, "_fitted_type", self.covariance_type)
+        return getattr(self, "covariance_type_", self.covariance_type)
 
     def _parts(self) -> list[tuple[list[int], SharedKernelMixture]]:
         return [(list(range(self.means_.shape[1])), self)]
@@ -478,7 +533,7 @@ class SharedKernelMixture(
 
     def _class_log_likelihood(self, rows: np.ndarray) -> FloatArray:
         return class_log_likelihood(
-            rows, self._parameters, self.covariance_type, effective_n_jobs(self.n_jobs)
+            rows, self._parameters, self.covariance_type_, effective_n_jobs(self.n_jobs)
         )
 
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
@@ -536,7 +591,7 @@ class SharedKernelMixture(
         else:
             codes = self._codes(y, len(rows))
         n_jobs = effective_n_jobs(self.n_jobs)
-        return np.exp(log_responsibilities(rows, codes, parameters, self.covariance_type, n_jobs))
+        return np.exp(log_responsibilities(rows, codes, parameters, self.covariance_type_, n_jobs))
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of unlabelled rows, as features for another estimator."""
@@ -576,13 +631,12 @@ class SharedKernelMixture(
 
     def _draw_rows(self, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
         """Draw one row of each given class."""
-        return draw(self._parameters, self.covariance_type, codes, random_state)[0]
+        return draw(self._parameters, self.covariance_type_, codes, random_state)[0]
 
     def _n_parameters(self) -> int:
         """Return the number of free parameters: means, covariances, and K − 1 weights a class."""
         n_kernels, n_features = self.means_.shape
-        covariances = structure_of(self.covariance_type).n_parameters(n_kernels, n_features)
-        return covariances + n_kernels * n_features + (n_kernels - 1) * len(self.classes_)
+        return n_free_parameters(self.covariance_type_, n_kernels, n_features, len(self.classes_))
 
     def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""

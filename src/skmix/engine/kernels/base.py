@@ -182,6 +182,11 @@ class Structure(ABC):
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         """Return the number of free covariance parameters."""
 
+    def take_kernels(self, covariances: FloatArray, kernels: IntArray) -> FloatArray:
+        """Return the covariances of the chosen kernels (R, k) of each start."""
+        index = kernels.reshape(kernels.shape + (1,) * (covariances.ndim - 2))
+        return np.take_along_axis(covariances, index, axis=1)
+
     def whitener_of(self, factor: Factor, r: int, k: int) -> FloatArray:
         """Return the whitener of kernel k of start r."""
         per_start: FloatArray = factor.whitener[r]

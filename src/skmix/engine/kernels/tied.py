@@ -49,5 +49,8 @@ class Tied(Full):
     def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
         return np.where(np.any(alive, axis=1)[:, None, None], new, old)
 
+    def take_kernels(self, covariances: FloatArray, kernels: IntArray) -> FloatArray:
+        return covariances
+
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         return self.n_second(n_features)

@@ -1,0 +1,95 @@
+"""What candidates are judged by: smaller is better for all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ..engine.kernels import structure_of
+from ..engine.scoring import log_responsibilities
+from ..engine.types import FloatArray, IntArray, Parameters
+
+_MOST_NEWTON_STEPS = 50
+
+
+def n_free_parameters(covariance_type: str, n_kernels: int, n_features: int, n_classes: int) -> int:
+    """Return the number of free parameters: means, covariances, and K − 1 weights a class."""
+    covariances = structure_of(covariance_type).n_parameters(n_kernels, n_features)
+    return covariances + n_kernels * n_features + (n_kernels - 1) * n_classes
+
+
+def assignment_entropy(
+    X: np.ndarray,
+    codes: IntArray,
+    row_weights: FloatArray | None,
+    parameters: Parameters,
+    covariance_type: str,
+    n_jobs: int,
+) -> float:
+    """Return −Σ_n Σ_k w_nk log w_nk: how undecided the rows are between kernels, each in its own class.
+
+    A row without a label (−1) is taken as one of the mixture of all classes.
+    """
+    if parameters.class_prior is not None:
+        mixed = parameters.weights @ parameters.class_prior
+        weights = np.column_stack([parameters.weights, mixed])
+        parameters = Parameters(weights, parameters.means, parameters.covariances)
+        codes = np.where(codes < 0, weights.shape[1] - 1, codes)
+    logs = log_responsibilities(X, codes, parameters, covariance_type, n_jobs)
+    shares = np.exp(logs)
+    per_row = -np.sum(shares * np.where(shares > 0, logs, 0.0), axis=1)
+    return float(per_row.sum() if row_weights is None else per_row @ row_weights)
+
+
+def softened_log_losses(
+    log_likelihood: FloatArray,
+    codes: IntArray,
+    class_prior: FloatArray,
+    row_weights: FloatArray | None = None,
+) -> FloatArray:
+    """Return the log-loss (n,) of each row's class posterior, softened as far as it helps the mean.
+
+    Posteriors are proportional to prior · likelihood^a, with the a in [0, 1] that makes the mean loss
+    smallest. It judges what the likelihoods know about the classes, not how loudly they say it: a product of
+    models counts what its groups have in common twice, which makes it too sure of itself but need not make
+    it wrong.
+
+    Parameters
+    ----------
+    log_likelihood : ndarray of shape (n, L)
+        log p(x | class j).
+    codes : ndarray of shape (n,)
+        Class of each row.
+    class_prior : ndarray of shape (L,)
+        Class priors.
+    row_weights : ndarray of shape (n,), optional
+        Weights of the rows.
+    """
+    relative = log_likelihood - log_likelihood[np.arange(len(codes)), codes][:, None]
+    shares = np.full(len(codes), 1.0 / len(codes)) if row_weights is None else row_weights / row_weights.sum()
+    with np.errstate(divide="ignore"):
+        offset = np.log(class_prior) - np.log(class_prior[codes])[:, None]
+
+    def losses(power: float) -> tuple[FloatArray, float, float]:
+        """Return the losses, and the first two derivatives of their mean."""
+        exponents = power * relative + offset
+        log_sums = logsumexp(exponents, axis=1)
+        posterior = np.exp(exponents - log_sums[:, None])
+        slope = (posterior * relative).sum(axis=1)
+        curvature = (posterior * relative**2).sum(axis=1) - slope**2
+        return log_sums, float(shares @ slope), float(shares @ curvature)
+
+    low, high, power = 0.0, 1.0, 1.0
+    values, slope, curvature = losses(power)
+    if slope <= 0:
+        return values
+    # The mean is convex in the power: Newton's steps, halved where they would leave what is still possible.
+    for _ in range(_MOST_NEWTON_STEPS):
+        low, high = (low, power) if slope > 0 else (power, high)
+        step = power - slope / curvature if curvature > 0 else low
+        power = step if low < step < high else 0.5 * (low + high)
+        values, slope, curvature = losses(power)
+        # What is left to gain is about slope² / (2 curvature).
+        if slope**2 <= 2e-8 * curvature:
+            break
+    return values

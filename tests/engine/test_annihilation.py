@@ -1,0 +1,263 @@
+"""Annihilation: who pays what, who has to go, and how many kernels are left."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, random_model, stack
+
+from skmix.engine import scoring, starts
+from skmix.engine.annihilation import annihilate, description_length, living_kernels, price_of_kernel
+from skmix.engine.frame import measure
+from skmix.engine.kernels import structure_of
+from skmix.engine.loop import fit
+from skmix.engine.thinning import compact, thin, without_lightest
+from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Status
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+CENTRES = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [6.0, 6.0]])
+
+
+def four_clusters(seed: int = 0, n_rows: int = 600, n_classes: int = 1) -> tuple[FloatArray, IntArray]:
+    """Return rows of four round clusters; with classes, each has most of its rows in one of them."""
+    random = np.random.default_rng(seed)
+    clusters = random.integers(0, 4, size=n_rows)
+    X = CENTRES[clusters] + random.normal(size=(n_rows, 2))
+    elsewhere = random.integers(0, n_classes, size=n_rows)
+    return X, np.where(random.uniform(size=n_rows) < 0.7, clusters % n_classes, elsewhere)
+
+
+def many_kernels(
+    X: FloatArray, classes: IntArray, covariance_type: str, n_starts: int = 2, n_kernels: int = 20
+) -> Parameters:
+    structure, random = structure_of(covariance_type), np.random.RandomState(0)
+    n_classes = int(classes.max()) + 1
+    frame = measure(X, structure)
+    return starts.class_wise(X, classes, n_classes, n_starts, n_kernels, frame, structure, random)
+
+
+# ---------------------------------------------------------------- the rule
+
+
+@pytest.mark.parametrize(
+    ("covariance_type", "own"), [("full", 3 + 6), ("tied", 3), ("diag", 6), ("spherical", 4)]
+)
+def test_a_kernel_pays_for_what_is_its_own(covariance_type: str, own: int) -> None:
+    assert price_of_kernel(structure_of(covariance_type), 3) == own / 2
+
+
+def test_one_class_is_the_published_rule() -> None:
+    """Weights are max(0, m_k − T/2), normalised: Figueiredo & Jain (2002), their equation for the weights."""
+    mass = np.array([[[40.0], [30.0], [2.0], [28.0]]])
+    left = annihilate(mass, 2.5)[0, :, 0]
+    assert_allclose(left, [37.5, 27.5, 0.0, 25.5], rtol=1e-14)
+
+
+def test_classes_share_the_price_as_they_share_the_kernel() -> None:
+    mass = np.array([[[30.0, 10.0], [5.0, 15.0], [1.0, 0.5]]])
+    left = annihilate(mass, 2.0)[0]
+    assert_allclose(left.sum(axis=1), [38.0, 18.0, 0.0], rtol=1e-14)
+    assert_allclose(left[0], [30.0 * 38 / 40, 10.0 * 38 / 40], rtol=1e-14)
+
+
+def test_only_the_lightest_goes_in_a_pass() -> None:
+    left = annihilate(np.array([[[2.0], [1.5], [1.0], [50.0]]]), 3.0)[0, :, 0]
+    assert_array_equal(left, [2.0, 1.5, 0.0, 47.0])
+
+
+def test_there_are_never_fewer_kernels_than_classes() -> None:
+    mass = np.array([[[1.0, 1.0], [0.5, 0.5]]])
+    assert_array_equal(annihilate(mass, 3.0), mass)
+    assert_array_equal(annihilate(np.ones((1, 1, 1)), 3.0), np.ones((1, 1, 1)))
+
+
+def test_no_class_is_left_with_nothing() -> None:
+    """The lightest kernel is all that the second class has."""
+    mass = np.array([[[40.0, 0.0], [30.0, 0.0], [0.0, 2.0]]])
+    left = annihilate(mass, 3.0)[0]
+    assert_array_equal(left[2], [0.0, 2.0])
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_kernels=st.integers(1, 8),
+    n_classes=st.integers(1, 4),
+    price=st.floats(0.1, 20.0),
+)
+def test_annihilation_takes_and_never_gives(seed: int, n_kernels: int, n_classes: int, price: float) -> None:
+    random = np.random.default_rng(seed)
+    mass = random.gamma(0.3, 10.0, size=(3, n_kernels, n_classes))
+    left = annihilate(mass, price)
+    assert np.all(left >= 0)
+    assert np.all(left <= mass)
+    assert np.all(left.sum(axis=1) > 0)
+    gone = (left.sum(axis=2) == 0) & (mass.sum(axis=2) > 0)
+    assert gone.sum(axis=1).max() <= 1
+    assert np.all(np.count_nonzero(left.sum(axis=2), axis=1) >= min(n_kernels, n_classes))
+    taken = mass.sum(axis=2) - left.sum(axis=2)
+    paid = mass.sum(axis=2) > price
+    assert_allclose(taken[paid], price, rtol=1e-9)
+
+
+@each_type
+def test_rounds_are_compared_by_bic(covariance_type: str) -> None:
+    """Twice the length of description grows by as much as BIC's penalty with every kernel that lives."""
+    structure, n_features, n_classes, n_rows = structure_of(covariance_type), 3, 2, 50
+    price = price_of_kernel(structure, n_features)
+
+    def penalty(n_kernels: int) -> float:
+        free = structure.n_parameters(n_kernels, n_features) + n_kernels * n_features
+        return (free + (n_kernels - 1) * n_classes) * math.log(n_rows)
+
+    weights = np.zeros((2, 6, n_classes))
+    weights[0, :5], weights[1, 2:] = 0.2, 0.25
+    lengths = description_length(weights, price, n_rows)
+    assert_allclose(2 * (lengths[0] - lengths[1]), penalty(5) - penalty(4), rtol=1e-12)
+
+
+# ---------------------------------------------------------------- kernels that are left
+
+
+@each_type
+def test_leaving_dead_kernels_out_changes_no_density(covariance_type: str) -> None:
+    random = np.random.default_rng(0)
+    model = random_model(random, 5, 3, 2, covariance_type)
+    model.weights[[1, 3]] = 0.0
+    model.weights[:] /= model.weights.sum(axis=0)
+    left = living_kernels(model, structure_of(covariance_type))
+    assert left.means.shape == (3, 2)
+    X = random.normal(size=(20, 2))
+    before = scoring.class_log_likelihood(X, model, covariance_type)
+    assert_allclose(scoring.class_log_likelihood(X, left, covariance_type), before, rtol=1e-12)
+    assert living_kernels(left, structure_of(covariance_type)) is left
+
+
+@each_type
+def test_the_lightest_goes_and_heavy_ones_come_first(covariance_type: str) -> None:
+    random = np.random.default_rng(1)
+    models = stack([random_model(random, 5, 2, 3, covariance_type) for _ in range(2)])
+    models.weights[0, 2] = 0.0
+    models.weights[:] /= models.weights.sum(axis=1, keepdims=True)
+    sizes = np.array([[30.0, 70.0], [50.0, 50.0]])
+    rows = np.einsum("rkc,rc->rk", models.weights, sizes)
+    fewer, possible = without_lightest(models, sizes)
+    assert possible.all()
+    assert_allclose(fewer.weights.sum(axis=1), 1.0, rtol=1e-14)
+    for r in range(2):
+        lightest = np.argmin(np.where(rows[r] > 0, rows[r], np.inf))
+        assert_array_equal(fewer.weights[r, lightest], 0.0)
+        assert np.count_nonzero(fewer.weights[r].sum(axis=1)) == np.count_nonzero(rows[r]) - 1
+    packed = compact(fewer, sizes, structure_of(covariance_type))
+    assert packed.means.shape == (2, 4, 3)
+    X = random.normal(size=(10, 3))
+    for r in range(2):
+        masses = packed.weights[r] @ sizes[r]
+        assert np.all(np.diff(masses) <= 1e-12)
+        one, other = packed.take(r), fewer.take(r)
+        assert_allclose(
+            scoring.class_log_likelihood(X, one, covariance_type),
+            scoring.class_log_likelihood(X, other, covariance_type),
+            rtol=1e-12,
+        )
+
+
+# ---------------------------------------------------------------- fits
+
+
+def test_one_pass_takes_the_price_from_the_weights() -> None:
+    X, classes = four_clusters(n_classes=2)
+    start = many_kernels(X, classes, "full", n_starts=1, n_kernels=6)
+    options = Options(max_iter=1, tol=0.0)
+    plain = fit(X, classes, start, options).parameters.take(0)
+    priced = fit(X, classes, start, replace(options, annihilate=True)).parameters.take(0)
+    mass = plain.weights * np.bincount(classes)
+    left = mass * (1.0 - 2.5 / mass.sum(axis=1, keepdims=True))
+    assert left.min() > 0
+    assert_allclose(priced.weights, left / left.sum(axis=0), rtol=1e-10)
+    assert_array_equal(priced.means, plain.means)
+    assert_array_equal(priced.covariances, plain.covariances)
+
+
+@each_type
+@pytest.mark.parametrize("n_classes", [1, 4])
+def test_twenty_kernels_become_the_four_there_are(covariance_type: str, n_classes: int) -> None:
+    X, classes = four_clusters(n_classes=n_classes)
+    options = Options(covariance_type=covariance_type)
+    result = thin(X, classes, many_kernels(X, classes, covariance_type), options)
+    assert set(result.status) == {Status.CONVERGED}
+    left = living_kernels(result.parameters.take(result.best), structure_of(covariance_type))
+    assert len(left.means) == 4
+    distances = np.linalg.norm(left.means[:, None] - CENTRES, axis=-1)
+    assert distances.min(axis=1).max() < 0.4
+    assert sorted(distances.argmin(axis=1)) == [0, 1, 2, 3]
+
+
+def test_the_result_of_thinning_is_consistent() -> None:
+    X, classes = four_clusters(n_classes=2)
+    starting = many_kernels(X, classes, "diag", n_starts=3)
+    result = thin(X, classes, starting, Options(covariance_type="diag"))
+    length = description_length(result.parameters.weights, price_of_kernel(structure_of("diag"), 2), len(X))
+    assert_allclose(result.objective, result.log_likelihood.sum(axis=1) - length, rtol=1e-12)
+    for r in range(3):
+        assert result.path[r].shape == (result.n_iter[r], 2)
+        densities = scoring.class_log_likelihood(X, result.parameters.take(r), "diag")
+        total = densities[np.arange(len(X)), classes].sum()
+        assert_allclose(result.log_likelihood[r].sum(), total, rtol=1e-10)
+        alone = thin(X, classes, starting.take([r]), Options(covariance_type="diag"))
+        assert_allclose(alone.objective[0], result.objective[r], rtol=1e-8)
+
+
+def test_the_prior_on_covariances_stays_what_it_was() -> None:
+    """With fewer kernels than at first the default prior would be wider; neighbours have no say either."""
+    X, classes = four_clusters()
+    starting = many_kernels(X, classes, "full", n_starts=2)
+    options = Options(covariance_prior=20.0)
+    together = thin(X, classes, starting, options)
+    alone = thin(X, classes, starting.take([1]), options)
+    assert_allclose(together.objective[1], alone.objective[0], rtol=1e-8)
+    spread = np.diag(X.var(axis=0) / 20)
+    given_prior = thin(X, classes, starting, replace(options, covariance_prior_scale=spread))
+    assert_allclose(together.objective, given_prior.objective, rtol=1e-8)
+
+
+def test_rows_with_gaps_without_labels_and_with_weights() -> None:
+    X, classes = four_clusters(n_classes=2)
+    random = np.random.default_rng(3)
+    gaps = random.uniform(size=X.shape) < 0.1
+    gaps[:, 0] &= ~gaps[:, 1]
+    start = many_kernels(X, classes, "full", n_starts=1, n_kernels=10)
+    start = replace(start, class_prior=np.full((1, 2), 0.5))
+    unlabelled = np.where(random.uniform(size=len(X)) < 0.3, -1, classes)
+    weights = random.uniform(0.5, 1.5, size=len(X))
+    holes = np.where(gaps, np.nan, X)
+    result = thin(holes, unlabelled, start, Options(max_iter=500), row_weights=weights)
+    assert np.isfinite(result.objective).all()
+    assert len(living_kernels(result.parameters.take(0), structure_of("full")).means) == 4
+
+
+def test_whole_weights_are_repeated_rows() -> None:
+    X, classes = four_clusters(n_rows=200)
+    start = many_kernels(X, classes, "full", n_starts=1, n_kernels=8)
+    counts = np.random.default_rng(0).integers(1, 4, size=len(X))
+    weighted = thin(X, classes, start, Options(), row_weights=counts.astype(np.float64))
+    repeated = thin(np.repeat(X, counts, axis=0), np.repeat(classes, counts), start, Options())
+    assert_allclose(weighted.objective, repeated.objective, rtol=1e-9)
+    assert_allclose(weighted.parameters.weights, repeated.parameters.weights, rtol=1e-7, atol=1e-12)
+
+
+def test_starts_that_fail_end_as_failed() -> None:
+    """Two values only, and no floor: kernels of no width."""
+    X = np.repeat([[0.0], [1.0]], 20, axis=0)
+    start = Parameters(
+        np.full((1, 3, 1), 1 / 3), np.array([[[0.0], [0.5], [1.0]]]), np.full((1, 3, 1, 1), 0.1)
+    )
+    result = thin(X, np.zeros(40, dtype=np.int64), start, Options(floor=0.0))
+    assert result.status[0] == Status.FAILED
+    assert result.objective[0] == -np.inf
