@@ -47,3 +47,9 @@ def test_study_benchmark_counts_runs_of_every_way(tmp_path: Path) -> None:
         assert f"{way}: 5000 runs at K = 10 take about" in done.stdout
     # One run of ten variants, and of four at six more values of K.
     assert [row["runs"] for row in results["whole"]] == [34, 34, 34]
+
+
+def test_the_margins_over_data_sets_run() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "margins.py"), "--small"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "of 10 hold" in done.stdout

@@ -49,7 +49,11 @@ def choose(browser: Any, control: str, value: str) -> None:
 
 
 def drawing(browser: Any) -> str:
-    return browser.execute_script("return document.querySelector('#explorer-plot svg').innerHTML")
+    """Return what is drawn, once it is: on a busy machine the page may take its time."""
+    script = "const svg = document.querySelector('#explorer-plot svg'); return svg && svg.innerHTML"
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, 30).until(lambda opened: opened.execute_script(script))
 
 
 def offered(browser: Any, control: str) -> list[str]:

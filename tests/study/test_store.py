@@ -68,7 +68,7 @@ def test_a_batch_is_kept_whole_or_not_at_all(tmp_path: Path, make_run: MakeRun) 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"seed": 4}, "seed 0 there and 4 here"),
+        ({"seed": 4}, f"seed {Settings().seed} there and 4 here"),
         ({"dither": "paper"}, "dither all there and paper here"),
         ({"max_iter": 7, "train_per_digit": 3}, "train_per_digit 100 there and 3 here, max_iter 100 there"),
     ],
@@ -108,7 +108,7 @@ def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(StoreError, match="store version 99, here 1"):
+    with pytest.raises(StoreError, match="store version 99, here 2"):
         Store(path, Settings())
 
 

@@ -116,6 +116,9 @@ def print_verdicts(
         shown.add_row(verdict.claim, verdict.target, verdict.measured, "yes" if verdict.holds else "NO")
         shown.add_section()
     _show(console, "What must come out", shown)
+    for verdict in verdicts:
+        if verdict.note:
+            console.print(f"{verdict.claim}: {verdict.note}", style="dim")
     if differences:
         shown = _table(["variant", "quantity", "published", "rerun", "likely reason"], wrap=True)
         for found in differences:

@@ -20,6 +20,7 @@ from skmix.cli._common import NOT_INSTALLED, WRONG_USE, app, stop
 from skmix.cli._study import print_tables, print_verdicts, progress
 
 _INTERRUPTED = 130
+_ENDED_EARLY = 3
 
 
 class WayChoice(enum.StrEnum):
@@ -90,6 +91,8 @@ def reproduce(
         _outcome(console, folder, results)
     except study.StoreError as error:
         stop(str(error), WRONG_USE)
+    except study.StudyError as error:
+        stop(str(error), _ENDED_EARLY)
     except OSError as error:
         stop(f"cannot write the results into {out}: {error.strerror or error}", WRONG_USE)
     except ImportError as error:

@@ -7,7 +7,7 @@ from skmix.study.files import replacing, writable_folder, write_json
 from skmix.study.illustration import Comparison, IllustrationRecord, fit_illustration, run_illustration
 from skmix.study.published_values import PublishedValues, published_sweep, published_values
 from skmix.study.records import BestRun, Beyond, GroupModel, Run, Settings, StudyData, StudyResults
-from skmix.study.runner import missing_batches, run_study, study_cells, study_results
+from skmix.study.runner import StudyError, missing_batches, run_study, study_cells, study_results
 from skmix.study.store import Store, StoreError
 from skmix.study.table_files import write_tables
 from skmix.study.tables import Table, make_tables
@@ -34,6 +34,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StudyData",
+    "StudyError",
     "StudyResults",
     "Table",
     "Variant",

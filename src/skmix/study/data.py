@@ -71,9 +71,12 @@ def features_of(data: StudyData, variant: Variant, settings: Settings) -> tuple[
 
 
 def fingerprint(data: StudyData) -> str:
-    """Return a short digest of the images and labels: what a store's runs must have in common."""
+    """Return a short digest of images, labels and features: what a store's runs must have in common."""
     digest = hashlib.sha256()
     for array in (data.train_images, data.train_labels, data.test_images, data.test_labels):
         digest.update(str(array.shape).encode())
         digest.update(np.ascontiguousarray(array, dtype=np.uint8).tobytes())
+    # The last digits of features are the linear algebra library's own.
+    for features in (data.train_features, data.train_dithered, data.test_features, data.test_dithered):
+        digest.update(np.rint(1e6 * features).astype("<i8").tobytes())
     return digest.hexdigest()[:16]

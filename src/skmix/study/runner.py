@@ -37,7 +37,11 @@ Progress = Callable[[Sequence[Run]], None]
 
 # Runs of a batch, done within a second or two. The engine shares work between the runs of a batch, and 100 of
 # them cost a tenth less than twice 50; the published way shares nothing.
-_BATCH: dict[Way, int] = {"published": 50, "robust": 100, "class-wise": 100}
+_BATCH: dict[Way, int] = {"published": 10, "robust": 100, "class-wise": 100}
+
+
+class StudyError(RuntimeError):
+    """The study could not go on; the message says why, and what was kept."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +225,7 @@ def _results(
             for future in done:
                 yield future.result()
     except BrokenProcessPool as error:
-        raise RuntimeError(
+        raise StudyError(
             "A worker process of the study ended unexpectedly, perhaps for want of memory. Finished runs are "
             "kept: run the same command again to go on, with fewer jobs if it happens again."
         ) from error

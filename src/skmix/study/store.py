@@ -26,7 +26,7 @@ from skmix.study.variants import Way
 # "SKMX", in the file's header: tells our stores from other SQLite files.
 _APPLICATION = 0x534B4D58
 # To be raised when the tables change, or when the same settings lead to other numbers than before.
-_VERSION = 1
+_VERSION = 2
 # How long to wait for another process to finish its transaction, which takes milliseconds.
 _PATIENCE_SECONDS = 60.0
 
@@ -110,13 +110,17 @@ class Store:
     def add(self, runs: Iterable[Run]) -> None:
         """Keep finished runs, all of them or, when interrupted, none; those already kept stay as they are."""
         rows = [_to_row(run) for run in runs]
-        with self._transaction():
-            self._connection.executemany(
-                # Not INSERT OR IGNORE, which would also pass over rows that are no runs.
-                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (variant, n_kernels, way, run) DO NOTHING",
-                rows,
-            )
+        try:
+            with self._transaction():
+                self._connection.executemany(
+                    # Not INSERT OR IGNORE, which would also pass over rows that are no runs.
+                    "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                    "ON CONFLICT (variant, n_kernels, way, run) DO NOTHING",
+                    rows,
+                )
+        except sqlite3.OperationalError as error:
+            # A full disk, or another process that holds the file for a minute.
+            raise OSError(f"cannot write to the store {self.path}: {error}") from error
 
     def numbers(self, variant: str, n_kernels: int, way: Way) -> set[int]:
         """Return the numbers of the runs that are kept of one cell."""

@@ -69,11 +69,13 @@ def confusion_csv(results: StudyResults) -> str:
 
 def verdicts_markdown(verdicts: Iterable[Verdict], differences: Iterable[Difference]) -> str:
     """Return the checked claims, and the differences from the paper with likely reasons, as Markdown."""
+    verdicts = list(verdicts)
     lines = ["# What the study must show", ""]
     lines += _markdown(
         ["claim", "target", "measured", "holds"],
         [[v.claim, v.target, v.measured, "yes" if v.holds else "**no**"] for v in verdicts],
     )
+    lines += ["", *(f"- *{v.claim}*: {v.note}" for v in verdicts if v.note)]
     rows = [[d.variant, d.quantity, text(d.published), text(d.rerun), d.reason] for d in differences]
     lines += ["", "# Where the published way, run again, differs from the paper", ""]
     if rows:

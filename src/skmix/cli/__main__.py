@@ -1,0 +1,5 @@
+"""``python -m skmix.cli`` is ``skmix``."""
+
+from skmix.cli import app
+
+app()
