@@ -22,7 +22,8 @@ def mixture_of(
     mixture.class_prior_ = np.array(class_prior, dtype=float)
     mixture.classes_ = np.arange(len(mixture.class_prior_)) if labels is None else np.array(labels)
     mixture.n_features_in_ = model.means.shape[1]
-    mixture.converged_, mixture.n_iter_, mixture._fitted_type = True, 7, covariance_type
+    mixture.converged_, mixture.n_iter_, mixture.covariance_type_ = True, 7, covariance_type
+    mixture.n_kernels_, mixture.class_count_ = len(model.means), 100.0 * mixture.class_prior_
     return mixture
 
 
@@ -45,6 +46,7 @@ def classifier_of(
     classifier.classes_, classifier.class_prior_ = models[0].classes_, models[0].class_prior_
     classifier.n_features_in_, classifier.n_iter_ = n_features, 7
     classifier.temperature_, classifier.threshold_ = 1.0, -np.inf
+    classifier.covariance_type_, classifier.class_count_ = models[0].covariance_type_, models[0].class_count_
     if one:
         for name in ("weights_", "means_", "covariances_", "converged_"):
             setattr(classifier, name, getattr(models[0], name))

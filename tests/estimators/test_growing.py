@@ -135,6 +135,23 @@ def test_classes_that_cannot_be_added() -> None:
     assert model.classes_.tolist() == ["a", "a much longer name", "b", "c"]
 
 
+def test_a_model_with_an_added_class_can_be_saved(tmp_path: Any) -> None:
+    X, y = sample(12, 300)
+    for model in (
+        SharedKernelMixture("auto", random_state=0, max_iter=900).fit(X, y),
+        SharedKernelClassifier(3, random_state=0, max_iter=900).fit(X, y),
+    ):
+        model.add_class(X[:50] + 1.0, "d")
+        model.save(tmp_path / "model.skmix")
+        assert_array_equal(load(tmp_path / "model.skmix").classes_, ["a", "b", "c", "d"])
+
+
+def test_a_stream_does_not_choose() -> None:
+    X, y = sample(13, 300)
+    with pytest.raises(ValueError, match="A stream cannot choose its kernels"):
+        SharedKernelClassifier("auto").partial_fit(X, y, classes=["a", "b", "c"])
+
+
 def test_freezing_needs_something_to_freeze() -> None:
     X, y = sample(9, 300)
     with pytest.raises(ValueError, match="freeze='kernels' keeps what a start gives"):

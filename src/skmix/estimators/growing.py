@@ -27,6 +27,8 @@ from ._validation import (
     observed_rows,
 )
 
+_OF_STARTS = ("start_status_", "start_log_likelihoods_")
+
 
 class _Stream:
     """What the two estimators share: reading a batch, and remembering the labels."""
@@ -255,7 +257,9 @@ class GrowingMixture(_Stream):
         model.classes_ = np.insert(model.classes_.astype(longer), place, label)
         model.class_count_ = np.insert(model.class_count_, place, size)
         model.class_prior_ = model.class_count_ / model.class_count_.sum()
-        self.__dict__.pop("stream_", None)
+        # What the fit, or the stream, reported was of fewer classes.
+        for name in ("stream_", "log_likelihood_", "log_likelihood_path_", *_OF_STARTS):
+            self.__dict__.pop(name, None)
         return self
 
 
