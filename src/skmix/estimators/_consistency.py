@@ -87,7 +87,7 @@ def check_classifier(model: Any) -> None:
     for name in _OF_ONE_MODEL:
         if hasattr(model, name) != (len(models) == 1 and hasattr(models[0], name)):
             raise ValueError(f"{name} does not go with {len(models)} feature groups")
-        if len(models) == 1 and not _same(getattr(model, name), getattr(models[0], name)):
+        if hasattr(model, name) and not _same(getattr(model, name), getattr(models[0], name)):
             raise ValueError(f"{name} differs from that of its model")
 
 
