@@ -53,3 +53,9 @@ def test_the_margins_over_data_sets_run() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "margins.py"), "--small"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "of 10 hold" in done.stdout
+
+
+def test_the_benchmark_of_acceleration_runs() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "acceleration.py"), "--small"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "accelerated" in done.stdout
