@@ -148,8 +148,10 @@ def test_a_model_with_an_added_class_can_be_saved(tmp_path: Any) -> None:
 
 def test_a_stream_does_not_choose() -> None:
     X, y = sample(13, 300)
-    with pytest.raises(ValueError, match="A stream cannot choose its kernels"):
-        SharedKernelClassifier("auto").partial_fit(X, y, classes=["a", "b", "c"])
+    for settings in ({"n_kernels": "auto"}, {"feature_groups": "auto"}, {"annihilate": True}):
+        assert not hasattr(SharedKernelClassifier(**settings), "partial_fit")
+        with pytest.raises(AttributeError):
+            SharedKernelClassifier(**settings).partial_fit(X, y, classes=["a", "b", "c"])
 
 
 def test_freezing_needs_something_to_freeze() -> None:
@@ -182,3 +184,76 @@ def test_a_saved_stream_goes_on(groups: Any, tmp_path: Any) -> None:
     for one, other in zip(model.models_, again.models_, strict=True):
         assert_array_equal(one.means_, other.means_)
         assert_array_equal(one.covariances_, other.covariances_)
+
+
+def test_gaps_in_one_group_change_no_prior() -> None:
+    X, y = sample(14, 600)
+    gappy = X.copy()
+    gappy[np.flatnonzero(y == "a")[5:], 0] = np.nan
+    for groups in ([[0], [1, 2]], [[1, 2], [0]]):
+        model = SharedKernelClassifier(4, feature_groups=groups, random_state=0, max_iter=900).fit(gappy, y)
+        assert_allclose(model.class_prior_, [np.mean(y == c) for c in "abc"])
+        assert_array_equal(model.class_count_, [np.sum(y == c) for c in "abc"])
+    online = SharedKernelClassifier(4, feature_groups=[[0], [1, 2]], random_state=0)
+    online.partial_fit(gappy, y, classes=["a", "b", "c"])
+    assert_allclose(online.class_prior_, [np.mean(y == c) for c in "abc"])
+    online.partial_fit(np.where([True, False, False], np.nan, X), y)  # a batch without the first group
+    assert online.class_count_.sum() == 1200
+    with pytest.raises(ValueError, match="Feature 0 of X has no value"):
+        SharedKernelClassifier(4, feature_groups=[[0], [1, 2]]).partial_fit(
+            np.where([True, False, False], np.nan, X), y, classes=["a", "b", "c"]
+        )
+
+
+def test_an_added_class_leaves_the_proportions_of_the_others() -> None:
+    X, letters = sample(15, 900)
+    y = np.searchsorted(["a", "b", "c"], letters)
+    known = y < 2
+    hidden = np.where(np.arange(len(y)) % 3 == 0, y, -1)
+    hidden[:20] = y[:20]
+    model = SharedKernelClassifier(4, random_state=0, max_iter=900).fit(X[known], hidden[known])
+    before = model.class_prior_
+    model.add_class(X[~known], 2)
+    assert_allclose(model.class_prior_[:2] / model.class_prior_[:2].sum(), before)
+
+
+def test_rows_of_an_added_class_are_not_refused() -> None:
+    X, y = sample(16, 900)
+    known = y != "b"
+    model = SharedKernelClassifier(5, random_state=0, max_iter=900, reject_below=0.05, outlier_label="?")
+    model.fit(X[known], y[known]).add_class(X[~known], "b")
+    assert np.mean(model.predict(X[~known]) == "?") <= 0.06
+    with pytest.raises(ValueError, match="outlier_label"):
+        model.add_class(X[:50], "?")
+
+
+@pytest.mark.parametrize("freeze", ["kernels", "weights"])
+def test_a_stream_keeps_what_is_frozen(freeze: str) -> None:
+    X, y = sample(17, 600)
+    fitted = SharedKernelMixture(4, random_state=0, max_iter=900).fit(X, y)
+    start = {"means": fitted.means_, "covariances": fitted.covariances_, "weights": fitted.weights_}
+    model = stream(SharedKernelMixture(init=start, freeze=freeze), X[::-1], y[::-1])
+    name = "means_" if freeze == "kernels" else "weights_"
+    assert_allclose(getattr(model, name), getattr(fitted, name), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_a_stream_goes_on_from_a_fit(covariance_type: str) -> None:
+    X, y = sample(18, 2000)
+    model = SharedKernelClassifier(4, covariance_type=covariance_type, random_state=0, max_iter=2000)
+    model.fit(X[:1000], y[:1000])
+    before, means = model.score_samples(X).mean(), model.means_
+    model.partial_fit(X[1000:1050], y[1000:1050])  # fifty rows beside a thousand change little
+    assert abs(model.score_samples(X).mean() - before) < 0.02
+    assert np.any(model.means_ != means)
+    assert model.class_count_.sum() == 1050
+    model.add_class(X[:50] + 5.0, "d")
+    stream_labels = model.partial_fit(X[1050:], y[1050:]).classes_
+    assert stream_labels.tolist() == ["a", "b", "c", "d"]
+
+
+def test_settings_changed_between_batches_count() -> None:
+    X, y = sample(19, 800)
+    slow = stream(SharedKernelClassifier(4, random_state=0), X[:400], y[:400])
+    fast = stream(SharedKernelClassifier(4, random_state=0), X[:400], y[:400]).set_params(decay=1.0)
+    assert np.any(stream(slow, X[400:], y[400:]).means_ != stream(fast, X[400:], y[400:]).means_)

@@ -75,3 +75,12 @@ def test_weights_of_unlabelled_rows_count() -> None:
     without = model.fit(X, hidden, sample_weight=weights).means_
     shown = hidden >= 0
     assert_allclose(model.fit(X[shown], hidden[shown]).means_, without)
+
+
+def test_a_feature_seen_in_unlabelled_rows_alone() -> None:
+    X, _, hidden = sample(300)
+    gappy = X.copy()
+    gappy[hidden >= 0, 0] = np.nan
+    for groups in (None, [[0, 1], [2, 3]]):
+        model = SharedKernelClassifier(3, feature_groups=groups, random_state=0, max_iter=900)
+        assert np.isfinite(model.fit(gappy, hidden).predict_proba(X)).all()

@@ -6,7 +6,7 @@ batch, s ← (1 − η) s + η s_batch with η = t^−decay in the t-th batch, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,41 @@ class Running:
         frame = Frame(**{field.name: values[field.name] for field in fields(Frame)})
         statistics = Statistics(**{field.name: values[field.name] for field in fields(Statistics)})
         return cls(frame, statistics, values["origins"], values["n_batches"], values["n_rows"])
+
+
+def resume(
+    parameters: Parameters, frame: Frame, covariance_type: str, n_batches: int, n_rows: float
+) -> Running:
+    """Return the past that a fitted model stands for: the statistics at which it is the maximum.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        One model with its `class_prior`, in the data's coordinates.
+    frame : Frame
+        Coordinates for the stream.
+    covariance_type : str
+        Covariance structure.
+    n_batches : int
+        How many batches its rows count as.
+    n_rows : float
+        How many rows it was fitted to.
+    """
+    structure = structure_of(covariance_type)
+    inside = frame.enter(parameters.batch(), structure)
+    n_kernels, n_features = inside.means.shape[1:]
+    assert inside.class_prior is not None
+    mass = inside.weights * inside.class_prior[:, None]
+    # The last column is for rows without a label.
+    mass = np.concatenate([mass, np.zeros_like(mass[..., :1])], axis=-1)
+    terms = structure.terms_of(inside.covariances, n_kernels, n_features)
+    statistics = Statistics(
+        np.zeros((1, mass.shape[-1])),
+        mass,
+        np.zeros_like(inside.means),
+        mass.sum(axis=-1)[..., None] * terms,
+    )
+    return Running(frame, statistics, inside.means, n_batches, n_rows)
 
 
 def absorb(
@@ -120,8 +155,10 @@ def absorb(
         average.add(_times(newest, step / n_new))
     # Priors count imagined rows, so the statistics are given the size of all that was seen.
     following, next_factor, _ = maximise(_times(average, n_rows), centres, inside, structure, regulariser)
-    if not next_factor.usable[0]:
-        following = inside
+    if options.freeze == "weights":
+        following = replace(following, weights=inside.weights)
+    if options.freeze == "kernels" or not next_factor.usable[0]:
+        following = replace(following, means=inside.means, covariances=inside.covariances)
     after = Running(frame, average, centres, n_batches, n_rows)
     return frame.leave(following, structure).take(0), after, log_likelihood
 

@@ -28,6 +28,7 @@ from ._validation import (
     check_labelled_rows,
     check_rows,
     check_weights,
+    class_sizes,
     columns_of,
     observed_rows,
     weighted_rows,
@@ -299,7 +300,7 @@ class SharedKernelClassifier(
                 for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
                     own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, classes, group)
                     model._fit_codes(own, classes, own_codes, own_weights, columns)
-            self._keep(models, groups, classes)
+            self._keep(models, groups, classes, class_sizes(codes, weights, len(classes)), np.all(codes >= 0))
             self._set_threshold(rows, weights)
             return self
 
@@ -310,11 +311,26 @@ class SharedKernelClassifier(
         names = getattr(self, "feature_names_in_", None)
         return check_feature_groups(self.feature_groups, n_features, names)
 
-    def _keep(self, models: list[SharedKernelMixture], groups: list[list[int]], classes: np.ndarray) -> None:
-        """Store fitted models as the classifier's own."""
+    def _keep(
+        self,
+        models: list[SharedKernelMixture],
+        groups: list[list[int]],
+        classes: np.ndarray,
+        sizes: FloatArray,
+        labelled: bool | np.bool_,
+    ) -> None:
+        """Store fitted models as the classifier's own.
+
+        A row without a value in some group still counts for its class, so sizes (L,), and the priors unless
+        rows were without a label, are those of the classifier and not of any one group.
+        """
+        for model in models:
+            model.class_count_ = sizes
+            if labelled:
+                model.class_prior_ = sizes / sizes.sum()
         self.classes_ = classes
         self.class_prior_ = self._prior(models[0].class_prior_)
-        self.class_count_ = models[0].class_count_
+        self.class_count_ = sizes
         self.feature_groups_ = groups
         self.models_ = models
         self.covariance_type_ = models[0].covariance_type_
@@ -344,7 +360,7 @@ class SharedKernelClassifier(
         find = isinstance(self.feature_groups, str)
         if not (find or is_automatic(self)):
             return groups, {}
-        sizes = np.bincount(rows.codes[rows.codes >= 0], minlength=len(rows.classes))
+        sizes = class_sizes(rows.codes, rows.weights, len(rows.classes))
         selection = Selection(self._model(0, [[]]), rows, self._prior(sizes / sizes.sum()))
         if find:
             groups = find_groups(selection)

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import _fit_context
+from sklearn.base import _fit_context, is_classifier
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engine.frame import measure
+from ..engine.frame import frame_of, measure
 from ..engine.kernels import structure_of
 from ..engine.loop import fit
-from ..engine.online import Running, absorb
+from ..engine.online import Running, absorb, resume
 from ..engine.starts import uniform_weights
 from ..engine.types import FloatArray, IntArray, Options, Parameters
+from ._decisions import check_outlier_label
 from ._validation import (
     all_or_nothing,
     check_gaps,
@@ -30,20 +32,28 @@ from ._validation import (
 _OF_STARTS = ("start_status_", "start_log_likelihoods_")
 
 
+def _chooses_nothing(estimator: Any) -> bool:
+    """Whether all settings are given: a stream cannot go back and choose."""
+    settings = (estimator.n_kernels, estimator.covariance_type, getattr(estimator, "feature_groups", None))
+    chooses = any(isinstance(setting, str) and setting == "auto" for setting in settings)
+    if chooses or estimator.annihilate:
+        raise AttributeError(
+            "A stream cannot choose: partial_fit needs n_kernels, covariance_type and feature_groups other "
+            "than 'auto', and no annihilate."
+        )
+    return True
+
+
 class _Stream:
     """What the two estimators share: reading a batch, and remembering the labels."""
 
     classes_: np.ndarray
 
-    def _in_stream(self) -> bool:
-        """Whether the model is that of a stream, to go on with."""
-        return hasattr(getattr(self, "models_", [self])[0], "stream_")
-
     def _read_batch(
         self, X: ArrayLike, y: ArrayLike | None, classes: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[np.ndarray, np.ndarray, IntArray, FloatArray | None]:
         """Return the batch's rows, all labels of the stream, the rows' labels as indices, and weights."""
-        first = not self._in_stream()
+        first = not hasattr(self, "classes_")
         rows: np.ndarray = validate_data(
             self, X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", reset=first
         )
@@ -67,9 +77,9 @@ class _Stream:
             return known
         if y is None:
             return np.zeros(1, dtype=np.int64)
-        if classes is None:
+        if classes is None and is_classifier(self):
             raise ValueError("classes must be passed on the first call to partial_fit.")
-        return np.unique(np.asarray(classes))
+        return np.unique(np.asarray(y if classes is None else classes))
 
 
 def _codes(y: ArrayLike, known: np.ndarray, n_rows: int) -> IntArray:
@@ -95,6 +105,7 @@ def _codes(y: ArrayLike, known: np.ndarray, n_rows: int) -> IntArray:
 class GrowingMixture(_Stream):
     """`partial_fit` and `add_class` of `SharedKernelMixture`."""
 
+    @available_if(_chooses_nothing)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self,
@@ -136,9 +147,9 @@ class GrowingMixture(_Stream):
         options: Options = model._options(rows.shape[1])
         sizes = class_sizes(codes, weights, len(classes))
         past: Any
-        if self._in_stream():
-            past = Running.from_dict(model.stream_)
+        if hasattr(self, "classes_"):
             parameters = replace(model._parameters, class_prior=model.class_prior_)
+            past = self._past(rows, parameters, options)
         else:
             past, parameters = self._first_batch(rows, classes, codes, weights, options)
             model.class_count_ = np.zeros(len(classes))
@@ -159,6 +170,19 @@ class GrowingMixture(_Stream):
         model.start_status_ = np.array(["stopped"])
         model.start_log_likelihoods_ = np.array([log_likelihood])
         return self
+
+    def _past(self, rows: np.ndarray, parameters: Parameters, options: Options) -> Running:
+        """Return what the stream has left behind; a model fitted otherwise counts as some batches."""
+        model: Any = self
+        if hasattr(self, "stream_"):
+            return Running.from_dict(model.stream_)
+        frame = frame_of(parameters, structure_of(options.covariance_type), rows)
+        # A frame of the model has no variances of features; those of its density serve for the floor.
+        total = float(model.class_count_.sum())
+        spread = np.ptp(parameters.means, axis=0) / frame.scale
+        frame = replace(frame, variance=np.maximum(spread**2 / 12.0, 1e-3))
+        n_batches = max(1, round(total / len(rows)))
+        return resume(parameters, frame, options.covariance_type, n_batches, total)
 
     def _first_batch(
         self,
@@ -181,12 +205,6 @@ class GrowingMixture(_Stream):
         place = np.full(len(classes) + 1, -1)
         place[present] = np.arange(len(present))
         n_kernels = model.n_kernels
-        if "auto" in (n_kernels, model.covariance_type) or model.annihilate:
-            raise ValueError(
-                "A stream cannot choose its kernels: give n_kernels and covariance_type, without annihilate, "
-                f"got n_kernels={n_kernels!r}, covariance_type={model.covariance_type!r}, "
-                f"annihilate={model.annihilate}."
-            )
         if n_kernels is None and isinstance(model.init, str):
             n_kernels = len(classes)
         asked, model.n_kernels = model.n_kernels, n_kernels
@@ -255,12 +273,18 @@ class GrowingMixture(_Stream):
         model.weights_ = np.insert(model.weights_, place, found.parameters.weights[0, :, 0], axis=1)
         longer = np.result_type(model.classes_, np.asarray(label))
         model.classes_ = np.insert(model.classes_.astype(longer), place, label)
+        model.class_prior_ = with_class(model.class_prior_, model.class_count_, place, size)
         model.class_count_ = np.insert(model.class_count_, place, size)
-        model.class_prior_ = model.class_count_ / model.class_count_.sum()
         # What the fit, or the stream, reported was of fewer classes.
         for name in ("stream_", "log_likelihood_", "log_likelihood_path_", *_OF_STARTS):
             self.__dict__.pop(name, None)
         return self
+
+
+def with_class(prior: FloatArray, sizes: FloatArray, place: int, size: float) -> FloatArray:
+    """Return class priors with that of a new class of so many rows; the others keep their proportions."""
+    share = size / (sizes.sum() + size)
+    return np.insert(prior * (1.0 - share), place, share)
 
 
 def place_of_label(classes: np.ndarray, label: Any) -> int:
@@ -279,6 +303,7 @@ def place_of_label(classes: np.ndarray, label: Any) -> int:
 class GrowingClassifier(_Stream):
     """`partial_fit` and `add_class` of `SharedKernelClassifier`."""
 
+    @available_if(_chooses_nothing)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self,
@@ -307,18 +332,33 @@ class GrowingClassifier(_Stream):
         """
         classifier: Any = self
         with all_or_nothing(classifier):
-            first = not self._in_stream()
+            first = not hasattr(self, "classes_")
             rows, known, codes, weights = self._read_batch(X, y, classes, sample_weight)
             groups = classifier._groups(rows.shape[1])
             if first:
                 models = [classifier._model(g, groups, fresh=True) for g in range(len(groups))]
             else:
-                models = [copy(model) for model in classifier.models_]
+                settings = {
+                    name: getattr(self, name) for name in type(classifier.models_[0])._get_param_names()
+                }
+                del settings["init"]
+                models = [copy(model).set_params(**settings) for model in classifier.models_]
             for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
                 model.n_features_in_ = len(columns)
                 own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, None, group)
-                model._absorb(own, known, own_codes, own_weights)
-            classifier._keep(models, groups, known)
+                if len(own):
+                    model._absorb(own, known, own_codes, own_weights)
+                elif first:
+                    raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
+            sizes = class_sizes(codes, weights, len(known))
+            if not first:
+                sizes = sizes + classifier.class_count_
+            # Recent batches count more in a stream's priors; the group with the fewest gaps knows them best.
+            best = max(models, key=lambda model: model.stream_["n_rows"])
+            for model in models:
+                model.class_prior_ = best.class_prior_
+            classifier._keep(models, groups, known, sizes, False)
+            classifier.__dict__.pop("selection_", None)
             classifier._set_threshold(rows, weights)
             return self
 
@@ -358,13 +398,26 @@ class GrowingClassifier(_Stream):
             place = place_of_label(self.classes_, label)
             rows = check_rows(classifier, X, fitting=False)
             weights = check_weights(sample_weight, rows)
+            if classifier.reject_below is not None:
+                check_outlier_label(classifier.outlier_label, np.append(self.classes_, label))
             models = [copy(model) for model in classifier.models_]
+            prior_before = classifier.models_[0].class_prior_
             codes = np.zeros(len(rows), dtype=np.int64)
             name = np.array([label])
             for group, (columns, model) in enumerate(zip(classifier.feature_groups_, models, strict=True)):
                 own, _, own_weights = observed_rows(rows, codes, weights, columns, name, group)
                 model._insert_class(own, label, place, own_weights)
-            decisions = classifier.temperature_, classifier.threshold_
-            classifier._keep(models, classifier.feature_groups_, models[0].classes_)
-            classifier.temperature_, classifier.threshold_ = decisions
+            temperature, threshold = classifier.temperature_, classifier.threshold_
+            size = float(len(rows) if weights is None else weights.sum())
+            prior = with_class(prior_before, classifier.class_count_, place, size)
+            for model in models:
+                model.class_prior_ = prior
+            sizes = np.insert(classifier.class_count_, place, size)
+            classifier._keep(models, classifier.feature_groups_, models[0].classes_, sizes, False)
+            classifier.temperature_ = temperature
+            if classifier.reject_below is not None:
+                # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
+                classifier._set_threshold(rows, weights)
+                shifted = threshold + np.log(classifier.class_count_.sum() - size) - np.log(sizes.sum())
+                classifier.threshold_ = float(min(classifier.threshold_, shifted))
             return self

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..engine.frame import measure
 from ..engine.kernels import structure_of
 from ..engine.loop import fit
-from ..engine.types import FloatArray, IntArray
+from ..engine.types import FloatArray, IntArray, Status
 from ._validation import columns_of, observed_rows
 from .mixture import SharedKernelMixture
 
@@ -55,7 +55,7 @@ def fit_jointly(
     known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
     n_classes = len(classes)
     for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
-        own = observed_rows(X[known], codes[known], weights[known], columns, classes, group)
+        own = observed_rows(X, codes, weights, columns, classes, group)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # this is only where EM begins
             model._fit_codes(own[0], classes, own[1], None if row_weights is None else own[2], columns)
@@ -67,7 +67,7 @@ def fit_jointly(
     prior = counted / counted.sum()
     path: list[FloatArray] = []
     converged = False
-    while not converged and len(path) < models[0].max_iter:
+    while True:
         joint = np.log(prior) + sum(
             model._class_log_likelihood(columns_of(X, columns))
             for columns, model in zip(groups, models, strict=True)
@@ -79,6 +79,8 @@ def fit_jointly(
         path.append(np.append(of_classes, weights[open_] @ evidence))
         gain = path[-1].sum() - path[-2].sum() if len(path) > 1 else np.inf
         converged = bool(abs(gain) < models[0].tol * weights.sum())
+        if converged or len(path) == models[0].max_iter:
+            break
         shares = weights[open_, None] * np.maximum(posterior, _NEGLIGIBLE)
         now = np.concatenate([weights[known], shares.ravel()])
         for columns, model in zip(groups, models, strict=True):
@@ -108,5 +110,10 @@ def _one_pass(
     options = replace(model._options(own.shape[1]), max_iter=1, tol=0.0, accelerate=False)
     frame = measure(own, structure_of(options.covariance_type), columns, own_weights)
     result = fit(own, own_codes, model._parameters.batch(), options, frame=frame, row_weights=own_weights)
+    if result.status[0] == Status.FAILED:
+        raise ValueError(
+            f"A covariance of the features {columns} became singular, with reg_covar={model.reg_covar}. "
+            "Use a larger one (1e-6 by default) or a covariance_prior."
+        )
     found = result.parameters.take(0)
     model.weights_, model.means_, model.covariances_ = found.weights, found.means, found.covariances

@@ -155,6 +155,10 @@ class Structure(ABC):
         """
 
     @abstractmethod
+    def terms_of(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        """Return the second-order terms (R, K, S), about the mean, of a unit mass with these covariances."""
+
+    @abstractmethod
     def coordinates(self, covariances: FloatArray) -> FloatArray:
         """Return covariances of R starts as numbers (R, Q) of which none is forbidden."""
 

@@ -85,6 +85,10 @@ class Diagonal(Structure):
         all_second[..., columns] = second + 2.0 * first * shift + mass[..., None] * shift**2
         return all_first, all_second
 
+    def terms_of(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        shape = (len(covariances), n_kernels, n_features)
+        return np.broadcast_to(self.variances(covariances), shape).copy()
+
     def coordinates(self, covariances: FloatArray) -> FloatArray:
         return np.log(covariances).reshape(len(covariances), -1)
 

@@ -159,6 +159,9 @@ class Full(Structure):
         all_second[..., gaps[:, None], gaps] = own
         return all_first, self.pack(all_second)
 
+    def terms_of(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        return self.pack(self.to_full(covariances, n_kernels, n_features))
+
     def coordinates(self, covariances: FloatArray) -> FloatArray:
         # The inverse Cholesky factor, with the logarithm of its diagonal.
         whitener = self.factor(covariances, covariances.shape[-1]).whitener.copy()
