@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from sklearn.exceptions import ConvergenceWarning
-from skmix.features import digit_features
 
 from skmix import SharedKernelClassifier
 from skmix.datasets import make_seven_segment_digits
+from skmix.features import digit_features
 from skmix.plots import save_figure
 
 COLUMNS = [1, 3, 4, 11, 12, 13]
