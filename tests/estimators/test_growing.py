@@ -223,6 +223,12 @@ def test_rows_of_an_added_class_are_not_refused() -> None:
     model = SharedKernelClassifier(5, random_state=0, max_iter=900, reject_below=0.05, outlier_label="?")
     model.fit(X[known], y[known]).add_class(X[~known], "b")
     assert np.mean(model.predict(X[~known]) == "?") <= 0.06
+    # With few rows of the new class the old ones decide: as many of them are refused as before.
+    uniform = SharedKernelClassifier(5, random_state=0, max_iter=900, reject_below=0.05, priors="uniform")
+    uniform.fit(X[known], np.where(y[known] == "a", 0, 1))
+    before = uniform.threshold_
+    uniform.add_class(X[known][uniform.score_samples(X[known]).argsort()[-5:]], 2)
+    assert uniform.threshold_ == pytest.approx(before + np.log(2 / 3))
     with pytest.raises(ValueError, match="outlier_label"):
         model.add_class(X[:50], "?")
 

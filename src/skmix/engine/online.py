@@ -68,7 +68,7 @@ def resume(
     parameters : Parameters
         One model with its `class_prior`, in the data's coordinates.
     frame : Frame
-        Coordinates for the stream.
+        Coordinates for the stream; features get the variances of the model's density.
     covariance_type : str
         Covariance structure.
     n_batches : int
@@ -90,7 +90,13 @@ def resume(
         np.zeros_like(inside.means),
         mass.sum(axis=-1)[..., None] * terms,
     )
-    return Running(frame, statistics, inside.means, n_batches, n_rows)
+    # The frame of a model knows no variances of features, which floors are relative to: its density has them.
+    share = mass.sum(axis=-1)[0]
+    centre = share @ inside.means[0]
+    full = structure.to_full(inside.covariances, n_kernels, n_features)[0]
+    within = np.einsum("k,kdd->d", share, full)
+    variance = within + share @ (inside.means[0] - centre) ** 2
+    return Running(replace(frame, variance=variance), statistics, inside.means, n_batches, n_rows)
 
 
 def absorb(

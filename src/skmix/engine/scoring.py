@@ -168,30 +168,12 @@ def most_likely_kernel(
     return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)
 
 
-def averaged_responsibilities(
-    X: np.ndarray, posterior: FloatArray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
-) -> FloatArray:
-    """Return responsibilities averaged over given class probabilities (N, L), shape (N, K)."""
-    densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
-    per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(parameters.weights)
-    averaged = np.zeros_like(densities)
-    for c in range(per_class.shape[1]):
-        rows = np.flatnonzero(posterior[:, c])
-        # With the log-weight inside, no term exceeds one, however unlikely the class makes the row.
-        own = np.exp(densities[rows] + log_weights[:, c] - per_class[rows, c, None])
-        averaged[rows] += posterior[rows, c, None] * own
-    total: FloatArray = averaged / averaged.sum(axis=1, keepdims=True)
-    return total
-
-
 def averaged_log_responsibilities(
     X: np.ndarray, log_posterior: FloatArray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
     """Return log-responsibilities (N, K), averaged over classes whose log-probabilities (N, L) are given.
 
-    Unlike the logarithm of `averaged_responsibilities` they stay finite where a responsibility underflows.
+    They stay finite where a responsibility underflows.
     """
     densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
     per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)

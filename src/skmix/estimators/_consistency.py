@@ -16,7 +16,7 @@ from ._validation import check_distribution, check_feature_groups
 
 # Attributes of precision and covariance are each other's inverse to this, and to rounding.
 _INVERSE_TOLERANCE = 1e-3
-_OF_ONE_MODEL = (
+OF_ONE_MODEL = (
     "weights_",
     "means_",
     "covariances_",
@@ -84,7 +84,7 @@ def check_classifier(model: Any) -> None:
             )
         if not _same(part.classes_, model.classes_):
             raise ValueError(f"the model of feature group {group} has other classes")
-    for name in _OF_ONE_MODEL:
+    for name in OF_ONE_MODEL:
         if hasattr(model, name) != (len(models) == 1 and hasattr(models[0], name)):
             raise ValueError(f"{name} does not go with {len(models)} feature groups")
         if hasattr(model, name) and not _same(getattr(model, name), getattr(models[0], name)):

@@ -87,6 +87,23 @@ class ConditionalDensities:
         """
         return np.hstack([logs for _, _, logs in self._kernel_posteriors(self._rows(X), y)])
 
+    def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+        """Return the probability that each row came from each kernel.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows.
+        y : array-like of shape (n,), default=None
+            Labels; without them, averaged over the posterior of the classes before any temperature.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+            Responsibilities; rows sum to one. With feature groups, the groups' side by side.
+        """
+        return np.exp(self.log_responsibilities(X, y))
+
     def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
         """Return the log-density of each row under each kernel, log N(x; μ_k, P_k).
 

@@ -8,15 +8,15 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.scoring import averaged_responsibilities, log_normalise
+from ..engine.scoring import log_normalise
 from ..engine.types import FloatArray
+from ._consistency import OF_ONE_MODEL
 from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
 from ._densities import ConditionalDensities
 from ._grouping import find_groups
@@ -39,18 +39,7 @@ from .joint import fit_jointly
 from .mixture import SharedKernelMixture
 from .saving import SavingMixin
 
-_OF_ONE_MODEL = (
-    "n_kernels_",
-    "weights_",
-    "means_",
-    "covariances_",
-    "converged_",
-    "n_iter_",
-    "log_likelihood_",
-    "log_likelihood_path_",
-    "start_status_",
-    "start_log_likelihoods_",
-)
+_OF_ONE_MODEL = ("n_kernels_", *OF_ONE_MODEL)
 
 
 class SharedKernelClassifier(
@@ -415,7 +404,7 @@ class SharedKernelClassifier(
         return {
             "groups": [
                 kernels_of(model._parameters, model.covariance_type_, columns, by_class=True)
-                for columns, model in zip(self.feature_groups_, self.models_, strict=True)
+                for columns, model in self._parts()
             ],
             "log_prior": log_probabilities(self.class_prior_),
             "labels": self.classes_,
@@ -482,36 +471,6 @@ class SharedKernelClassifier(
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M): low for novel rows."""
         return logsumexp(self._log_joint(X), axis=1)
 
-    def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the probability that each row came from each kernel.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows.
-        y : array-like of shape (n,), default=None
-            Labels; without them, averaged over the posterior of the classes.
-
-        Returns
-        -------
-        ndarray of shape (n, K)
-            Responsibilities; rows sum to one. With feature groups, the groups' side by side.
-        """
-        rows = self._rows(X)
-        groups = zip(self.feature_groups_, self.models_, strict=True)
-        if y is not None:
-            return np.hstack([model._responsibilities(columns_of(rows, c), y) for c, model in groups])
-        # The model's own posterior, which no temperature has touched.
-        posterior, n_jobs = np.exp(log_normalise(self._joint_of_rows(rows))), effective_n_jobs(self.n_jobs)
-        return np.hstack(
-            [
-                averaged_responsibilities(
-                    columns_of(rows, c), posterior, model._parameters, self.covariance_type_, n_jobs
-                )
-                for c, model in groups
-            ]
-        )
-
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw rows from the model.
 
@@ -532,18 +491,16 @@ class SharedKernelClassifier(
         check_is_fitted(self)
         codes, random_state = self.models_[0]._draw_codes(n_samples, label, self.class_prior_)
         X = np.full((len(codes), self.n_features_in_), np.nan)
-        for columns, model in zip(self.feature_groups_, self.models_, strict=True):
+        for columns, model in self._parts():
             X[:, columns] = model._draw_rows(codes, random_state)
         return X, self.classes_[codes]
 
     def bic(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""
         rows = self._rows(X)
-        parts = zip(self.feature_groups_, self.models_, strict=True)
-        return sum(model._bic(columns_of(rows, columns), y) for columns, model in parts)
+        return sum(model._bic(columns_of(rows, columns), y) for columns, model in self._parts())
 
     def aic(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
         rows = self._rows(X)
-        parts = zip(self.feature_groups_, self.models_, strict=True)
-        return sum(model._aic(columns_of(rows, columns), y) for columns, model in parts)
+        return sum(model._aic(columns_of(rows, columns), y) for columns, model in self._parts())

@@ -177,10 +177,7 @@ class GrowingMixture(_Stream):
         if hasattr(self, "stream_"):
             return Running.from_dict(model.stream_)
         frame = frame_of(parameters, structure_of(options.covariance_type), rows)
-        # A frame of the model has no variances of features; those of its density serve for the floor.
         total = float(model.class_count_.sum())
-        spread = np.ptp(parameters.means, axis=0) / frame.scale
-        frame = replace(frame, variance=np.maximum(spread**2 / 12.0, 1e-3))
         n_batches = max(1, round(total / len(rows)))
         return resume(parameters, frame, options.covariance_type, n_batches, total)
 
@@ -204,16 +201,12 @@ class GrowingMixture(_Stream):
         prior = np.maximum(sizes, 1.0) / np.maximum(sizes, 1.0).sum()
         place = np.full(len(classes) + 1, -1)
         place[present] = np.arange(len(present))
-        n_kernels = model.n_kernels
-        if n_kernels is None and isinstance(model.init, str):
-            n_kernels = len(classes)
-        asked, model.n_kernels = model.n_kernels, n_kernels
-        try:
-            starts = model._starts(
-                rows, place[codes], classes[present], prior[present], frame, structure, options, weights
-            )
-        finally:
-            model.n_kernels = asked
+        beginner = model
+        if model.n_kernels is None and isinstance(model.init, str):
+            beginner = copy(model).set_params(n_kernels=len(classes))
+        starts = beginner._starts(
+            rows, place[codes], classes[present], prior[present], frame, structure, options, weights
+        )
         # With few rows a kernel may collapse onto some of them, and the stream would never free it again.
         careful = replace(options, covariance_prior=options.covariance_prior or rows.shape[1] + 2.0)
         result = fit(rows, place[codes], starts, careful, frame=frame, row_weights=weights)
@@ -261,14 +254,13 @@ class GrowingMixture(_Stream):
             covariance_type=model._structure,
             freeze="kernels",
             stopping="total",
+            floor=0.0,
         )
         start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
         structure = structure_of(options.covariance_type)
-        # The frame of the model, not of the few rows, so that the floor leaves its kernels alone.
-        reach = Parameters(start.weights, start.means, start.covariances)
+        # In a frame that reaches from the kernels to the rows, and without a floor, which would move kernels.
         frame = measure(np.concatenate([model.means_, rows]), structure)
-        options = replace(options, floor=0.0)
-        found = fit(rows, None, reach.batch(), options, frame=frame, row_weights=row_weights)
+        found = fit(rows, None, start.batch(), options, frame=frame, row_weights=row_weights)
         size = float(len(rows) if row_weights is None else row_weights.sum())
         model.weights_ = np.insert(model.weights_, place, found.parameters.weights[0, :, 0], axis=1)
         longer = np.result_type(model.classes_, np.asarray(label))
@@ -418,6 +410,6 @@ class GrowingClassifier(_Stream):
             if classifier.reject_below is not None:
                 # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
                 classifier._set_threshold(rows, weights)
-                shifted = threshold + np.log(classifier.class_count_.sum() - size) - np.log(sizes.sum())
+                shifted = threshold + np.log1p(-classifier.class_prior_[place])
                 classifier.threshold_ = float(min(classifier.threshold_, shifted))
             return self

@@ -31,7 +31,7 @@ from ..engine.kernels import STRUCTURES, Structure, structure_of
 from ..engine.loop import fit, shortlist
 from ..engine.patterns import fill_gaps, has_gaps
 from ..engine.sampling import draw
-from ..engine.scoring import class_log_likelihood, log_responsibilities
+from ..engine.scoring import class_log_likelihood
 from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
 from ._criteria import n_free_parameters
@@ -562,36 +562,6 @@ class SharedKernelMixture(
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""
         return float(np.mean(self.score_samples(X, y)))
-
-    def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the probability that each row came from each kernel.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows.
-        y : array-like of shape (n,), default=None
-            Labels; without them, averaged over the posterior of the classes.
-
-        Returns
-        -------
-        ndarray of shape (n, K)
-            Responsibilities; rows sum to one.
-        """
-        return self._responsibilities(self._rows(X), y)
-
-    def _responsibilities(self, rows: np.ndarray, y: ArrayLike | None) -> FloatArray:
-        parameters = self._parameters
-        if y is None:
-            # Averaging over the class posterior is conditioning on the mixture of all classes.
-            codes = np.zeros(len(rows), dtype=np.int64)
-            parameters = Parameters(
-                parameters.weights @ self.class_prior_[:, None], parameters.means, parameters.covariances
-            )
-        else:
-            codes = self._codes(y, len(rows))
-        n_jobs = effective_n_jobs(self.n_jobs)
-        return np.exp(log_responsibilities(rows, codes, parameters, self.covariance_type_, n_jobs))
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of unlabelled rows, as features for another estimator."""
