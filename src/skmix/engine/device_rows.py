@@ -13,12 +13,14 @@ import numpy as np
 
 from .backends.arrays import (
     Array,
+    arises,
     as_float64,
     constant,
     is_numpy,
     like,
     namespace,
     operations_of,
+    pick,
     replaced,
 )
 from .frame import FARTHEST, Frame
@@ -31,6 +33,8 @@ from .types import FloatArray, IntArray, Statistics
 _FEWEST_ROWS = 64
 # Rows of a chunk are a multiple of this, for the shapes of matrix products.
 _ROUND = 256
+# The logarithm of nothing, which a matrix product can bear.
+_NOTHING = -1e30
 
 
 class DeviceRows(Ordered):
@@ -84,6 +88,8 @@ class DeviceRows(Ordered):
             self._codes = like(np.repeat(np.arange(n_classes), np.diff(self._bounds)), self.home)
         self._index = None if self._order is None or is_numpy(X) else like(self._order, self.home)
         self._row_weights = None if self._weights is None else as_float64(self._weights, self.home)
+        self.sizes = as_float64(self.class_sizes, self.home)
+        self.delicate: list[tuple[int, int]] = []
 
     def chunk(self, n_joint: int) -> int:
         """Return the rows of a chunk when each has that many joint densities."""
@@ -97,6 +103,7 @@ class DeviceRows(Ordered):
 
     def gather(self, prepared: Prepared, *, moments: bool = True) -> Statistics:
         """Return the statistics of all rows under R starts; see `steps.collect`."""
+        self._look(prepared)
         while True:
             try:
                 return self._gather(prepared, moments)
@@ -115,8 +122,7 @@ class DeviceRows(Ordered):
                 for start, stop in self.cuts(self.chunk(n_starts * n_kernels))
             )
             total = reduce(_sum, parts)
-        sizes = as_float64(self.class_sizes, self.home)
-        log_likelihood = total.log_likelihood + sizes * prepared.levels[:, None]
+        log_likelihood = total.log_likelihood + self.sizes * prepared.levels[:, None]
         return Statistics(log_likelihood, total.mass, total.first, total.second)
 
     def log_joint(self, start: int, stop: int, prepared: Prepared) -> tuple[Array, Array, Array, Array]:
@@ -135,30 +141,35 @@ class DeviceRows(Ordered):
         """
         xp = namespace(self.home)
         n_starts, n_kernels, _ = prepared.coefficients.shape
-        x = self._framed(start, stop)
         classes, indicators = self._present(start, stop)
         first, second = (
             constant(term_features, self.structure, self.n_features, which, example=self.home)
             for which in (0, 1)
         )
-        terms = self.operations.expand(x, first, second, indicators)
+        terms = self.operations.expand(
+            self._rows(start, stop),
+            self._scale,
+            self._shift,
+            self._farthest,
+            (first, second),
+            indicators,
+            self._type,
+        )
+        x = terms[: self.n_features, :]
         coefficients = prepared.coefficients_for(classes)
         flat = xp.reshape(coefficients, (n_starts * n_kernels, coefficients.shape[-1]))
         values = xp.astype(flat, self._type, copy=False) @ terms
         values = self._mend(values, x, prepared, start, stop)
         return xp.reshape(values, (n_starts, n_kernels, stop - start)), x, terms, indicators
 
-    def _framed(self, start: int, stop: int) -> Array:
-        """Return rows start … stop − 1 in the frame, shape (M, n)."""
+    def _rows(self, start: int, stop: int) -> Array:
+        """Return rows start … stop − 1, shape (n, M), on the device."""
         if is_numpy(self._X):
             rows = self._X[start:stop] if self._order is None else self._X[self._order[start:stop]]
-            rows = like(np.ascontiguousarray(rows), self.home)
-        elif self._index is None:
-            rows = self._X[start:stop, :]
-        else:
-            rows = pick_rows(self._X, self._index[start:stop])
-        x = self.operations.enter(rows, self._scale, self._shift, self._farthest)
-        return namespace(x).astype(x, self._type, copy=False)
+            return like(np.ascontiguousarray(rows), self.home)
+        if self._index is None:
+            return self._X[start:stop, :]
+        return namespace(self._X).take(self._X, self._index[start:stop], axis=0)
 
     def _present(self, start: int, stop: int) -> tuple[slice, Array | None]:
         """Return the consecutive classes with rows in start … stop − 1, and their indicators (C, n)."""
@@ -171,22 +182,44 @@ class DeviceRows(Ordered):
         matches = self._codes[None, start:stop] == numbers[:, None]
         return slice(first, last + 1), xp.astype(matches, self._type)
 
+    def _look(self, prepared: Prepared) -> None:
+        """Find out which kernels are delicate, or assume that they are the same as in the pass before."""
+        known: Array = np.zeros(prepared.delicate.shape, dtype=bool)
+        if any(r >= known.shape[0] or k >= known.shape[1] for r, k in self.delicate):
+            self.delicate = []
+        for r, k in self.delicate:
+            known[r, k] = True
+        assumed = constant(_mask, known.shape, known.tobytes(), example=self.home)
+        if arises(prepared.delicate ^ assumed):
+            self.delicate = prepared.delicate_kernels
+
     def _mend(self, values: Array, x: Array, prepared: Prepared, start: int, stop: int) -> Array:
         """Return log-joints (R · K, n) with those of delicate kernels computed from differences."""
-        delicate = prepared.delicate_kernels
-        if not delicate:
+        if not self.delicate:
             return values
-        xp, structure = namespace(values), self.structure
+        xp, n_kernels = namespace(values), prepared.means.shape[1]
         better = []
-        for r, k in delicate:
-            difference = x - xp.astype(prepared.means[r, k, :, None], self._type)
-            whitener = xp.astype(structure.whitener_of(prepared.factor, r, k), self._type)
-            at_mean = prepared.constants[r, k, None] + prepared.log_weights[r, k, :]
-            at_mean = at_mean[:1] if self._codes is None else xp.take(at_mean, self._codes[start:stop])
-            logs = xp.astype(at_mean, self._type) - 0.5 * structure.distances(whitener, difference)
-            better.append(xp.where(logs > -1e30, logs, -1e30))
-        n_kernels = prepared.means.shape[1]
-        return replaced(values, [r * n_kernels + k for r, k in delicate], xp.stack(better))
+        for some in self._groups(self.delicate, stop - start):
+            index = [r * n_kernels + k for r, k in some]
+            difference = x[None, ...] - self._of(prepared.means, index)[..., None]
+            whiteners = xp.astype(self.structure.whiteners_of(prepared.factor, some), self._type, copy=False)
+            logs = -0.5 * self.structure.distances(whiteners, difference)
+            at_mean = self._of(prepared.constants[..., None] + prepared.log_weights, index)
+            if self._codes is not None:
+                at_mean = xp.take(at_mean, self._codes[start:stop], axis=1)
+            better.append(xp.where(at_mean > _NOTHING, logs + at_mean, _NOTHING))
+        return replaced(values, [r * n_kernels + k for r, k in self.delicate], xp.concat(better))
+
+    def _of(self, array: Array, index: list[int]) -> Array:
+        """Return what an array (R, K, …) has for some kernels, as an array (q, …) of the rows' precision."""
+        xp = namespace(array)
+        flat = xp.reshape(array, (array.shape[0] * array.shape[1], *array.shape[2:]))
+        return xp.astype(pick(flat, index), self._type, copy=False)
+
+    def _groups(self, kernels: list[tuple[int, int]], n_rows: int) -> list[list[tuple[int, int]]]:
+        """Cut a list of kernels so that the differences of rows from their means fit in memory."""
+        most = max(1, self.operations.chunk // (self.n_features * n_rows))
+        return [kernels[a : a + most] for a in range(0, len(kernels), most)]
 
     def _collect(self, start: int, stop: int, prepared: Prepared, moments: bool) -> Statistics:
         """Return the statistics of rows start … stop − 1, log-likelihoods less the levels."""
@@ -211,10 +244,12 @@ class DeviceRows(Ordered):
         if weights is not None:
             responsibilities = responsibilities * xp.astype(weights, self._type, copy=False)
         flat = xp.reshape(responsibilities, (n_starts * n_kernels, stop - start))
-        sums = xp.astype(flat @ terms.T, xp.float64, copy=False)
+        # Of the two orders of this product, the one that is faster on an H200 by a tenth to a quarter.
+        sums = xp.astype((terms @ flat.T).T, xp.float64, copy=False)
         first, second = sums[:, :n_features], sums[:, n_features:n_shared]
-        if prepared.recentred_kernels:
-            first, second = self._separate(first, second, flat, x, prepared)
+        recentred = self.delicate if prepared.recentred is prepared.delicate else prepared.recentred_kernels
+        if recentred:
+            first, second = self._separate(first, second, flat, x, prepared, recentred)
         mass = self._spread(xp.reshape(sums[:, n_shared:], (n_starts, n_kernels, -1)), start, stop)
         return Statistics(
             log_likelihood,
@@ -224,20 +259,29 @@ class DeviceRows(Ordered):
         )
 
     def _separate(
-        self, first: Array, second: Array, responsibilities: Array, x: Array, prepared: Prepared
+        self,
+        first: Array,
+        second: Array,
+        responsibilities: Array,
+        x: Array,
+        prepared: Prepared,
+        recentred: list[tuple[int, int]],
     ) -> tuple[Array, Array]:
         """Replace the moments of kernels that have an origin of their own by those about it."""
-        xp, structure = namespace(x), self.structure
-        n_kernels = prepared.means.shape[1]
-        index = [r * n_kernels + k for r, k in prepared.recentred_kernels]
+        xp, structure, n_kernels = namespace(x), self.structure, prepared.means.shape[1]
         own_first, own_second = [], []
-        for (r, k), i in zip(prepared.recentred_kernels, index, strict=True):
-            difference = xp.astype(x, xp.float64, copy=False) - prepared.origins[r, k, :, None]
-            weighted = difference * responsibilities[i, None, :]
-            own_first.append(xp.sum(weighted, axis=1))
-            own_second.append(structure.second_moment(difference.T, weighted.T))
-        packed = structure.pack(xp.stack(own_second))
-        return replaced(first, index, xp.stack(own_first)), replaced(second, index, packed)
+        for some in self._groups(recentred, x.shape[1]):
+            index = [r * n_kernels + k for r, k in some]
+            difference = x[None, ...] - self._of(prepared.origins, index)[..., None]
+            weighted = difference * pick(responsibilities, index)[:, None, :]
+            own_first.append(xp.sum(weighted, axis=-1))
+            moments = structure.second_moment(xp.matrix_transpose(difference), xp.matrix_transpose(weighted))
+            own_second.append(structure.pack(moments))
+        index = [r * n_kernels + k for r, k in recentred]
+        new_first, new_second = (
+            xp.astype(xp.concat(own), xp.float64, copy=False) for own in (own_first, own_second)
+        )
+        return replaced(first, index, new_first), replaced(second, index, new_second)
 
     def _spread(self, sums: Array, start: int, stop: int) -> Array:
         """Return sums (..., C) over the classes of some rows as sums (..., L) over all classes."""
@@ -252,9 +296,8 @@ class DeviceRows(Ordered):
         return xp.concat([blank[0], sums, blank[1]], axis=-1)
 
 
-def pick_rows(X: Array, index: Array) -> Array:
-    """Return the rows (n, M) that integers (n,) on the device choose."""
-    return namespace(X).take(X, index, axis=0)
+def _mask(shape: tuple[int, ...], data: bytes) -> np.ndarray:
+    return np.frombuffer(data, dtype=bool).reshape(shape).copy()
 
 
 def _sum(one: Statistics, other: Statistics) -> Statistics:

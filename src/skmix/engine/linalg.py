@@ -11,6 +11,7 @@ from scipy.linalg import lapack
 
 from .backends.arrays import (
     Array,
+    arises,
     as_float64,
     constant,
     device_of,
@@ -56,7 +57,9 @@ def whiten_batch(matrices: Array) -> Whitened:
     """
     if not is_numpy(matrices):
         found, inflated = _whiten_on_device(matrices)
-        return _factor_on_host(matrices, found, np.flatnonzero(to_numpy(inflated)))
+        if arises(inflated):
+            found = _factor_on_host(matrices, found, np.flatnonzero(to_numpy(inflated)))
+        return found
     # Scaled to a diagonal near one, by powers of two, no product over- or underflows and nothing is rounded.
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
     proper = np.all((diagonal > 0) & np.isfinite(diagonal), axis=1)
@@ -187,6 +190,8 @@ def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
     xp = namespace(matrices)
     found, inflated = _whiten_on_device(matrices)
     low = _might_be_low(found, floor) & xp.all(floor > 0)
+    if not arises(low | inflated):
+        return matrices, found
     flags = to_numpy(xp.stack([low, inflated]))
     low, inflated = np.flatnonzero(flags[0]), np.flatnonzero(flags[1] & ~flags[0])
     found = _factor_on_host(matrices, found, inflated)

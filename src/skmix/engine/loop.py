@@ -14,10 +14,11 @@ import numpy as np
 
 from .acceleration import STRICTER, Accelerator
 from .annihilation import price_of_kernel
-from .backends.arrays import as_float64, is_numpy, pick, to_numpy
+from .backends.arrays import arises, as_float64, is_numpy, namespace, pick, to_numpy
 from .backends.threads import Workers, workers
 from .device_rows import DeviceRows
 from .frame import Frame, measure
+from .hopeful import Hopeful
 from .kernels import Structure, structure_of
 from .patterns import Pattern, Patterns, complete, has_gaps, marginal
 from .rows import Rows
@@ -35,6 +36,8 @@ from .types import (
     Status,
     join,
 )
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 Progress = Callable[[int, IntArray, FloatArray], None]
 
@@ -165,6 +168,12 @@ def run(
     tol = options.tol * STRICTER if options.accelerate else options.tol
     rule = Stopping(replace(options, tol=tol), previous, n_rows)
     accelerator = Accelerator(n_starts, structure, n_rows) if options.accelerate else None
+
+    def step(parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
+        return one_pass(rows, parameters, factor, structure, regulariser, pool, options.freeze)
+
+    if isinstance(rows, DeviceRows):
+        step = Hopeful(step, rows)
     for number in range(1, options.max_iter + 1):
         going = status[active] == Status.RUNNING
         if not going.all():
@@ -176,9 +185,7 @@ def run(
                 accelerator.keep(going)
         if not len(active):
             break
-        following, next_factor, log_likelihood = one_pass(
-            rows, current, factor, structure, regulariser, pool, options.freeze
-        )
+        following, next_factor, log_likelihood = step(current, factor)
         # A start that degenerates keeps the parameters that entered the pass.
         survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
         wasted = np.zeros(len(active), dtype=bool)
@@ -252,16 +259,16 @@ def one_pass(
     pool: Workers,
     freeze: str | None = None,
 ) -> tuple[Parameters, Factor, FloatArray]:
-    """Return the next parameters, their factor, and on the host the log-likelihood (R, L) of what entered."""
+    """Return the next parameters, their factor, and the log-likelihood (R, L) of those that entered."""
     statistics, origins = expect(rows, parameters, factor, structure, pool)
     following, next_factor, inaccurate = maximise(statistics, origins, parameters, structure, regulariser)
     if freeze == "kernels":
         kept = replace(following, means=parameters.means, covariances=parameters.covariances)
-        return kept, factor, to_numpy(statistics.log_likelihood)
+        return kept, factor, statistics.log_likelihood
     if freeze == "weights":
         following = replace(following, weights=parameters.weights)
-    again = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
-    if len(again):
+    if arises(inaccurate):
+        again = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
         # The new means are right; the covariances want moments about them.
         centres = pick(inaccurate, again), pick(following.means, again)
         entered = parameters.take(again)
@@ -270,7 +277,7 @@ def one_pass(
         better = replace(better, weights=pick(following.weights, again))
         following = following.put(again, better)
         next_factor = next_factor.put(again, better_factor)
-    return following, next_factor, to_numpy(statistics.log_likelihood)
+    return following, next_factor, statistics.log_likelihood
 
 
 def expect(
@@ -322,9 +329,11 @@ def expect(
             statistics.add(part)
     if parameters.class_prior is not None:
         # Of row and label together, so that the sum over all rows is the likelihood that EM climbs.
-        log_prior = np.log(np.maximum(to_numpy(parameters.class_prior), np.finfo(np.float64).tiny))
-        labelled = np.append(rows.class_sizes[:-1] * log_prior, np.zeros((len(log_prior), 1)), axis=1)
-        joint = to_numpy(statistics.log_likelihood) + labelled
+        prior, xp = parameters.class_prior, namespace(parameters.class_prior)
+        log_prior = xp.log(xp.where(prior > _TINY, prior, _TINY))
+        log_prior = xp.concat([log_prior, xp.zeros_like(log_prior[:, :1])], axis=1)
+        sizes = rows.sizes if isinstance(rows, DeviceRows) else rows.class_sizes
+        joint = statistics.log_likelihood + sizes * log_prior
         statistics = replace(statistics, log_likelihood=joint)
     return statistics, origins
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .annihilation import annihilate
-from .backends.arrays import constant, namespace, pick, to_numpy
+from .backends.arrays import arises, constant, namespace, pick, to_numpy
 from .backends.threads import Workspace
 from .frame import turn
 from .kernels import Structure
@@ -441,7 +441,7 @@ def maximise(
     covariances, factor = structure.update(  # (M3)
         safe_mass, offset, xp.where(alive[..., None], statistics.second, 0.0), regulariser
     )
-    if not xp.all(alive):
+    if arises(~alive):
         covariances = structure.keep(alive, covariances, previous.covariances)
         factor = structure.factor(covariances, means.shape[-1])
     class_mass, prior = assign_unlabelled(statistics.mass, previous)

@@ -8,7 +8,8 @@ for it. What the standard lacks, or what a library does better than by the stand
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -35,6 +36,9 @@ def namespace(array: Any) -> Any:
     """Return the functions for an array, by the names of the array API standard."""
     return np if is_numpy(array) else _namespace(type(array), array)
 
+
+# From arrays to arrays, on one device.
+Work = Callable[[list[Array]], list[Array]]
 
 _namespaces: dict[type, Any] = {}
 
@@ -77,8 +81,7 @@ def pick(array: Any, index: Any) -> Any:
     """Return the entries along the first axis that a slice, an integer, None, a mask or integers choose."""
     if is_numpy(array) or index is None or isinstance(index, (slice, int, np.integer)):
         return array[int(index) if isinstance(index, np.integer) else index]
-    xp = namespace(array)
-    return xp.take(array, like(_positions(index), array), axis=0)
+    return namespace(array).take(array, _numbers_at(_positions(index), array), axis=0)
 
 
 def replaced(array: Any, index: Any, values: Any) -> Any:
@@ -87,17 +90,71 @@ def replaced(array: Any, index: Any, values: Any) -> Any:
     NumPy's are replaced in place.
     """
     if is_numpy(array):
-        array[index] = values
+        array[index] = to_numpy(values)
         return array
     xp = namespace(array)
     source = np.arange(array.shape[0])
     source[_positions(index)] = array.shape[0] + np.arange(values.shape[0])
-    return xp.take(xp.concat([array, values]), like(source, array), axis=0)
+    return xp.take(xp.concat([array, values]), _numbers_at(source, array), axis=0)
 
 
 def _positions(index: Any) -> np.ndarray:
     index = np.asarray(index)
     return np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
+
+
+def _numbers_at(numbers: np.ndarray, example: Any) -> Any:
+    """Return integers (n,) where the example is; the same ones are sent once."""
+    return constant(_numbers, numbers.tobytes(), example=example)
+
+
+def _numbers(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, dtype=np.int64).copy()
+
+
+class _Doubts(threading.local):
+    """What a thread noticed of conditions that hold seldom."""
+
+    def __init__(self) -> None:
+        self.assumed_false: list[Array] | None = None
+        self.found = False
+
+
+_doubts = _Doubts()
+
+
+def arises(condition: Array) -> bool:
+    """Return whether a condition, which holds seldom, holds anywhere.
+
+    Asking a device makes the host wait for it. Inside `unasked` the answer is no, and the condition is noted.
+    """
+    if is_numpy(condition):
+        return bool(condition.any())
+    anywhere = namespace(condition).any(condition)
+    if _doubts.assumed_false is not None:
+        _doubts.assumed_false.append(anywhere)
+        return False
+    answer = bool(anywhere)
+    _doubts.found |= answer
+    return answer
+
+
+@contextmanager
+def unasked() -> Iterator[list[Array]]:
+    """Yield the conditions that the body assumes to hold nowhere, rather than ask for."""
+    noted: list[Array] = []
+    _doubts.assumed_false = noted
+    try:
+        yield noted
+    finally:
+        _doubts.assumed_false = None
+
+
+@contextmanager
+def noticing() -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether any condition did arise in the body."""
+    _doubts.found = False
+    yield lambda: _doubts.found
 
 
 @lru_cache(maxsize=256)
@@ -133,18 +190,44 @@ class Operations:
         """Return values of the host on a device."""
         raise NotImplementedError
 
-    def enter(self, rows: Array, scale: Array, shift: Array, bound: float) -> Array:
-        """Return rows (n, M) in the frame, feature-major (M, n), their magnitudes at most `bound`."""
+    def expand(
+        self,
+        rows: Array,
+        scale: Array,
+        shift: Array,
+        farthest: float,
+        pairs: tuple[Array, Array],
+        indicators: Array | None,
+        dtype: Any,
+    ) -> Array:
+        """Return rows (n, M) in the frame, products of pairs of their features, and indicators, stacked.
+
+        Parameters
+        ----------
+        rows : array of shape (n, M)
+            Rows as they are.
+        scale, shift : array of shape (M,)
+            The frame.
+        farthest : float
+            Magnitude to draw rows in to.
+        pairs : tuple of two arrays of shape (S,)
+            The features of each product.
+        indicators : array of shape (C, n) or None
+            None is a row of ones.
+        dtype : dtype
+            Of the result.
+
+        Returns
+        -------
+        array of shape (M + S + C, n)
+            The terms.
+        """
         xp = namespace(rows)
         x = xp.astype(rows, scale.dtype) * (1.0 / scale) - shift
-        if math.isfinite(bound):
-            x = xp.clip(x, -bound, bound)
-        return x.T
-
-    def expand(self, x: Array, first: Array, second: Array, indicators: Array | None) -> Array:
-        """Return rows x (M, n), the products of the named pairs of features, and indicators, stacked."""
-        xp = namespace(x)
-        products = xp.take(x, first, axis=0) * xp.take(x, second, axis=0)
+        if math.isfinite(farthest):
+            x = xp.clip(x, -farthest, farthest)
+        x = xp.astype(x, dtype, copy=False).T
+        products = xp.take(x, pairs[0], axis=0) * xp.take(x, pairs[1], axis=0)
         if indicators is None:
             indicators = xp.ones_like(x[:1, :])
         return xp.concat([x, products, indicators])
@@ -198,6 +281,13 @@ class Operations:
 
     def release(self) -> None:
         """Give memory that is only kept for later back to the device."""
+
+    def recorder(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
+        """Return work that asks the host nothing, made faster where calls with the same shapes follow.
+
+        It takes the arrays, and a key that says what the work depends on beside them.
+        """
+        return lambda arrays, key: work(arrays)
 
     @contextmanager
     def precision(self, name: str) -> Iterator[None]:

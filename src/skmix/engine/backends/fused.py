@@ -13,8 +13,11 @@ import triton.language as tl
 
 from .arrays import Array
 
-# Joint densities of one program's tile, and the most kernels that fit a tile with as few as eight rows.
-_TILE = 4096
+# Sizes that were the fastest on an H200 for 10 to 256 kernels and 16 to 128 features, or nearly so.
+_TILE = 1024
+_PRODUCTS = 512
+_ROWS = 4096
+# More kernels than this do not fit a tile.
 _MOST_KERNELS = 4096
 
 
@@ -54,30 +57,30 @@ def _normalise(values, log_sums, n_rows, n_kernels, WIDTH: tl.constexpr, BLOCK: 
     largest = tl.where(n < n_rows, largest, 0.0)
     joint = tl.exp(logs - largest[None, :])
     total = tl.where(n < n_rows, tl.sum(joint, axis=0), 1.0)
-    tl.store(where, joint / total[None, :], mask=inside)
+    tl.store(where, joint * (1.0 / total)[None, :], mask=inside)
     tl.store(log_sums + start * n_rows + n, tl.log(total) + largest, mask=n < n_rows)
 
 
-def enter(rows: Array, scale: Array, shift: Array) -> Array:
-    """Return rows (n, M) in the frame, feature-major (M, n)."""
+def enter(rows: Array, scale: Array, shift: Array, out: Array) -> None:
+    """Write rows (n, M) into `out` (M, n), feature-major and in the frame."""
     if rows.stride(1) != 1:
         rows = rows.contiguous()
     n_rows, n_features = rows.shape
-    out = torch.empty((n_features, n_rows), dtype=scale.dtype, device=rows.device)
     width = triton.next_power_of_2(n_features)
-    block = max(16, 4096 // width)
+    block = max(16, _ROWS // width)
     with torch.cuda.device(rows.device):
         _enter[(triton.cdiv(n_rows, block),)](
             rows, out, scale, shift, n_rows, rows.stride(0), width, n_features, block
         )
-    return out
 
 
 def products(terms: Array, first: Array, second: Array, n_features: int) -> None:
     """Write the products of pairs of the first M rows of `terms` (M + S + C, n) below them."""
-    n_rows, block = terms.shape[1], 1024
+    n_rows = terms.shape[1]
     with torch.cuda.device(terms.device):
-        _products[(len(first), triton.cdiv(n_rows, block))](terms, first, second, n_rows, n_features, block)
+        _products[(len(first), triton.cdiv(n_rows, _PRODUCTS))](
+            terms, first, second, n_rows, n_features, _PRODUCTS, num_warps=1
+        )
 
 
 def normalise(values: Array) -> tuple[Array, Array]:
@@ -88,9 +91,11 @@ def normalise(values: Array) -> tuple[Array, Array]:
         torch.logsumexp(values, 1, out=log_sums)
         return values.sub_(log_sums[:, None]).exp_(), log_sums
     width = triton.next_power_of_2(n_kernels)
-    block = max(8, min(256, _TILE // width))
+    block = max(8, _TILE // width)
     with torch.cuda.device(values.device):
-        _normalise[(triton.cdiv(n_rows, block), n_starts)](values, log_sums, n_rows, n_kernels, width, block)
+        _normalise[(triton.cdiv(n_rows, block), n_starts)](
+            values, log_sums, n_rows, n_kernels, width, block, num_warps=4 if width <= 128 else 8
+        )
     return values, log_sums
 
 
@@ -98,9 +103,8 @@ def check(device: Any) -> None:
     """Raise whatever is wrong with Triton on this device, by a small run."""
     rows = torch.arange(6.0, dtype=torch.float64, device=device).reshape(3, 2)
     unit = torch.ones(2, dtype=torch.float64, device=device)
-    x = enter(rows, unit, 0 * unit)
     terms = torch.zeros((3, 3), dtype=torch.float64, device=device)
-    terms[:2] = x
+    enter(rows, unit, 0 * unit, terms[:2])
     products(terms, torch.tensor([0], device=device), torch.tensor([1], device=device), 2)
     shares, log_sums = normalise(torch.zeros((1, 2, 3), dtype=torch.float64, device=device))
     right = torch.equal(terms[2], rows[:, 0] * rows[:, 1]) and bool((shares == 0.5).all())

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
-from .arrays import _CHUNK_ON_ACCELERATOR, Array, Operations
+from .arrays import _CHUNK_ON_ACCELERATOR, Array, Operations, Work
+
+# Two calls warm up what is made at first use; the third is recorded.
+_CALLS_BEFORE_RECORDING = 3
 
 
 class _Memory(threading.local):
@@ -49,22 +52,31 @@ class TorchOperations(Operations):
         """Return values of the host on a device."""
         return torch.as_tensor(values if values.flags.writeable else values.copy(), device=device)
 
-    def enter(self, rows: Array, scale: Array, shift: Array, bound: float) -> Array:
-        """Return rows (n, M) in the frame, feature-major (M, n), their magnitudes at most `bound`."""
-        if self._fused is None or math.isfinite(bound):
-            return super().enter(rows, scale, shift, bound)
-        return self._fused.enter(rows, scale, shift)
-
-    def expand(self, x: Array, first: Array, second: Array, indicators: Array | None) -> Array:
-        """Return rows x (M, n), the products of the named pairs of features, and indicators, stacked."""
-        n_features, n_rows = x.shape
-        n_second, n_indicators = len(first), 1 if indicators is None else len(indicators)
-        terms = self._array("terms", (n_features + n_second + n_indicators, n_rows), x.dtype)
-        terms[:n_features] = x
+    def expand(
+        self,
+        rows: Array,
+        scale: Array,
+        shift: Array,
+        farthest: float,
+        pairs: tuple[Array, Array],
+        indicators: Array | None,
+        dtype: Any,
+    ) -> Array:
+        """Return rows (n, M) in the frame, products of pairs of their features, and indicators, stacked."""
+        n_rows, n_features = rows.shape
+        n_second, n_indicators = len(pairs[0]), 1 if indicators is None else len(indicators)
+        terms = self._array("terms", (n_features + n_second + n_indicators, n_rows), dtype)
+        x, products = terms[:n_features], terms[n_features : n_features + n_second]
         if self._fused is not None:
-            self._fused.products(terms, first, second, n_features)
+            self._fused.enter(rows, scale, shift, x)
         else:
-            torch.mul(x[first], x[second], out=terms[n_features : n_features + n_second])
+            x.copy_((rows.to(scale.dtype) * (1.0 / scale) - shift).T)
+        if math.isfinite(farthest):
+            x.clamp_(-farthest, farthest)
+        if self._fused is not None:
+            self._fused.products(terms, pairs[0], pairs[1], n_features)
+        else:
+            torch.mul(x[pairs[0]], x[pairs[1]], out=products)
         terms[n_features + n_second :] = 1.0 if indicators is None else indicators
         return terms
 
@@ -96,6 +108,10 @@ class TorchOperations(Operations):
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
+    def recorder(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
+        """Return work that asks the host nothing, made faster where calls with the same shapes follow."""
+        return _Recorder(work) if self._device.type == "cuda" else super().recorder(work)
+
     @contextmanager
     def precision(self, name: str) -> Iterator[None]:
         """Hold matrix products of float32 numbers to the precision of that name."""
@@ -111,12 +127,68 @@ class TorchOperations(Operations):
     def _array(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return uninitialised memory, the same each time that name and type ask for as much or less."""
         size = math.prod(shape)
+        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            # A recording outlives what is kept here.
+            return torch.empty(shape, dtype=dtype, device=self._device)
         arrays = self._memory.arrays
         memory = arrays.get(name)
         if memory is None or memory.numel() < size or memory.dtype != dtype:
             arrays.pop(name, None)
             memory = arrays[name] = torch.empty(size, dtype=dtype, device=self._device)
         return memory[:size].view(shape)
+
+
+class _Recorder:
+    """Work recorded as a CUDA graph, which a device then runs without the host's help.
+
+    Parameters
+    ----------
+    work : callable
+        From arrays to arrays, without a question to the device.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._key: Hashable = None
+        self._calls = 0
+        self._graph: Any = None
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+
+    def __call__(self, arrays: list[Array], key: Hashable) -> list[Array]:
+        """Return what the work makes of the arrays; a recording once the same shapes came several times."""
+        key = (key, tuple(array.shape for array in arrays))
+        if key != self._key:
+            self._key, self._calls, self._graph = key, 0, None
+        self._calls += 1
+        if self._calls == _CALLS_BEFORE_RECORDING:
+            self._record(arrays)
+        if self._graph is None:
+            return self._work(arrays)
+        torch._foreach_copy_(self._inputs, arrays)
+        self._graph.replay()
+        made = [torch.empty_like(output) for output in self._outputs]
+        torch._foreach_copy_(made, self._outputs)
+        return made
+
+    def _record(self, arrays: list[Array]) -> None:
+        with torch.cuda.device(arrays[0].device):
+            self._inputs = [array.clone() for array in arrays]
+            graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
+            stream.wait_stream(torch.cuda.current_stream())
+            try:
+                with torch.cuda.stream(stream):
+                    graph.capture_begin(capture_error_mode="thread_local")
+                    try:
+                        self._outputs = self._work(self._inputs)
+                    finally:
+                        graph.capture_end()
+                self._graph = graph
+            except Exception as error:
+                # What cannot be recorded can still be done step by step.
+                warnings.warn(f"A pass could not be recorded: {error!r:.200}.", RuntimeWarning, stacklevel=2)
+                self._outputs = []
+            torch.cuda.current_stream().wait_stream(stream)
 
 
 def _fused_kernels(device: Any) -> Any:

@@ -9,10 +9,11 @@ file with such a class, and a line in ``kernels/__init__.py``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..backends.arrays import namespace
+from ..backends.arrays import namespace, pick
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
 Product = tuple[FloatArray, FloatArray, FloatArray]
@@ -75,11 +76,11 @@ class Structure(ABC):
 
     @abstractmethod
     def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
-        """Return squared Mahalanobis lengths (n,) of difference (M, n) under one kernel's whitener."""
+        """Return squared Mahalanobis lengths (..., n) of differences (..., M, n) under kernels' whiteners."""
 
     @abstractmethod
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
-        """Return the second moment of one kernel's rows (n, M), given also times their weights (n, M)."""
+        """Return the second moments of kernels' rows (..., n, M), given also times their weights."""
 
     @abstractmethod
     def pack(self, moments: FloatArray) -> FloatArray:
@@ -198,7 +199,15 @@ class Structure(ABC):
 
     def whitener_of(self, factor: Factor, r: int, k: int) -> FloatArray:
         """Return the whitener of kernel k of start r."""
-        return factor.whitener[r, min(k, factor.whitener.shape[1] - 1), ...]
+        return factor.whitener[r, min(k, factor.whitener.shape[1] - 1)]
+
+    def whiteners_of(self, factor: Factor, kernels: Sequence[tuple[int, int]]) -> FloatArray:
+        """Return the whiteners (q, …) of some kernels, given by start and kernel."""
+        n_starts, n_kernels = factor.whitener.shape[:2]
+        flat = namespace(factor.whitener).reshape(
+            factor.whitener, (n_starts * n_kernels, *factor.whitener.shape[2:])
+        )
+        return pick(flat, [r * n_kernels + min(k, n_kernels - 1) for r, k in kernels])
 
 
 def prior_log_density(log_determinant: FloatArray, trace: FloatArray, regulariser: Regulariser) -> FloatArray:

@@ -50,11 +50,11 @@ class Diagonal(Structure):
         return factor.whitener**2 * vectors
 
     def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
-        white = whitener[:, None] * difference
-        return namespace(white).sum(white * white, axis=0)
+        white = whitener[..., None] * difference
+        return namespace(white).sum(white * white, axis=-2)
 
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
-        return namespace(weighted).sum(weighted * difference, axis=0)
+        return namespace(weighted).sum(weighted * difference, axis=-2)
 
     def pack(self, moments: FloatArray) -> FloatArray:
         return moments

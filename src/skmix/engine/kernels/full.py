@@ -105,10 +105,10 @@ class Full(Structure):
 
     def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
         white = whitener @ difference
-        return namespace(white).sum(white * white, axis=0)
+        return namespace(white).sum(white * white, axis=-2)
 
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
-        return weighted.T @ difference
+        return namespace(weighted).matrix_transpose(weighted) @ difference
 
     def pack(self, moments: FloatArray) -> FloatArray:
         xp, n_features = namespace(moments), moments.shape[-1]

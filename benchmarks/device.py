@@ -1,0 +1,247 @@
+"""One pass of EM on an accelerator, in milliseconds, and what single precision costs in digits.
+
+``python benchmarks/device.py --out benchmarks/results/device.json`` on a machine with PyTorch and a CUDA
+device. Not part of ``make bench``, which any machine can run. With ``--rows FILE`` (an .npz of `X` and `y`,
+see `mnist_rows`), a fit of real rows is timed as well; with ``--study``, the robust runs of the paper.
+Nothing here is a test: timings belong to the machine they were taken on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import skmix
+from skmix.engine import starts
+from skmix.engine.backends.threads import workers
+from skmix.engine.device_rows import DeviceRows
+from skmix.engine.frame import measure
+from skmix.engine.hopeful import Hopeful
+from skmix.engine.kernels import structure_of
+from skmix.engine.loop import expect, fit, one_pass, regulariser_of
+from skmix.engine.steps import maximise
+from skmix.engine.types import Factor, Options, Parameters, Regulariser
+
+FULL = structure_of("full")
+# N, M, K, and the milliseconds a pass in float64 may take on an H200.
+PASSES = [
+    (1_000_000, 16, 16, 2.0),
+    (1_000_000, 32, 64, 8.0),
+    (200_000, 64, 128, 8.0),
+    (200_000, 128, 256, 45.0),
+]
+PRECISIONS = ("float64", "float32", "tf32")
+
+
+def clusters(
+    n_rows: int, n_features: int, n_kernels: int, device: str, correlated: bool = False
+) -> tuple[Any, Any]:
+    """Return rows of overlapping clusters and their centres, made on the device.
+
+    Clusters are of unit variance, or each is correlated in its own way.
+    """
+    generator = torch.Generator(device).manual_seed(0)
+    options: dict[str, Any] = {"generator": generator, "device": device, "dtype": torch.float64}
+    centres = 0.7 * torch.randn(n_kernels, n_features, **options)
+    members = torch.randint(n_kernels, (n_rows,), generator=generator, device=device)
+    rows = torch.randn(n_rows, n_features, **options)
+    if correlated:
+        roots = torch.randn(n_kernels, n_features, n_features, **options) / n_features**0.5
+        for k in range(n_kernels):
+            own = torch.nonzero(members == k)[:, 0]
+            rows[own] = 0.5 * rows[own] + rows[own] @ roots[k]
+    return rows + centres[members], centres.cpu().numpy()
+
+
+class Pass:
+    """A pass that can be repeated: rows on the device, and parameters a few passes after the clusters' own."""
+
+    def __init__(self, X: Any, centres: np.ndarray, precision: str, n_warm: int = 6) -> None:
+        options = Options(precision=precision)  # type: ignore[arg-type]
+        frame = measure(X, FULL)
+        n_kernels, n_features = centres.shape
+        found = Parameters(
+            starts.uniform_weights(1, n_kernels, 1),
+            centres[None],
+            np.tile(1.5 * np.eye(n_features), (1, n_kernels, 1, 1)),
+        )
+        self.rows = DeviceRows(X, None, 1, frame, FULL, precision=precision)
+
+        def there(values: np.ndarray) -> Any:
+            return torch.as_tensor(values, dtype=torch.float64, device=X.device)
+
+        self.parameters: Parameters = frame.enter(found, FULL).map(there)
+        self.regulariser: Regulariser = regulariser_of(options, frame, FULL, n_kernels).map(there)
+        self.factor = FULL.factor(self.parameters.covariances, X.shape[1])
+        self.hopeful = Hopeful(self.careful, self.rows)
+        for _ in range(n_warm):
+            self.parameters, self.factor, _ = self.step()
+
+    def careful(self, parameters: Parameters, factor: Factor) -> Any:
+        """Make one pass that asks about every rare case."""
+        with workers(1) as pool:
+            return one_pass(self.rows, parameters, factor, FULL, self.regulariser, pool)
+
+    def step(self) -> Any:
+        """Make one pass as the loop does: parameters in, parameters out, log-likelihoods on the host."""
+        return self.hopeful(self.parameters, self.factor)
+
+
+def milliseconds(work: Callable[[], Any], repeats: int = 15) -> tuple[float, float]:
+    """Return the median and the shortest time of some runs by the host's clock, the device idle around it."""
+    times = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - begun))
+    return float(np.median(times)), min(times)
+
+
+def time_passes(
+    device: str, sizes: list[tuple[int, int, int, float]], correlated: bool = False
+) -> list[dict[str, Any]]:
+    """Time passes of each size in each precision, and compare their results with those of float64."""
+    table = []
+    for n_rows, n_features, n_kernels, limit in sizes:
+        X, centres = clusters(n_rows, n_features, n_kernels, device, correlated)
+        exact = Pass(X, centres, "float64")
+        reference, _, likelihood = exact.step()
+        for precision in PRECISIONS:
+            here = exact
+            if precision != "float64":
+                here = Pass(X, centres, precision, n_warm=0)
+                here.parameters, here.factor = exact.parameters, exact.factor
+            for _ in range(5):
+                got, _, log_likelihood = here.step()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            median, shortest = milliseconds(here.step)
+            spread = reference.covariances.diagonal(dim1=-2, dim2=-1).sqrt()
+            outer = spread[..., :, None] * spread[..., None, :]
+            row = {
+                "rows": n_rows,
+                "features": n_features,
+                "kernels": n_kernels,
+                "precision": precision,
+                "median_ms": round(median, 3),
+                "shortest_ms": round(shortest, 3),
+                "limit_ms": limit if precision == "float64" and not correlated else None,
+                "clusters": "correlated" if correlated else "of unit variance",
+                "delicate_kernels": len(here.rows.delicate),
+                "memory_beside_the_rows_mb": round((torch.cuda.max_memory_allocated() - before) / 2**20),
+                "error_of_means_in_deviations": float(((got.means - reference.means) / spread).abs().max()),
+                "error_of_covariances_in_variances": float(
+                    ((got.covariances - reference.covariances) / outer).abs().max()
+                ),
+                "relative_error_of_log_likelihood": float(
+                    np.abs(log_likelihood.sum() / likelihood.sum() - 1.0)
+                ),
+            }
+            table.append(row)
+            print(json.dumps(row), flush=True)
+    return table
+
+
+def profile(device: str, sizes: list[tuple[int, int, int, float]]) -> None:
+    """Print where the time of a pass goes."""
+    for n_rows, n_features, n_kernels, _ in sizes:
+        here = Pass(*clusters(n_rows, n_features, n_kernels, device), "float64")
+        with workers(1) as pool:
+            half = milliseconds(
+                lambda: expect(here.rows, here.parameters, here.factor, FULL, pool)  # noqa: B023
+            )
+            statistics, origins = expect(here.rows, here.parameters, here.factor, FULL, pool)
+            other = milliseconds(
+                lambda: maximise(statistics, origins, here.parameters, FULL, here.regulariser)  # noqa: B023
+            )
+        print(f"{n_rows} x {n_features}, K={n_kernels}: expect {half[0]:.2f} ms, maximise {other[0]:.2f} ms")
+        print(f"  a hopeful pass {milliseconds(here.step)[0]:.2f} ms, calm: {here.hopeful._calm}")
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+            here.step()
+            torch.cuda.synchronize()
+        print(found.key_averages().table(sort_by="cuda_time_total", row_limit=12, max_name_column_width=60))
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """Return the array of a gzipped IDX file."""
+    with gzip.open(path, "rb") as file:
+        data = file.read()
+    n_axes = data[3]
+    shape = np.frombuffer(data, ">u4", n_axes, offset=4).astype(int)
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * n_axes).reshape(shape)
+
+
+def mnist_rows(folder: Path, out: Path, n_features: int = 40) -> None:
+    """Write the MNIST training rows, reduced by principal components, as the .npz that ``--rows`` reads."""
+    from sklearn.decomposition import PCA
+
+    images = read_idx(next(folder.glob("train-images*.gz"))).reshape(-1, 784) / 255.0
+    labels = read_idx(next(folder.glob("train-labels*.gz")))
+    rows = PCA(n_features, random_state=0).fit_transform(images)
+    np.savez_compressed(out, X=rows.astype(np.float32), y=labels)
+
+
+def time_rows(path: Path, device: str, n_kernels: int = 200, n_passes: int = 15) -> dict[str, Any]:
+    """Time a whole fit of labelled rows: moving them there, the start, and the passes."""
+    with np.load(path) as file:
+        X, y = file["X"].astype(np.float64), file["y"].astype(np.int64)
+
+    def work() -> Any:
+        there = torch.as_tensor(X, device=device)
+        frame = measure(there, FULL)
+        found = starts.class_wise(there, y, 10, 1, n_kernels, frame, FULL, np.random.RandomState(0))
+        return fit(there, y, found, Options(max_iter=n_passes, tol=0.0), frame=frame)
+
+    result = work()
+    median, shortest = milliseconds(work, 3)
+    row = {
+        "rows": len(X),
+        "features": X.shape[1],
+        "kernels": n_kernels,
+        "passes": n_passes,
+        "median_s": median / 1e3,
+        "shortest_s": shortest / 1e3,
+        "log_likelihood_per_row": float(result.log_likelihood.sum() / len(X)),
+    }
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rows", type=Path)
+    parser.add_argument("--study", action="store_true")
+    parser.add_argument("--profile", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.profile:
+        profile(arguments.device, PASSES)
+        return
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(arguments.device),
+        "torch": torch.__version__,
+        "skmix": skmix.__version__,
+        "python": platform.python_version(),
+        "passes": time_passes(arguments.device, PASSES) + time_passes(arguments.device, PASSES, True),
+    }
+    if arguments.rows:
+        found["fit"] = time_rows(arguments.rows, arguments.device)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
