@@ -90,6 +90,8 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "candidates": None,
         "n_folds": 5,
         "annihilate": False,
+        "device": None,
+        "precision": "float64",
         "priors": None,
         "reject_below": None,
         "outlier_label": -1,

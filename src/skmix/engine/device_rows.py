@@ -7,7 +7,8 @@ and nothing depends on values of the rows: whatever needs a decision was decided
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Callable
+from functools import reduce as fold
 
 import numpy as np
 
@@ -114,6 +115,12 @@ class DeviceRows(Ordered):
             self.operations.release()
             self._rows_at_most = max(_FEWEST_ROWS, rows // 2)
 
+    def map_joints(self, prepared: Prepared, reduce: Callable[[Array, int, int], Array]) -> list[Array]:
+        """Return what `reduce` makes of each chunk: log-joints (R, K, n), first and last-plus-one row."""
+        self._look(prepared)
+        cuts = self.cuts(self.chunk(prepared.coefficients.shape[0] * prepared.coefficients.shape[1]))
+        return [reduce(self.log_joint(a, b, prepared)[0], a, b) for a, b in cuts]
+
     def _gather(self, prepared: Prepared, moments: bool) -> Statistics:
         n_starts, n_kernels, _ = prepared.coefficients.shape
         with self.operations.precision(self._precision):
@@ -121,7 +128,7 @@ class DeviceRows(Ordered):
                 self._collect(start, stop, prepared, moments)
                 for start, stop in self.cuts(self.chunk(n_starts * n_kernels))
             )
-            total = reduce(_sum, parts)
+            total = fold(_sum, parts)
         log_likelihood = total.log_likelihood + self.sizes * prepared.levels[:, None]
         return Statistics(log_likelihood, total.mass, total.first, total.second)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .backends.arrays import is_numpy, namespace
 from .frame import Frame
 from .kernels import Structure
 from .rows import Rows
@@ -23,6 +24,9 @@ _CHUNK = 1 << 13
 
 def has_gaps(X: np.ndarray) -> bool:
     """Return whether any value of X (N, M) is missing, looking at a chunk of rows at a time."""
+    if not is_numpy(X):
+        xp = namespace(X)
+        return bool(xp.any(xp.isnan(xp.sum(X, axis=0))) and xp.any(xp.isnan(X)))
     return any(bool(np.isnan(X[a : a + _CHUNK]).any()) for a in range(0, len(X), _CHUNK))
 
 

@@ -8,7 +8,9 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import logsumexp
 
+from .backends.arrays import Array, arises, as_float64, is_numpy, like, namespace, to_numpy
 from .backends.threads import workers
+from .device_rows import DeviceRows
 from .frame import frame_of
 from .kernels import structure_of
 from .patterns import group_rows, has_gaps, marginal
@@ -37,8 +39,9 @@ def evaluate(
 
     Parameters
     ----------
-    X : ndarray of shape (N, M)
-        Rows; NaN where a value is missing: their densities are those of what is observed.
+    X : array of shape (N, M)
+        Rows; NaN where a value is missing: their densities are those of what is observed. With an array of
+        another library than NumPy, which may have no gaps, the work is done and the result is where it is.
     parameters : Parameters
         One model, in the data's coordinates.
     covariance_type : str
@@ -46,11 +49,13 @@ def evaluate(
     reduce : callable
         From log-densities (K, n) of the rows it is told to the rows' results (n, …).
     out : ndarray of shape (N, …)
-        Where results go.
+        Where results go, unless X is of another library.
     n_jobs : int
         Number of threads.
     """
     structure = structure_of(covariance_type)
+    if not is_numpy(X):
+        return _evaluate_there(X, parameters, covariance_type, reduce)
     if has_gaps(X):
         for index, columns in group_rows(X):
             if not len(columns):
@@ -95,20 +100,50 @@ def evaluate(
     return out
 
 
+def _evaluate_there(X: Array, parameters: Parameters, covariance_type: str, reduce: Reduction) -> Array:
+    """Reduce the kernels' log-densities of rows X (N, M) of another library, where they are."""
+    structure = structure_of(covariance_type)
+    frame = frame_of(parameters, structure, X)
+    rows = DeviceRows(X, None, 1, frame, structure)
+    n_kernels = len(parameters.means)
+    neutral = Parameters(np.ones((1, n_kernels, 1)), parameters.means[None], parameters.covariances[None])
+    inside = frame.enter(neutral, structure).map(lambda array: as_float64(array, X))
+    prepared = prepare(inside, structure, rows.bound)
+    level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
+    results = rows.map_joints(prepared, lambda values, a, b: reduce(values[0, ...] + level, slice(a, b)))
+    return namespace(X).concat(results)
+
+
+def _empty(X: Array, *shape: int) -> FloatArray:
+    """Return memory for numbers (N, …) of rows X (N, M)."""
+    return np.empty((X.shape[0], *shape) if is_numpy(X) else 0)
+
+
+def log_sum(log_joint: Array) -> Array:
+    """Return log Σ_j exp(a_nj), shape (n,), of log-joints a (n, m)."""
+    if is_numpy(log_joint):
+        return logsumexp(log_joint, axis=1)
+    xp = namespace(log_joint)
+    largest = xp.max(log_joint, axis=1)
+    finite = xp.where(largest > -np.inf, largest, 0.0)
+    return xp.log(xp.sum(xp.exp(log_joint - finite[:, None]), axis=1)) + finite
+
+
 def log_normalise(log_joint: FloatArray) -> FloatArray:
     """Return log-probabilities (n, m) from log-joints (n, m) that may be too large to hold their own sum.
 
     Subtracting the largest first keeps the sum's logarithm, which vanishes beside 1e16.
     """
-    relative = log_joint - log_joint.max(axis=1, keepdims=True)
-    return relative - np.log(np.exp(relative).sum(axis=1, keepdims=True))
+    xp = namespace(log_joint)
+    relative = log_joint - xp.max(log_joint, axis=1, keepdims=True)
+    return relative - xp.log(xp.sum(xp.exp(relative), axis=1, keepdims=True))
 
 
 def kernel_log_densities(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K)."""
-    out = np.empty((len(X), len(parameters.means)))
+    out = _empty(X, len(parameters.means))
     return evaluate(X, parameters, covariance_type, lambda values, which: values.T, out, n_jobs)
 
 
@@ -121,6 +156,8 @@ def class_log_likelihood(
         log_weights = np.log(weights)
 
     def reduce(values: FloatArray, which: Which) -> FloatArray:
+        if not is_numpy(values):
+            return _class_log_likelihood_there(values, weights, log_weights)
         largest = values.max(axis=0)
         likelihood = weights.T @ np.exp(values - largest)
         lost = likelihood < _UNDERFLOW
@@ -132,8 +169,22 @@ def class_log_likelihood(
             logs[c, rows] = logsumexp(values[np.ix_(kernels, rows)] + log_weights[kernels, c, None], axis=0)
         return logs.T
 
-    out = np.empty((len(X), weights.shape[1]))
-    return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)
+    return evaluate(X, parameters, covariance_type, reduce, _empty(X, weights.shape[1]), n_jobs)
+
+
+def _class_log_likelihood_there(values: Array, weights: FloatArray, log_weights: FloatArray) -> Array:
+    """Return log p(x_n | class j), shape (n, L), of log-densities (K, n) of another library."""
+    xp = namespace(values)
+    shares, logs = as_float64(weights, values), as_float64(log_weights, values)
+    largest = xp.max(values, axis=0)
+    likelihood = shares.T @ xp.exp(values - largest)
+    lost = likelihood < _UNDERFLOW
+    found = xp.log(xp.where(lost, 1.0, likelihood)) + largest
+    if arises(lost):
+        # The rows' nearest kernels have no weight in some class: sum the terms of those that have.
+        each = [log_sum((values + logs[:, c, None]).T) for c in range(weights.shape[1])]
+        found = xp.where(lost, xp.stack(each), found)
+    return found.T
 
 
 def log_responsibilities(
@@ -148,9 +199,9 @@ def log_responsibilities(
         log_weights = np.log(parameters.weights)
 
     def reduce(values: FloatArray, which: Which) -> FloatArray:
-        return log_normalise(values.T + log_weights.T[classes[which]])
+        return log_normalise(values.T + like(log_weights.T[classes[which]], values))
 
-    out = np.empty((len(X), len(parameters.means)))
+    out = _empty(X, len(parameters.means))
     return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)
 
 
@@ -178,9 +229,10 @@ def averaged_log_responsibilities(
     densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
     per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
     with np.errstate(divide="ignore"):
-        log_weights = np.log(parameters.weights)
-    averaged = np.full_like(densities, -np.inf)
+        log_weights = like(np.log(parameters.weights), densities)
+    xp = namespace(densities)
+    averaged = xp.full_like(densities, -np.inf)
     for c in range(per_class.shape[1]):
         own = densities + log_weights[:, c] - per_class[:, c, None] + log_posterior[:, c, None]
-        np.logaddexp(averaged, own, out=averaged)
+        averaged = xp.logaddexp(averaged, own)
     return log_normalise(averaged)

@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine import conditional, patterns, scoring
+from ..engine.backends.arrays import like, namespace
 from ..engine.kernels import structure_of
 from ..engine.sampling import choose
 from ..engine.types import FloatArray, IntArray
@@ -26,6 +27,11 @@ from ._validation import check_features, check_given, columns_of
 
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture
+
+
+def _side_by_side(arrays: list[FloatArray]) -> FloatArray:
+    """Return arrays (n, …) joined along their second axis."""
+    return arrays[0] if len(arrays) == 1 else namespace(arrays[0]).concat(arrays, axis=1)
 
 
 class ConditionalDensities:
@@ -46,8 +52,9 @@ class ConditionalDensities:
 
     def _joint_of_rows(self, rows: np.ndarray) -> FloatArray:
         """Return log Pr(class j) + log p(x | class j), shape (n, L), of validated rows."""
+        likelihood = self._class_log_likelihood(rows)
         with np.errstate(divide="ignore"):
-            joint: FloatArray = self._class_log_likelihood(rows) + np.log(self.class_prior_)
+            joint: FloatArray = likelihood + like(np.log(self.class_prior_), likelihood)
         return joint
 
     def _kernel_posteriors(
@@ -55,7 +62,7 @@ class ConditionalDensities:
     ) -> Iterator[tuple[list[int], SharedKernelMixture, FloatArray]]:
         """Yield each part's columns, model and log-responsibilities (n, K)."""
         parts, n_jobs = self._parts(), effective_n_jobs(self.n_jobs)
-        codes = None if y is None else parts[0][1]._codes(y, len(rows))
+        codes = None if y is None else parts[0][1]._codes(y, rows.shape[0])
         posterior = scoring.log_normalise(self._joint_of_rows(rows)) if codes is None else None
         for columns, model in parts:
             own, parameters, kind = columns_of(rows, columns), model._parameters, model._structure
@@ -85,7 +92,7 @@ class ConditionalDensities:
             Log-responsibilities; minus infinity for kernels without weight. With feature groups, the groups'
             side by side.
         """
-        return np.hstack([logs for _, _, logs in self._kernel_posteriors(self._rows(X), y)])
+        return _side_by_side([logs for _, _, logs in self._kernel_posteriors(self._rows(X), y)])
 
     def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the probability that each row came from each kernel.
@@ -102,7 +109,8 @@ class ConditionalDensities:
         ndarray of shape (n, K)
             Responsibilities; rows sum to one. With feature groups, the groups' side by side.
         """
-        return np.exp(self.log_responsibilities(X, y))
+        logs = self.log_responsibilities(X, y)
+        return namespace(logs).exp(logs)
 
     def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
         """Return the log-density of each row under each kernel, log N(x; μ_k, P_k).
@@ -118,7 +126,7 @@ class ConditionalDensities:
             Log-densities, without the weights. With feature groups, the groups' side by side.
         """
         rows, n_jobs = self._rows(X), effective_n_jobs(self.n_jobs)
-        return np.hstack(
+        return _side_by_side(
             [
                 scoring.kernel_log_densities(
                     columns_of(rows, columns), model._parameters, model._structure, n_jobs

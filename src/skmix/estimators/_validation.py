@@ -10,9 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
+from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import (
+    _check_n_features,
+    _check_sample_weight,
+    column_or_1d,
+    validate_data,
+)
 
+from ..engine.backends.arrays import Array, is_numpy, namespace, pick
+from ..engine.backends.devices import is_elsewhere
 from ..engine.kernels import structure_of
 from ..engine.patterns import has_gaps
 from ..engine.starts import uniform_weights
@@ -38,6 +46,8 @@ def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.n
 
     When `fitting`, features without any value are refused too, and the estimator remembers their number.
     """
+    if is_elsewhere(X):
+        return _check_rows_there(estimator, X, fitting=fitting)
     rows: np.ndarray = validate_data(
         estimator,
         X,
@@ -50,10 +60,39 @@ def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.n
     return rows
 
 
+def _check_rows_there(estimator: BaseEstimator, X: Array, *, fitting: bool) -> Array:
+    """Return rows (n, M) of another library, finite and of floats, where they are."""
+    xp = namespace(X)
+    if X.ndim != 2:
+        raise ValueError(f"Expected a 2D array of rows, got {X.ndim} dimension(s) instead.")
+    if X.shape[0] < 1 + fitting or X.shape[1] < 1:
+        raise ValueError(f"Found array of shape {tuple(X.shape)}; at least {1 + fitting} row(s) are needed.")
+    if X.dtype not in (xp.float64, xp.float32):
+        if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
+            raise ValueError(f"X must be of real numbers, got {X.dtype}.")
+        X = xp.astype(X, xp.float64)
+    # A sum over rows is finite when all of them are, and costs one read.
+    suspicious = ~xp.isfinite(xp.sum(xp.astype(X, xp.float64, copy=False), axis=0))
+    if bool(xp.any(suspicious)) and bool(xp.any(xp.isinf(X))):
+        raise ValueError("Input X contains infinity or a value too large for its type.")
+    if fitting:
+        vars(estimator).pop("feature_names_in_", None)
+    _check_n_features(estimator, X, reset=fitting)
+    check_gaps(X, fitting=fitting)
+    return X
+
+
 def check_labelled_rows(
     estimator: BaseEstimator, X: ArrayLike, y: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, IntArray]:
     """Return rows (N, M) to fit, the sorted labels (L,), and each row's label as an index, −1 for none."""
+    if is_elsewhere(X):
+        rows, labels = _check_rows_there(estimator, X, fitting=True), column_or_1d(y, warn=True)
+        if len(labels) != rows.shape[0]:
+            raise ValueError(f"X has {rows.shape[0]} rows but y has {len(labels)} labels.")
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        return rows, *number_labels(labels)
     rows, labels = validate_data(
         estimator,
         X,
@@ -71,6 +110,11 @@ def check_gaps(rows: np.ndarray, *, fitting: bool) -> None:
     """Refuse rows, and when fitting also features, that have no value at all."""
     if not has_gaps(rows):
         return
+    if not is_numpy(rows):
+        raise ValueError(
+            "X has missing values (NaN), which are only supported on the CPU: give X as a NumPy array, "
+            "without device."
+        )
     missing = np.isnan(rows)
     empty = np.flatnonzero(missing.all(axis=1))
     if len(empty):
@@ -104,8 +148,10 @@ def check_weights(sample_weight: ArrayLike | None, rows: np.ndarray) -> FloatArr
     """Return row weights (N,), not negative and not all zero; None when none were given."""
     if sample_weight is None:
         return None
+    # Weights stay on the host, wherever the rows are.
+    stand_in = np.empty((rows.shape[0], 0))
     weights: FloatArray = _check_sample_weight(
-        sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        sample_weight, stand_in, dtype=np.float64, ensure_non_negative=True
     )
     return weights
 
@@ -131,7 +177,7 @@ def weighted_rows(
         present, codes = present[1:], codes - 1
     if not len(present):
         raise ValueError("sample_weight is zero for every row that has a label.")
-    return rows[kept], classes[present], codes, weights[kept]
+    return pick(rows, kept), classes[present], codes, weights[kept]
 
 
 def as_numbers(values: Any, name: str) -> FloatArray:
@@ -329,7 +375,7 @@ def columns_of(X: np.ndarray, columns: list[int]) -> np.ndarray:
     """Return the chosen columns of X, without a copy when they are all of it."""
     if columns == list(range(X.shape[1])):
         return X
-    return X[:, columns]
+    return X[:, columns] if is_numpy(X) else pick(X.T, columns).T
 
 
 def observed_rows(

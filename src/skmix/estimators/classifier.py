@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import reduce
 from numbers import Real
+from operator import add
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.scoring import log_normalise
+from ..engine.backends.arrays import namespace
+from ..engine.backends.devices import here
+from ..engine.scoring import log_normalise, log_sum
 from ..engine.types import FloatArray
 from ._consistency import OF_ONE_MODEL
 from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
 from ._densities import ConditionalDensities
+from ._devices import OnDevice, works_anywhere
 from ._grouping import find_groups
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
@@ -42,7 +47,9 @@ from .saving import SavingMixin
 _OF_ONE_MODEL = ("n_kernels_", *OF_ONE_MODEL)
 
 
+@works_anywhere
 class SharedKernelClassifier(
+    OnDevice,
     GrowingClassifier,
     ConditionalDensities,
     Calibration,
@@ -103,6 +110,10 @@ class SharedKernelClassifier(
         Number of stratified folds of cross-validation.
     annihilate : bool, default=False
         Whether to start with `n_kernels` and do away with those that do not pay for their own parameters.
+    device : str, default=None
+        Where to compute, see `SharedKernelMixture`.
+    precision : {'float64', 'float32', 'tf32'}, default='float64'
+        Of sums over rows on an accelerator, see `SharedKernelMixture`.
     priors : array-like of shape (L,) or 'uniform', default=None
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
@@ -217,6 +228,8 @@ class SharedKernelClassifier(
         candidates: Sequence[int] | None = None,
         n_folds: int = 5,
         annihilate: bool = False,
+        device: str | None = None,
+        precision: str = "float64",
         priors: ArrayLike | str | None = None,
         reject_below: float | None = None,
         outlier_label: Any = -1,
@@ -244,6 +257,8 @@ class SharedKernelClassifier(
         self.candidates = candidates
         self.n_folds = n_folds
         self.annihilate = annihilate
+        self.device = device
+        self.precision = precision
         self.priors = priors
         self.reject_below = reject_below
         self.outlier_label = outlier_label
@@ -338,7 +353,7 @@ class SharedKernelClassifier(
     def _set_threshold(self, rows: np.ndarray, weights: FloatArray | None) -> None:
         """Take the density below which rows are refused from training rows (n, M), if any are to be."""
         if self.reject_below is not None:
-            densities = logsumexp(self._joint_of_rows(rows), axis=1)
+            densities = here(log_sum(self._joint_of_rows(rows)))
             self.threshold_ = density_threshold(densities, self.reject_below, weights)
 
     def _choices(self, rows: TrainingRows) -> tuple[list[list[int]], dict[str, Any]]:
@@ -391,6 +406,13 @@ class SharedKernelClassifier(
             return model
         return SharedKernelMixture(init=init, **settings)
 
+    def _can_fit_there(self, y: Any) -> bool:
+        # What chooses among models works on the host, and so does the product form with unlabelled rows.
+        if is_automatic(self) or isinstance(self.feature_groups, str):
+            return False
+        labels = np.asarray(y)
+        return self.feature_groups is None or labels.dtype.kind not in "if" or not np.any(labels == -1)
+
     def _rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)
         return check_rows(self, X, fitting=False)
@@ -398,6 +420,7 @@ class SharedKernelClassifier(
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.array_api_support = True
         return tags
 
     def _graph_parts(self) -> dict[str, Any]:
@@ -428,10 +451,8 @@ class SharedKernelClassifier(
         return self._class_log_likelihood(self._rows(X))
 
     def _class_log_likelihood(self, rows: np.ndarray) -> FloatArray:
-        total = np.zeros((len(rows), len(self.classes_)))
-        for columns, model in self._parts():
-            total += model._class_log_likelihood(columns_of(rows, columns))
-        return total
+        parts = (model._class_log_likelihood(columns_of(rows, columns)) for columns, model in self._parts())
+        return reduce(add, parts)
 
     def _parts(self) -> list[tuple[list[int], SharedKernelMixture]]:
         return list(zip(self.feature_groups_, self.models_, strict=True))
@@ -457,19 +478,24 @@ class SharedKernelClassifier(
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
-        return np.exp(self.predict_log_proba(X))
+        logs = self.predict_log_proba(X)
+        return namespace(logs).exp(logs)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M); `outlier_label` for refused rows."""
         joint = self._log_joint(X)
-        labels = self.classes_[np.argmax(joint, axis=1)]
+        labels = self.classes_[here(namespace(joint).argmax(joint, axis=1))]
         if self.threshold_ == -np.inf:
             return labels
-        return with_outliers(labels, logsumexp(joint, axis=1) < self.threshold_, self.outlier_label)
+        return with_outliers(labels, here(log_sum(joint)) < self.threshold_, self.outlier_label)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the accuracy on rows X (n, M) with labels y (n,), weighted when weights (n,) are given."""
+        return float(accuracy_score(here(y), here(self.predict(X)), sample_weight=here(sample_weight)))
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M): low for novel rows."""
-        return logsumexp(self._log_joint(X), axis=1)
+        return log_sum(self._log_joint(X))
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw rows from the model.

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -26,16 +25,19 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..engine import starts
 from ..engine.annihilation import living_kernels
+from ..engine.backends.arrays import like, namespace, pick
+from ..engine.backends.devices import here
 from ..engine.frame import Frame, measure
 from ..engine.kernels import STRUCTURES, Structure, structure_of
 from ..engine.loop import fit, shortlist
 from ..engine.patterns import fill_gaps, has_gaps
 from ..engine.sampling import draw
-from ..engine.scoring import class_log_likelihood
+from ..engine.scoring import class_log_likelihood, log_sum
 from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
 from ._criteria import n_free_parameters
 from ._densities import ConditionalDensities
+from ._devices import OnDevice, works_anywhere
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
     all_or_nothing,
@@ -60,7 +62,9 @@ def _given(init: Mapping[str, Any]) -> set[str]:
     return given | ({"kernels"} if init.get("covariances") is not None else set())
 
 
+@works_anywhere
 class SharedKernelMixture(
+    OnDevice,
     GrowingMixture,
     ConditionalDensities,
     SavingMixin,
@@ -127,6 +131,14 @@ class SharedKernelMixture(
         Whether to start with `n_kernels` and do away with those that do not pay for their own parameters, by
         the rule of Figueiredo & Jain; then the lightest go one by one, and the number of the lowest BIC is
         kept. One for each class stays at least; `n_kernels_` are left.
+    device : str, default=None
+        Where to compute: the name of a PyTorch device, such as 'cuda' or 'cuda:1', to which NumPy rows are
+        sent; results come back as NumPy arrays. None computes where the rows are: on the CPU, or, under
+        scikit-learn's ``array_api_dispatch``, on the device of a PyTorch, CuPy or JAX array. Rows with
+        missing values stay on the CPU.
+    precision : {'float64', 'float32', 'tf32'}, default='float64'
+        Of the sums over rows on an accelerator. Single precision keeps about five digits of means and
+        covariances, 'tf32' two to three; sums over chunks and the M-step are of float64 always.
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -212,6 +224,8 @@ class SharedKernelMixture(
         "candidates": ["array-like", None],
         "n_folds": [Interval(Integral, 2, None, closed="left")],
         "annihilate": ["boolean"],
+        "device": [str, None],
+        "precision": [StrOptions({"float64", "float32", "tf32"})],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "warm_start": ["boolean"],
@@ -239,6 +253,8 @@ class SharedKernelMixture(
         candidates: Sequence[int] | None = None,
         n_folds: int = 5,
         annihilate: bool = False,
+        device: str | None = None,
+        precision: str = "float64",
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -262,6 +278,8 @@ class SharedKernelMixture(
         self.candidates = candidates
         self.n_folds = n_folds
         self.annihilate = annihilate
+        self.device = device
+        self.precision = precision
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start
@@ -291,7 +309,7 @@ class SharedKernelMixture(
         with all_or_nothing(self):
             if y is None:
                 rows = check_rows(self, X, fitting=True)
-                classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+                classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
             else:
                 rows, classes, codes = check_labelled_rows(self, X, y)
             given = weighted_rows(rows, classes, codes, check_weights(sample_weight, rows))
@@ -357,6 +375,7 @@ class SharedKernelMixture(
             n_jobs=effective_n_jobs(self.n_jobs),
             accelerate=self.accelerate,
             freeze=self.freeze,  # type: ignore[arg-type]
+            precision=self.precision,  # type: ignore[arg-type]
         )
 
     def _starts(
@@ -399,7 +418,7 @@ class SharedKernelMixture(
         elif self.init == "class":
             own: Any = slice(None) if prior is None else np.flatnonzero(codes >= 0)
             found = starts.class_wise(
-                rows[own],
+                pick(rows, own),
                 codes[own],
                 n_classes,
                 n_starts,
@@ -489,6 +508,10 @@ class SharedKernelMixture(
     def _n_features_out(self) -> int:
         return self.means_.shape[0]
 
+    def _can_fit_there(self, y: Any) -> bool:
+        # What chooses among models works on the host.
+        return not is_automatic(self)
+
     def _rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)
         return check_rows(self, X, fitting=False)
@@ -496,6 +519,7 @@ class SharedKernelMixture(
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.array_api_support = True
         return tags
 
     def _codes(self, y: ArrayLike, n_rows: int) -> IntArray:
@@ -555,13 +579,14 @@ class SharedKernelMixture(
 
     def _score_rows(self, rows: np.ndarray, y: ArrayLike | None) -> FloatArray:
         if y is None:
-            return logsumexp(self._joint_of_rows(rows), axis=1)
+            return log_sum(self._joint_of_rows(rows))
         per_class = self._class_log_likelihood(rows)
-        return per_class[np.arange(len(per_class)), self._codes(y, len(per_class))]
+        codes = like(self._codes(y, per_class.shape[0]), per_class)
+        return namespace(per_class).take_along_axis(per_class, codes[:, None], axis=1)[:, 0]
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""
-        return float(np.mean(self.score_samples(X, y)))
+        return float(np.mean(here(self.score_samples(X, y))))
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of unlabelled rows, as features for another estimator."""

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from skmix.engine import starts
+from skmix.engine.backends.arrays import Array
+from skmix.engine.backends.devices import send
 from skmix.engine.frame import Frame, measure
 from skmix.engine.kernels import structure_of
 from skmix.engine.loop import fit
@@ -69,7 +71,14 @@ class Fit:
 
 
 def run_batch(
-    data: StudyData, variant: str, n_kernels: int, way: Way, runs: Sequence[int], settings: Settings
+    data: StudyData,
+    variant: str,
+    n_kernels: int,
+    way: Way,
+    runs: Sequence[int],
+    settings: Settings,
+    *,
+    device: str | None = None,
 ) -> list[Run]:
     """Fit and test some runs of one cell.
 
@@ -87,6 +96,8 @@ def run_batch(
         Numbers of the runs.
     settings : Settings
         Of the study.
+    device : str, optional
+        PyTorch device to fit on, in the ways of our engine; the last digits are then that device's own.
 
     Returns
     -------
@@ -100,7 +111,7 @@ def run_batch(
     done = []
     # More threads would be slower on matrices this small, and would round differently.
     with threadpool_limits(limits=1, user_api="blas"):
-        fits = fit_batch(data, chosen, n_kernels, way, runs, settings)
+        fits = fit_batch(data, chosen, n_kernels, way, runs, settings, device=device)
         for run, fitted in zip(runs, fits, strict=True):
             confusion = confusion_matrix(data.test_labels, decide(rows, fitted.groups), N_CLASSES)
             done.append(
@@ -128,7 +139,14 @@ def run_one(data: StudyData, variant: str, n_kernels: int, way: Way, run: int, s
 
 
 def fit_batch(
-    data: StudyData, variant: Variant, n_kernels: int, way: Way, runs: Sequence[int], settings: Settings
+    data: StudyData,
+    variant: Variant,
+    n_kernels: int,
+    way: Way,
+    runs: Sequence[int],
+    settings: Settings,
+    *,
+    device: str | None = None,
 ) -> list[Fit]:
     """Fit some runs of one cell; see `run_batch`."""
     train, _ = features_of(data, variant, settings)
@@ -147,7 +165,8 @@ def fit_batch(
         if way == "published":
             by_group.append(_fit_published(X, data.train_labels, batch, settings))
         else:
-            by_group.append(_fit_engine(X, data.train_labels, batch, frame, way, settings))
+            rows = X if device is None else send(X, device)
+            by_group.append(_fit_engine(rows, data.train_labels, batch, frame, way, settings))
     return [_joined(groups) for groups in zip(*by_group, strict=True)]
 
 
@@ -181,7 +200,7 @@ def _start(
 
 
 def _fit_engine(
-    X: FloatArray, labels: IntArray, batch: Parameters, frame: Frame, way: Way, settings: Settings
+    X: Array, labels: IntArray, batch: Parameters, frame: Frame, way: Way, settings: Settings
 ) -> list[Fit]:
     """Fit one group of a batch on the engine."""
     options = Options(max_iter=settings.max_iter)

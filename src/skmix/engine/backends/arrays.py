@@ -79,8 +79,10 @@ def to_numpy(array: Any) -> np.ndarray:
 
 def pick(array: Any, index: Any) -> Any:
     """Return the entries along the first axis that a slice, an integer, None, a mask or integers choose."""
-    if is_numpy(array) or index is None or isinstance(index, (slice, int, np.integer)):
-        return array[int(index) if isinstance(index, np.integer) else index]
+    if is_numpy(array):
+        return array[index]
+    if index is None or isinstance(index, (slice, int, np.integer)):
+        return array[int(index) if isinstance(index, np.integer) else index, ...]
     return namespace(array).take(array, _numbers_at(_positions(index), array), axis=0)
 
 

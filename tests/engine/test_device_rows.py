@@ -1,0 +1,377 @@
+"""The engine on arrays of other libraries, against NumPy: array-api-strict, which allows no more than the
+standard does, and PyTorch on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import array_api_strict
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix.engine import scoring, starts
+from skmix.engine.backends.arrays import (
+    arises,
+    as_float64,
+    like,
+    noticing,
+    operations_of,
+    pick,
+    replaced,
+    to_numpy,
+    unasked,
+)
+from skmix.engine.backends.threads import workers
+from skmix.engine.device_rows import DeviceRows
+from skmix.engine.frame import measure
+from skmix.engine.hopeful import Hopeful
+from skmix.engine.kernels import STRUCTURES, structure_of
+from skmix.engine.linalg import whiten_batch, whiten_bounded
+from skmix.engine.loop import expect, fit, one_pass, regulariser_of, rows_of
+from skmix.engine.types import Factor, Options, Parameters
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch, an optional extra, is not installed")
+LIBRARIES = {
+    "array-api-strict": array_api_strict.asarray,
+    "torch": lambda values: torch.as_tensor(values),
+}
+each_library = pytest.mark.parametrize(
+    "library", ["array-api-strict", pytest.param("torch", marks=needs_torch)]
+)
+each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
+
+
+def clusters(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of overlapping clusters, their classes with some labels missing, and weights."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(700, 4)) @ random.normal(size=(4, 4)) + 3.0 * random.integers(0, 3, (700, 1))
+    return X, random.integers(0, 3, 700), random.uniform(0.5, 2.0, 700)
+
+
+def hard_rows() -> tuple[np.ndarray, np.ndarray]:
+    """Narrow clusters far from one another, one of them constant in a feature: every rare case at once."""
+    random = np.random.default_rng(1)
+    centres = np.array([[0.0, 0.0, 0.0], [1e5, 0.0, 3.0], [0.0, -2e6, 1.0], [5e6, 5e6, 2.0]])
+    members = random.integers(0, 4, 600)
+    X = centres[members] + random.normal(size=(600, 3)) * [0.1, 1.0, 0.01]
+    X[members == 2, 2] = 1.0
+    return X, (members + random.integers(0, 2, 600)) % 3
+
+
+def parameters_agree(ours: Parameters, theirs: Parameters, tolerance: float) -> None:
+    """Compare in the units of the kernels' own spread and of the weights."""
+    assert_allclose(ours.weights, theirs.weights, atol=tolerance)
+    scale = np.abs(theirs.means).max() + 1.0
+    assert_allclose(ours.means / scale, theirs.means / scale, atol=tolerance)
+    size = np.abs(theirs.covariances).max()
+    assert_allclose(ours.covariances / size, theirs.covariances / size, atol=tolerance)
+
+
+# ---------------------------------------------------------------- one pass
+
+
+@each_library
+@each_type
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_pass_is_that_of_numpy(library: str, covariance_type: str, weighted: bool) -> None:
+    X, y, weights = clusters()
+    structure, row_weights = structure_of(covariance_type), weights if weighted else None
+    frame = measure(X, structure, row_weights=row_weights)
+    found = starts.class_wise(X, y, 3, 2, 5, frame, structure, np.random.RandomState(0))
+    options = Options(covariance_type=covariance_type)
+    there = LIBRARIES[library](X)
+    assert_allclose(measure(there, structure, row_weights=row_weights).shift, frame.shift, rtol=1e-12)
+    results = []
+    for rows in (X, there):
+        source = rows_of(rows, y, found, frame, structure, row_weights)
+        inside = frame.enter(found, structure).map(lambda array, rows=rows: like(array, rows))
+        regulariser = regulariser_of(options, frame, structure, 5).map(lambda a, rows=rows: like(a, rows))
+        factor = structure.factor(inside.covariances, 4)
+        with workers(1) as pool:
+            results.append(one_pass(source, inside, factor, structure, regulariser, pool))
+    (ours, _, expected), (theirs, factor, log_likelihood) = results
+    for array in (*vars(theirs).values(), factor.whitener, log_likelihood):
+        if array is not None:
+            assert type(array) is type(there)
+            assert array.dtype == there.dtype
+            assert array.device == there.device
+    parameters_agree(theirs.map(to_numpy), ours, 1e-12)
+    assert_allclose(to_numpy(log_likelihood), expected, rtol=1e-12)
+
+
+# ---------------------------------------------------------------- whole fits
+
+
+@each_library
+@each_type
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"accelerate": True},
+        {"covariance_prior": 5.0, "weight_prior": 1.5},
+        {"annihilate": True},
+        {"freeze": "kernels"},
+        {"ridge": 0.1},
+    ],
+    ids=["plain", "accelerated", "priors", "annihilation", "frozen", "ridge"],
+)
+def test_a_fit_is_that_of_numpy(library: str, covariance_type: str, settings: dict[str, Any]) -> None:
+    X, y, weights = clusters()
+    structure = structure_of(covariance_type)
+    frame = measure(X, structure)
+    found = starts.class_wise(X, y, 3, 3, 5, frame, structure, np.random.RandomState(0))
+    options = Options(covariance_type=covariance_type, max_iter=25, tol=1e-5, **settings)
+    ours = fit(X, y, found, options, row_weights=weights)
+    theirs = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
+    assert_array_equal(ours.status, theirs.status)
+    assert_array_equal(ours.n_iter, theirs.n_iter)
+    parameters_agree(theirs.parameters, ours.parameters, 1e-9)
+    assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-10)
+    for path, expected in zip(theirs.path, ours.path, strict=True):
+        assert_allclose(path, expected, rtol=1e-10)
+
+
+@each_library
+@each_type
+def test_rare_cases_are_mended_as_on_the_cpu(library: str, covariance_type: str) -> None:
+    X, y = hard_rows()
+    structure = structure_of(covariance_type)
+    frame = measure(X, structure)
+    found = starts.k_means_plus_plus(X, 3, 2, 5, frame, structure, np.random.RandomState(0))
+    options = Options(covariance_type=covariance_type, max_iter=12, tol=0.0)
+    ours, theirs = fit(X, y, found, options), fit(LIBRARIES[library](X), y, found, options)
+    parameters_agree(theirs.parameters, ours.parameters, 1e-9)
+    assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-9)
+
+
+@each_library
+def test_rows_without_a_label(library: str) -> None:
+    X, y, weights = clusters()
+    y = np.where(np.arange(700) % 3 == 0, -1, y)
+    structure = structure_of("full")
+    frame = measure(X, structure)
+    found = starts.k_means_plus_plus(X, 3, 2, 4, frame, structure, np.random.RandomState(0))
+    found = replace(found, class_prior=np.full((2, 3), 1 / 3))
+    options = Options(max_iter=15)
+    ours, theirs = (fit(rows, y, found, options, row_weights=weights) for rows in (X, LIBRARIES[library](X)))
+    parameters_agree(theirs.parameters, ours.parameters, 1e-10)
+    assert theirs.parameters.class_prior is not None
+    assert_allclose(theirs.parameters.class_prior, ours.parameters.class_prior, rtol=1e-10)
+    assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-11)
+
+
+@each_library
+def test_float32_rows_are_computed_in_float64(library: str) -> None:
+    X, y, _ = clusters()
+    rows = X.astype(np.float32)
+    structure = structure_of("full")
+    found = starts.uniform(1, 3, 3, 4, structure, np.random.RandomState(0))
+    ours = fit(rows, y, found, Options(max_iter=5))
+    theirs = fit(LIBRARIES[library](rows), y, found, Options(max_iter=5))
+    parameters_agree(theirs.parameters, ours.parameters, 1e-12)
+
+
+@needs_torch
+def test_single_precision_keeps_five_digits() -> None:
+    X, y, _ = clusters()
+    structure = structure_of("full")
+    found = starts.class_wise(X, y, 3, 1, 4, measure(X, structure), structure, np.random.RandomState(0))
+    exact = fit(X, y, found, Options(max_iter=3, tol=0.0))
+    single = fit(torch.as_tensor(X), y, found, Options(max_iter=3, tol=0.0, precision="float32"))
+    difference = np.abs(single.parameters.covariances / exact.parameters.covariances - 1.0).max()
+    assert 1e-9 < difference < 1e-3
+    with pytest.raises(ValueError, match="CUDA"):
+        fit(torch.as_tensor(X), y, found, Options(precision="tf32"))
+
+
+# ---------------------------------------------------------------- passes that ask nothing
+
+
+def parts(library: str, X: np.ndarray, n_kernels: int) -> tuple[DeviceRows, Parameters, Factor, Any]:
+    structure = structure_of("full")
+    frame = measure(X, structure)
+    found = starts.k_means_plus_plus(X, 1, 1, n_kernels, frame, structure, np.random.RandomState(0))
+    there = LIBRARIES[library](X)
+    rows = DeviceRows(there, None, 1, frame, structure)
+    inside = frame.enter(found, structure).map(lambda array: as_float64(array, there))
+    regulariser = regulariser_of(Options(), frame, structure, n_kernels).map(lambda a: as_float64(a, there))
+    covariances, factor = structure.raised(inside.covariances, regulariser.floor)
+
+    def step(parameters: Parameters, factor: Factor) -> Any:
+        with workers(1) as pool:
+            return one_pass(rows, parameters, factor, structure, regulariser, pool)
+
+    return rows, replace(inside, covariances=covariances), factor, step
+
+
+@each_library
+def test_a_hopeful_pass_is_made_again_when_a_case_arises(library: str) -> None:
+    X, _, _ = clusters()
+    rows, parameters, factor, step = parts(library, X, 3)
+    hopeful = Hopeful(step, rows)
+    calls = []
+    work = hopeful._work_on
+    hopeful._work_on = lambda arrays, key: calls.append(1) or work(arrays, key)
+    for _ in range(3):
+        parameters, factor, log_likelihood = hopeful(parameters, factor)
+    assert len(calls) == 2  # all but the first
+    assert isinstance(log_likelihood, np.ndarray)
+    assert factor.usable.all()
+    # A kernel on a single row collapses: its covariance has to be raised, which a hopeful pass cannot know.
+    means = to_numpy(parameters.means).copy()
+    means[0, 0] = 1e3
+    moved = replace(parameters, means=like(means, parameters.means))
+    expected, _, _ = step(moved, factor)
+    got, _, _ = hopeful(moved, factor)
+    assert len(calls) == 3
+    assert not hopeful._calm
+    assert_array_equal(to_numpy(got.covariances), to_numpy(expected.covariances))
+
+
+@each_library
+def test_conditions_are_noted_rather_than_asked_for(library: str) -> None:
+    make = LIBRARIES[library]
+    yes, no = make(np.array([False, True])), make(np.array([False, False]))
+    with noticing() as noticed:
+        assert not arises(no)
+        assert not noticed()
+        assert arises(yes)
+        assert noticed()
+    with unasked() as doubts:
+        assert not arises(yes)
+        assert not arises(no)
+    assert [bool(doubt) for doubt in doubts] == [True, False]
+    assert arises(np.array([True]))
+
+
+# ---------------------------------------------------------------- chunks
+
+
+@each_library
+def test_chunks_do_not_change_the_sums(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, weights = clusters()
+    structure = structure_of("full")
+    frame = measure(X, structure)
+    found = starts.class_wise(X, y, 3, 2, 5, frame, structure, np.random.RandomState(0))
+    options = Options(max_iter=4, tol=0.0)
+    whole = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
+    monkeypatch.setattr(operations_of(LIBRARIES[library](X)), "chunk", 70 * 27)
+    cut = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
+    parameters_agree(cut.parameters, whole.parameters, 1e-11)
+    assert_allclose(cut.log_likelihood, whole.log_likelihood, rtol=1e-12)
+
+
+@each_library
+def test_a_device_without_memory_gets_smaller_chunks(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, _ = clusters()
+    rows, parameters, factor, step = parts(library, X, 3)
+    expected, _, _ = step(parameters, factor)
+    operations, sizes = rows.operations, []
+    expand = operations.expand
+
+    def short_of_memory(chunk: Any, *others: Any) -> Any:
+        sizes.append(chunk.shape[0])
+        if chunk.shape[0] > 200:
+            raise MemoryError("too much")
+        return expand(chunk, *others)
+
+    monkeypatch.setattr(operations, "expand", short_of_memory)
+    got, _, _ = step(parameters, factor)
+    assert max(sizes) == 700
+    assert max(sizes[2:]) <= 200
+    parameters_agree(got.map(to_numpy), expected.map(to_numpy), 1e-12)
+    monkeypatch.setattr(operations, "expand", lambda *_: (_ for _ in ()).throw(MemoryError("none at all")))
+    with pytest.raises(MemoryError, match="none at all"):
+        step(parameters, factor)
+
+
+@each_library
+def test_rows_left_on_the_host_are_sent_chunk_by_chunk(library: str) -> None:
+    X, y, _ = clusters()
+    structure = structure_of("diag")
+    frame = measure(X, structure)
+    found = starts.class_wise(X, y, 3, 1, 3, frame, structure, np.random.RandomState(0))
+    home = LIBRARIES[library](np.zeros(1))
+    inside = frame.enter(found, structure).map(lambda array: as_float64(array, home))
+    factor = structure.factor(inside.covariances, 4)
+    both = (
+        DeviceRows(X, y, 3, frame, structure, home=home),
+        DeviceRows(LIBRARIES[library](X), y, 3, frame, structure),
+    )
+    with workers(1) as pool:
+        sums = [expect(rows, inside, factor, structure, pool)[0] for rows in both]
+    assert_array_equal(to_numpy(sums[0].second), to_numpy(sums[1].second))
+
+
+# ---------------------------------------------------------------- scoring
+
+
+@each_library
+@each_type
+def test_densities_are_those_of_numpy(library: str, covariance_type: str) -> None:
+    X, y, _ = clusters()
+    structure = structure_of(covariance_type)
+    found = starts.class_wise(X, y, 3, 1, 5, measure(X, structure), structure, np.random.RandomState(0))
+    model = found.take(0)
+    # Classes without weight on the kernels nearest to a row, so that exponentials underflow.
+    weights = np.eye(5)[:, :3] * 0.9 + 0.1 * np.eye(5)[:, [3, 4, 3]]
+    model = replace(model, weights=weights, covariances=model.covariances * 1e-5)
+    there = LIBRARIES[library](X)
+    for function in (scoring.kernel_log_densities, scoring.class_log_likelihood):
+        expected = function(X, model, covariance_type)
+        got = function(there, model, covariance_type)
+        assert type(got) is type(there)
+        assert_allclose(to_numpy(got), expected, rtol=1e-9)
+    expected = scoring.log_responsibilities(X, y, model, covariance_type)
+    got = scoring.log_responsibilities(there, y, model, covariance_type)
+    finite = np.isfinite(expected)
+    assert_array_equal(np.isfinite(to_numpy(got)), finite)
+    assert_allclose(to_numpy(got)[finite], expected[finite], atol=1e-6)
+
+
+# ---------------------------------------------------------------- the seam
+
+
+@each_library
+def test_factors_of_matrices_in_trouble(library: str) -> None:
+    random = np.random.default_rng(0)
+    roots = random.normal(size=(4, 3, 3))
+    matrices = roots @ roots.transpose(0, 2, 1)
+    matrices[1] = 1.0  # of rank one
+    matrices[2, 0] = matrices[2, :, 0] = 0.0  # a variance of zero
+    matrices[3, 1] = matrices[3, 0] * (1 + 1e-9)  # almost so
+    matrices[3, :, 1] = matrices[3, 1]
+    matrices[3, 1, 1] *= 1 + 1e-7
+    there = LIBRARIES[library](matrices)
+    expected, got = whiten_batch(matrices), whiten_batch(there)
+    assert_array_equal(to_numpy(got[2]), expected[2])
+    for b in np.flatnonzero(expected[2]):
+        assert_allclose(to_numpy(got[0])[b], expected[0][b], rtol=1e-6, atol=1e-9)
+        assert_allclose(to_numpy(got[1])[b], expected[1][b], rtol=1e-9)
+    floor = np.full(3, 1e-3)
+    raised, whitened = whiten_bounded(there, LIBRARIES[library](floor))
+    expected_raised, expected_whitened = whiten_bounded(matrices.copy(), floor)
+    assert_allclose(to_numpy(raised), expected_raised, rtol=1e-9, atol=1e-12)
+    assert_allclose(to_numpy(whitened[1]), expected_whitened[1], rtol=1e-9)
+    assert to_numpy(whitened[2]).all()
+
+
+@each_library
+def test_picking_and_replacing(library: str) -> None:
+    values = np.arange(12.0).reshape(4, 3)
+    there = LIBRARIES[library](values)
+    for index in ([2, 0], np.array([True, False, False, True]), slice(1, 3), 2, np.int64(1), None):
+        assert_array_equal(to_numpy(pick(there, index)), values[index])
+    new = LIBRARIES[library](np.full((2, 3), -1.0))
+    got = replaced(there, [3, 1], new)
+    assert_array_equal(to_numpy(got)[[1, 3]], -1.0)
+    assert_array_equal(to_numpy(got)[[0, 2]], values[[0, 2]])
+    assert_array_equal(to_numpy(there), values)
