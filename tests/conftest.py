@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from numpy.typing import NDArray
+
+# How long an example takes is the machine's business.
+settings.register_profile("skmix", deadline=None)
+settings.load_profile("skmix")
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 

@@ -108,6 +108,8 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "candidates": None,
         "n_folds": 5,
         "annihilate": False,
+        "device": None,
+        "precision": "float64",
         "n_jobs": None,
         "random_state": None,
         "warm_start": False,

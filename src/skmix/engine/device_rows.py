@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce as fold
+from operator import add
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from .types import FloatArray, IntArray, Statistics
 _FEWEST_ROWS = 64
 # Rows of a chunk are a multiple of this, for the shapes of matrix products.
 _ROUND = 256
+# Rows of one product of second moments.
+_PIECE = 1024
 # The logarithm of nothing, which a matrix product can bear.
 _NOTHING = -1e30
 
@@ -98,9 +101,11 @@ class DeviceRows(Ordered):
         most = max(_FEWEST_ROWS, self.operations.chunk // width)
         if self._rows_at_most is not None:
             most = min(most, self._rows_at_most)
+        if most <= _ROUND:
+            return most
+        most -= most % _ROUND
         n_chunks = -(-self.n_rows // most)
-        even = -(-self.n_rows // n_chunks)
-        return min(most, _ROUND * -(-even // _ROUND)) if even > _ROUND else even
+        return _ROUND * -(-self.n_rows // (n_chunks * _ROUND))
 
     def gather(self, prepared: Prepared, *, moments: bool = True) -> Statistics:
         """Return the statistics of all rows under R starts; see `steps.collect`."""
@@ -282,13 +287,33 @@ class DeviceRows(Ordered):
             difference = x[None, ...] - self._of(prepared.origins, index)[..., None]
             weighted = difference * pick(responsibilities, index)[:, None, :]
             own_first.append(xp.sum(weighted, axis=-1))
-            moments = structure.second_moment(xp.matrix_transpose(difference), xp.matrix_transpose(weighted))
-            own_second.append(structure.pack(moments))
+            own_second.append(structure.pack(self._second_moments(difference, weighted)))
         index = [r * n_kernels + k for r, k in recentred]
         new_first, new_second = (
             xp.astype(xp.concat(own), xp.float64, copy=False) for own in (own_first, own_second)
         )
         return replaced(first, index, new_first), replaced(second, index, new_second)
+
+    def _second_moments(self, difference: Array, weighted: Array) -> Array:
+        """Return second moments of rows (q, M, n), summed piece by piece.
+
+        A product whose result is small keeps one processor busy, and many such products all of them.
+        """
+        xp, second_moment = namespace(difference), self.structure.second_moment
+        n_kernels, n_features, n_rows = difference.shape
+        whole = n_rows - n_rows % _PIECE
+        parts = []
+        if whole:
+            shape = (n_kernels, n_features, whole // _PIECE, _PIECE)
+            pieces = [
+                xp.permute_dims(xp.reshape(a[..., :whole], shape), (0, 2, 3, 1))
+                for a in (difference, weighted)
+            ]
+            parts.append(xp.sum(second_moment(*pieces), axis=1))
+        if whole < n_rows:
+            rest = [xp.matrix_transpose(a[..., whole:]) for a in (difference, weighted)]
+            parts.append(second_moment(*rest))
+        return fold(add, parts)
 
     def _spread(self, sums: Array, start: int, stop: int) -> Array:
         """Return sums (..., C) over the classes of some rows as sums (..., L) over all classes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.types import FloatArray, IntArray
 from ._validation import check_weights
+from ._warnings import warn_caller
 
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture
@@ -91,10 +91,9 @@ def best_temperature(log_joint: FloatArray, codes: IntArray, weights: FloatArray
         return float(np.average(expected, weights=weights))
 
     if np.average(gaps.max(axis=1), weights=weights) <= 0.0:
-        warnings.warn(
+        warn_caller(
             f"All {n_rows} rows are classified correctly, so they set no lower bound on the temperature: it "
             "stays 1. Calibrate on more rows, some of them hard.",
-            stacklevel=3,
         )
         return 1.0
     guess = np.average(gaps.sum(axis=1) / possible.sum(axis=1), weights=weights)

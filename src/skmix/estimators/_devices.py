@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
-from inspect import isfunction
+from inspect import getattr_static, isfunction
 from typing import Any, TypeVar
 
 import numpy as np
 from sklearn import get_config
+from sklearn.utils.metaestimators import available_if
 
 from ..engine.backends.arrays import is_numpy, like, to_numpy
 from ..engine.backends.devices import here, is_elsewhere, send
@@ -49,9 +50,14 @@ _LEFT_ALONE = {
 def works_anywhere(cls: Estimator) -> Estimator:
     """Let the public methods of an estimator take arrays of other libraries, and use its `device`."""
     for name in dir(cls):
-        method = getattr(cls, name)
-        if not name.startswith(("_", "set_")) and name not in _LEFT_ALONE and isfunction(method):
+        if name.startswith(("_", "set_")) or name in _LEFT_ALONE:
+            continue
+        method = getattr_static(cls, name)
+        if isfunction(method):
             setattr(cls, name, _anywhere(name, method))
+        elif hasattr(method, "fn"):
+            # scikit-learn's methods that are there under a condition.
+            setattr(cls, name, available_if(method.check)(_anywhere(name, method.fn)))
     return cls
 
 

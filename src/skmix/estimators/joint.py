@@ -20,6 +20,7 @@ from ..engine.kernels import structure_of
 from ..engine.loop import fit
 from ..engine.types import FloatArray, IntArray, Status
 from ._validation import columns_of, observed_rows
+from ._warnings import warn_caller
 from .mixture import SharedKernelMixture
 
 # A class this improbable changes no digit of the sums.
@@ -95,10 +96,9 @@ def fit_jointly(
         model.log_likelihood_ = float(path[-1].sum())
         model.log_likelihood_path_ = np.array(path)
     if not converged:
-        warnings.warn(
+        warn_caller(
             f"EM over unlabelled rows did not converge in {len(path)} passes. Increase max_iter or tol.",
             ConvergenceWarning,
-            stacklevel=4,
         )
 
 

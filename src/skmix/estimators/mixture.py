@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
@@ -49,6 +48,7 @@ from ._validation import (
     class_sizes,
     weighted_rows,
 )
+from ._warnings import warn_caller
 from .exporting import ExportMixin, kernels_of, log_probabilities
 from .growing import GrowingMixture
 from .saving import SavingMixin
@@ -475,11 +475,10 @@ class SharedKernelMixture(
                 f"log-likelihood {self.log_likelihood_:.6f}, {len(result.status)} starts"
             )
         if not self.converged_:
-            warnings.warn(
+            warn_caller(
                 f"The best of {len(result.status)} starts did not converge in {self.n_iter_} passes. "
                 f"Increase max_iter ({self.max_iter}) or tol ({self.tol}).",
                 ConvergenceWarning,
-                stacklevel=5,
             )
 
     @property
