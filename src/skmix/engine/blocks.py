@@ -33,12 +33,15 @@ class Block:
         Weights of the rows; None when all are one.
     number : int
         Which block it is, for what is random: the same in every pass, and no other block has it.
+    names : ndarray of shape (C,) or None
+        When given, labels are indices into these: names are slow to sort, and there are few of them.
     """
 
     X: np.ndarray
     y: np.ndarray | None = None
     weights: FloatArray | None = None
     number: int = 0
+    names: np.ndarray | None = None
 
     def keep(self, which: np.ndarray) -> Block:
         """Return the rows that `which` selects."""
@@ -52,7 +55,11 @@ class Block:
 
     def coded(self, classes: np.ndarray) -> Block:
         """Return the block with classes for labels."""
-        return self if self.y is None else replace(self, y=encode(self.y, classes))
+        if self.y is None:
+            return self
+        if self.names is None:
+            return replace(self, y=encode(self.y, classes))
+        return replace(self, y=encode(self.names, classes)[self.y], names=None)
 
     def telling(self) -> Block:
         """Return the rows that say something: they have a weight, and a value."""

@@ -255,7 +255,7 @@ class Look:
             moments = merge_moments(moments, moments_of(block.X[a : a + _CHUNK], own))
         labels, index = None, np.zeros(n_rows, dtype=np.int64)
         if block.y is not None:
-            labels, index = number(block.y)
+            labels, index = number(block.y, block.names)
         n_labels = 1 if labels is None else len(labels)
         n_labelled = np.bincount(index, minlength=n_labels)
         sizes = np.bincount(index, weights=weights, minlength=n_labels).astype(np.float64)
@@ -346,8 +346,14 @@ def smallest(keys: FloatArray, labels: IntArray, n_kept: int) -> IntArray:
     return np.sort(order[rank < n_kept])
 
 
-def number(labels: np.ndarray) -> tuple[np.ndarray, IntArray]:
-    """Return the sorted labels there are, and each label (n,) as an index into them."""
+def number(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndarray, IntArray]:
+    """Return the sorted labels there are, and each label (n,), or index of a name, as an index into them."""
+    if names is not None:
+        present = np.flatnonzero(np.bincount(labels, minlength=len(names)))
+        found, which = number(names[present])
+        index_of = np.zeros(len(names), dtype=np.int64)
+        index_of[present] = which
+        return found, index_of[labels]
     if labels.dtype.kind == "f" and np.any(labels != np.floor(labels)):
         wrong = labels[labels != np.floor(labels)][0]
         raise ValueError(f"Unknown label type: {wrong} is no label. Labels are whole numbers or names.")

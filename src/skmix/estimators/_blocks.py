@@ -21,6 +21,7 @@ from ..engine.scattered import Surveyed
 from ..engine.survey import Survey, survey
 from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray
+from ..sources import source_of
 from ._decisions import check_outlier_label
 from ._selection import check_automatic
 from ._validation import number_labels
@@ -35,6 +36,11 @@ _DIGIT = 16
 
 def blocks_of(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
     """Return training rows that come in blocks; None for rows in memory."""
+    source = source_of(X)
+    if source is not None:
+        if y is not None:
+            source = source.labelled(y)
+        return source if sample_weight is None else source.weighted(sample_weight)
     if isinstance(X, Blocks):
         if y is not None or sample_weight is not None:
             raise ValueError("Blocks of rows hold their labels and weights: leave y and sample_weight out.")

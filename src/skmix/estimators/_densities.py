@@ -22,6 +22,7 @@ from ..engine.kernels import structure_of
 from ..engine.sampling import choose
 from ..engine.types import FloatArray, IntArray
 from ._derive import derive
+from ._scoring_blocks import in_blocks
 from ._validation import check_features, check_given, columns_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class ConditionalDensities:
                     scoring.averaged_log_responsibilities(own, posterior, parameters, kind, n_jobs),
                 )
 
+    @in_blocks
     def log_responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the logarithms of the kernels' responsibilities, finite where these underflow.
 
@@ -87,6 +89,7 @@ class ConditionalDensities:
         """
         return np.hstack([logs for _, _, logs in self._kernel_posteriors(self._rows(X), y)])
 
+    @in_blocks
     def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the probability that each row came from each kernel.
 
@@ -104,6 +107,7 @@ class ConditionalDensities:
         """
         return np.exp(self.log_responsibilities(X, y))
 
+    @in_blocks
     def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
         """Return the log-density of each row under each kernel, log N(x; μ_k, P_k).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..engine.kernels import structure_of
 from ..engine.patterns import has_gaps
 from ..engine.starts import uniform_weights
 from ..engine.types import FloatArray, IntArray, Parameters
+from ..sources import Source
 
 _SUM_TOLERANCE = 1e-6
 
@@ -38,6 +40,11 @@ def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.n
 
     When `fitting`, features without any value are refused too, and the estimator remembers their number.
     """
+    if isinstance(X, (str, PathLike, Source)):
+        raise ValueError(
+            f"This needs rows in memory, but X is {getattr(X, 'name', X)!r}: read some of its rows, and give "
+            "them as an array."
+        )
     rows: np.ndarray = validate_data(
         estimator,
         X,

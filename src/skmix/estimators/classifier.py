@@ -16,11 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.scoring import log_normalise
 from ..engine.types import FloatArray
+from ..sources import source_of
 from ._blocks import blocks_of, fit_classifier
 from ._consistency import OF_ONE_MODEL
 from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
 from ._densities import ConditionalDensities
 from ._grouping import find_groups
+from ._scoring_blocks import Checked, in_blocks, labels_of
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
     all_or_nothing,
@@ -395,9 +397,9 @@ class SharedKernelClassifier(
             return model
         return SharedKernelMixture(init=init, **settings)
 
-    def _rows(self, X: ArrayLike) -> np.ndarray:
+    def _rows(self, X: ArrayLike | Checked) -> np.ndarray:
         check_is_fitted(self)
-        return check_rows(self, X, fitting=False)
+        return X.rows if isinstance(X, Checked) else check_rows(self, X, fitting=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -416,6 +418,7 @@ class SharedKernelClassifier(
             "probabilities": "probabilities",
         }
 
+    @in_blocks
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
 
@@ -444,6 +447,7 @@ class SharedKernelClassifier(
         """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
         return self._joint_of_rows(self._rows(X))
 
+    @in_blocks
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Return the logarithms of the posterior probabilities Pr(class j | x).
 
@@ -459,10 +463,12 @@ class SharedKernelClassifier(
         """
         return log_normalise(self._log_joint(X) / self.temperature_)
 
+    @in_blocks
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
         return np.exp(self.predict_log_proba(X))
 
+    @in_blocks
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M); `outlier_label` for refused rows."""
         joint = self._log_joint(X)
@@ -471,6 +477,20 @@ class SharedKernelClassifier(
             return labels
         return with_outliers(labels, logsumexp(joint, axis=1) < self.threshold_, self.outlier_label)
 
+    def score(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
+        source = source_of(X)
+        if source is None:
+            return float(super().score(X, y, sample_weight))
+        if y is not None:
+            source = source.labelled(y)
+        if not source.has_labels:
+            raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
+        return float(super().score(source, labels_of(source), sample_weight))
+
+    @in_blocks
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M): low for novel rows."""
         return logsumexp(self._log_joint(X), axis=1)

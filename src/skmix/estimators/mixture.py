@@ -38,6 +38,7 @@ from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, St
 from ._blocks import blocks_of, fit_mixture
 from ._criteria import n_free_parameters
 from ._densities import ConditionalDensities
+from ._scoring_blocks import Checked, in_blocks
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
     all_or_nothing,
@@ -499,9 +500,9 @@ class SharedKernelMixture(
     def _n_features_out(self) -> int:
         return self.means_.shape[0]
 
-    def _rows(self, X: ArrayLike) -> np.ndarray:
+    def _rows(self, X: ArrayLike | Checked) -> np.ndarray:
         check_is_fitted(self)
-        return check_rows(self, X, fitting=False)
+        return X.rows if isinstance(X, Checked) else check_rows(self, X, fitting=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -526,6 +527,7 @@ class SharedKernelMixture(
             )
         return np.searchsorted(self.classes_, labels)
 
+    @in_blocks
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
 
@@ -546,6 +548,7 @@ class SharedKernelMixture(
             rows, self._parameters, self.covariance_type_, effective_n_jobs(self.n_jobs)
         )
 
+    @in_blocks
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density of each row.
 
@@ -620,14 +623,15 @@ class SharedKernelMixture(
 
     def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        return self._bic(self._rows(X), y)
+        scores = self.score_samples(X, y)
+        return float(-2.0 * scores.sum() + self._n_parameters() * np.log(len(scores)))
 
     def _bic(self, rows: np.ndarray, y: ArrayLike | None) -> float:
         return float(-2.0 * self._score_rows(rows, y).sum() + self._n_parameters() * np.log(len(rows)))
 
     def aic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        return self._aic(self._rows(X), y)
+        return float(-2.0 * self.score_samples(X, y).sum() + 2.0 * self._n_parameters())
 
     def _aic(self, rows: np.ndarray, y: ArrayLike | None) -> float:
         return float(-2.0 * self._score_rows(rows, y).sum() + 2.0 * self._n_parameters())
