@@ -273,6 +273,20 @@ def cut_named(X: np.ndarray, names: np.ndarray, weights: np.ndarray) -> Listed:
     return Listed([Block(X[a:b], names[a:b], weights[a:b]) for a, b in pairwise(CUTS)])
 
 
+def test_names_may_stand_beside_their_indices() -> None:
+    names = np.array(["pine", "oak", "unseen", "ash"])
+    index = np.array([0, 3, 3, 1, 0])
+    block = Block(np.arange(10.0).reshape(5, 2), index, names=names)
+    found = Look()(block)
+    assert found.labels is not None
+    assert found.labels.tolist() == ["ash", "oak", "pine"]
+    assert found.n_labelled.tolist() == [2, 1, 2]
+    assert found.labels[found.sample.labels].tolist() == names[index].tolist()
+    coded = block.coded(np.array(["ash", "pine"])).y
+    assert coded is not None
+    assert coded.tolist() == [1, 0, 0, -1, 1]
+
+
 def test_codes_are_small_and_unknown_labels_have_none() -> None:
     classes = np.array([-5, 3, 8])
     codes = encode(np.array([8, 3, -5, 4, 100, -100]), classes)

@@ -10,7 +10,8 @@ from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.blocks import Block, Listed
-from skmix.estimators._blocks import density_quantile, disordered, ordered
+from skmix.engine.survey import survey
+from skmix.estimators._blocks import density_quantile, disordered, ordered, sampled_rows
 
 CUTS = [0, 5, 90, 91, 260, 400]
 
@@ -139,6 +140,33 @@ def test_a_sample_stands_for_rows_that_are_too_many() -> None:
         order = np.argsort(model.means_[:, 0])
         expected = [X[y == 0].mean(axis=0), X[y == 1].mean(axis=0)]
         assert np.allclose(model.means_[order], expected, atol=0.05)
+
+
+def test_weights_of_a_sample_undo_the_sampling() -> None:
+    """A class of many rows is sampled thinly, and each of its rows stands for more."""
+    y = np.repeat([0, 1], [40_000, 100])
+    X = np.random.default_rng(0).normal(size=(len(y), 1))
+    weights = np.where(y == 0, 0.5, 2.0)
+    found = survey(Listed([Block(X, y.astype(np.int8), weights)])).coded(np.array([0, 1]))
+    _, codes, of_sample = sampled_rows(found)
+    assert of_sample is not None
+    assert np.sum(codes == 1) == 100
+    assert np.sum(codes == 0) < 20_000
+    assert np.bincount(codes, of_sample) == pytest.approx([20_000, 200])
+    # Where all rows are in it, nothing is undone.
+    few = survey(Listed([Block(X[-150:], y[-150:].astype(np.int8))])).coded(np.array([0, 1]))
+    assert sampled_rows(few)[2] is None
+
+
+def test_a_feature_that_the_sample_misses_has_its_mean_there() -> None:
+    X = np.full((40_000, 2), np.nan)
+    X[:, 0] = np.random.default_rng(0).normal(size=len(X))
+    seen = np.setdiff1d(np.arange(len(X)), survey(Listed([Block(X)])).sample.places[:, 1])[:4]
+    X[seen, 1] = [1.0, 2.0, 3.0, 6.0]
+    rows, _, _ = sampled_rows(survey(Listed([Block(X)])))
+    assert np.array_equal(np.unique(rows[:, 1]), [3.0])
+    model = SharedKernelMixture(2, max_iter=1000, random_state=0).fit(Listed([Block(X)]))
+    assert np.isfinite(model.means_).all()
 
 
 def test_what_needs_all_rows_at_once_is_refused() -> None:

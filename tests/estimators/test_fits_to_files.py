@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, load, open_rows
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load, open_rows
 from skmix.sources import source as source_module
 
 RANDOM = np.random.default_rng(0)
@@ -138,3 +138,7 @@ def test_what_is_not_done_by_blocks_says_so() -> None:
             getattr(model, method)(source)
     with pytest.raises(ValueError, match="needs rows in memory"):
         model.calibrate("rows.npy", NAMES)
+    with pytest.raises(ValueError, match="needs rows in memory"):
+        model.partial_fit(source, NAMES)
+    with pytest.raises(ValueError, match="needs rows in memory"):
+        GaussianMixture(2).fit(Path("rows.npy"))

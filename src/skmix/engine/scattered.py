@@ -31,10 +31,13 @@ class Surveyed:
         Their labels are classes.
     survey : Survey
         Of the same blocks.
+    seed : int
+        Seed of its sample.
     """
 
     blocks: Blocks
     survey: Survey
+    seed: int = 0
 
     @property
     def n_features(self) -> int:
@@ -52,12 +55,13 @@ class Surveyed:
 
     def coded(self, classes: np.ndarray) -> Surveyed:
         """Return the blocks with classes for labels."""
-        return Surveyed(self.blocks.coded(classes), self.survey.coded(classes))
+        return Surveyed(self.blocks.coded(classes), self.survey.coded(classes), self.seed)
 
     def take(self, columns: list[int]) -> Surveyed:
         """Return the blocks with some of their features: another look where rows may have none of them."""
         own = self.blocks.take(columns)
-        return Surveyed(own, survey(own) if self.survey.gaps else self.survey.take(columns))
+        found = survey(own, self.seed) if self.survey.gaps else self.survey.take(columns)
+        return Surveyed(own, found, self.seed)
 
 
 def surveyed(blocks: Blocks) -> Surveyed:

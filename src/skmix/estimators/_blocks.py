@@ -123,7 +123,7 @@ def _look(estimator: Any, blocks: Blocks) -> tuple[Surveyed, np.ndarray]:
     estimator.__dict__.pop("feature_names_in_", None)
     if blocks.feature_names is not None:
         estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
-    return Surveyed(blocks, found).coded(classes), classes
+    return Surveyed(blocks, found, seed).coded(classes), classes
 
 
 def _check_group(found: Survey, classes: np.ndarray, columns: list[int], group: int) -> None:

@@ -35,16 +35,21 @@ def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
         raise
 
 
-def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.ndarray:
-    """Return rows (n, M) of floats in which NaN means missing, each with at least one value.
-
-    When `fitting`, features without any value are refused too, and the estimator remembers their number.
-    """
+def refuse_files(X: Any) -> None:
+    """Refuse rows that are read in blocks where all of them are needed as an array."""
     if isinstance(X, (str, PathLike, Source)):
         raise ValueError(
             f"This needs rows in memory, but X is {getattr(X, 'name', X)!r}: read some of its rows, and give "
             "them as an array."
         )
+
+
+def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.ndarray:
+    """Return rows (n, M) of floats in which NaN means missing, each with at least one value.
+
+    When `fitting`, features without any value are refused too, and the estimator remembers their number.
+    """
+    refuse_files(X)
     rows: np.ndarray = validate_data(
         estimator,
         X,
