@@ -16,7 +16,11 @@ from .values import check_stamp, stamp
 
 # Columns that pandas writes for its index.
 _INDEX = "__index_level_"
+# Columns are read in pieces of so many bytes, and decoded in batches of part of a block: memory that Arrow
+# needs beside the block is a multiple of a batch.
 _BUFFERED = 1 << 20
+_PIECES = 4
+_FEWEST = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -165,37 +169,102 @@ class ParquetReader:
             check_stamp(file.path, file.stamp)
 
     def blocks(self, columns: Sequence[int] | None, *, labels: bool) -> Iterator[Block]:
-        """Yield the blocks: no file, and no row group that is large enough, shares one with another."""
+        """Yield the blocks: no file, and no row group that is large enough, shares one with another.
+
+        Where blocks are cut depends on the files alone, not on what is read of them.
+        """
         pq = load_pyarrow()
         chosen = self.feature_names if columns is None else [self.feature_names[c] for c in columns]
-        wanted = [*chosen, self.label if labels else None, self.weight]
-        names = list(dict.fromkeys(name for name in wanted if name is not None))
-        chunk_rows = self.chunk_rows or rows_of_block(len(chosen), self._dtype.itemsize)
+        label = self.label if labels else None
+        wanted = [name for name in (*chosen, label, self.weight) if name is not None]
+        chunk_rows = self.chunk_rows or rows_of_block(self.n_features, self._dtype.itemsize)
+        pieces = min(chunk_rows, max(_FEWEST, -(-chunk_rows // _PIECES)))
         ring, number = Ring(), 0
         for file in self.files:
-            with pq.ParquetFile(file.path, buffer_size=_BUFFERED) as opened:
+            # Nothing is read before it is needed: the columns of a row group may be large.
+            with pq.ParquetFile(file.path, buffer_size=_BUFFERED, pre_buffer=False) as opened:
                 for groups in bundles(file.group_rows, chunk_rows):
-                    batches = opened.iter_batches(chunk_rows, row_groups=groups, columns=names)
+                    left = sum(file.group_rows[g] for g in groups)
+                    batches = opened.iter_batches(
+                        pieces, row_groups=groups, columns=list(dict.fromkeys(wanted))
+                    )
+                    block = None
                     for batch in batches:
-                        yield self._block(batch, chosen, labels, ring, number, file.path)
-                        number += 1
+                        done = 0
+                        while done < batch.num_rows:
+                            if block is None:
+                                size = min(chunk_rows, left)
+                                block = Assembly(size, chosen, label, self.weight, self._dtype, ring)
+                            done += block.add(batch.slice(done), file.path)
+                            if block.full:
+                                yield block.whole(number)
+                                number, left, block = number + 1, left - block.n_rows, None
 
-    def _block(
-        self, batch: Any, chosen: list[str], labels: bool, ring: Ring, number: int, path: Path
-    ) -> Block:
-        n_rows = batch.num_rows
-        memory = ring.lend(n_rows * len(chosen) * self._dtype.itemsize)
-        by_column = memory[: n_rows * len(chosen) * self._dtype.itemsize].view(self._dtype)
-        by_column = by_column.reshape(len(chosen), n_rows)
-        for values, name in zip(by_column, chosen, strict=True):
-            values[:] = numbers_of(batch.column(name))
-        y = names = None
-        if labels and self.label is not None:
-            y, names = labels_of(batch.column(self.label), self.label, path)
-        weights = None
-        if self.weight is not None:
-            weights = np.asarray(numbers_of(batch.column(self.weight)), dtype=np.float64)
-        return Block(by_column.T, y, weights, number, names)
+
+class Assembly:
+    """A block that is put together from batches.
+
+    Parameters
+    ----------
+    n_rows : int
+        Its rows.
+    columns : list of str
+        Its features.
+    label, weight : str or None
+        Columns of labels and weights.
+    dtype : dtype
+        Type of its rows.
+    ring : Ring
+        Lends the memory.
+    """
+
+    def __init__(
+        self,
+        n_rows: int,
+        columns: list[str],
+        label: str | None,
+        weight: str | None,
+        dtype: np.dtype[Any],
+        ring: Ring,
+    ) -> None:
+        self.n_rows = n_rows
+        size = n_rows * len(columns) * dtype.itemsize
+        self._by_column = ring.lend(size)[:size].view(dtype).reshape(len(columns), n_rows)
+        self._columns, self._label, self._weight = columns, label, weight
+        self._labels: list[np.ndarray] = []
+        self._names: list[np.ndarray] = []
+        self._weights: list[np.ndarray] = []
+        self._filled = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether all rows are there."""
+        return self._filled == self.n_rows
+
+    def add(self, batch: Any, path: Path) -> int:
+        """Take as many rows of a batch as are wanted, and return their number."""
+        batch = batch.slice(0, self.n_rows - self._filled)
+        here = slice(self._filled, self._filled + batch.num_rows)
+        for values, name in zip(self._by_column, self._columns, strict=True):
+            values[here] = numbers_of(batch.column(name))
+        if self._label is not None:
+            labels, names = labels_of(batch.column(self._label), self._label, path)
+            if names is not None:
+                # Every batch has names of its own; that some are there twice does no harm.
+                labels = labels + sum(map(len, self._names))
+                self._names.append(names)
+            self._labels.append(labels)
+        if self._weight is not None:
+            self._weights.append(np.asarray(numbers_of(batch.column(self._weight)), dtype=np.float64))
+        self._filled = here.stop
+        return int(batch.num_rows)
+
+    def whole(self, number: int) -> Block:
+        """Return the block."""
+        y, names, weights = (
+            np.concatenate(parts) if parts else None for parts in (self._labels, self._names, self._weights)
+        )
+        return Block(self._by_column.T, y, weights, number, names)
 
 
 def parquet_reader(path: Path, chunk_rows: int | None) -> ParquetReader:

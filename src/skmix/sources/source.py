@@ -102,6 +102,7 @@ class Source:
         if not self.has_labels:
             return block
         if block.number in self.codes:
+            assert len(self.codes[block.number]) == len(block.X)
             return replace(block, y=self.codes[block.number], names=None)
         if self.labels is not None:
             block = replace(block, y=_read(self.labels, start, stop))
