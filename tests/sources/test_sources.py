@@ -282,7 +282,7 @@ def test_codes_are_whole_after_a_pass_that_was_broken_off(pa, tmp_path: Path) ->
     coded = open_rows(tmp_path / "rows.parquet", label="label", chunk_rows=100).coded(np.unique(NAMES))
     blocks = coded.blocks()
     next(blocks)
-    blocks.close()  # type: ignore[attr-defined]
+    blocks.close()
     assert np.array_equal(gathered(coded)[1], np.unique(NAMES, return_inverse=True)[1])
 
 
@@ -398,6 +398,10 @@ def test_zarr_arrays_and_their_folders(tmp_path: Path) -> None:
     assert isinstance(source_of(group["rows"]), Source)
     sizes = [len(block.X) for block in open_rows(group["rows"], chunk_rows=400).blocks()]
     assert sizes == [400, 400, 200]
+    assert repr(source).startswith("<1000 rows of the Zarr array")
+    group["rows"].resize((900, 3))
+    with pytest.raises(ValueError, match=r"zarr\.json has changed"):
+        gathered(source)
     with pytest.raises(ValueError, match=r"is a Zarr group of \['labels', 'rows'\]"):
         open_rows(tmp_path / "store")
 

@@ -75,7 +75,7 @@ def fit(
         log-likelihoods.
     """
     structure = structure_of(options.covariance_type)
-    if isinstance(X, Blocks):
+    if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
         X = surveyed(X)
         frame = X.survey.frame(structure) if frame is None else frame
     elif frame is None:
@@ -122,7 +122,7 @@ def rows_of(
 ) -> Rows | Patterns | Scattered:
     """Return rows as the loop reads them: those without a label as a last class, those with gaps grouped."""
     n_classes = starts.weights.shape[-1]
-    if isinstance(X, Blocks):
+    if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
         n_classes += starts.class_prior is not None
         return Scattered(surveyed(X), n_classes, frame, structure, expect_rows)
     if starts.class_prior is not None and classes is not None:

@@ -44,7 +44,7 @@ def thin(
     structure = structure_of(options.covariance_type)
     n_starts, n_features = len(starts.means), starts.means.shape[-1]
     n_classes = starts.weights.shape[-1]
-    if isinstance(X, Blocks):
+    if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
         X = surveyed(X)
         frame = X.survey.frame(structure) if frame is None else frame
         n_rows = float(X.survey.sizes.sum())

@@ -34,14 +34,17 @@ if TYPE_CHECKING:
 _DIGIT = 16
 
 
-def blocks_of(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
+def blocks_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Blocks | None:
     """Return training rows that come in blocks; None for rows in memory."""
+    if isinstance(X, np.memmap) and _to_choose(estimator):
+        # A mapped array is an array too, and choices need one.
+        return None
     source = source_of(X)
     if source is not None:
         if y is not None:
             source = source.labelled(y)
         return source if sample_weight is None else source.weighted(sample_weight)
-    if isinstance(X, Blocks):
+    if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
         if y is not None or sample_weight is not None:
             raise ValueError("Blocks of rows hold their labels and weights: leave y and sample_weight out.")
         return X
@@ -88,12 +91,18 @@ def _refuse_choices(estimator: Any) -> None:
     """Refuse settings that need many fits to all rows."""
     check_automatic(estimator)
     estimator.__dict__.pop("selection_", None)
-    for name in ("n_kernels", "covariance_type", "feature_groups"):
-        if isinstance(getattr(estimator, name, None), str) and getattr(estimator, name) == "auto":
-            raise ValueError(
-                f"{name}='auto' tries many models, each over all rows, which is not done for rows that are "
-                f"not in memory. Choose on a sample of the rows, and fit with {name} as chosen there."
-            )
+    for name in _to_choose(estimator):
+        raise ValueError(
+            f"{name}='auto' tries many models, each over all rows, which is not done for rows that are "
+            f"not in memory. Choose on a sample of the rows, and fit with {name} as chosen there."
+        )
+
+
+def _to_choose(estimator: Any) -> list[str]:
+    """Return the settings that are to be chosen automatically."""
+    names = ("n_kernels", "covariance_type", "feature_groups")
+    given = {name: getattr(estimator, name, None) for name in names}
+    return [name for name, value in given.items() if isinstance(value, str) and value == "auto"]
 
 
 def _look(estimator: Any, blocks: Blocks) -> tuple[Surveyed, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -10,6 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..engine.blocks import Block
 from ..engine.survey import check_block
 from ..sources import Source, source_of
 
@@ -50,28 +52,29 @@ def answer(estimator: Any, method: Callable[..., np.ndarray], source: Source, y:
         rows = rows.labelled(y)
     out: np.ndarray | None = None
     start = 0
-    for block in rows.blocks():
-        stop = start + len(block.X)
-        check_block(block)
-        _refuse_empty(block.X, start, source.name)
-        labels = block.y if block.names is None or block.y is None else block.names[block.y]
-        given = () if y is None else (labels,)
-        part = method(estimator, Checked(block.X), *given)
-        if out is None:
-            out = np.empty((rows.n_rows, *part.shape[1:]), dtype=part.dtype)
-        out[start:stop] = part
-        start = stop
+    with closing(rows.blocks()) as blocks:
+        for block in blocks:
+            stop = start + len(block.X)
+            check_block(block)
+            _refuse_empty(block.X, start, source.name)
+            given = () if y is None else (_labels(block),)
+            part = method(estimator, Checked(block.X), *given)
+            if out is None:
+                out = np.empty((rows.n_rows, *part.shape[1:]), dtype=part.dtype)
+            out[start:stop] = part
+            start = stop
     assert out is not None
     return out
 
 
 def labels_of(source: Source) -> np.ndarray:
     """Return the labels (N,) of all rows."""
-    parts = [
-        block.y if block.names is None or block.y is None else block.names[block.y]
-        for block in source.blocks()
-    ]
-    return np.concatenate([np.array(part) for part in parts])
+    return np.concatenate([np.array(_labels(block)) for block in source.blocks()])
+
+
+def _labels(block: Block) -> np.ndarray:
+    assert block.y is not None
+    return block.y if block.names is None else block.names[block.y]
 
 
 def with_features_of(estimator: Any, source: Source) -> Source:

@@ -264,10 +264,12 @@ class SharedKernelClassifier(
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a missing value, taken as missing at random.
+            Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path
+            of a .npy, Parquet or Zarr file, a Zarr array, a large mapped array, or what `open_rows` returns.
         y : array-like of shape (N,)
             Class labels of any type; the number -1 marks a row without a label when there are at least two
-            other labels and none of them is smaller.
+            other labels and none of them is smaller. For rows in a file, also the name of a Parquet file's
+            column, or the path of another file.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
 
@@ -277,7 +279,7 @@ class SharedKernelClassifier(
             The fitted estimator.
         """
         with all_or_nothing(self):
-            blocks = blocks_of(X, y, sample_weight)
+            blocks = blocks_of(self, X, y, sample_weight)
             if blocks is not None:
                 return fit_classifier(self, blocks)
             rows, classes, codes = check_labelled_rows(self, X, y)

@@ -279,10 +279,12 @@ class SharedKernelMixture(
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a missing value, taken as missing at random.
+            Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path
+            of a .npy, Parquet or Zarr file, a Zarr array, a large mapped array, or what `open_rows` returns.
         y : array-like of shape (N,), default=None
             Class labels of any type; the number -1 marks a row without a label when there are at least two
-            other labels and none of them is smaller. None fits an ordinary mixture.
+            other labels and none of them is smaller. None fits an ordinary mixture. For rows in a file, also
+            the name of a Parquet file's column, or the path of another file.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
 
@@ -292,7 +294,7 @@ class SharedKernelMixture(
             The fitted estimator.
         """
         with all_or_nothing(self):
-            blocks = blocks_of(X, y, sample_weight)
+            blocks = blocks_of(self, X, y, sample_weight)
             if blocks is not None:
                 return fit_mixture(self, blocks)
             if y is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -153,7 +153,7 @@ def rows_of_block(n_features: int, itemsize: int) -> int:
     return max(256, BLOCK_BYTES // (n_features * max(4, itemsize)))
 
 
-def read_ahead(blocks: Iterator[Block]) -> Iterator[Block]:
+def read_ahead(blocks: Iterator[Block]) -> Generator[Block, None, None]:
     """Yield blocks while a thread reads the next one."""
     with ThreadPoolExecutor(1, thread_name_prefix="skmix-reader") as pool:
         coming = pool.submit(next, blocks, None)

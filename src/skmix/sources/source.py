@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from .values import Values, is_zarr, is_zarr_folder, values_at, values_of
 MAPPED_BYTES = 1 << 28
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """Rows that are read in blocks; `open_rows` makes one.
 
@@ -41,7 +42,10 @@ class Source:
     weights: Values | None = None
     columns: list[int] | None = None
     classes: np.ndarray | None = None
-    codes: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+    codes: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<{self.n_rows} rows of {self.name}>"
 
     @property
     def name(self) -> str:
@@ -79,7 +83,7 @@ class Source:
         """Whether the rows have labels."""
         return self.labels is not None or self.reader.has_labels
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Generator[Block, None, None]:
         """Yield all blocks in order; each is good until the next is asked for."""
         self.reader.check()
         for values in (self.labels, self.weights):
@@ -115,10 +119,11 @@ class Source:
 
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
         """Return the answers of all blocks, merged in order."""
-        blocks = self.blocks()
-        answer = work(next(blocks))
-        for block in blocks:
-            answer = merge(answer, work(block))
+        # Closed at once when the work fails: the reader must not go on.
+        with closing(self.blocks()) as blocks:
+            answer = work(next(blocks))
+            for block in blocks:
+                answer = merge(answer, work(block))
         return answer
 
     def coded(self, classes: np.ndarray) -> Source:
