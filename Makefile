@@ -39,6 +39,7 @@ bench: $(RUN) ## measure speed beside other libraries, into benchmarks/results/
 	$(BIN)/python benchmarks/speed.py --out benchmarks/results/speed.json --readme README.md
 	$(BIN)/python benchmarks/study.py --out benchmarks/results/study.json
 	$(BIN)/python benchmarks/acceleration.py
+	$(BIN)/python benchmarks/out_of_core.py --gigabytes 0.5 --repeats 3
 
 docs: $(DOCS) ## build the documentation, into docs/_build/html
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -59,3 +61,15 @@ def test_the_benchmark_of_acceleration_runs() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "acceleration.py"), "--small"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "accelerated" in done.stdout
+
+
+def test_the_benchmark_of_files_runs(tmp_path: Path) -> None:
+    out = tmp_path / "out_of_core.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "out_of_core.py"), "--gigabytes", "0.005"]
+    command += ["--passes", "1", "--repeats", "1", "--share", "1", "--temporary", str(tmp_path)]
+    done = subprocess.run([*command, "--out", str(out)], check=True, capture_output=True, text=True)
+    assert "million rows a second from the file" in done.stdout
+    memory, file = json.loads(out.read_text())["runs"]
+    # The benchmark is void unless both sides made the same passes.
+    assert memory["rows"] == file["rows"] == 39062
+    assert memory["log_likelihood_per_row"] == pytest.approx(file["log_likelihood_per_row"], rel=1e-3)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("jinja2", "matplotlib", "onnx", "onnxruntime", "rich", "safetensors", "typer")
+HEAVY = ("jinja2", "matplotlib", "onnx", "onnxruntime", "pyarrow", "rich", "safetensors", "typer", "zarr")
 
 
 def run_python(code: str) -> str:

@@ -1,7 +1,8 @@
 """Shared-kernel mixture models."""
 
 from .estimators import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load
+from .sources import open_rows
 
 __version__ = "0.1.0"
 
-__all__ = ["GaussianMixture", "SharedKernelClassifier", "SharedKernelMixture", "load"]
+__all__ = ["GaussianMixture", "SharedKernelClassifier", "SharedKernelMixture", "load", "open_rows"]

@@ -16,12 +16,14 @@ from .acceleration import STRICTER, Accelerator
 from .annihilation import price_of_kernel
 from .backends.arrays import arises, as_float64, is_numpy, namespace, pick, to_numpy
 from .backends.threads import Workers, workers
+from .blocks import Blocks
 from .device_rows import DeviceRows
 from .frame import Frame, measure
 from .hopeful import Hopeful
 from .kernels import Structure, structure_of
 from .patterns import Pattern, Patterns, complete, has_gaps, marginal
 from .rows import Rows
+from .scattered import Scattered, surveyed
 from .steps import Prepared, collect, log_prior, maximise, prepare, with_unlabelled
 from .types import (
     BoolArray,
@@ -39,11 +41,13 @@ from .types import (
 
 _TINY = float(np.finfo(np.float64).tiny)
 
+# Rows wherever they are: in memory, with gaps, on a device, in blocks.
+Source = Rows | Patterns | DeviceRows | Scattered
 Progress = Callable[[int, IntArray, FloatArray], None]
 
 
 def fit(
-    X: np.ndarray,
+    X: np.ndarray | Blocks,
     classes: IntArray | None,
     starts: Parameters,
     options: Options,
@@ -60,6 +64,7 @@ def fit(
     X : array of shape (N, M)
         Rows, float64 or float32; NaN where a value is missing, but no row and no feature without any value.
         With an array of another library than NumPy, passes run where it is; it may have no gaps.
+        Or coded blocks of rows; classes and weights are then in them.
     classes : ndarray of shape (N,) or None
         Class of each row, 0 … L − 1, every class with at least one row, and −1 for rows without a label;
         None for one class. With unlabelled rows the starts have a `class_prior`, log-likelihoods of labelled
@@ -79,7 +84,11 @@ def fit(
         log-likelihoods.
     """
     structure = structure_of(options.covariance_type)
-    frame = measure(X, structure, row_weights=row_weights) if frame is None else frame
+    if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
+        X = surveyed(X)
+        frame = X.survey.frame(structure) if frame is None else frame
+    elif frame is None:
+        frame = measure(X, structure, row_weights=row_weights)
     rows = rows_of(X, classes, starts, frame, structure, row_weights, options)
     volume = rows.log_volume()
     with workers(options.n_jobs) as pool:
@@ -95,7 +104,7 @@ def fit(
 
 
 def shortlist(
-    X: np.ndarray,
+    X: np.ndarray | Blocks,
     classes: IntArray | None,
     starts: Parameters,
     options: Options,
@@ -113,16 +122,19 @@ def shortlist(
 
 
 def rows_of(
-    X: np.ndarray,
+    X: np.ndarray | Blocks,
     classes: IntArray | None,
     starts: Parameters,
     frame: Frame,
     structure: Structure,
     row_weights: FloatArray | None,
     options: Options | None = None,
-) -> Rows | Patterns | DeviceRows:
+) -> Source:
     """Return rows as the loop reads them: those without a label as a last class, those with gaps grouped."""
     n_classes = starts.weights.shape[-1]
+    if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
+        n_classes += starts.class_prior is not None
+        return Scattered(surveyed(X), n_classes, frame, structure, expect_rows)
     if starts.class_prior is not None and classes is not None:
         classes = np.where(classes < 0, n_classes, classes)
         n_classes += 1
@@ -136,7 +148,7 @@ def rows_of(
 
 
 def run(
-    rows: Rows | Patterns | DeviceRows,
+    rows: Source,
     starts: Parameters,
     options: Options,
     pool: Workers,
@@ -251,7 +263,7 @@ class Finished:
 
 
 def one_pass(
-    rows: Rows | Patterns | DeviceRows,
+    rows: Source,
     parameters: Parameters,
     factor: Factor,
     structure: Structure,
@@ -281,7 +293,7 @@ def one_pass(
 
 
 def expect(
-    rows: Rows | Patterns | DeviceRows,
+    rows: Source,
     parameters: Parameters,
     factor: Factor,
     structure: Structure,
@@ -294,7 +306,7 @@ def expect(
 
     Parameters
     ----------
-    rows : Rows, Patterns or DeviceRows
+    rows : Rows, Patterns, DeviceRows or Scattered
         The data.
     parameters : Parameters
         In the coordinates of the frame.
@@ -310,23 +322,10 @@ def expect(
         False when only the log-likelihood is wanted.
     """
     mixed = with_unlabelled(parameters)
-    if isinstance(rows, (Rows, DeviceRows)):
-        bound = rows.frame.bound if isinstance(rows, Rows) else rows.bound
-        prepared = prepare(mixed, structure, bound, factor)
-        if centres is not None:
-            prepared = prepared.recentre(*centres)
-        statistics, origins = gather(rows, prepared, pool, moments=moments), prepared.origins
+    if isinstance(rows, Scattered):
+        statistics, origins = rows.expect(mixed, factor, pool, centres, moments)
     else:
-        origins = parameters.means
-        if centres is not None:
-            origins = np.where(centres[0][..., None], centres[1], origins)
-        parts = [
-            _expect_pattern(pattern, mixed, structure, pool, centres, origins, moments)
-            for pattern in rows.patterns
-        ]
-        statistics = parts[0]
-        for part in parts[1:]:
-            statistics.add(part)
+        statistics, origins = expect_rows(rows, mixed, factor, structure, pool, centres, moments)
     if parameters.class_prior is not None:
         # Of row and label together, so that the sum over all rows is the likelihood that EM climbs.
         prior, xp = parameters.class_prior, namespace(parameters.class_prior)
@@ -335,6 +334,35 @@ def expect(
         sizes = rows.sizes if isinstance(rows, DeviceRows) else rows.class_sizes
         joint = statistics.log_likelihood + sizes * log_prior
         statistics = replace(statistics, log_likelihood=joint)
+    return statistics, origins
+
+
+def expect_rows(
+    rows: Rows | Patterns | DeviceRows,
+    parameters: Parameters,
+    factor: Factor,
+    structure: Structure,
+    pool: Workers,
+    centres: tuple[BoolArray, FloatArray] | None,
+    moments: bool,
+) -> tuple[Statistics, FloatArray]:
+    """Do the E-step of rows that are in memory; rows without a label have their own column of weights."""
+    if not isinstance(rows, Patterns):
+        bound = rows.frame.bound if isinstance(rows, Rows) else rows.bound
+        prepared = prepare(parameters, structure, bound, factor)
+        if centres is not None:
+            prepared = prepared.recentre(*centres)
+        return gather(rows, prepared, pool, moments=moments), prepared.origins
+    origins = parameters.means
+    if centres is not None:
+        origins = np.where(centres[0][..., None], centres[1], origins)
+    parts = [
+        _expect_pattern(pattern, parameters, structure, pool, centres, origins, moments)
+        for pattern in rows.patterns
+    ]
+    statistics = parts[0]
+    for part in parts[1:]:
+        statistics.add(part)
     return statistics, origins
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ..engine.kernels import structure_of
 from ..engine.patterns import has_gaps
 from ..engine.starts import uniform_weights
 from ..engine.types import FloatArray, IntArray, Parameters
+from ..sources import Source
 
 _SUM_TOLERANCE = 1e-6
 
@@ -41,6 +43,15 @@ def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
         raise
 
 
+def refuse_files(X: Any) -> None:
+    """Refuse rows that are read in blocks where all of them are needed as an array."""
+    if isinstance(X, (str, PathLike, Source)):
+        raise ValueError(
+            f"This needs rows in memory, but X is {getattr(X, 'name', X)!r}: read some of its rows, and give "
+            "them as an array."
+        )
+
+
 def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.ndarray:
     """Return rows (n, M) of floats in which NaN means missing, each with at least one value.
 
@@ -48,6 +59,7 @@ def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.n
     """
     if is_elsewhere(X):
         return _check_rows_there(estimator, X, fitting=fitting)
+    refuse_files(X)
     rows: np.ndarray = validate_data(
         estimator,
         X,
@@ -83,7 +95,7 @@ def _check_rows_there(estimator: BaseEstimator, X: Array, *, fitting: bool) -> A
 
 
 def check_labelled_rows(
-    estimator: BaseEstimator, X: ArrayLike, y: ArrayLike
+    estimator: BaseEstimator, X: ArrayLike, y: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, IntArray]:
     """Return rows (N, M) to fit, the sorted labels (L,), and each row's label as an index, −1 for none."""
     if is_elsewhere(X):

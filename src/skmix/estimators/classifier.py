@@ -20,11 +20,14 @@ from ..engine.backends.arrays import namespace
 from ..engine.backends.devices import here
 from ..engine.scoring import log_normalise, log_sum
 from ..engine.types import FloatArray
+from ..sources import source_of
+from ._blocks import blocks_of, fit_classifier
 from ._consistency import OF_ONE_MODEL
 from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
 from ._densities import ConditionalDensities
 from ._devices import OnDevice, works_anywhere
 from ._grouping import find_groups
+from ._scoring_blocks import Checked, in_blocks, labels_of
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
     all_or_nothing,
@@ -269,17 +272,19 @@ class SharedKernelClassifier(
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> SharedKernelClassifier:
         """Learn the class densities.
 
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a missing value, taken as missing at random.
+            Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path
+            of a .npy, Parquet or Zarr file, a Zarr array, a large mapped array, or what `open_rows` returns.
         y : array-like of shape (N,)
             Class labels of any type; the number -1 marks a row without a label when there are at least two
-            other labels and none of them is smaller.
+            other labels and none of them is smaller. For rows in a file, also the name of a Parquet file's
+            column, or the path of another file.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
 
@@ -289,6 +294,9 @@ class SharedKernelClassifier(
             The fitted estimator.
         """
         with all_or_nothing(self):
+            blocks = blocks_of(self, X, y, sample_weight)
+            if blocks is not None:
+                return fit_classifier(self, blocks)
             rows, classes, codes = check_labelled_rows(self, X, y)
             weights = check_weights(sample_weight, rows)
             rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
@@ -413,9 +421,9 @@ class SharedKernelClassifier(
         labels = np.asarray(y)
         return self.feature_groups is None or labels.dtype.kind not in "if" or not np.any(labels == -1)
 
-    def _rows(self, X: ArrayLike) -> np.ndarray:
+    def _rows(self, X: ArrayLike | Checked) -> np.ndarray:
         check_is_fitted(self)
-        return check_rows(self, X, fitting=False)
+        return X.rows if isinstance(X, Checked) else check_rows(self, X, fitting=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -435,6 +443,7 @@ class SharedKernelClassifier(
             "probabilities": "probabilities",
         }
 
+    @in_blocks
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
 
@@ -461,6 +470,7 @@ class SharedKernelClassifier(
         """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
         return self._joint_of_rows(self._rows(X))
 
+    @in_blocks
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Return the logarithms of the posterior probabilities Pr(class j | x).
 
@@ -476,11 +486,13 @@ class SharedKernelClassifier(
         """
         return log_normalise(self._log_joint(X) / self.temperature_)
 
+    @in_blocks
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
         logs = self.predict_log_proba(X)
         return namespace(logs).exp(logs)
 
+    @in_blocks
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M); `outlier_label` for refused rows."""
         joint = self._log_joint(X)
@@ -489,10 +501,20 @@ class SharedKernelClassifier(
             return labels
         return with_outliers(labels, here(log_sum(joint)) < self.threshold_, self.outlier_label)
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the accuracy on rows X (n, M) with labels y (n,), weighted when weights (n,) are given."""
-        return float(accuracy_score(here(y), here(self.predict(X)), sample_weight=here(sample_weight)))
+    def score(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
+        source = source_of(X)
+        if source is None:
+            return _accuracy(y, self.predict(X), sample_weight)
+        if y is not None:
+            source = source.labelled(y)
+        if not source.has_labels:
+            raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
+        return _accuracy(labels_of(source), self.predict(source), sample_weight)  # type: ignore[arg-type]
 
+    @in_blocks
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M): low for novel rows."""
         return log_sum(self._log_joint(X))
@@ -530,3 +552,8 @@ class SharedKernelClassifier(
         """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
         rows = self._rows(X)
         return sum(model._aic(columns_of(rows, columns), y) for columns, model in self._parts())
+
+
+def _accuracy(labels: Any, predicted: Any, weights: Any) -> float:
+    """Return the share of labels (n,) that were predicted (n,), or of their weight (n,)."""
+    return float(accuracy_score(here(labels), here(predicted), sample_weight=here(weights)))

@@ -21,7 +21,7 @@ from ..engine.loop import fit, regulariser_of
 from ..engine.scoring import class_log_likelihood, kernel_log_densities, most_likely_kernel
 from ..engine.starts import from_responsibilities
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Status
-from ._validation import all_or_nothing
+from ._validation import all_or_nothing, refuse_files
 from .exporting import ExportMixin, kernels_of, log_probabilities
 from .saving import SavingMixin
 
@@ -73,6 +73,7 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             super().fit_predict(X)
             return X  # type: ignore[return-value]
         with all_or_nothing(self):
+            refuse_files(X)
             rows: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
             if len(rows) < self.n_components:
                 raise ValueError(

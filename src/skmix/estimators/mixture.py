@@ -26,6 +26,7 @@ from ..engine import starts
 from ..engine.annihilation import living_kernels
 from ..engine.backends.arrays import like, namespace, pick
 from ..engine.backends.devices import here
+from ..engine.blocks import Blocks
 from ..engine.frame import Frame, measure
 from ..engine.kernels import STRUCTURES, Structure, structure_of
 from ..engine.loop import fit, shortlist
@@ -34,9 +35,11 @@ from ..engine.sampling import draw
 from ..engine.scoring import class_log_likelihood, log_sum
 from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
+from ._blocks import blocks_of, fit_mixture
 from ._criteria import n_free_parameters
 from ._densities import ConditionalDensities
 from ._devices import OnDevice, works_anywhere
+from ._scoring_blocks import Checked, in_blocks
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
     all_or_nothing,
@@ -294,10 +297,12 @@ class SharedKernelMixture(
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a missing value, taken as missing at random.
+            Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path
+            of a .npy, Parquet or Zarr file, a Zarr array, a large mapped array, or what `open_rows` returns.
         y : array-like of shape (N,), default=None
             Class labels of any type; the number -1 marks a row without a label when there are at least two
-            other labels and none of them is smaller. None fits an ordinary mixture.
+            other labels and none of them is smaller. None fits an ordinary mixture. For rows in a file, also
+            the name of a Parquet file's column, or the path of another file.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
 
@@ -307,6 +312,9 @@ class SharedKernelMixture(
             The fitted estimator.
         """
         with all_or_nothing(self):
+            blocks = blocks_of(self, X, y, sample_weight)
+            if blocks is not None:
+                return fit_mixture(self, blocks)
             if y is None:
                 rows = check_rows(self, X, fitting=True)
                 classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
@@ -388,8 +396,12 @@ class SharedKernelMixture(
         structure: Structure,
         options: Options,
         row_weights: FloatArray | None,
+        whole: Blocks | None = None,
     ) -> Parameters:
-        """Return the starting points, with a leading axis of their number."""
+        """Return the starting points, with a leading axis of their number.
+
+        Where X is a sample of rows in blocks, these are the `whole`.
+        """
         n_classes, n_features = len(classes), X.shape[1]
         assert self.n_kernels != "auto"
         n_kernels = None if self.n_kernels is None else int(self.n_kernels)
@@ -434,8 +446,9 @@ class SharedKernelMixture(
         if prior is not None:
             found = replace(found, class_prior=np.tile(prior, (n_starts, 1)))
         if n_starts > self.n_init:
+            given = (X, codes, row_weights) if whole is None else (whole, None, None)
             found = shortlist(
-                X, codes, found, options, n_best=self.n_init, frame=frame, row_weights=row_weights
+                given[0], given[1], found, options, n_best=self.n_init, frame=frame, row_weights=given[2]
             )
         return found
 
@@ -511,9 +524,9 @@ class SharedKernelMixture(
         # What chooses among models works on the host.
         return not is_automatic(self)
 
-    def _rows(self, X: ArrayLike) -> np.ndarray:
+    def _rows(self, X: ArrayLike | Checked) -> np.ndarray:
         check_is_fitted(self)
-        return check_rows(self, X, fitting=False)
+        return X.rows if isinstance(X, Checked) else check_rows(self, X, fitting=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -539,6 +552,7 @@ class SharedKernelMixture(
             )
         return np.searchsorted(self.classes_, labels)
 
+    @in_blocks
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
 
@@ -559,6 +573,7 @@ class SharedKernelMixture(
             rows, self._parameters, self.covariance_type_, effective_n_jobs(self.n_jobs)
         )
 
+    @in_blocks
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density of each row.
 
@@ -634,14 +649,15 @@ class SharedKernelMixture(
 
     def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        return self._bic(self._rows(X), y)
+        scores = self.score_samples(X, y)
+        return float(-2.0 * scores.sum() + self._n_parameters() * np.log(len(scores)))
 
     def _bic(self, rows: np.ndarray, y: ArrayLike | None) -> float:
         return float(-2.0 * self._score_rows(rows, y).sum() + self._n_parameters() * np.log(len(rows)))
 
     def aic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        return self._aic(self._rows(X), y)
+        return float(-2.0 * self.score_samples(X, y).sum() + 2.0 * self._n_parameters())
 
     def _aic(self, rows: np.ndarray, y: ArrayLike | None) -> float:
         return float(-2.0 * self._score_rows(rows, y).sum() + 2.0 * self._n_parameters())

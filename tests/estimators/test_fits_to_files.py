@@ -1,0 +1,157 @@
+"""Estimators on files: the same model and the same answers as from arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load, open_rows
+from skmix.sources import source as source_module
+
+RANDOM = np.random.default_rng(0)
+NAMES = np.array(["ash", "elm", "oak"])[RANDOM.integers(0, 3, 500)]
+CENTRES = {"ash": [0.0, 0.0, 1.0], "elm": [3.0, 0.0, 0.0], "oak": [0.0, 4.0, 0.0]}
+X = np.array([CENTRES[name] for name in NAMES]) + RANDOM.normal(size=(500, 3))
+WEIGHTS = RANDOM.uniform(0.5, 2.0, 500)
+SETTINGS = {"n_kernels": 4, "random_state": 0, "tol": 1e-3}
+
+
+@pytest.fixture(params=["npy", "memmap", "parquet", "folder", "zarr"])
+def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """Return X, y and weights of the same rows, as `fit` takes them, and X as the file orders its columns."""
+    kind = request.param
+    monkeypatch.setattr("skmix.sources.readers.BLOCK_BYTES", 3000)
+    monkeypatch.setattr(source_module, "MAPPED_BYTES", 1000)
+    if kind in ("npy", "memmap"):
+        np.save(tmp_path / "rows.npy", X)
+        np.save(tmp_path / "labels.npy", NAMES)
+        if kind == "npy":
+            return str(tmp_path / "rows.npy"), tmp_path / "labels.npy", WEIGHTS, X
+        return np.load(tmp_path / "rows.npy", mmap_mode="r"), NAMES.tolist(), WEIGHTS, X
+    if kind == "zarr":
+        zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+        return zarr.create_array(str(tmp_path / "rows"), data=X, chunks=(100, 3)), NAMES, WEIGHTS, X
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    table = pa.table({"w": WEIGHTS, "c": X[:, 2], "a": X[:, 0], "species": NAMES, "b": X[:, 1]})
+    if kind == "parquet":
+        pq.write_table(table, tmp_path / "rows.parquet", row_group_size=70)
+        return tmp_path / "rows.parquet", "species", "w", X[:, [2, 0, 1]]
+    (tmp_path / "rows").mkdir()
+    pq.write_table(table[:123], tmp_path / "rows" / "part-0.parquet")
+    pq.write_table(table[123:], tmp_path / "rows" / "part-1.parquet")
+    return tmp_path / "rows", "species", "w", X[:, [2, 0, 1]]
+
+
+def test_a_classifier_learns_and_predicts_from_files(rows, tmp_path: Path) -> None:
+    there_rows, y, weights, columns = rows
+    here = SharedKernelClassifier(**SETTINGS, reject_below=0.05, outlier_label="?")
+    here.fit(columns, NAMES, sample_weight=WEIGHTS)
+    there = SharedKernelClassifier(**here.get_params()).fit(there_rows, y, sample_weight=weights)
+    assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
+    assert there.log_likelihood_ == pytest.approx(here.log_likelihood_, rel=1e-9)
+    assert there.threshold_ == pytest.approx(here.threshold_, rel=1e-9)
+    assert np.array_equal(there.classes_, here.classes_)
+    assert there.classes_.dtype == here.classes_.dtype
+    if isinstance(y, str):
+        # The weights are a column like any other at prediction: names tell the features.
+        assert there.feature_names_in_.tolist() == ["c", "a", "b"]
+    assert np.array_equal(there.predict(there_rows), here.predict(columns))
+    for method in (
+        "predict_proba",
+        "predict_log_proba",
+        "score_samples",
+        "class_log_likelihood",
+        "responsibilities",
+        "log_responsibilities",
+        "kernel_log_densities",
+    ):
+        ours, theirs = getattr(there, method)(there_rows), getattr(here, method)(columns)
+        assert ours.shape == theirs.shape
+        assert np.allclose(ours, theirs, rtol=1e-8, atol=1e-8), method
+    assert there.score(there_rows, y) == pytest.approx(here.score(columns, NAMES))
+    assert np.allclose(there.responsibilities(there_rows, y), here.responsibilities(columns, NAMES))
+    there.save(tmp_path / "model.skmix")
+    assert np.array_equal(load(tmp_path / "model.skmix").predict(there_rows), here.predict(columns))
+
+
+def test_a_mixture_of_a_file(rows) -> None:
+    given, y, _, columns = rows
+    here = SharedKernelMixture(**SETTINGS).fit(columns, NAMES)
+    there = SharedKernelMixture(**SETTINGS)
+    if isinstance(y, str):
+        given = open_rows(given, columns=["c", "a", "b"])
+    there.fit(given, y)
+    assert there.score(given, y) == pytest.approx(here.score(columns, NAMES), rel=1e-9)
+    assert there.score(given) == pytest.approx(here.score(columns), rel=1e-9)
+    assert there.bic(given, y) == pytest.approx(here.bic(columns, NAMES), rel=1e-9)
+    assert there.aic(given) == pytest.approx(here.aic(columns), rel=1e-9)
+    assert np.allclose(there.transform(given), here.transform(columns))
+    assert SharedKernelMixture(2, random_state=0).fit(given).classes_.tolist() == [0]
+
+
+def test_labels_may_come_with_the_rows() -> None:
+    source = open_rows(X, label=NAMES, weight=WEIGHTS, chunk_rows=77)
+    there = SharedKernelClassifier(**SETTINGS).fit(source)
+    here = SharedKernelClassifier(**SETTINGS).fit(X, NAMES, sample_weight=WEIGHTS)
+    assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
+    assert there.score(source) == here.score(X, NAMES)
+    with pytest.raises(ValueError, match="score needs labels of the rows of X"):
+        there.score(open_rows(X))
+
+
+def test_gaps_of_a_file_are_missing_values() -> None:
+    gaps = X.copy()
+    gaps[::7, 1] = np.nan
+    here = SharedKernelClassifier(**SETTINGS).fit(gaps, NAMES)
+    there = SharedKernelClassifier(**SETTINGS).fit(open_rows(gaps, chunk_rows=99), NAMES)
+    assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
+    assert np.allclose(there.predict_proba(open_rows(gaps, chunk_rows=50)), here.predict_proba(gaps))
+    gaps[321] = np.nan
+    with pytest.raises(ValueError, match="Row 321 of X has no value"):
+        there.predict(open_rows(gaps, chunk_rows=50))
+    gaps[321] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        there.predict(open_rows(gaps, chunk_rows=50))
+
+
+def test_a_mapped_array_is_an_array_where_something_is_to_be_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "MAPPED_BYTES", 1000)
+    np.save(tmp_path / "rows.npy", X)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    settings = {"n_kernels": "auto", "candidates": [3, 4], "random_state": 0, "tol": 1e-2}
+    there, here = (SharedKernelMixture(**settings).fit(rows, NAMES) for rows in (mapped, X))
+    assert np.array_equal(there.means_, here.means_)
+    with pytest.raises(ValueError, match="Choose on a sample"):
+        SharedKernelMixture(**settings).fit(tmp_path / "rows.npy", NAMES)
+
+
+def test_columns_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    model = SharedKernelClassifier(**SETTINGS).fit(X, NAMES)
+    with pytest.raises(ValueError, match="X has 2 features, but SharedKernelClassifier is expecting 3"):
+        model.predict(open_rows(X, columns=[0, 2]))
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": NAMES}), tmp_path / "train.parquet")
+    pq.write_table(pa.table({"b": X[:, 1], "z": NAMES}), tmp_path / "test.parquet")
+    model.fit(tmp_path / "train.parquet", "y")
+    with pytest.raises(ValueError, match=r"test\.parquet has no column 'a' \(1 missing\)"):
+        model.predict(tmp_path / "test.parquet")
+
+
+def test_what_is_not_done_by_blocks_says_so() -> None:
+    model = SharedKernelClassifier(**SETTINGS).fit(X, NAMES)
+    source = open_rows(X)
+    for method in ("impute", "sample_conditional"):
+        with pytest.raises(ValueError, match="needs rows in memory"):
+            getattr(model, method)(source)
+    with pytest.raises(ValueError, match="needs rows in memory"):
+        model.calibrate("rows.npy", NAMES)
+    with pytest.raises(ValueError, match="needs rows in memory"):
+        model.partial_fit(source, NAMES)
+    with pytest.raises(ValueError, match="needs rows in memory"):
+        GaussianMixture(2).fit(Path("rows.npy"))
