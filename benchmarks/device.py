@@ -62,7 +62,7 @@ def clusters(
         roots = torch.randn(n_kernels, n_features, n_features, **options) / n_features**0.5
         for k in range(n_kernels):
             own = torch.nonzero(members == k)[:, 0]
-            rows[own] = 0.5 * rows[own] + rows[own] @ roots[k]
+            rows[own] += 0.5 * rows[own] @ roots[k]
     return rows + centres[members], centres.cpu().numpy()
 
 

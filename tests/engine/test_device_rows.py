@@ -34,6 +34,9 @@ from skmix.engine.types import Factor, Options, Parameters
 
 try:
     import torch
+
+    # More threads would only be in the way on rows as few as these.
+    torch.set_num_threads(1)
 except ImportError:
     torch = None  # type: ignore[assignment]
 
