@@ -144,7 +144,7 @@ def test_bad_rows_are_told(library: str) -> None:
     gaps, infinite = X.copy(), X.copy()
     gaps[3, 1] = np.nan
     infinite[3, 1] = np.inf
-    with pytest.raises(ValueError, match="missing values .* only supported on the CPU"):
+    with pytest.raises(ValueError, match=r"missing values .* only supported on the CPU"):
         model.fit(make(gaps))
     with pytest.raises(ValueError, match="infinity"):
         model.fit(make(infinite))
