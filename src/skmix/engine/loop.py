@@ -15,10 +15,12 @@ import numpy as np
 from .acceleration import STRICTER, Accelerator
 from .annihilation import price_of_kernel
 from .backends.threads import Workers, workers
+from .blocks import Blocks
 from .frame import Frame, measure
 from .kernels import Structure, structure_of
 from .patterns import Pattern, Patterns, complete, has_gaps, marginal
 from .rows import Rows
+from .scattered import Scattered, surveyed
 from .steps import Prepared, collect, log_prior, maximise, prepare, with_unlabelled
 from .types import (
     BoolArray,
@@ -37,7 +39,7 @@ Progress = Callable[[int, IntArray, FloatArray], None]
 
 
 def fit(
-    X: np.ndarray,
+    X: np.ndarray | Blocks,
     classes: IntArray | None,
     starts: Parameters,
     options: Options,
@@ -53,6 +55,7 @@ def fit(
     ----------
     X : ndarray of shape (N, M)
         Rows, float64 or float32; NaN where a value is missing, but no row and no feature without any value.
+        Or coded blocks of rows; classes and weights are then in them.
     classes : ndarray of shape (N,) or None
         Class of each row, 0 … L − 1, every class with at least one row, and −1 for rows without a label;
         None for one class. With unlabelled rows the starts have a `class_prior`, log-likelihoods of labelled
@@ -72,7 +75,11 @@ def fit(
         log-likelihoods.
     """
     structure = structure_of(options.covariance_type)
-    frame = measure(X, structure, row_weights=row_weights) if frame is None else frame
+    if isinstance(X, Blocks):
+        X = surveyed(X)
+        frame = X.survey.frame(structure) if frame is None else frame
+    elif frame is None:
+        frame = measure(X, structure, row_weights=row_weights)
     rows = rows_of(X, classes, starts, frame, structure, row_weights)
     volume = rows.log_volume()
     with workers(options.n_jobs) as pool:
@@ -88,7 +95,7 @@ def fit(
 
 
 def shortlist(
-    X: np.ndarray,
+    X: np.ndarray | Blocks,
     classes: IntArray | None,
     starts: Parameters,
     options: Options,
@@ -106,15 +113,18 @@ def shortlist(
 
 
 def rows_of(
-    X: np.ndarray,
+    X: np.ndarray | Blocks,
     classes: IntArray | None,
     starts: Parameters,
     frame: Frame,
     structure: Structure,
     row_weights: FloatArray | None,
-) -> Rows | Patterns:
+) -> Rows | Patterns | Scattered:
     """Return rows as the loop reads them: those without a label as a last class, those with gaps grouped."""
     n_classes = starts.weights.shape[-1]
+    if isinstance(X, Blocks):
+        n_classes += starts.class_prior is not None
+        return Scattered(surveyed(X), n_classes, frame, structure, expect_rows)
     if starts.class_prior is not None and classes is not None:
         classes = np.where(classes < 0, n_classes, classes)
         n_classes += 1
@@ -125,7 +135,7 @@ def rows_of(
 
 
 def run(
-    rows: Rows | Patterns,
+    rows: Rows | Patterns | Scattered,
     starts: Parameters,
     options: Options,
     pool: Workers,
@@ -201,7 +211,7 @@ def run(
 
 
 def one_pass(
-    rows: Rows | Patterns,
+    rows: Rows | Patterns | Scattered,
     parameters: Parameters,
     factor: Factor,
     structure: Structure,
@@ -231,7 +241,7 @@ def one_pass(
 
 
 def expect(
-    rows: Rows | Patterns,
+    rows: Rows | Patterns | Scattered,
     parameters: Parameters,
     factor: Factor,
     structure: Structure,
@@ -244,7 +254,7 @@ def expect(
 
     Parameters
     ----------
-    rows : Rows or Patterns
+    rows : Rows, Patterns or Scattered
         The data.
     parameters : Parameters
         In the coordinates of the frame.
@@ -260,26 +270,42 @@ def expect(
         False when only the log-likelihood is wanted.
     """
     mixed = with_unlabelled(parameters)
-    if isinstance(rows, Rows):
-        prepared = prepare(mixed, structure, rows.frame.bound, factor)
-        if centres is not None:
-            prepared = prepared.recentre(*centres)
-        statistics, origins = gather(rows, prepared, pool, moments=moments), prepared.origins
+    if isinstance(rows, Scattered):
+        statistics, origins = rows.expect(mixed, factor, pool, centres, moments)
     else:
-        origins = parameters.means
-        if centres is not None:
-            origins = np.where(centres[0][..., None], centres[1], origins)
-        parts = [
-            _expect_pattern(pattern, mixed, structure, pool, centres, origins, moments)
-            for pattern in rows.patterns
-        ]
-        statistics = parts[0]
-        for part in parts[1:]:
-            statistics.add(part)
+        statistics, origins = expect_rows(rows, mixed, factor, structure, pool, centres, moments)
     if parameters.class_prior is not None:
         # Of row and label together, so that the sum over all rows is the likelihood that EM climbs.
         log_prior = np.log(np.maximum(parameters.class_prior, np.finfo(np.float64).tiny))
         statistics.log_likelihood[:, :-1] += rows.class_sizes[:-1] * log_prior
+    return statistics, origins
+
+
+def expect_rows(
+    rows: Rows | Patterns,
+    parameters: Parameters,
+    factor: Factor,
+    structure: Structure,
+    pool: Workers,
+    centres: tuple[BoolArray, FloatArray] | None,
+    moments: bool,
+) -> tuple[Statistics, FloatArray]:
+    """Do the E-step of rows that are in memory; rows without a label have their own column of weights."""
+    if isinstance(rows, Rows):
+        prepared = prepare(parameters, structure, rows.frame.bound, factor)
+        if centres is not None:
+            prepared = prepared.recentre(*centres)
+        return gather(rows, prepared, pool, moments=moments), prepared.origins
+    origins = parameters.means
+    if centres is not None:
+        origins = np.where(centres[0][..., None], centres[1], origins)
+    parts = [
+        _expect_pattern(pattern, parameters, structure, pool, centres, origins, moments)
+        for pattern in rows.patterns
+    ]
+    statistics = parts[0]
+    for part in parts[1:]:
+        statistics.add(part)
     return statistics, origins
 
 

@@ -13,15 +13,17 @@ from dataclasses import replace
 import numpy as np
 
 from .annihilation import description_length, price_of_kernel, take_kernels
+from .blocks import Blocks
 from .frame import Frame, measure
 from .kernels import Structure, structure_of
 from .loop import Progress, fit
+from .scattered import surveyed
 from .types import BoolArray, FloatArray, IntArray, Options, Parameters, Result, Status
 
 
 def thin(
-    X: np.ndarray,
-    classes: IntArray,
+    X: np.ndarray | Blocks,
+    classes: IntArray | None,
     starts: Parameters,
     options: Options,
     *,
@@ -40,15 +42,26 @@ def thin(
         As for `fit`; `options.annihilate` is taken as set.
     """
     structure = structure_of(options.covariance_type)
-    frame = measure(X, structure, row_weights=row_weights) if frame is None else frame
+    n_starts, n_features = len(starts.means), starts.means.shape[-1]
+    n_classes = starts.weights.shape[-1]
+    if isinstance(X, Blocks):
+        X = surveyed(X)
+        frame = X.survey.frame(structure) if frame is None else frame
+        n_rows = float(X.survey.sizes.sum())
+        counted = X.survey.class_sums(X.survey.sizes, n_classes + 1)[:n_classes]
+    else:
+        assert classes is not None
+        frame = measure(X, structure, row_weights=row_weights) if frame is None else frame
+        n_rows = float(len(X) if row_weights is None else row_weights.sum())
+        labelled = classes >= 0
+        own = None if row_weights is None else row_weights[labelled]
+        counted = np.bincount(classes[labelled], own, n_classes).astype(np.float64)
     options = replace(options, annihilate=True)
     if options.covariance_prior_scale is None:
         # A prior that depends on the number of kernels would move the goal from round to round.
-        spread = frame.variance * frame.scale**2 / starts.means.shape[1] ** (2.0 / X.shape[1])
+        spread = frame.variance * frame.scale**2 / starts.means.shape[1] ** (2.0 / n_features)
         options = replace(options, covariance_prior_scale=np.diag(spread))
-    price = price_of_kernel(structure, X.shape[1])
-    n_rows = float(len(X) if row_weights is None else row_weights.sum())
-    n_starts, n_classes = len(starts.means), starts.weights.shape[-1]
+    price = price_of_kernel(structure, n_features)
     best: Result | None = None
     active = np.arange(n_starts)
     passes: list[list[FloatArray]] = [[] for _ in range(n_starts)]
@@ -56,11 +69,8 @@ def thin(
         result = fit(X, classes, starts, options, frame=frame, row_weights=row_weights, progress=progress)
         for r, path in zip(active, result.path, strict=True):
             passes[r].append(path)
-        sizes = result.parameters.class_prior
-        if sizes is None:
-            sizes = np.tile(np.bincount(classes, row_weights, n_classes), (len(active), 1))
-        else:
-            sizes = n_rows * sizes
+        prior = result.parameters.class_prior
+        sizes = np.tile(counted, (len(active), 1)) if prior is None else n_rows * prior
         failed = result.status == Status.FAILED
         length = description_length(result.parameters.weights, price, n_rows)
         objective = np.where(failed, -np.inf, result.objective - length)

@@ -51,7 +51,7 @@ def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.n
 
 
 def check_labelled_rows(
-    estimator: BaseEstimator, X: ArrayLike, y: ArrayLike
+    estimator: BaseEstimator, X: ArrayLike, y: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray, IntArray]:
     """Return rows (N, M) to fit, the sorted labels (L,), and each row's label as an index, −1 for none."""
     rows, labels = validate_data(

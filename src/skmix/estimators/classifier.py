@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.scoring import log_normalise
 from ..engine.types import FloatArray
+from ._blocks import blocks_of, fit_classifier
 from ._consistency import OF_ONE_MODEL
 from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
 from ._densities import ConditionalDensities
@@ -254,7 +255,7 @@ class SharedKernelClassifier(
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> SharedKernelClassifier:
         """Learn the class densities.
 
@@ -274,6 +275,9 @@ class SharedKernelClassifier(
             The fitted estimator.
         """
         with all_or_nothing(self):
+            blocks = blocks_of(X, y, sample_weight)
+            if blocks is not None:
+                return fit_classifier(self, blocks)
             rows, classes, codes = check_labelled_rows(self, X, y)
             weights = check_weights(sample_weight, rows)
             rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)

@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..engine import starts
 from ..engine.annihilation import living_kernels
+from ..engine.blocks import Blocks
 from ..engine.frame import Frame, measure
 from ..engine.kernels import STRUCTURES, Structure, structure_of
 from ..engine.loop import fit, shortlist
@@ -34,6 +35,7 @@ from ..engine.sampling import draw
 from ..engine.scoring import class_log_likelihood
 from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
+from ._blocks import blocks_of, fit_mixture
 from ._criteria import n_free_parameters
 from ._densities import ConditionalDensities
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
@@ -289,6 +291,9 @@ class SharedKernelMixture(
             The fitted estimator.
         """
         with all_or_nothing(self):
+            blocks = blocks_of(X, y, sample_weight)
+            if blocks is not None:
+                return fit_mixture(self, blocks)
             if y is None:
                 rows = check_rows(self, X, fitting=True)
                 classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
@@ -369,8 +374,12 @@ class SharedKernelMixture(
         structure: Structure,
         options: Options,
         row_weights: FloatArray | None,
+        whole: Blocks | None = None,
     ) -> Parameters:
-        """Return the starting points, with a leading axis of their number."""
+        """Return the starting points, with a leading axis of their number.
+
+        Where X is a sample of rows in blocks, these are the `whole`.
+        """
         n_classes, n_features = len(classes), X.shape[1]
         assert self.n_kernels != "auto"
         n_kernels = None if self.n_kernels is None else int(self.n_kernels)
@@ -415,8 +424,9 @@ class SharedKernelMixture(
         if prior is not None:
             found = replace(found, class_prior=np.tile(prior, (n_starts, 1)))
         if n_starts > self.n_init:
+            given = (X, codes, row_weights) if whole is None else (whole, None, None)
             found = shortlist(
-                X, codes, found, options, n_best=self.n_init, frame=frame, row_weights=row_weights
+                given[0], given[1], found, options, n_best=self.n_init, frame=frame, row_weights=given[2]
             )
         return found
 

@@ -72,6 +72,11 @@ class Workers:
         self._n_jobs = n_jobs
         self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
 
+    @property
+    def n_jobs(self) -> int:
+        """Number of threads."""
+        return self._n_jobs
+
     def map(self, work: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
         """Yield the answers in the order of the tasks, few of them waiting at a time."""
         if self._pool is None or len(tasks) == 1:

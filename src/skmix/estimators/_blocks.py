@@ -1,0 +1,244 @@
+"""The estimators on rows in blocks: what `fit` does when the rows are not all in memory.
+
+One look at all blocks gives labels, frame and a sample. Starts are made from the sample by the functions that
+make them from rows; the engine then passes over the blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+
+from ..engine.blocks import Block, Blocks
+from ..engine.kernels import structure_of
+from ..engine.loop import fit
+from ..engine.scattered import Surveyed
+from ..engine.survey import Survey, survey
+from ..engine.thinning import thin
+from ..engine.types import FloatArray, IntArray
+from ._decisions import check_outlier_label
+from ._selection import check_automatic
+from ._validation import number_labels
+
+if TYPE_CHECKING:
+    from .classifier import SharedKernelClassifier
+    from .mixture import SharedKernelMixture
+
+# Bits of a density that one pass settles when a quantile is looked for: a histogram of that many counts.
+_DIGIT = 16
+
+
+def blocks_of(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
+    """Return training rows that come in blocks; None for rows in memory."""
+    if isinstance(X, Blocks):
+        if y is not None or sample_weight is not None:
+            raise ValueError("Blocks of rows hold their labels and weights: leave y and sample_weight out.")
+        return X
+    return None
+
+
+def fit_mixture(mixture: SharedKernelMixture, blocks: Blocks) -> SharedKernelMixture:
+    """Fit a mixture, of one class when the blocks have no labels."""
+    _refuse_choices(mixture)
+    rows, classes = _look(mixture, blocks)
+    _fit_model(mixture, rows, classes)
+    return mixture
+
+
+def fit_classifier(classifier: SharedKernelClassifier, blocks: Blocks) -> SharedKernelClassifier:
+    """Fit a classifier: a model of each feature group."""
+    _refuse_choices(classifier)
+    rows, classes = _look(classifier, blocks)
+    if rows.survey.labels is None:
+        raise ValueError("A classifier requires y to be passed, but these rows have no labels.")
+    if classifier.reject_below is not None:
+        check_outlier_label(classifier.outlier_label, classes)
+    groups = classifier._groups(blocks.n_features)
+    unlabelled = bool(np.any(rows.survey.labels < 0))
+    if len(groups) > 1 and unlabelled:
+        raise ValueError(
+            f"{int(rows.survey.n_labelled[0])} rows have no label, and with several feature groups such rows "
+            "need all rows in memory. Leave them out, or fit one group."
+        )
+    models = [classifier._model(g, groups) for g in range(len(groups))]
+    for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
+        model.n_features_in_ = len(columns)
+        own = rows if columns == list(range(blocks.n_features)) else rows.take(columns)
+        _check_group(own.survey, classes, columns, group)
+        _fit_model(model, own, classes, columns)
+    sizes = _class_sizes(rows.survey, len(classes))
+    classifier._keep(models, groups, classes, sizes, not unlabelled)
+    if classifier.reject_below is not None:
+        classifier.threshold_ = density_quantile(classifier, rows, classifier.reject_below)
+    return classifier
+
+
+def _refuse_choices(estimator: Any) -> None:
+    """Refuse settings that need many fits to all rows."""
+    check_automatic(estimator)
+    estimator.__dict__.pop("selection_", None)
+    for name in ("n_kernels", "covariance_type", "feature_groups"):
+        if isinstance(getattr(estimator, name, None), str) and getattr(estimator, name) == "auto":
+            raise ValueError(
+                f"{name}='auto' tries many models, each over all rows, which is not done for rows that are "
+                f"not in memory. Choose on a sample of the rows, and fit with {name} as chosen there."
+            )
+
+
+def _look(estimator: Any, blocks: Blocks) -> tuple[Surveyed, np.ndarray]:
+    """Return coded blocks with their survey, and the sorted labels (L,); note the features."""
+    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
+    found = survey(blocks, seed)
+    if found.n_empty:
+        raise ValueError(
+            f"{found.n_empty} rows of X have no value: all {blocks.n_features} features are NaN. "
+            "Remove rows that say nothing."
+        )
+    if found.n_rows < 2:
+        raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least 2 are required.")
+    empty = np.flatnonzero(found.moments.count == 0)
+    if len(empty):
+        raise ValueError(
+            f"Feature {empty[0]} of X has no value: it is NaN in all {found.n_rows} rows "
+            f"({len(empty)} such features). Remove features that were never observed."
+        )
+    classes = np.zeros(1, dtype=np.int64)
+    if found.labels is not None:
+        check_classification_targets(found.labels)
+        if found.labels.dtype.kind in "if" and found.labels.tolist() == [-1]:
+            raise ValueError(f"All {found.n_rows} rows are unlabelled (y is -1 everywhere).")
+        classes = number_labels(found.labels)[0]
+    estimator.n_features_in_ = blocks.n_features
+    estimator.__dict__.pop("feature_names_in_", None)
+    if blocks.feature_names is not None:
+        estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
+    return Surveyed(blocks, found).coded(classes), classes
+
+
+def _check_group(found: Survey, classes: np.ndarray, columns: list[int], group: int) -> None:
+    """Refuse a feature group without any value of some feature or class."""
+    empty = np.flatnonzero(found.moments.count == 0)
+    if len(empty):
+        raise ValueError(f"Feature {columns[empty[0]]} of X has no value: it is NaN in all rows.")
+    absent = np.flatnonzero(_class_sizes(found, len(classes)) == 0)
+    if len(absent):
+        raise ValueError(
+            f"No row of class {classes[absent[0]]!r} has a value in feature group {group}, columns {columns}."
+        )
+
+
+def _class_sizes(found: Survey, n_classes: int) -> FloatArray:
+    """Return the number (L,) of labelled rows of each class, or the sum of their weights."""
+    # Rows without a label are put behind the classes.
+    return found.class_sums(found.sizes, n_classes + 1)[:n_classes]
+
+
+def _fit_model(
+    model: SharedKernelMixture, rows: Surveyed, classes: np.ndarray, columns: list[int] | None = None
+) -> None:
+    """Fit a mixture to coded blocks; `columns` are for error messages."""
+    structure = structure_of(model.covariance_type)
+    options = model._options(rows.n_features)
+    frame = rows.survey.frame(structure, columns)
+    sizes = _class_sizes(rows.survey, len(classes))
+    prior = sizes / sizes.sum()
+    X, codes, weights = sampled_rows(rows.survey)
+    starts = model._starts(X, codes, classes, prior, frame, structure, options, weights, rows)
+    progress = model._progress if model.verbose > 1 else None
+    run = thin if model.annihilate else fit
+    model._accept(run(rows, None, starts, options, frame=frame, progress=progress), prior, classes)
+    model.class_count_ = sizes
+    model.__dict__.pop("stream_", None)
+
+
+def sampled_rows(found: Survey) -> tuple[np.ndarray, IntArray, FloatArray | None]:
+    """Return the rows (s, M) of a survey's sample, their classes, and weights that undo the sampling.
+
+    Small classes are sampled more densely than large ones. Where the sample is all rows, it is in their order
+    and of their weights, so that starts are those of rows in memory.
+    """
+    sample = found.sample
+    labels = np.zeros(1, dtype=np.int64) if found.labels is None else found.labels.astype(np.int64)
+    drawn = np.bincount(sample.labels, minlength=len(labels))
+    weights = sample.weights
+    if len(sample.X) < found.n_rows:
+        share = (found.n_labelled / np.maximum(drawn, 1))[sample.labels]
+        weights = share if weights is None else weights * share
+    X = sample.X
+    unseen = np.flatnonzero(np.isnan(X).all(axis=0))
+    if len(unseen):
+        X = X.copy()
+        X[:, unseen] = (found.moments.mean * found.moments.unit)[unseen]
+    return X, labels[sample.labels], weights
+
+
+@dataclass(frozen=True)
+class CountDensities:
+    """Counts the log-densities of a block's rows by their next digit, in an order-preserving code.
+
+    Attributes
+    ----------
+    classifier : SharedKernelClassifier
+        The fitted classifier.
+    prefix : int
+        Leading digits that are known.
+    n_known : int
+        Number of bits they have.
+    """
+
+    classifier: Any
+    prefix: int
+    n_known: int
+
+    def __call__(self, block: Block) -> FloatArray:
+        """Return the weight of the rows (2^digit,) that have the prefix, by their next digit."""
+        block = replace(block, y=None).telling()
+        counts = np.zeros(1 << _DIGIT)
+        if not len(block.X):
+            return counts
+        codes = ordered(logsumexp(self.classifier._joint_of_rows(block.X), axis=1))
+        weights = np.ones(len(codes)) if block.weights is None else block.weights
+        if self.n_known:
+            own = codes >> np.uint64(64 - self.n_known) == np.uint64(self.prefix)
+            codes, weights = codes[own], weights[own]
+        digits = (codes >> np.uint64(64 - self.n_known - _DIGIT)) & np.uint64((1 << _DIGIT) - 1)
+        counts += np.bincount(digits.astype(np.int64), weights=weights, minlength=1 << _DIGIT)
+        return counts
+
+
+def density_quantile(classifier: SharedKernelClassifier, blocks: Blocks, quantile: float) -> float:
+    """Return the smallest log-density up to which that share of the rows, or of their weight, lies.
+
+    It is found digit by digit, in four passes and without an array of all densities.
+    """
+    prefix, below, wanted = 0, 0.0, 0.0
+    for n_known in range(0, 64, _DIGIT):
+        counts = blocks.reduce(CountDensities(classifier, prefix, n_known), np.add)
+        if not n_known:
+            wanted = quantile * counts.sum()
+        reached = below + np.cumsum(counts)
+        # Rounding of weights may leave the last sum a little short of what is wanted.
+        digit = min(int(np.searchsorted(reached, wanted)), int(np.flatnonzero(counts)[-1]))
+        below = float(reached[digit] - counts[digit])
+        prefix = (prefix << _DIGIT) | digit
+    return float(disordered(np.array([prefix], dtype=np.uint64))[0])
+
+
+def ordered(values: FloatArray) -> np.ndarray:
+    """Return unsigned integers (n,) in the same order as the numbers (n,)."""
+    bits = values.astype(np.float64).view(np.uint64)
+    sign = np.uint64(1 << 63)
+    codes: np.ndarray = np.where(bits & sign, ~bits, bits | sign)
+    return codes
+
+
+def disordered(codes: np.ndarray) -> FloatArray:
+    """Return the numbers behind what `ordered` made of them."""
+    sign = np.uint64(1 << 63)
+    numbers: FloatArray = np.where(codes & sign, codes & ~sign, ~codes).view(np.float64)
+    return numbers

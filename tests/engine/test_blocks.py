@@ -1,0 +1,320 @@
+"""Rows in blocks: the survey is that of the rows, and a fit is the fit to the rows."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from skmix.engine import starts
+from skmix.engine.blocks import Block, Blocks, Listed, encode
+from skmix.engine.frame import measure
+from skmix.engine.kernels import STRUCTURES, structure_of
+from skmix.engine.loop import expect_rows, fit, shortlist
+from skmix.engine.scattered import Collect, Surveyed, add
+from skmix.engine.survey import Look, merge_surveys, rows_of_label, survey
+from skmix.engine.thinning import thin
+from skmix.engine.types import Options, Parameters
+
+CUTS = [0, 7, 60, 61, 200, 480, 600]
+
+
+def make_rows(seed: int = 0, *, unlabelled: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows of three overlapping classes, their codes and weights; class 2 is in two blocks alone."""
+    random = np.random.default_rng(seed)
+    codes = random.integers(0, 2, CUTS[-1])
+    codes[70:150] = 2
+    codes[500:520] = 2
+    centres = np.array([[0.0, 0.0, 3.0], [2.0, 1.0, 0.0], [-1.0, 4.0, 1.0]])
+    X = centres[codes] + random.normal(size=(CUTS[-1], 3)) * [1.0, 0.5, 2.0] + [1e3, 0.0, -5.0]
+    X[::3] += [0.0, 2.0, 0.0]
+    if unlabelled:
+        codes[random.uniform(size=len(codes)) < 0.3] = -1
+    return X, codes, random.uniform(0.2, 3.0, size=len(codes))
+
+
+def cut(X: np.ndarray, codes: np.ndarray | None, weights: np.ndarray | None = None) -> Listed:
+    """Return the rows in blocks of very different sizes."""
+    slices = [slice(a, b) for a, b in pairwise(CUTS)]
+    return Listed(
+        [
+            Block(
+                X[own],
+                None if codes is None else codes[own].astype(np.int16),
+                None if weights is None else weights[own],
+            )
+            for own in slices
+        ]
+    )
+
+
+def make_starts(
+    X: np.ndarray, codes: np.ndarray, covariance_type: str, n_starts: int = 2, n_classes: int = 3
+) -> Parameters:
+    structure = structure_of(covariance_type)
+    own = codes >= 0
+    return starts.class_wise(
+        np.nan_to_num(X[own], nan=0.5),
+        codes[own],
+        n_classes,
+        n_starts,
+        5,
+        measure(X, structure),
+        structure,
+        np.random.RandomState(3),
+    )
+
+
+def assert_same_fit(X, codes, weights, start, options, run=fit) -> None:
+    here = run(X, codes, start, options, row_weights=weights)
+    there = run(cut(X, codes, weights), None, start, options)
+    assert np.array_equal(there.status, here.status)
+    assert np.array_equal(there.n_iter, here.n_iter)
+    # Relative to the size of the largest number: some means are near zero.
+    for name in ("weights", "means", "covariances", "class_prior"):
+        ours, theirs = getattr(there.parameters, name), getattr(here.parameters, name)
+        if theirs is None:
+            assert ours is None
+        else:
+            assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
+    assert np.allclose(there.log_likelihood, here.log_likelihood, rtol=1e-9, atol=0)
+    assert np.allclose(there.objective, here.objective, rtol=1e-9, atol=0)
+    for ours, theirs in zip(there.path, here.path, strict=True):
+        assert np.allclose(ours, theirs, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("covariance_type", STRUCTURES)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_a_fit_to_blocks_is_the_fit_to_the_rows(covariance_type: str, weighted: bool) -> None:
+    X, codes, weights = make_rows()
+    options = Options(covariance_type=covariance_type, max_iter=25, tol=1e-7, covariance_prior=2.0)
+    given = weights if weighted else None
+    assert_same_fit(X, codes, given, make_starts(X, codes, covariance_type), options)
+
+
+@pytest.mark.parametrize("covariance_type", STRUCTURES)
+def test_unlabelled_rows_and_gaps_are_the_same_in_blocks(covariance_type: str) -> None:
+    X, codes, weights = make_rows(unlabelled=True)
+    gone = np.random.default_rng(1).uniform(size=X.shape) < 0.2
+    gone[gone.all(axis=1)] = False
+    gone[200:480] = False  # one block without gaps
+    X[gone] = np.nan
+    start = make_starts(X, codes, covariance_type)
+    start = replace(start, class_prior=np.tile([0.5, 0.3, 0.2], (2, 1)))
+    options = Options(covariance_type=covariance_type, max_iter=15, tol=1e-7)
+    assert_same_fit(X, codes, weights, start, options)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"accelerate": True}, {"stopping": "per-class", "tol": 1e-3}, {"freeze": "kernels"}], ids=str
+)
+def test_other_ways_of_fitting_are_the_same_in_blocks(settings: dict) -> None:
+    X, codes, _ = make_rows()
+    options = replace(Options(max_iter=20), **settings)
+    assert_same_fit(X, codes, None, make_starts(X, codes, "full"), options)
+
+
+def test_thinning_and_shortlists_are_the_same_in_blocks() -> None:
+    X, codes, weights = make_rows()
+    start = make_starts(X, codes, "diag", n_starts=4)
+    options = Options(covariance_type="diag", max_iter=10, tol=1e-6)
+    assert_same_fit(X, codes, weights, start, options, run=thin)
+    here = shortlist(X, codes, start, options, n_best=2, row_weights=weights)
+    there = shortlist(cut(X, codes, weights), None, start, options, n_best=2)
+    assert np.allclose(there.means, here.means, rtol=1e-9)
+
+
+def test_one_class_needs_no_labels() -> None:
+    X, codes, _ = make_rows()
+    start = make_starts(X, np.zeros_like(codes), "full", n_classes=1)
+    here = fit(X, None, start, Options(max_iter=10))
+    there = fit(cut(X, None), None, start, Options(max_iter=10))
+    assert np.allclose(there.parameters.means, here.parameters.means, rtol=1e-9, atol=1e-9)
+
+
+def test_narrow_kernels_far_from_the_origin_are_collected_again_in_blocks() -> None:
+    """Such kernels have moments about their own means, which all blocks must agree on."""
+    random = np.random.default_rng(5)
+    codes = np.repeat([0, 1], 300)
+    X = np.where(codes[:, None] == 0, 0.0, 1e5) + random.normal(size=(600, 2)) * [1e-2, 1.0]
+    shuffled = random.permutation(600)
+    X, codes = X[shuffled], codes[shuffled]
+    start = make_starts(X, codes, "full", n_classes=2)
+    assert_same_fit(X, codes, None, start, Options(max_iter=8, tol=0.0, floor=1e-20))
+
+
+def test_blocks_without_a_row_that_counts_change_nothing() -> None:
+    X, codes, _ = make_rows()
+    weights = np.ones(len(X))
+    weights[CUTS[2] : CUTS[4]] = 0.0  # two whole blocks
+    kept = weights > 0
+    codes[~kept] = 0
+    start = make_starts(X, codes, "tied")
+    options = Options(covariance_type="tied", max_iter=5)
+    frame = measure(X[kept], structure_of("tied"))
+    here = fit(X[kept], codes[kept], start, options, frame=frame)
+    there = fit(cut(X, codes, weights), None, start, options)
+    assert np.allclose(there.parameters.covariances, here.parameters.covariances, rtol=1e-9)
+    empty = Listed([Block(X[:0], codes[:0].astype(np.int16)), Block(X[kept], codes[kept].astype(np.int16))])
+    again = fit(empty, None, start, options)
+    assert np.allclose(again.parameters.covariances, here.parameters.covariances, rtol=1e-9)
+
+
+def test_the_work_can_be_sent_away_and_leaves_its_threads_behind() -> None:
+    X, codes, _ = make_rows()
+    start = make_starts(X, codes, "full")
+
+    class Remote(Listed):
+        def reduce(self, work, merge):  # type: ignore[no-untyped-def]
+            sent, merge = pickle.loads(pickle.dumps((work, merge)))
+            assert getattr(sent, "pool", None) is None
+            return reduce(merge, [pickle.loads(pickle.dumps(sent(block))) for block in self._blocks])
+
+    blocks = Remote(cut(X, codes)._blocks)
+    here = fit(X, codes, start, Options(max_iter=5, n_jobs=2))
+    there = fit(blocks, None, start, Options(max_iter=5, n_jobs=2))
+    assert np.allclose(there.parameters.means, here.parameters.means, rtol=1e-9)
+
+
+def test_adding_changes_neither_side() -> None:
+    X, codes, _ = make_rows()
+    structure = structure_of("full")
+    frame = measure(X, structure)
+    start = frame.enter(make_starts(X, codes, "full"), structure)
+    factor = structure.factor(start.covariances, 3)
+    work = Collect(expect_rows, start, factor, frame, "full", 3, False, None, True, 1)
+    a, b = (work(block) for block in cut(X, codes)._blocks[3:5])
+    before = pickle.dumps((a, b))
+    add(a, b)
+    assert pickle.dumps((a, b)) == before
+
+
+# ---------------------------------------------------------------- the survey
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "spherical"])
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_frame_of_a_survey_is_that_of_the_rows(covariance_type, gaps, weighted, dtype) -> None:
+    X, codes, weights = make_rows()
+    X = np.column_stack([X, np.full(len(X), 0.1), X[:, 0] * 1e-30, X[:, 1] * 1e30]).astype(dtype)
+    if gaps:
+        X[np.random.default_rng(2).uniform(size=X.shape) < 0.3] = np.nan
+        X[:, 2][:250] = np.nan  # no value in whole blocks
+        X[np.isnan(X).all(axis=1), 0] = 1e3
+    given = weights if weighted else None
+    structure = structure_of(covariance_type)
+    here = measure(X, structure, row_weights=given)
+    there = survey(cut(X, codes, given)).frame(structure)
+    assert np.array_equal(there.scale, here.scale)
+    for name in ("shift", "variance", "bound"):
+        assert np.allclose(getattr(there, name), getattr(here, name), rtol=1e-13, atol=1e-13), name
+    # The constant feature is recognised as such: only then its variance counts as one.
+    if covariance_type == "full":
+        assert there.variance[3] == 1.0
+
+
+def test_features_that_cannot_be_squared_are_named() -> None:
+    X, codes, _ = make_rows()
+    for factor, words in ((1e-200, "standard deviation"), (1e200, "standard deviation|too large")):
+        with pytest.raises(ValueError, match=f"Feature 7 has .*({words})"):
+            survey(cut(X[:, :2] * [1.0, factor], codes)).frame(structure_of("full"), [4, 7])
+
+
+def test_labels_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> None:
+    random = np.random.default_rng(4)
+    sizes = [30_000, 1, 20_000, 25_000]
+    blocks = []
+    for number, size in enumerate(sizes):
+        names = np.array(["rare" if number == 2 and i < 10 else "ab"[i % 2] for i in range(size)])
+        blocks.append(Block(random.normal(size=(size, 2)), names, None, number))
+    look = Look(seed=7)
+    forth = reduce(merge_surveys, map(look, blocks))
+    back = reduce(merge_surveys, map(look, blocks[::-1]))
+    assert forth.labels is not None
+    assert forth.labels.tolist() == ["a", "b", "rare"]
+    every = np.concatenate([block.y for block in blocks if block.y is not None])
+    assert forth.n_labelled.tolist() == [int((every == name).sum()) for name in forth.labels]
+    assert np.array_equal(forth.sample.places, back.sample.places)
+    assert np.array_equal(forth.sample.X, back.sample.X)
+    kept = np.bincount(forth.sample.labels)
+    assert kept.tolist() == [rows_of_label(3, 2), rows_of_label(3, 2), 10]
+    # Sampled rows are the rows at their places, and no block is preferred.
+    X = [block.X for block in blocks]
+    assert all(
+        np.array_equal(X[b][i], x) for (b, i), x in zip(forth.sample.places, forth.sample.X, strict=True)
+    )
+    share = np.bincount(forth.sample.places[:, 0], minlength=4) / len(forth.sample.X)
+    assert np.allclose(share, np.array(sizes) / sum(sizes), atol=0.01)
+
+
+def test_many_labels_leave_fewer_rows_of_each() -> None:
+    assert rows_of_label(1, 16) > rows_of_label(100, 16) > rows_of_label(1000, 16)
+    assert rows_of_label(10**9, 16) == 64
+
+
+def test_a_coded_survey_joins_what_has_no_class() -> None:
+    X, codes, weights = make_rows()
+    names = np.array(["x", "y", "z"])[codes]
+    coded = survey(cut_named(X, names, weights)).coded(np.array(["x", "z"]))
+    assert coded.labels is not None
+    assert coded.labels.tolist() == [-1, 0, 1]
+    expected = [weights[names == name].sum() for name in ("y", "x", "z")]
+    assert np.allclose(coded.sizes, expected, rtol=1e-12)
+    assert np.allclose(coded.class_sums(coded.sizes, 3), [*expected[1:], expected[0]], rtol=1e-12)
+
+
+def cut_named(X: np.ndarray, names: np.ndarray, weights: np.ndarray) -> Listed:
+    return Listed([Block(X[a:b], names[a:b], weights[a:b]) for a, b in pairwise(CUTS)])
+
+
+def test_codes_are_small_and_unknown_labels_have_none() -> None:
+    classes = np.array([-5, 3, 8])
+    codes = encode(np.array([8, 3, -5, 4, 100, -100]), classes)
+    assert codes.tolist() == [2, 1, 0, -1, -1, -1]
+    assert codes.dtype == np.int8
+    assert encode(np.arange(300), np.arange(300)).dtype == np.int16
+
+
+def test_a_survey_of_some_features_looks_again_only_where_there_are_gaps() -> None:
+    X, codes, _ = make_rows()
+    rows = Surveyed(cut(X, codes), survey(cut(X, codes)))
+    own = rows.take([2, 0])
+    assert own.n_features == 2
+    assert np.allclose(
+        own.survey.frame(structure_of("full")).scale, measure(X[:, [2, 0]], structure_of("full")).scale
+    )
+    X[5, :2] = np.nan
+    rows = Surveyed(cut(X, codes), survey(cut(X, codes)))
+    assert rows.take([0, 1]).survey.n_rows == len(X) - 1
+    assert isinstance(rows, Blocks)
+    assert not isinstance(X, Blocks)
+
+
+def test_bad_blocks_are_told() -> None:
+    X, codes, weights = make_rows()
+    names = np.array(["x", "y", "z"])[codes]
+    with pytest.raises(ValueError, match="no block"):
+        Listed([])
+    with pytest.raises(ValueError, match=r"differ in kind.*Give all of them one type"):
+        survey(Listed([Block(X[:9], codes[:9]), Block(X[9:], names[9:])]))
+    with pytest.raises(ValueError, match="Some blocks have labels"):
+        survey(Listed([Block(X[:9], codes[:9]), Block(X[9:])]))
+    with pytest.raises(ValueError, match=r"Block 1 has 591 rows, but labels of shape \(9,\)"):
+        survey(Listed([Block(X[:9], codes[:9]), Block(X[9:], codes[:9])]))
+    with pytest.raises(ValueError, match=r"Unknown label type: \d.5"):
+        survey(Listed([Block(X, codes + 0.5)]))
+    with pytest.raises(ValueError, match="cannot be sorted"):
+        survey(Listed([Block(X[:3], np.array(["a", None, "b"], dtype=object))]))
+    X[77, 1] = np.inf
+    with pytest.raises(ValueError, match="infinity: feature 1 in row 16 of block 3"):
+        survey(cut(X, codes))
+    X[77, 1] = 0.0
+    weights[3] = -1.0
+    with pytest.raises(ValueError, match="not negative, got -1"):
+        survey(cut(X, codes, weights))

@@ -1,0 +1,182 @@
+"""Estimators on rows in blocks: the same model as from rows in memory, or a clear refusal."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.engine.blocks import Block, Listed
+from skmix.estimators._blocks import density_quantile, disordered, ordered
+
+CUTS = [0, 5, 90, 91, 260, 400]
+
+
+def make_rows(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    names = np.array(["oak", "elm", "ash"])[random.integers(0, 3, CUTS[-1])]
+    place = {"oak": [0.0, 0.0, 1.0, 5.0], "elm": [2.0, 3.0, 0.0, 5.0], "ash": [5.0, 0.0, 0.0, 4.0]}
+    X = np.array([place[name] for name in names]) + random.normal(size=(CUTS[-1], 4))
+    return X, names, random.uniform(0.5, 2.0, size=CUTS[-1])
+
+
+def cut(X, y=None, weights=None, names=None) -> Listed:
+    return Listed(
+        [
+            Block(X[a:b], None if y is None else y[a:b], None if weights is None else weights[a:b])
+            for a, b in pairwise(CUTS)
+        ],
+        names,
+    )
+
+
+def assert_same(one, other) -> None:
+    """The sample of so few rows is all of them, in order: even the starts are the same."""
+    assert np.array_equal(one.classes_, other.classes_)
+    assert one.classes_.dtype == other.classes_.dtype
+    for name in ("weights_", "means_", "covariances_", "class_prior_", "class_count_", "log_likelihood_"):
+        assert np.allclose(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-9), name
+    for name in ("n_iter_", "converged_", "n_features_in_", "n_kernels_", "covariance_type_"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert sorted(vars(one)) == sorted(vars(other))
+
+
+@pytest.mark.parametrize("init", ["class", "k-means++", "random_from_data", "uniform"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_a_mixture_of_blocks_is_that_of_the_rows(init: str, weighted: bool) -> None:
+    X, y, weights = make_rows()
+    given = weights if weighted else None
+    model = SharedKernelMixture(4, init=init, n_init=2, short_runs=3, random_state=0, tol=1e-3)
+    here = model.fit(X, y, sample_weight=given)
+    there = SharedKernelMixture(**model.get_params()).fit(cut(X, y, given))
+    assert_same(there, here)
+
+
+def test_an_ordinary_mixture_needs_no_labels() -> None:
+    X, _, _ = make_rows()
+    model = SharedKernelMixture(3, random_state=0, tol=1e-3)
+    assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X)), model.fit(X))
+
+
+def test_gaps_unlabelled_rows_and_rows_of_no_weight() -> None:
+    X, names, weights = make_rows()
+    y = np.unique(names, return_inverse=True)[1]
+    y[::4] = -1
+    weights[7:30] = 0.0
+    X[np.random.default_rng(1).uniform(size=X.shape) < 0.1] = np.nan
+    X[np.isnan(X).all(axis=1)] = 0.0
+    model = SharedKernelMixture(4, covariance_type="diag", random_state=0, tol=1e-3)
+    here = model.fit(X, y, sample_weight=weights)
+    there = SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights))
+    assert_same(there, here)
+
+
+def test_kernels_that_do_not_pay_go_in_blocks_too() -> None:
+    X, y, _ = make_rows()
+    model = SharedKernelMixture(6, annihilate=True, random_state=0, tol=1e-3)
+    assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y)), model.fit(X, y))
+
+
+def test_a_label_that_only_weightless_rows_have_is_no_class() -> None:
+    X, y, weights = make_rows()
+    weights[y == "elm"] = 0.0
+    model = SharedKernelMixture(random_state=0, tol=1e-3)
+    here = model.fit(X, y, sample_weight=weights)
+    assert here.classes_.tolist() == ["ash", "oak"]
+    assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights)), here)
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+def test_a_classifier_of_feature_groups(gaps: bool) -> None:
+    X, y, weights = make_rows()
+    if gaps:
+        X[3:20, :2] = np.nan
+        X[300:310, 3] = np.nan
+    names = ["a", "b", "c", "d"]
+    model = SharedKernelClassifier(
+        3, feature_groups=[["b", "a"], ["c"]], priors="uniform", reject_below=0.1, outlier_label=None,
+        random_state=0, tol=1e-3,
+    )  # fmt: skip
+    there = model.fit(cut(X, y, weights, names))
+    assert there.feature_names_in_.tolist() == names
+    plain = SharedKernelClassifier(**{**model.get_params(), "feature_groups": [[1, 0], [2]]})
+    here = plain.fit(X, y, sample_weight=weights)
+    for one, other in zip(there.models_, here.models_, strict=True):
+        assert np.allclose(one.means_, other.means_, rtol=1e-9, atol=1e-9)
+        assert np.allclose(one.class_prior_, other.class_prior_)
+    assert there.feature_groups_ == here.feature_groups_ == [[1, 0], [2]]
+    assert there.threshold_ == pytest.approx(here.threshold_, rel=1e-9)
+    del there.feature_names_in_
+    assert np.array_equal(there.predict(X), here.predict(X))
+
+
+def test_a_quantile_of_densities_is_found_digit_by_digit() -> None:
+    X, y, weights = make_rows()
+    model = SharedKernelClassifier(random_state=0, tol=1e-3).fit(X, y)
+    densities = logsumexp(model._joint_of_rows(X), axis=1)
+    for quantile in (0.001, 0.3, 0.999):
+        expected = np.quantile(densities, quantile, method="inverted_cdf")
+        assert density_quantile(model, cut(X, y), quantile) == pytest.approx(expected, rel=1e-12)
+        expected = np.quantile(densities, quantile, weights=weights, method="inverted_cdf")
+        assert density_quantile(model, cut(X, y, weights), quantile) == pytest.approx(expected, rel=1e-12)
+    numbers = np.array([-np.inf, -1e300, -1.0, -1e-320, 0.0, 1e-320, 2.0, np.inf])
+    assert np.all(np.diff(ordered(numbers).astype(object)) > 0)
+    assert np.array_equal(disordered(ordered(numbers)), numbers)
+
+
+def test_a_sample_stands_for_rows_that_are_too_many() -> None:
+    """With more rows than a sample keeps, starts come from it, and EM goes over all of them."""
+    random = np.random.default_rng(3)
+    y = np.repeat([0, 1], [45_000, 300])
+    X = np.where(y[:, None] == 0, -3.0, 3.0) + random.normal(size=(len(y), 2))
+    blocks = Listed([Block(X[a : a + 9000], y[a : a + 9000]) for a in range(0, len(y), 9000)])
+    for init in ("class", "k-means++"):
+        model = SharedKernelMixture(2, init=init, random_state=0).fit(blocks)
+        assert model.class_count_.tolist() == [45_000, 300]
+        order = np.argsort(model.means_[:, 0])
+        expected = [X[y == 0].mean(axis=0), X[y == 1].mean(axis=0)]
+        assert np.allclose(model.means_[order], expected, atol=0.05)
+
+
+def test_what_needs_all_rows_at_once_is_refused() -> None:
+    X, y, _ = make_rows()
+    for name in ("n_kernels", "covariance_type"):
+        with pytest.raises(ValueError, match=f"{name}='auto' .* Choose on a sample"):
+            SharedKernelMixture(**{name: "auto"}).fit(cut(X, y))
+    with pytest.raises(ValueError, match=r"feature_groups='auto' .* Choose on a sample"):
+        SharedKernelClassifier(feature_groups="auto").fit(cut(X, y))
+    codes = np.unique(y, return_inverse=True)[1]
+    codes[0] = -1
+    with pytest.raises(ValueError, match="1 rows have no label, and with several feature groups"):
+        SharedKernelClassifier(feature_groups=[[0], [1]]).fit(cut(X, codes))
+    with pytest.raises(ValueError, match="leave y and sample_weight out"):
+        SharedKernelMixture().fit(cut(X, y), y)
+
+
+def test_bad_rows_are_told_and_leave_the_estimator_as_it_was() -> None:
+    X, y, weights = make_rows()
+    model = SharedKernelClassifier(random_state=0)
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        model.fit(cut(X))
+    with pytest.raises(ValueError, match="All 400 rows are unlabelled"):
+        model.fit(cut(X, np.full(400, -1)))
+    with pytest.raises(ValueError, match="Unknown label type"):
+        model.fit(cut(X, X[:, 0]))
+    with pytest.raises(ValueError, match=r"Found 0 row\(s\) with a weight"):
+        model.fit(cut(X, y, 0.0 * weights))
+    broken = X.copy()
+    broken[[3, 200]] = np.nan
+    with pytest.raises(ValueError, match="2 rows of X have no value: all 4 features"):
+        model.fit(cut(broken, y))
+    broken = X.copy()
+    broken[:, 2] = np.nan
+    with pytest.raises(ValueError, match="Feature 2 of X has no value"):
+        model.fit(cut(broken, y))
+    broken = X.copy()
+    broken[y == "elm", 2] = np.nan
+    with pytest.raises(ValueError, match=r"No row of class .*elm.* has a value in feature group 1"):
+        SharedKernelClassifier(feature_groups=[[0, 1], [2]]).fit(cut(broken, y))
+    assert not hasattr(model, "n_features_in_")
