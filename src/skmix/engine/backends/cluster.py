@@ -198,7 +198,9 @@ class OnCluster:
         rows: Sequence[Any],
         others: Sequence[Sequence[Any]],
     ) -> Answer:
-        shared = self._client.scatter(work, broadcast=True, hash=False)
+        # A task and not data that are scattered: workers fetch it from each other as they do those, but it is
+        # made again when it is lost, and a worker that dies meanwhile cannot keep it from arriving.
+        shared = self._client.submit(_given, work, key=unique_name(work), pure=False)
         level = self._map(_apply, (shared,), rows, others)
         name, depth = unique_name(merge), 0
         while len(level) > 1:
@@ -303,6 +305,10 @@ class OnCluster:
                         "stable, and have they memory enough?"
                     ) from error
         raise AssertionError
+
+
+def _given(work: Answer) -> Answer:
+    return work
 
 
 def _apply(work: Callable[..., Answer], *parts: Any) -> Answer:
