@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +27,22 @@ def golden() -> Callable[[str], dict[str, NDArray[Any]]]:
         return dict(loaded[name])
 
     return load
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """Lend a cluster of two processes, which takes seconds to start."""
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=None
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: Any) -> Iterator[Any]:
+    """Lend the cluster's client, with both workers alive."""
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    with distributed.Client(cluster) as client:
+        client.wait_for_workers(2)
+        yield client

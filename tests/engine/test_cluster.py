@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,32 +19,13 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 import skmix
-from skmix.engine.backends.cluster import ClusterError, OnCluster, check_workers
+from skmix.engine.backends.cluster import ClusterError, check_workers
 from skmix.engine.backends.partitions import map_rows, open_collections
 
 VERSION = skmix.__version__
 RNG = np.random.default_rng(5)
 ROWS = RNG.normal(size=(400, 3)) * [1.0, 1e3, 1e-3]
 LABELS = np.array(["ash", "beech", "oak"])[RNG.integers(0, 3, 400)]
-
-
-def small_cluster():
-    return LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=None
-    )
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with small_cluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(cluster):
-    with Client(cluster) as client:
-        client.wait_for_workers(2)
-        yield client
 
 
 @pytest.fixture(params=["threads", "cluster"])
@@ -221,7 +201,7 @@ def test_blocks_that_only_a_dead_worker_had_are_named(client):
     blocks = open_collections(X, None, None, VERSION)
     (pid,) = client.run(os.getpid, workers=[address]).values()
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(ClusterError, match="Block 0 of the rows was lost with its worker.*no recipe"):
+    with pytest.raises(ClusterError, match=r"Block 0 of the rows was lost with its worker.*no recipe"):
         blocks.reduce(Wait(0.1), add)
 
 
@@ -232,7 +212,9 @@ def test_workers_without_skmix_or_with_another_are_named(client):
         check_workers(client, "99.0")
     client.run(exec, "import sys; sys.modules['skmix'] = None", workers=[address])
     try:
-        with pytest.raises(ClusterError, match=f"1 of 2 workers cannot import skmix: {address}.*Install skmix"):
+        with pytest.raises(
+            ClusterError, match=f"1 of 2 workers cannot import skmix: {address}.*Install skmix"
+        ):
             open_collections(*collections(), None, VERSION)
     finally:
         client.run(exec, "import sys; del sys.modules['skmix']", workers=[address])

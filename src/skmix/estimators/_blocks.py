@@ -21,6 +21,7 @@ from ..engine.scattered import Surveyed
 from ..engine.survey import Survey, survey
 from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray
+from ._collections import collection_blocks
 from ._decisions import check_outlier_label
 from ._selection import check_automatic
 from ._validation import number_labels
@@ -39,7 +40,7 @@ def blocks_of(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
         if y is not None or sample_weight is not None:
             raise ValueError("Blocks of rows hold their labels and weights: leave y and sample_weight out.")
         return X
-    return None
+    return collection_blocks(X, y, sample_weight)
 
 
 def fit_mixture(mixture: SharedKernelMixture, blocks: Blocks) -> SharedKernelMixture:

@@ -21,6 +21,7 @@ from ..engine import conditional, patterns, scoring
 from ..engine.kernels import structure_of
 from ..engine.sampling import choose
 from ..engine.types import FloatArray, IntArray
+from ._collections import by_rows
 from ._derive import derive
 from ._validation import check_features, check_given, columns_of
 
@@ -69,6 +70,7 @@ class ConditionalDensities:
                     scoring.averaged_log_responsibilities(own, posterior, parameters, kind, n_jobs),
                 )
 
+    @by_rows
     def log_responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the logarithms of the kernels' responsibilities, finite where these underflow.
 
@@ -87,6 +89,7 @@ class ConditionalDensities:
         """
         return np.hstack([logs for _, _, logs in self._kernel_posteriors(self._rows(X), y)])
 
+    @by_rows
     def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the probability that each row came from each kernel.
 
@@ -104,6 +107,7 @@ class ConditionalDensities:
         """
         return np.exp(self.log_responsibilities(X, y))
 
+    @by_rows
     def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
         """Return the log-density of each row under each kernel, log N(x; μ_k, P_k).
 
@@ -127,6 +131,7 @@ class ConditionalDensities:
             ]
         )
 
+    @by_rows
     def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the rows with every missing value replaced by its conditional mean.
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.scoring import log_normalise
 from ..engine.types import FloatArray
 from ._blocks import blocks_of, fit_classifier
+from ._collections import CollectionScore, by_rows
 from ._consistency import OF_ONE_MODEL
 from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
 from ._densities import ConditionalDensities
@@ -49,7 +50,7 @@ class SharedKernelClassifier(
     Calibration,
     SavingMixin,
     ExportMixin,
-    ClassifierMixin,
+    CollectionScore,
     BaseEstimator,
 ):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
@@ -416,6 +417,7 @@ class SharedKernelClassifier(
             "probabilities": "probabilities",
         }
 
+    @by_rows
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
 
@@ -444,6 +446,7 @@ class SharedKernelClassifier(
         """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
         return self._joint_of_rows(self._rows(X))
 
+    @by_rows
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Return the logarithms of the posterior probabilities Pr(class j | x).
 
@@ -459,10 +462,12 @@ class SharedKernelClassifier(
         """
         return log_normalise(self._log_joint(X) / self.temperature_)
 
+    @by_rows
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
         return np.exp(self.predict_log_proba(X))
 
+    @by_rows
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M); `outlier_label` for refused rows."""
         joint = self._log_joint(X)
@@ -471,6 +476,7 @@ class SharedKernelClassifier(
             return labels
         return with_outliers(labels, logsumexp(joint, axis=1) < self.threshold_, self.outlier_label)
 
+    @by_rows
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M): low for novel rows."""
         return logsumexp(self._log_joint(X), axis=1)

@@ -36,6 +36,7 @@ from ..engine.scoring import class_log_likelihood
 from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
 from ._blocks import blocks_of, fit_mixture
+from ._collections import by_rows
 from ._criteria import n_free_parameters
 from ._densities import ConditionalDensities
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
@@ -526,6 +527,7 @@ class SharedKernelMixture(
             )
         return np.searchsorted(self.classes_, labels)
 
+    @by_rows
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
 
@@ -546,6 +548,7 @@ class SharedKernelMixture(
             rows, self._parameters, self.covariance_type_, effective_n_jobs(self.n_jobs)
         )
 
+    @by_rows
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density of each row.
 

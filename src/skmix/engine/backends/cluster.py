@@ -2,8 +2,8 @@
 
 A block is known by a handle. On a cluster (`OnCluster`) that is a future: the block stays on the worker that
 made it, and what travels is the work, once to every worker, and answers, summed in a tree. Where there is no
-cluster (`OnThreads`) a handle is a recipe, and Dask's threads make each block anew in every pass, so that data
-larger than memory pass through it.
+cluster (`OnThreads`) a handle is a recipe, and Dask's threads make each block anew in every pass, so that
+data larger than memory pass through it.
 
 Dask is imported when it is used: nothing here asks for it before a Dask collection comes along.
 """
@@ -254,7 +254,7 @@ class OnCluster:
                 idle_since = time.monotonic() if idle_since is None else idle_since
                 if time.monotonic() - idle_since > _WITHOUT_WORKERS:
                     raise ClusterError(
-                        f"The cluster has had no worker for {_WITHOUT_WORKERS:.0f} s. Start some and fit again."
+                        f"The cluster has no worker since {_WITHOUT_WORKERS:.0f} s. Start some and fit again."
                     ) from None
         for future in futures:
             if future.status != "finished":
@@ -269,42 +269,42 @@ class OnCluster:
         """
         import distributed
 
+        losses = (CancelledError, asyncio.CancelledError, distributed.comm.CommClosedError, TimeoutError)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return ask()
             except distributed.scheduler.KilledWorker as error:
                 raise ClusterError(
-                    f"Several workers ended while they worked on the same block ({error.task}), the last of them "
-                    f"{getattr(error.last_worker, 'address', error.last_worker)}; perhaps for want of memory. "
-                    "Rechunk the data into smaller blocks or give workers more memory."
+                    f"Several workers ended while they worked on the same block ({error.task}); perhaps for "
+                    "want of memory. Rechunk the data into smaller blocks or give workers more memory."
                 ) from error
-            except (
-                CancelledError,
-                asyncio.CancelledError,
-                distributed.comm.CommClosedError,
-                TimeoutError,
-            ) as error:
-                if self._client.status != "running":
-                    raise ClusterError(
-                        f"The connection to the scheduler {self._address} is lost ({type(error).__name__}). "
-                        "Start a cluster and fit again."
-                    ) from error
-                lost = [
-                    number for number, block in enumerate(blocks) if block.status in ("lost", "cancelled")
-                ]
-                if lost:
-                    raise ClusterError(
-                        f"Block {lost[0]} of the rows was lost with its worker ({len(lost)} of {len(blocks)} "
-                        "blocks), and there is no recipe to make it again: it was scattered, not read or computed. "
-                        "Make the collection from files or functions (dask.array.from_zarr, "
-                        "dask.dataframe.read_parquet) and fit again."
-                    ) from error
-                if attempt == _ATTEMPTS:
-                    raise ClusterError(
-                        f"The cluster lost what it was sent {_ATTEMPTS} times in a row ({error!r}). Are its workers "
-                        "stable, and have they memory enough?"
-                    ) from error
-        raise AssertionError
+            except losses as error:
+                reason = self._reason(error, blocks)
+                if reason is None and attempt == _ATTEMPTS:
+                    reason = (
+                        f"The cluster lost what it was sent {_ATTEMPTS} times in a row ({error!r}). Are its "
+                        "workers stable, and have they memory enough?"
+                    )
+                if reason is not None:
+                    raise ClusterError(reason) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    def _reason(self, error: BaseException, blocks: Sequence[Any]) -> str | None:
+        """Return why it is no use to ask again; None when it may be."""
+        if self._client.status != "running":
+            return (
+                f"The connection to the scheduler {self._address} is lost ({type(error).__name__}). "
+                "Start a cluster and fit again."
+            )
+        lost = [number for number, block in enumerate(blocks) if block.status in ("lost", "cancelled")]
+        if lost:
+            return (
+                f"Block {lost[0]} of the rows was lost with its worker ({len(lost)} of {len(blocks)} are), "
+                "and there is no recipe to make it again: it was scattered, not read or computed. Make the "
+                "collection from files or functions (dask.array.from_zarr, dask.dataframe.read_parquet) and "
+                "fit again."
+            )
+        return None
 
 
 def _given(work: Answer) -> Answer:
@@ -332,6 +332,6 @@ def _groups(level: Sequence[Any]) -> list[list[Any]]:
 
 
 def unique_name(what: Any) -> str:
-    """Return a name that no other task has: results of an earlier pass must not pass for those of this one."""
+    """Return a name that no other task has: answers of an earlier pass must not be taken for this one's."""
     known = getattr(what, "__name__", type(what).__name__)
     return f"skmix-{known.strip('_').lower()}-{secrets.token_hex(8)}"

@@ -1,7 +1,7 @@
 """Dask collections as blocks of rows, and functions of rows on them.
 
-The partitions of a Dask array or dataframe are the blocks. Their sizes need not be known; that labels and rows
-belong together is seen when they are first looked at, block by block.
+The partitions of a Dask array or dataframe are the blocks. Their sizes need not be known; that labels and
+rows belong together is seen when they are first looked at, block by block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .cluster import ClusterError, OnCluster, OnThreads, place, unique_name
 
 Answer = TypeVar("Answer")
 
-__all__ = ["ClusterError", "DaskBlocks", "is_collection", "map_rows", "open_collections"]
+__all__ = ["ClusterError", "DaskBlocks", "in_memory", "is_collection", "map_rows", "open_collections"]
 
 
 def is_collection(value: Any) -> bool:
@@ -236,6 +236,7 @@ def _column(values: Any, name: str) -> Any:
     """Return labels or weights as a Dask array of shape (N,), or as NumPy's when they are in memory."""
     if values is None:
         return None
+    column: Any
     if not is_collection(values):
         column = np.asarray(values)
     elif _is_frame(values):
@@ -328,7 +329,9 @@ def _check_shapes(shapes: Sequence[_Shape]) -> None:
                 )
 
 
-def map_rows(X: Any, function: Callable[[np.ndarray], np.ndarray], width: int | None, dtype: Any) -> Any:
+def map_rows(
+    X: Any, function: Callable[..., np.ndarray], width: int | None, dtype: Any, y: Any = None
+) -> Any:
     """Return what `function` makes of rows, as a Dask array that computes nothing before it is asked to.
 
     Parameters
@@ -336,36 +339,53 @@ def map_rows(X: Any, function: Callable[[np.ndarray], np.ndarray], width: int | 
     X : dask array of shape (n, M) or dask dataframe
         Rows, of known or unknown number.
     function : callable
-        Turns rows (n, M) into answers (n,) or (n, width).
+        Turns rows (n, M), and labels (n,) if there are any, into answers (n,) or (n, width).
     width : int or None
         Number of columns of the answer; None for none.
     dtype : dtype
         Of the answers.
+    y : dask array, series or dataframe of one column, array-like, optional
+        Labels (n,).
 
     Returns
     -------
     dask array of shape (n,) or (n, width)
         In the blocks of X.
     """
-    rows = rows_of(X)
-    lazily, name = _Lazily(function, width, np.dtype(dtype)), unique_name(function)
-    if width is None:
-        meta = np.empty(0, dtype=dtype)
-        return rows.map_blocks(lazily, name=name, drop_axis=1, dtype=dtype, meta=meta)
-    meta = np.empty((0, width), dtype=dtype)
-    return rows.map_blocks(lazily, name=name, chunks=(rows.chunks[0], (width,)), dtype=dtype, meta=meta)
+    import dask.array
+
+    rows, labels = _aligned(rows_of(X), _column(y, "y"), "y")
+    # Labels as a column: Dask lays axes side by side from the last one on.
+    parts = (rows,) if labels is None else (rows, labels[:, None])
+    name = unique_name(function)
+    shape: dict[str, Any] = {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
+    if width is not None:
+        shape = {"chunks": (rows.chunks[0], (width,)), "meta": np.empty((0, width), dtype=dtype)}
+    lazily = _Lazily(function, width, np.dtype(dtype))
+    return dask.array.map_blocks(lazily, *parts, name=name, dtype=dtype, **shape)
 
 
 @dataclass(frozen=True)
 class _Lazily:
     """Applies a function to a block of rows; an empty one needs no model."""
 
-    function: Callable[[np.ndarray], np.ndarray]
+    function: Callable[..., np.ndarray]
     width: int | None
     dtype: np.dtype[Any]
 
-    def __call__(self, rows: np.ndarray) -> np.ndarray:
+    def __call__(self, rows: np.ndarray, labels: np.ndarray | None = None) -> np.ndarray:
         rows = _as_rows(rows)
         if not len(rows):
             return np.empty(0 if self.width is None else (0, self.width), dtype=self.dtype)
-        return np.asarray(self.function(rows))
+        if labels is None:
+            return np.asarray(self.function(rows))
+        if len(labels) != len(rows):
+            raise ValueError(
+                f"X and y are cut differently: a block has {len(rows)} rows and {len(labels)} labels."
+            )
+        return np.asarray(self.function(rows, labels[:, 0]))
+
+
+def in_memory(*values: Any) -> tuple[Any, ...]:
+    """Return what Dask collections hold; other things as they are."""
+    return tuple(value.compute() if is_collection(value) else value for value in values)
