@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .backends.arrays import like, namespace, pick, replaced, to_numpy
 from .kernels import Structure
 from .types import BoolArray, Factor, FloatArray, IntArray, Parameters
 
@@ -114,7 +115,7 @@ class Accelerator:
         self._tried[:] = False
         if self._back.any():
             assert self._retreat is not None
-            onward.put(self._back, self._retreat.take(self._back))
+            onward = onward.put(self._back, self._retreat.take(self._back))
             self._steps[self._back] = 0
         ready = np.flatnonzero(self._steps >= 2)
         if len(ready) and self._older is not None:
@@ -122,14 +123,14 @@ class Accelerator:
             proposal, good = self._extrapolate(points[0], points[1], points[2], ready)
             ready = ready[good]
             self._retreat = following
-            onward.put(ready, proposal.take(good))
+            onward = onward.put(ready, proposal.take(good))
             self._tried[ready] = True
             self._reached[ready] = objective[ready]
         moved = np.flatnonzero(self._back | self._tried)
         if len(moved):
-            covariances, new = self._structure.raised(onward.covariances[moved], floor)
-            onward.covariances[moved] = covariances
-            factor.put(moved, new)
+            covariances, new = self._structure.raised(pick(onward.covariances, moved), floor)
+            onward = replace(onward, covariances=replaced(onward.covariances, moved, covariances))
+            factor = factor.put(moved, new)
         self._older = entered
         return onward, factor
 
@@ -141,47 +142,42 @@ class Accelerator:
         points = [_coordinates(p, structure) for p in (first, second, third)]
         r = [b - a for a, b in zip(points[0], points[1], strict=True)]
         v = [c - 2.0 * b + a for a, b, c in zip(*points, strict=True)]
-        length = np.sqrt(sum((part**2).sum(axis=1) for part in r))
-        curvature = np.sqrt(sum((part**2).sum(axis=1) for part in v))
+        length, curvature = _lengths(r), _lengths(v)
         step = np.where(curvature > 0, length / np.where(curvature > 0, curvature, 1.0), 1.0)
         limit = self._limit[index]
         step = np.clip(step, 1.0, limit)
         self._limit[index] = np.where(step >= limit, limit * _GROWTH, limit)
-        away = [
-            a + 2.0 * step[:, None] * b + (step**2)[:, None] * c
-            for a, b, c in zip(points[0], r, v, strict=True)
-        ]
+        far = like(step[:, None], points[0][0])
+        away = [a + 2.0 * far * b + far**2 * c for a, b, c in zip(points[0], r, v, strict=True)]
         proposal = _from_coordinates(away, third, structure)
-        good = np.array(
-            [
-                np.isfinite(proposal.weights[i]).all()
-                and np.isfinite(proposal.means[i]).all()
-                and np.isfinite(proposal.covariances[i]).all()
-                for i in range(len(step))
-            ]
-        )
-        # A step of one is EM's own: nothing is gained by entering there with a proposal.
-        return proposal, good & (step > 1.0)
+        good = step > 1.0  # a step of one is EM's own: nothing is gained by entering there with a proposal
+        for array in (proposal.weights, proposal.means, proposal.covariances):
+            xp = namespace(array)
+            good &= to_numpy(xp.all(xp.isfinite(xp.reshape(array, (len(step), -1))), axis=1))
+        return proposal, good
 
 
 def _coordinates(parameters: Parameters, structure: Structure) -> list[FloatArray]:
     """Return parameters of R starts as unconstrained numbers, three arrays with R rows."""
-    n_starts = len(parameters.means)
-    with np.errstate(divide="ignore"):
-        logs = np.log(parameters.weights)
-    return [
-        np.where(np.isfinite(logs), logs, 0.0).reshape(n_starts, -1),
-        parameters.means.reshape(n_starts, -1),
-        structure.coordinates(parameters.covariances).reshape(n_starts, -1),
-    ]
+    xp, n_starts = namespace(parameters.means), parameters.means.shape[0]
+    logs = xp.log(xp.where(parameters.weights > 0, parameters.weights, 1.0))
+    numbers = (logs, parameters.means, structure.coordinates(parameters.covariances))
+    return [xp.reshape(array, (n_starts, -1)) for array in numbers]
 
 
-def _from_coordinates(numbers: list[FloatArray], like: Parameters, structure: Structure) -> Parameters:
+def _lengths(parts: list[FloatArray]) -> FloatArray:
+    """Return the lengths (R,) of vectors given in parts (R, …), on the host."""
+    return np.sqrt(sum(to_numpy(namespace(part).sum(part**2, axis=1)) for part in parts))
+
+
+def _from_coordinates(numbers: list[FloatArray], model: Parameters, structure: Structure) -> Parameters:
     """Return the parameters with these coordinates; weights of zero stay zero."""
-    logs = numbers[0].reshape(like.weights.shape)
-    logs = np.where(like.weights > 0, logs, -np.inf)
+    xp = namespace(numbers[0])
+    logs = xp.reshape(numbers[0], model.weights.shape)
+    logs = xp.where(model.weights > 0, logs, -np.inf)
     with np.errstate(over="ignore", invalid="ignore"):
-        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        covariances = structure.from_coordinates(numbers[2].reshape(len(logs), -1), like.covariances.shape)
-    return replace(like, weights=weights, means=numbers[1].reshape(like.means.shape), covariances=covariances)
+        weights = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
+        weights /= xp.sum(weights, axis=1, keepdims=True)
+        covariances = structure.from_coordinates(numbers[2], model.covariances.shape)
+    means = xp.reshape(numbers[1], model.means.shape)
+    return replace(model, weights=weights, means=means, covariances=covariances)

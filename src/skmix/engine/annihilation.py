@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .backends.arrays import constant, namespace
 from .kernels import Structure
 from .types import FloatArray, IntArray, Parameters
 
@@ -40,16 +41,16 @@ def annihilate(mass: FloatArray, price: float) -> FloatArray:
     ndarray of shape (R, K, L)
         What is left of the mass: the weights before they are normalised.
     """
-    total = mass.sum(axis=-1)
+    xp = namespace(mass)
+    total = xp.sum(mass, axis=-1)
     pays = total > price
-    left = mass * np.where(pays, 1.0 - price / np.where(pays, total, 1.0), 1.0)[..., None]
-    lightest = np.argmin(np.where(total > 0, total, np.inf), axis=1)
-    starts = np.arange(len(mass))
-    without = left.copy()
-    without[starts, lightest] = 0.0
-    goes = ~pays[starts, lightest] & np.all(without.sum(axis=1) > 0, axis=-1)
-    goes &= np.count_nonzero(total, axis=1) > mass.shape[-1]
-    return np.where(goes[:, None, None], without, left)
+    left = mass * xp.where(pays, 1.0 - price / xp.where(pays, total, 1.0), 1.0)[..., None]
+    lightest = xp.argmin(xp.where(total > 0, total, np.inf), axis=1)
+    is_lightest = constant(np.arange, mass.shape[1], example=mass) == lightest[:, None]
+    without = xp.where(is_lightest[..., None], 0.0, left)
+    goes = ~xp.any(pays & is_lightest, axis=1) & xp.all(xp.sum(without, axis=1) > 0, axis=-1)
+    goes &= xp.count_nonzero(total, axis=1) > mass.shape[-1]
+    return xp.where(goes[:, None, None], without, left)
 
 
 def description_length(weights: FloatArray, price: float, n_rows: float) -> FloatArray:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .backends.arrays import Array, as_float64, is_numpy, namespace, to_numpy
 from .kernels import Structure
 from .types import FloatArray, IntArray, Parameters
 
 _CHUNK = 1 << 14
+_DEVICE_CHUNK = 1 << 20
 # Rows farther out than this many scales are drawn in to it: nothing can tell them apart, and their squares
 # stay finite.
 FARTHEST = 1e100
@@ -121,10 +123,31 @@ def frame_of(parameters: Parameters, structure: Structure, X: np.ndarray) -> Fra
         reach = np.full_like(reach, reach.max())
     scale = power_of_two(reach)
     shift = parameters.means[heaviest] / scale
-    blocks = (X[a : a + _CHUNK] for a in range(0, len(X), _CHUNK))
     with np.errstate(over="ignore"):
-        bound = np.max([np.abs(block / scale - shift).max(axis=0) for block in blocks], axis=0)
+        bound = _largest(X, scale, shift)
     return Frame(scale, shift, np.ones(n_features), np.minimum(bound, FARTHEST))
+
+
+def _chunks(X: Array) -> list[slice]:
+    """Return slices of rows to look at at once."""
+    chunk = _CHUNK if is_numpy(X) else _DEVICE_CHUNK
+    n_rows = X.shape[0]
+    return [slice(a, min(a + chunk, n_rows)) for a in range(0, n_rows, chunk)]
+
+
+def _largest(X: Array, scale: FloatArray | None = None, shift: FloatArray | None = None) -> FloatArray:
+    """Return the largest magnitude (M,) of each feature, in other coordinates when they are given."""
+    if not is_numpy(X):
+        xp = namespace(X)
+        scale, shift = (None if a is None else as_float64(a, X) for a in (scale, shift))
+    found = []
+    for cut in _chunks(X):
+        values = X[cut, :] if scale is None else X[cut, :] / scale - shift
+        if is_numpy(X):
+            found.append(np.fmax.reduce(np.abs(values), axis=0))
+        else:
+            found.append(to_numpy(xp.max(xp.abs(values), axis=0)))
+    return np.fmax.reduce(found).astype(np.float64)
 
 
 def measure(
@@ -137,8 +160,8 @@ def measure(
 
     Parameters
     ----------
-    X : ndarray of shape (N, M)
-        Rows; NaN where a value is missing, but each feature with at least one value.
+    X : array of shape (N, M)
+        Rows; NaN where a value is missing, but each feature with at least one value, and none outside NumPy.
     structure : Structure
         Covariance structure.
     columns : sequence of M ints, optional
@@ -152,26 +175,32 @@ def measure(
         When a feature's variance cannot be represented, with the feature's number.
     """
     n_rows, n_features = X.shape
-    cuts = [slice(a, a + _CHUNK) for a in range(0, n_rows, _CHUNK)]
-    gaps = any(np.isnan(X[cut]).any() for cut in cuts)
+    cuts = _chunks(X)
+    gaps = is_numpy(X) and any(np.isnan(X[cut]).any() for cut in cuts)
+    weights = row_weights
+    if not is_numpy(X) and row_weights is not None:
+        weights = as_float64(row_weights, X)
 
     def total(values: FloatArray, cut: slice) -> FloatArray:
         """Return the weighted sum (M,) of a chunk's values (n, M), missing ones left out."""
-        if row_weights is not None:
-            values = values * row_weights[cut, None]
-        summed: FloatArray = np.nansum(values, axis=0) if gaps else values.sum(axis=0)
-        return summed
+        if weights is not None:
+            values = values * weights[cut, None]
+        summed: FloatArray = np.nansum(values, axis=0) if gaps else namespace(values).sum(values, axis=0)
+        return to_numpy(summed)
 
-    largest = np.fmax.reduce([np.fmax.reduce(np.abs(X[cut]), axis=0) for cut in cuts]).astype(np.float64)
+    largest = _largest(X)
     # First a scale that makes sums of squares safe, then the one that the spread asks for.
     safe = power_of_two(largest)
     # Sums are of differences from the first row, so that those of a constant feature are exactly zero.
-    first = X[np.argmax(~np.isnan(X), axis=0), np.arange(n_features)] / safe if gaps else X[0] / safe
+    first = X[np.argmax(~np.isnan(X), axis=0), np.arange(n_features)] if gaps else to_numpy(X[0, :])
+    first = first / safe
+    here = [first, safe] if is_numpy(X) else [as_float64(a, X) for a in (first, safe)]
     count: float | FloatArray = n_rows if row_weights is None else row_weights.sum()
     if gaps:
         count = sum(total(np.where(np.isnan(X[cut]), 0.0, 1.0), cut) for cut in cuts)
-    ahead = sum(total(X[cut] / safe - first, cut) for cut in cuts) / count
-    spread = np.sqrt(sum(total((X[cut] / safe - first - ahead) ** 2, cut) for cut in cuts) / count)
+    ahead = sum(total(X[cut, :] / here[1] - here[0], cut) for cut in cuts) / count
+    here += [ahead if is_numpy(X) else as_float64(ahead, X)]
+    spread = np.sqrt(sum(total((X[cut, :] / here[1] - here[0] - here[2]) ** 2, cut) for cut in cuts) / count)
     mean = first + ahead
     # A feature that varies in its last digits alone is as good as constant.
     spread[spread <= 8 * np.finfo(np.float64).eps * np.abs(mean)] = 0.0
@@ -201,6 +230,6 @@ def measure(
             spread > 0, power_of_two(spread) * safe, np.clip(safe, 1.0 / _LARGEST_SCALE, _LARGEST_SCALE)
         )
     shift = mean * (safe / scale)
-    bound = np.fmax.reduce([np.fmax.reduce(np.abs(X[cut] / scale - shift), axis=0) for cut in cuts])
+    bound = _largest(X, scale, shift)
     inside = (spread * (safe / scale)) ** 2
     return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, FARTHEST))

@@ -14,8 +14,10 @@ import numpy as np
 
 from .acceleration import STRICTER, Accelerator
 from .annihilation import price_of_kernel
+from .backends.arrays import as_float64, is_numpy, pick, to_numpy
 from .backends.threads import Workers, workers
 from .blocks import Blocks
+from .device_rows import DeviceRows
 from .frame import Frame, measure
 from .kernels import Structure, structure_of
 from .patterns import Pattern, Patterns, complete, has_gaps, marginal
@@ -33,6 +35,7 @@ from .types import (
     Result,
     Statistics,
     Status,
+    join,
 )
 
 Progress = Callable[[int, IntArray, FloatArray], None]
@@ -53,8 +56,9 @@ def fit(
 
     Parameters
     ----------
-    X : ndarray of shape (N, M)
+    X : array of shape (N, M)
         Rows, float64 or float32; NaN where a value is missing, but no row and no feature without any value.
+        With an array of another library than NumPy, passes run where it is; it may have no gaps.
         Or coded blocks of rows; classes and weights are then in them.
     classes : ndarray of shape (N,) or None
         Class of each row, 0 … L − 1, every class with at least one row, and −1 for rows without a label;
@@ -80,14 +84,14 @@ def fit(
         frame = X.survey.frame(structure) if frame is None else frame
     elif frame is None:
         frame = measure(X, structure, row_weights=row_weights)
-    rows = rows_of(X, classes, starts, frame, structure, row_weights)
+    rows = rows_of(X, classes, starts, frame, structure, row_weights, options)
     volume = rows.log_volume()
     with workers(options.n_jobs) as pool:
         before = None if previous is None else previous + volume
         inside = run(rows, frame.enter(starts, structure), options, pool, before, progress)
     return replace(
         inside,
-        parameters=frame.leave(inside.parameters, structure),
+        parameters=frame.leave(inside.parameters.map(to_numpy), structure),
         log_likelihood=inside.log_likelihood - volume,
         objective=inside.objective - volume.sum(),
         path=[path - volume for path in inside.path],
@@ -119,7 +123,8 @@ def rows_of(
     frame: Frame,
     structure: Structure,
     row_weights: FloatArray | None,
-) -> Rows | Patterns | Scattered:
+    options: Options | None = None,
+) -> Rows | Patterns | DeviceRows | Scattered:
     """Return rows as the loop reads them: those without a label as a last class, those with gaps grouped."""
     n_classes = starts.weights.shape[-1]
     if isinstance(X, Blocks):
@@ -128,6 +133,9 @@ def rows_of(
     if starts.class_prior is not None and classes is not None:
         classes = np.where(classes < 0, n_classes, classes)
         n_classes += 1
+    if not is_numpy(X):
+        precision = "float64" if options is None else options.precision
+        return DeviceRows(X, classes, n_classes, frame, structure, row_weights, precision=precision)
     if has_gaps(X):
         codes = np.zeros(len(X), dtype=np.int64) if classes is None else classes
         return Patterns(X, codes, n_classes, frame, structure, row_weights)
@@ -135,7 +143,7 @@ def rows_of(
 
 
 def run(
-    rows: Rows | Patterns | Scattered,
+    rows: Rows | Patterns | DeviceRows | Scattered,
     starts: Parameters,
     options: Options,
     pool: Workers,
@@ -145,17 +153,21 @@ def run(
     """Run EM in the coordinates of the frame; see `fit`."""
     structure = structure_of(options.covariance_type)
     regulariser = regulariser_of(options, rows.frame, structure, n_kernels=starts.means.shape[1])
-    n_starts = len(starts.means)
+    if isinstance(rows, DeviceRows):
+        starts = starts.map(lambda array: as_float64(array, rows.home))
+        regulariser = regulariser.map(lambda array: as_float64(array, rows.home))
+    n_starts = starts.means.shape[0]
     # A start below the floor could not be told from one that collapsed, and its squares might overflow.
     covariances, factor = structure.raised(starts.covariances, regulariser.floor)
-    final = replace(starts, covariances=covariances).copy()
+    current = replace(starts, covariances=covariances).copy()
+    final = Finished(n_starts)
     status = np.full(n_starts, Status.RUNNING, dtype=np.int64)
     n_iter = np.zeros(n_starts, dtype=np.int64)
     path: list[list[FloatArray]] = [[] for _ in range(n_starts)]
 
     active = np.arange(n_starts)
-    current = final.copy()
-    status[~factor.usable] = Status.FAILED
+    status[~to_numpy(factor.usable)] = Status.FAILED
+    latest = current  # where each start is, extrapolations aside
     if previous is None:
         previous = np.full((n_starts, rows.n_classes), np.inf)
     n_rows = float(rows.class_sizes.sum())
@@ -166,7 +178,9 @@ def run(
     for number in range(1, options.max_iter + 1):
         going = status[active] == Status.RUNNING
         if not going.all():
+            final.keep(active, ~going, latest)
             active, current, factor = active[going], current.take(going), factor.take(going)
+            latest = latest.take(going)
             rule.keep(going)
             if accelerator is not None:
                 accelerator.keep(going)
@@ -176,14 +190,14 @@ def run(
             rows, current, factor, structure, regulariser, pool, options.freeze
         )
         # A start that degenerates keeps the parameters that entered the pass.
-        survived = next_factor.usable & np.isfinite(log_likelihood).all(axis=1)
+        survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
         wasted = np.zeros(len(active), dtype=bool)
         if accelerator is not None:
             objective = log_likelihood.sum(axis=1) + log_prior(current, factor, structure, regulariser)
             wasted = accelerator.wasted(objective, survived)
         status[active[~survived & ~wasted]] = Status.FAILED
-        counted = np.flatnonzero(survived & ~wasted)
-        final.put(active[counted], following.take(counted))
+        counted = survived & ~wasted
+        latest = following if counted.all() else latest.copy().put(counted, following.take(counted))
         n_iter[active] = number
         for i in np.flatnonzero(~wasted):
             path[active[i]].append(log_likelihood[i])
@@ -200,18 +214,47 @@ def run(
             progress(number, active, log_likelihood.sum(axis=1))
     status[status == Status.RUNNING] = Status.STOPPED
 
-    final_factor = structure.factor(final.covariances, rows.n_features)
-    statistics, _ = expect(rows, final, final_factor, structure, pool, moments=False)
-    log_likelihood = statistics.log_likelihood
-    log_likelihood[~final_factor.usable] = -np.inf
-    objective = log_likelihood.sum(axis=1) + log_prior(final, final_factor, structure, regulariser)
+    last = final.all(active, latest)
+    last_factor = structure.factor(last.covariances, rows.n_features)
+    statistics, _ = expect(rows, last, last_factor, structure, pool, moments=False)
+    log_likelihood = to_numpy(statistics.log_likelihood)
+    log_likelihood = np.where(to_numpy(last_factor.usable)[:, None], log_likelihood, -np.inf)
+    objective = log_likelihood.sum(axis=1) + log_prior(last, last_factor, structure, regulariser)
     empty = np.empty((0, rows.n_classes))
     traces = [np.array(values) if values else empty for values in path]
-    return Result(final, status, n_iter, log_likelihood, objective, traces)
+    return Result(last, status, n_iter, log_likelihood, objective, traces)
+
+
+class Finished:
+    """Parameters of starts that have left the batch.
+
+    Parameters
+    ----------
+    n_starts : int
+        R.
+    """
+
+    def __init__(self, n_starts: int) -> None:
+        self._n_starts = n_starts
+        self._numbers: list[IntArray] = []
+        self._parameters: list[Parameters] = []
+
+    def keep(self, numbers: IntArray, which: BoolArray, parameters: Parameters) -> None:
+        """Keep the starts of a batch that are in `which`; their `numbers` are those of the first batch."""
+        self._numbers.append(numbers[which])
+        self._parameters.append(parameters.take(which))
+
+    def all(self, numbers: IntArray, parameters: Parameters) -> Parameters:
+        """Return all starts in order, given those still in the batch."""
+        if len(numbers) == self._n_starts:
+            return parameters
+        everything = [*self._parameters, parameters]
+        order = np.argsort(np.concatenate([*self._numbers, numbers]))
+        return join(everything).take(order)
 
 
 def one_pass(
-    rows: Rows | Patterns | Scattered,
+    rows: Rows | Patterns | DeviceRows | Scattered,
     parameters: Parameters,
     factor: Factor,
     structure: Structure,
@@ -219,29 +262,29 @@ def one_pass(
     pool: Workers,
     freeze: str | None = None,
 ) -> tuple[Parameters, Factor, FloatArray]:
-    """Return the next parameters, their factor, and the log-likelihood (R, L) of those that entered."""
+    """Return the next parameters, their factor, and on the host the log-likelihood (R, L) of what entered."""
     statistics, origins = expect(rows, parameters, factor, structure, pool)
     following, next_factor, inaccurate = maximise(statistics, origins, parameters, structure, regulariser)
     if freeze == "kernels":
         kept = replace(following, means=parameters.means, covariances=parameters.covariances)
-        return kept, factor, statistics.log_likelihood
+        return kept, factor, to_numpy(statistics.log_likelihood)
     if freeze == "weights":
         following = replace(following, weights=parameters.weights)
-    again = np.flatnonzero(inaccurate.any(axis=1))
+    again = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
     if len(again):
         # The new means are right; the covariances want moments about them.
-        centres = inaccurate[again], following.means[again]
+        centres = pick(inaccurate, again), pick(following.means, again)
         entered = parameters.take(again)
         closer, origins = expect(rows, entered, factor.take(again), structure, pool, centres=centres)
         better, better_factor, _ = maximise(closer, origins, entered, structure, regulariser)
-        better = replace(better, weights=following.weights[again])
-        following.put(again, better)
-        next_factor.put(again, better_factor)
-    return following, next_factor, statistics.log_likelihood
+        better = replace(better, weights=pick(following.weights, again))
+        following = following.put(again, better)
+        next_factor = next_factor.put(again, better_factor)
+    return following, next_factor, to_numpy(statistics.log_likelihood)
 
 
 def expect(
-    rows: Rows | Patterns | Scattered,
+    rows: Rows | Patterns | DeviceRows | Scattered,
     parameters: Parameters,
     factor: Factor,
     structure: Structure,
@@ -254,7 +297,7 @@ def expect(
 
     Parameters
     ----------
-    rows : Rows, Patterns or Scattered
+    rows : Rows, Patterns, DeviceRows or Scattered
         The data.
     parameters : Parameters
         In the coordinates of the frame.
@@ -276,13 +319,15 @@ def expect(
         statistics, origins = expect_rows(rows, mixed, factor, structure, pool, centres, moments)
     if parameters.class_prior is not None:
         # Of row and label together, so that the sum over all rows is the likelihood that EM climbs.
-        log_prior = np.log(np.maximum(parameters.class_prior, np.finfo(np.float64).tiny))
-        statistics.log_likelihood[:, :-1] += rows.class_sizes[:-1] * log_prior
+        log_prior = np.log(np.maximum(to_numpy(parameters.class_prior), np.finfo(np.float64).tiny))
+        labelled = np.append(rows.class_sizes[:-1] * log_prior, np.zeros((len(log_prior), 1)), axis=1)
+        joint = to_numpy(statistics.log_likelihood) + labelled
+        statistics = replace(statistics, log_likelihood=joint)
     return statistics, origins
 
 
 def expect_rows(
-    rows: Rows | Patterns,
+    rows: Rows | Patterns | DeviceRows,
     parameters: Parameters,
     factor: Factor,
     structure: Structure,
@@ -291,8 +336,9 @@ def expect_rows(
     moments: bool,
 ) -> tuple[Statistics, FloatArray]:
     """Do the E-step of rows that are in memory; rows without a label have their own column of weights."""
-    if isinstance(rows, Rows):
-        prepared = prepare(parameters, structure, rows.frame.bound, factor)
+    if isinstance(rows, (Rows, DeviceRows)):
+        bound = rows.frame.bound if isinstance(rows, Rows) else rows.bound
+        prepared = prepare(parameters, structure, bound, factor)
         if centres is not None:
             prepared = prepared.recentre(*centres)
         return gather(rows, prepared, pool, moments=moments), prepared.origins
@@ -327,8 +373,10 @@ def _expect_pattern(
     return complete(statistics, columns, prepared.origins, origins, parameters, structure)
 
 
-def gather(rows: Rows, prepared: Prepared, pool: Workers, *, moments: bool = True) -> Statistics:
+def gather(rows: Rows | DeviceRows, prepared: Prepared, pool: Workers, *, moments: bool = True) -> Statistics:
     """Return the statistics of all rows: blocks of rows × groups of starts, summed in a fixed order."""
+    if isinstance(rows, DeviceRows):
+        return rows.gather(prepared, moments=moments)
     n_starts, n_kernels, _ = prepared.coefficients.shape
     cut = rows.plan(n_starts, n_kernels)
     slices = [slice(a, min(a + cut.group, n_starts)) for a in range(0, n_starts, cut.group)]

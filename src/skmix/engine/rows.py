@@ -191,8 +191,81 @@ class Part:
         return np.repeat([c for c, _, _ in self.segments], [j - i for _, i, j in self.segments])
 
 
-class Rows:
-    """Labelled rows, cut into blocks and parts.
+class Ordered:
+    """Which rows are of which class: rows are visited class by class.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        N and M.
+    classes : ndarray of shape (N,) or None
+        Class of each row, 0 … L − 1; None for one class.
+    n_classes : int
+        L.
+    frame : Frame
+        Coordinates of the loop.
+    structure : Structure
+        Covariance structure, which says what rows are expanded into.
+    weights : ndarray of shape (N,), optional
+        Positive weights of the rows; a row of weight two counts like two rows.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        classes: IntArray | None,
+        n_classes: int,
+        frame: Frame,
+        structure: Structure,
+        weights: FloatArray | None = None,
+    ) -> None:
+        self.frame = frame
+        self.structure = structure
+        self.n_rows, self.n_features = shape
+        self.n_classes = n_classes
+        self.n_coefficients = self.n_features + structure.n_second(self.n_features)
+        self._order: IntArray | None = None
+        if classes is None or n_classes == 1:
+            self._bounds = np.array([0, self.n_rows])
+        else:
+            counts = np.bincount(classes, minlength=n_classes)
+            self._bounds = np.concatenate([[0], np.cumsum(counts)])
+            if np.any(np.diff(classes) < 0):
+                self._order = np.argsort(classes, kind="stable")
+        self._weights = weights if weights is None or self._order is None else weights[self._order]
+
+    @cached_property
+    def class_sizes(self) -> FloatArray:
+        """Number of rows (L,) of each class, or the sum of their weights."""
+        if self._weights is None:
+            return np.diff(self._bounds).astype(np.float64)
+        return np.array([self._weights[a:b].sum() for a, b in pairwise(self._bounds)])
+
+    def log_volume(self) -> FloatArray:
+        """Return for each class (L,) what the frame adds to its log-likelihood."""
+        volumes: FloatArray = self.class_sizes * self.frame.log_volume()
+        return volumes
+
+    def weights(self, start: int, stop: int) -> FloatArray | None:
+        """Return the weights (n,) of rows start … stop − 1; None when all are one."""
+        return None if self._weights is None else self._weights[start:stop]
+
+    def cuts(self, block: int) -> list[tuple[int, int]]:
+        """Return the first and last-plus-one rows of blocks of that many rows."""
+        return [(a, min(a + block, self.n_rows)) for a in range(0, self.n_rows, block)]
+
+    def segments(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """Return (class, i, j) for the classes with rows in start … stop − 1, i and j relative to `start`."""
+        if len(self._bounds) == 2:
+            return [(0, 0, stop - start)]
+        first = int(np.searchsorted(self._bounds, start, side="right")) - 1
+        last = int(np.searchsorted(self._bounds, stop, side="left"))
+        inside = np.clip(self._bounds[first : last + 1], start, stop) - start
+        return [(first + c, int(i), int(j)) for c, (i, j) in enumerate(pairwise(inside)) if j > i]
+
+
+class Rows(Ordered):
+    """Labelled rows in memory, cut into blocks and parts.
 
     Parameters
     ----------
@@ -219,50 +292,17 @@ class Rows:
         structure: Structure,
         weights: FloatArray | None = None,
     ) -> None:
-        self.frame = frame
-        self.structure = structure
-        self.n_rows, self.n_features = X.shape
-        self.n_classes = n_classes
-        self.n_coefficients = self.n_features + structure.n_second(self.n_features)
+        super().__init__((X.shape[0], X.shape[1]), classes, n_classes, frame, structure, weights)
         self._X = X
-        self._order: IntArray | None = None
-        if classes is None or n_classes == 1:
-            self._bounds = np.array([0, self.n_rows])
-        else:
-            counts = np.bincount(classes, minlength=n_classes)
-            self._bounds = np.concatenate([[0], np.cumsum(counts)])
-            if np.any(np.diff(classes) < 0):
-                self._order = np.argsort(classes, kind="stable")
-        self._weights = weights if weights is None or self._order is None else weights[self._order]
         self._kept: FloatArray | None = None
         self._parts: dict[tuple[int, int, Plan], list[Part]] = {}
         if X.size <= _SMALL:
             whole = X if self._order is None else X[self._order]
             self._kept = frame.rows(whole, np.empty((self.n_features, self.n_rows)))
 
-    @cached_property
-    def class_sizes(self) -> FloatArray:
-        """Number of rows (L,) of each class, or the sum of their weights."""
-        if self._weights is None:
-            return np.diff(self._bounds).astype(np.float64)
-        return np.array([self._weights[a:b].sum() for a, b in pairwise(self._bounds)])
-
-    def log_volume(self) -> FloatArray:
-        """Return for each class (L,) what the frame adds to its log-likelihood."""
-        volumes: FloatArray = self.class_sizes * self.frame.log_volume()
-        return volumes
-
-    def weights(self, start: int, stop: int) -> FloatArray | None:
-        """Return the weights (n,) of rows start … stop − 1; None when all are one."""
-        return None if self._weights is None else self._weights[start:stop]
-
     def plan(self, n_starts: int, n_kernels: int) -> Plan:
         """Return how to cut a pass of R starts of K kernels."""
         return plan(self.n_rows, self.n_classes, n_starts, n_kernels, self.n_coefficients)
-
-    def cuts(self, block: int) -> list[tuple[int, int]]:
-        """Return the first and last-plus-one rows of blocks of that many rows."""
-        return [(a, min(a + block, self.n_rows)) for a in range(0, self.n_rows, block)]
 
     def block(self, start: int, stop: int, workspace: Workspace) -> FloatArray:
         """Return rows start … stop − 1 in the frame, shape (M, n)."""
@@ -297,12 +337,3 @@ class Rows:
             here = x[:, a - start : b - start]
             terms.fill(here, segments)
             yield Part(a - start, b - start, here, terms, segments, cut.tile, self.weights(a, b))
-
-    def segments(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Return (class, i, j) for the classes with rows in start … stop − 1, i and j relative to `start`."""
-        if len(self._bounds) == 2:
-            return [(0, 0, stop - start)]
-        first = int(np.searchsorted(self._bounds, start, side="right")) - 1
-        last = int(np.searchsorted(self._bounds, stop, side="left"))
-        inside = np.clip(self._bounds[first : last + 1], start, stop) - start
-        return [(first + c, int(i), int(j)) for c, (i, j) in enumerate(pairwise(inside)) if j > i]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from .backends.arrays import pick, to_numpy
 from .frame import Frame
 from .kernels import Structure
 from .steps import separate_moments
@@ -57,10 +58,11 @@ def random_from_data(
     row_weights: FloatArray | None = None,
 ) -> Parameters:
     """Return starts whose means are random rows, with the features' variances over K^(2/M)."""
+    n_rows = X.shape[0]
     chances = None if row_weights is None else row_weights / row_weights.sum()
     means = np.stack(
         [
-            _rows(X, random_state.choice(len(X), n_kernels, replace=n_kernels > len(X), p=chances), frame)
+            _rows(X, random_state.choice(n_rows, n_kernels, replace=n_kernels > n_rows, p=chances), frame)
             for _ in range(n_starts)
         ]
     )
@@ -80,7 +82,7 @@ def k_means_plus_plus(
     row_weights: FloatArray | None = None,
 ) -> Parameters:
     """Return starts seeded by k-means++ over all rows, whatever their class."""
-    everything = np.zeros(len(X), dtype=np.int64)
+    everything = np.zeros(X.shape[0], dtype=np.int64)
     start = class_wise(X, everything, 1, n_starts, n_kernels, frame, structure, random_state, row_weights)
     return Parameters(uniform_weights(n_starts, n_kernels, n_classes), start.means, start.covariances)
 
@@ -189,7 +191,7 @@ def from_responsibilities(
 
 def _rows(X: np.ndarray, index: IntArray, frame: Frame) -> FloatArray:
     """Return the chosen rows (n, M) in the frame."""
-    return frame.rows(X[index], np.empty((X.shape[1], len(index)))).T
+    return frame.rows(to_numpy(pick(X, index)), np.empty((X.shape[1], len(index)))).T
 
 
 def _leave(

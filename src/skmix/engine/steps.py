@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from .annihilation import annihilate
+from .backends.arrays import constant, namespace, pick, to_numpy
 from .backends.threads import Workspace
 from .frame import turn
 from .kernels import Structure
-from .rows import Part, Plan, Rows, Terms
+from .rows import Part, Plan, Rows
 from .types import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 
 # Subnormal numbers make the next matrix product 5 to 10 times slower: log-densities, relative to the highest
@@ -28,6 +29,7 @@ _LOWEST_LOG = -600.0
 _SMALLEST_TOTAL = 1e-120
 # A kernel or weight whose mass is below this has only responsibilities of that floor: it is retired.
 _EMPTY = 1e-130
+_TINY = float(np.finfo(np.float64).tiny)
 # Sums of terms this much larger than their result keep an accuracy of about 1e-9.
 _LARGEST_CANCELLATION = 2.0**24
 # With fewer than this share of responsibilities above zero, kernel by kernel is the faster route.
@@ -79,15 +81,15 @@ class Prepared:
         """Return the starts that `index` selects."""
         return replace(
             self,
-            coefficients=self.coefficients[index],
-            log_weights=self.log_weights[index],
-            constants=self.constants[index],
-            levels=self.levels[index],
-            means=self.means[index],
+            coefficients=pick(self.coefficients, index),
+            log_weights=pick(self.log_weights, index),
+            constants=pick(self.constants, index),
+            levels=pick(self.levels, index),
+            means=pick(self.means, index),
             factor=self.factor.take(index),
-            delicate=self.delicate[index],
-            recentred=self.recentred[index],
-            origins=self.origins[index],
+            delicate=pick(self.delicate, index),
+            recentred=pick(self.recentred, index),
+            origins=pick(self.origins, index),
         )
 
     def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:
@@ -95,13 +97,18 @@ class Prepared:
         return replace(
             self,
             recentred=self.recentred | kernels,
-            origins=np.where(kernels[..., None], origins, self.origins),
+            origins=namespace(origins).where(kernels[..., None], origins, self.origins),
         )
 
     @cached_property
     def delicate_kernels(self) -> list[tuple[int, int]]:
         """Start and kernel of each delicate kernel."""
-        return [(int(r), int(k)) for r, k in np.argwhere(self.delicate)]
+        return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(self.delicate))]
+
+    @cached_property
+    def recentred_kernels(self) -> list[tuple[int, int]]:
+        """Start and kernel of each kernel whose moments are taken about an origin of its own."""
+        return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(self.recentred))]
 
     def coefficients_for(self, classes: slice) -> FloatArray:
         """Return the coefficients (R, K, M + S + C) with the indicators of C consecutive classes alone."""
@@ -110,7 +117,7 @@ class Prepared:
             return self.coefficients
         n_shared = self.coefficients.shape[-1] - n_classes
         own = self.coefficients[..., n_shared + classes.start : n_shared + classes.stop]
-        return np.concatenate([self.coefficients[..., :n_shared], own], axis=-1)
+        return namespace(own).concat([self.coefficients[..., :n_shared], own], axis=-1)
 
 
 def prepare(
@@ -125,41 +132,43 @@ def prepare(
     structure : Structure
         Covariance structure.
     bound : ndarray of shape (M,)
-        Largest magnitude of each feature.
+        Largest magnitude of each feature, where the parameters are.
     factor : Factor, optional
         Factor of the covariances, when known.
     """
     weights, means = parameters.weights, parameters.means
-    n_starts, n_kernels, n_features = means.shape
-    n_classes = weights.shape[-1]
+    xp, n_features = namespace(means), means.shape[-1]
     if factor is None:
         factor = structure.factor(parameters.covariances, n_features)
     quadratic = structure.quadratic(factor)
     linear = structure.precision_times(factor, means)
-    at_zero = -0.5 * np.einsum("rkd,rkd->rk", linear, means)
+    at_zero = -0.5 * xp.sum(linear * means, axis=-1)
     constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
-    constants = np.broadcast_to(constants, at_zero.shape)
-    levels = constants.max(axis=1)
+    constants = xp.broadcast_to(constants, at_zero.shape)
+    levels = xp.max(constants, axis=1)
     constants = constants - levels[:, None]
     with np.errstate(divide="ignore"):
-        log_weights = np.log(weights)
+        log_weights = xp.log(weights)
 
-    extreme = Terms(structure, n_features, 1)
-    extreme.fill(bound[:, None])
-    largest = extreme.matrix[n_features:-1, 0]
-    magnitude = np.abs(quadratic) @ largest + np.abs(linear) @ bound + np.abs(at_zero)
+    first, second = (constant(term_features, structure, n_features, which, example=means) for which in (0, 1))
+    largest = xp.take(bound, first) * xp.take(bound, second)
+    magnitude = xp.abs(quadratic) @ largest + xp.abs(linear) @ bound + xp.abs(at_zero)
     delicate = ~(magnitude <= _LARGEST_CANCELLATION)
 
-    coefficients = np.empty((n_starts, n_kernels, n_features + len(largest) + n_classes))
-    coefficients[..., :n_features] = linear
-    coefficients[..., n_features:-n_classes] = quadratic
     # The −inf of a weight of zero would turn into NaN in a matrix product.
-    coefficients[..., -n_classes:] = np.maximum((at_zero + constants)[..., None] + log_weights, -1e30)
-    coefficients[delicate] = 0.0
-    origins = np.where(delicate[..., None], means, 0.0)
+    at_origin = (at_zero + constants)[..., None] + xp.where(weights > 0, log_weights, -1e30)
+    quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
+    coefficients = xp.concat([linear, quadratic, at_origin], axis=-1)
+    coefficients = xp.where(delicate[..., None], 0.0, coefficients)
+    origins = xp.where(delicate[..., None], means, 0.0)
     return Prepared(
         structure, coefficients, log_weights, constants, levels, means, factor, delicate, delicate, origins
     )
+
+
+def term_features(structure: Structure, n_features: int, which: int) -> np.ndarray:
+    """Return the first or second feature (S,) of each second-order term."""
+    return structure.pairs(n_features)[which]
 
 
 def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
@@ -423,28 +432,28 @@ def maximise(
         Kernels so narrow, and so far from the origin of their moments, that the covariance lost digits:
         collect again with moments about their new means.
     """
-    mass = statistics.mass.sum(axis=-1)
+    xp = namespace(statistics.mass)
+    mass = xp.sum(statistics.mass, axis=-1)
     alive = mass > _EMPTY
-    safe_mass = np.where(alive, mass, np.finfo(np.float64).tiny)
-    offset = np.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
-    means = np.where(alive[..., None], origins + offset, previous.means)  # (M2)
+    safe_mass = xp.where(alive, mass, _TINY)
+    offset = xp.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
+    means = xp.where(alive[..., None], origins + offset, previous.means)  # (M2)
     covariances, factor = structure.update(  # (M3)
-        safe_mass, offset, np.where(alive[..., None], statistics.second, 0.0), regulariser
+        safe_mass, offset, xp.where(alive[..., None], statistics.second, 0.0), regulariser
     )
-    if not alive.all():
+    if not xp.all(alive):
         covariances = structure.keep(alive, covariances, previous.covariances)
         factor = structure.factor(covariances, means.shape[-1])
     class_mass, prior = assign_unlabelled(statistics.mass, previous)
-    class_mass = np.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)
+    class_mass = xp.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)
     if regulariser.annihilation:
         class_mass = annihilate(class_mass, regulariser.annihilation)
-    sizes = class_mass.sum(axis=1, keepdims=True)
-    weights = class_mass / np.where(sizes > 0, sizes, 1.0)  # (M1)
-    if not sizes.all():
-        # A class that no row of a stream has had yet keeps its weights.
-        weights = np.where(sizes > 0, weights, previous.weights)
-    variances = np.maximum(structure.variances(covariances), np.finfo(np.float64).tiny)
-    inaccurate = alive & (offset**2 > _LARGEST_CANCELLATION * variances).any(axis=-1)
+    sizes = xp.sum(class_mass, axis=1, keepdims=True)
+    # A class that no row of a stream has had yet keeps its weights.
+    weights = xp.where(sizes > 0, class_mass / xp.where(sizes > 0, sizes, 1.0), previous.weights)  # (M1)
+    variances = structure.variances(covariances)
+    variances = xp.where(variances > _TINY, variances, _TINY)
+    inaccurate = alive & xp.any(offset**2 > _LARGEST_CANCELLATION * variances, axis=-1)
     return Parameters(weights, means, covariances, prior), factor, inaccurate
 
 
@@ -455,8 +464,9 @@ def with_unlabelled(parameters: Parameters) -> Parameters:
     """
     if parameters.class_prior is None:
         return parameters
-    mixed = np.einsum("rkc,rc->rk", parameters.weights, parameters.class_prior)
-    return replace(parameters, weights=np.concatenate([parameters.weights, mixed[..., None]], axis=-1))
+    mixed = parameters.weights @ parameters.class_prior[..., None]
+    xp = namespace(mixed)
+    return replace(parameters, weights=xp.concat([parameters.weights, mixed], axis=-1))
 
 
 def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArray, FloatArray | None]:
@@ -478,21 +488,23 @@ def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArra
     """
     if previous.class_prior is None:
         return mass, None
-    joint = previous.weights * previous.class_prior[:, None]
-    mixed = joint.sum(axis=-1, keepdims=True)
-    share = joint / np.where(mixed > 0, mixed, 1.0)
+    xp = namespace(mass)
+    joint = previous.weights * previous.class_prior[:, None, :]
+    mixed = xp.sum(joint, axis=-1, keepdims=True)
+    share = joint / xp.where(mixed > 0, mixed, 1.0)
     labelled = mass[..., :-1] + mass[..., -1:] * share
-    sizes = labelled.sum(axis=1)
-    return labelled, sizes / sizes.sum(axis=1, keepdims=True)
+    sizes = xp.sum(labelled, axis=1)
+    return labelled, sizes / xp.sum(sizes, axis=1, keepdims=True)
 
 
 def log_prior(
     parameters: Parameters, factor: Factor, structure: Structure, regulariser: Regulariser
 ) -> FloatArray:
-    """Return the logarithm (R,) of the priors on covariances and weights, up to a constant."""
-    total = np.zeros(len(parameters.means))
+    """Return the logarithm (R,) of the priors on covariances and weights, up to a constant, on the host."""
+    total = np.zeros(parameters.means.shape[0])
     if regulariser.prior_rows:
-        total += structure.log_prior(factor, regulariser)
+        total += to_numpy(structure.log_prior(factor, regulariser))
     if regulariser.weight_prior != 1.0:
-        total += (regulariser.weight_prior - 1.0) * np.log(parameters.weights).sum(axis=(1, 2))
+        xp = namespace(parameters.weights)
+        total += (regulariser.weight_prior - 1.0) * to_numpy(xp.sum(xp.log(parameters.weights), axis=(1, 2)))
     return total

@@ -7,15 +7,36 @@ A record of one model has no R axis; the loop always carries one.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .backends.arrays import Array, is_numpy, namespace, pick, replaced
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+Record = TypeVar("Record")
+
+
+def _map(record: Record, function: Callable[[Array], Array]) -> Record:
+    """Return a record of what the function makes of each of its arrays."""
+    return type(record)(*[None if a is None else function(a) for a in vars(record).values()])
+
+
+def _put(record: Record, index: Any, other: Record) -> Record:
+    """Return a record with the entries that `index` selects along the first axes replaced."""
+    pairs = zip(vars(record).values(), vars(other).values(), strict=True)
+    return type(record)(*[None if a is None else replaced(a, index, b) for a, b in pairs])
+
+
+def join(records: Sequence[Record]) -> Record:
+    """Return one record of several, joined along the first axes."""
+    parts = zip(*[vars(record).values() for record in records], strict=True)
+    return type(records[0])(*[None if a[0] is None else namespace(a[0]).concat(list(a)) for a in parts])
 
 
 class Status(enum.IntEnum):
@@ -51,21 +72,22 @@ class Parameters:
 
     def take(self, index: Any) -> Parameters:
         """Return the starts that `index` selects along the leading axis."""
-        prior = None if self.class_prior is None else self.class_prior[index]
-        return Parameters(self.weights[index], self.means[index], self.covariances[index], prior)
+        return self.map(lambda array: pick(array, index))
 
-    def put(self, index: Any, other: Parameters) -> None:
-        """Overwrite the starts that `index` selects with those of `other`."""
-        self.weights[index] = other.weights
-        self.means[index] = other.means
-        self.covariances[index] = other.covariances
-        if self.class_prior is not None:
-            self.class_prior[index] = other.class_prior
+    def put(self, index: Any, other: Parameters) -> Parameters:
+        """Return this record with the starts that `index` selects replaced by those of `other`.
+
+        NumPy arrays are overwritten in place.
+        """
+        return _put(self, index, other)
 
     def copy(self) -> Parameters:
         """Return a copy that shares no memory with this record."""
-        prior = None if self.class_prior is None else self.class_prior.copy()
-        return Parameters(self.weights.copy(), self.means.copy(), self.covariances.copy(), prior)
+        return self.map(lambda array: array.copy() if is_numpy(array) else array)
+
+    def map(self, function: Callable[[Array], Array]) -> Parameters:
+        """Return a record of what the function makes of each array."""
+        return _map(self, function)
 
     def batch(self) -> Parameters:
         """Return a batch of one start, sharing memory with this record of one model."""
@@ -93,13 +115,14 @@ class Factor:
 
     def take(self, index: Any) -> Factor:
         """Return the starts that `index` selects."""
-        return Factor(self.whitener[index], self.log_determinant[index], self.usable[index])
+        return _map(self, lambda array: pick(array, index))
 
-    def put(self, index: Any, other: Factor) -> None:
-        """Overwrite the starts that `index` selects with those of `other`."""
-        self.whitener[index] = other.whitener
-        self.log_determinant[index] = other.log_determinant
-        self.usable[index] = other.usable
+    def put(self, index: Any, other: Factor) -> Factor:
+        """Return this record with the starts that `index` selects replaced by those of `other`.
+
+        NumPy arrays are overwritten in place.
+        """
+        return _put(self, index, other)
 
 
 @dataclass(frozen=True)
@@ -160,6 +183,15 @@ class Regulariser:
     weight_prior: float
     annihilation: float = 0.0
 
+    def map(self, function: Callable[[Array], Array]) -> Regulariser:
+        """Return a record of what the function makes of each array."""
+        return replace(
+            self,
+            floor=function(self.floor),
+            ridge=function(self.ridge),
+            prior_covariance=function(self.prior_covariance),
+        )
+
 
 @dataclass(frozen=True)
 class Options:
@@ -194,6 +226,8 @@ class Options:
         Whether to extrapolate between passes.
     freeze : {None, "kernels", "weights"}
         What keeps its starting value: means and covariances, or weights.
+    precision : {"float64", "float32", "tf32"}
+        Of the rows' terms and the products with them, on an accelerator.
     """
 
     covariance_type: str = "full"
@@ -209,6 +243,7 @@ class Options:
     n_jobs: int = 1
     accelerate: bool = False
     freeze: Literal["kernels", "weights"] | None = None
+    precision: Literal["float64", "float32", "tf32"] = "float64"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from ..backends.arrays import namespace
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
 Product = tuple[FloatArray, FloatArray, FloatArray]
@@ -27,6 +28,10 @@ class Structure(ABC):
     @abstractmethod
     def n_second(self, n_features: int) -> int:
         """Return S."""
+
+    @abstractmethod
+    def pairs(self, n_features: int) -> tuple[IntArray, IntArray]:
+        """Return the two features (S,) and (S,) whose product each second-order term is."""
 
     @abstractmethod
     def products(self, twice: FloatArray, out: FloatArray) -> list[Product]:
@@ -193,11 +198,10 @@ class Structure(ABC):
 
     def whitener_of(self, factor: Factor, r: int, k: int) -> FloatArray:
         """Return the whitener of kernel k of start r."""
-        per_start: FloatArray = factor.whitener[r]
-        return per_start[min(k, len(per_start) - 1)]
+        return factor.whitener[r, min(k, factor.whitener.shape[1] - 1), ...]
 
 
 def prior_log_density(log_determinant: FloatArray, trace: FloatArray, regulariser: Regulariser) -> FloatArray:
     """Return −ν/2 Σ (log|P| + tr(Σ₀P⁻¹)), summed over the last axis."""
     terms: FloatArray = -0.5 * regulariser.prior_rows * (log_determinant + trace)
-    return np.sum(terms, axis=-1)
+    return namespace(terms).sum(terms, axis=-1)

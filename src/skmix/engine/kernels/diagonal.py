@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..backends.arrays import namespace
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 from .base import Product, Structure, prior_log_density
 
@@ -15,6 +16,10 @@ class Diagonal(Structure):
 
     def n_second(self, n_features: int) -> int:
         return n_features
+
+    def pairs(self, n_features: int) -> tuple[IntArray, IntArray]:
+        every = np.arange(n_features)
+        return every, every
 
     def products(self, twice: FloatArray, out: FloatArray) -> list[Product]:
         x = twice[: len(twice) // 2]
@@ -33,9 +38,10 @@ class Diagonal(Structure):
         return covariances * scale**2
 
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
-        positive = (covariances > 0) & np.isfinite(covariances)
-        safe = np.where(positive, covariances, 1.0)
-        return Factor(1.0 / np.sqrt(safe), np.log(safe).sum(axis=-1), np.all(positive, axis=(1, 2)))
+        xp = namespace(covariances)
+        positive = (covariances > 0) & xp.isfinite(covariances)
+        safe = xp.where(positive, covariances, 1.0)
+        return Factor(1.0 / xp.sqrt(safe), xp.sum(xp.log(safe), axis=-1), xp.all(positive, axis=(1, 2)))
 
     def quadratic(self, factor: Factor) -> FloatArray:
         return -0.5 * factor.whitener**2
@@ -45,10 +51,10 @@ class Diagonal(Structure):
 
     def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
         white = whitener[:, None] * difference
-        return np.einsum("dn,dn->n", white, white)
+        return namespace(white).sum(white * white, axis=0)
 
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
-        return np.einsum("nd,nd->d", weighted, difference)
+        return namespace(weighted).sum(weighted * difference, axis=0)
 
     def pack(self, moments: FloatArray) -> FloatArray:
         return moments
@@ -90,22 +96,24 @@ class Diagonal(Structure):
         return np.broadcast_to(self.variances(covariances), shape).copy()
 
     def coordinates(self, covariances: FloatArray) -> FloatArray:
-        return np.log(covariances).reshape(len(covariances), -1)
+        xp = namespace(covariances)
+        return xp.reshape(xp.log(covariances), (covariances.shape[0], -1))
 
     def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        covariances: FloatArray = np.exp(numbers).reshape(shape)
-        return covariances
+        xp = namespace(numbers)
+        return xp.reshape(xp.exp(numbers), shape)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
-        variances = np.maximum(covariances, floor)
-        return variances, self.factor(variances, len(floor))
+        variances = namespace(covariances).maximum(covariances, floor)
+        return variances, self.factor(variances, floor.shape[0])
 
     def unbounded(
         self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
     ) -> FloatArray:
         """Return the variances (R, K, M) before the floor."""
         scatter = second - mass[..., None] * offset**2
-        scatter += regulariser.prior_rows * np.diagonal(regulariser.prior_covariance)
+        xp = namespace(scatter)
+        scatter += regulariser.prior_rows * xp.linalg.diagonal(regulariser.prior_covariance)
         variances: FloatArray = scatter / (mass + regulariser.prior_rows)[..., None] + regulariser.ridge
         return variances
 
@@ -113,10 +121,11 @@ class Diagonal(Structure):
         return covariances
 
     def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return np.where(alive[..., None], new, old)
+        return namespace(new).where(alive[..., None], new, old)
 
     def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        trace = factor.whitener**2 @ np.diagonal(regulariser.prior_covariance)
+        xp = namespace(factor.whitener)
+        trace = factor.whitener**2 @ xp.linalg.diagonal(regulariser.prior_covariance)
         return prior_log_density(factor.log_determinant, trace, regulariser)
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:

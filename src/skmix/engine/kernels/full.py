@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..linalg import invert_lower, raise_eigenvalues, whiten_batch
+from ..backends.arrays import Array, constant, is_numpy, namespace
+from ..linalg import invert_lower, whiten_batch, whiten_bounded
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 from .base import Product, Structure, prior_log_density
 
@@ -24,6 +25,34 @@ def pairs(n_features: int) -> tuple[IntArray, IntArray]:
     return first, (first + steps) % n_features
 
 
+@lru_cache(maxsize=64)
+def _packed(n_features: int) -> IntArray:
+    """Return where in a flat matrix (M · M,) each pair (S,) is."""
+    i, j = pairs(n_features)
+    return i * n_features + j
+
+
+@lru_cache(maxsize=64)
+def _unpacked(n_features: int) -> IntArray:
+    """Return the pair (M · M,) of each entry of a flat matrix."""
+    i, j = pairs(n_features)
+    where = np.empty((n_features, n_features), dtype=np.int64)
+    where[i, j] = where[j, i] = np.arange(len(i))
+    return where.ravel()
+
+
+def _diagonal(n_features: int) -> BoolArray:
+    """Return where the diagonal of a matrix (M, M) is."""
+    return np.eye(n_features, dtype=bool)
+
+
+@lru_cache(maxsize=64)
+def _multiplicity(n_features: int) -> FloatArray:
+    """Return −½ times how often each pair (S,) of features comes in x'Qx."""
+    i, j = pairs(n_features)
+    return np.where(i == j, -0.5, -1.0)
+
+
 class Full(Structure):
     """Covariances of shape (R, K, M, M)."""
 
@@ -31,6 +60,9 @@ class Full(Structure):
 
     def n_second(self, n_features: int) -> int:
         return n_features * (n_features + 1) // 2
+
+    def pairs(self, n_features: int) -> tuple[IntArray, IntArray]:
+        return pairs(n_features)
 
     def products(self, twice: FloatArray, out: FloatArray) -> list[Product]:
         n_features, n_rows = len(twice) // 2, twice.shape[1]
@@ -58,34 +90,30 @@ class Full(Structure):
         return covariances * scale[:, None] * scale
 
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
-        n_starts, n_kernels = covariances.shape[:2]
-        whitener, log_determinant, positive = whiten_batch(covariances.reshape(-1, n_features, n_features))
-        return Factor(
-            whitener.reshape(covariances.shape),
-            log_determinant.reshape(n_starts, n_kernels),
-            np.all(positive.reshape(n_starts, n_kernels), axis=1),
-        )
+        xp = namespace(covariances)
+        found = whiten_batch(xp.reshape(covariances, (-1, n_features, n_features)))
+        return _factor(*found, covariances.shape)
 
     def quadratic(self, factor: Factor) -> FloatArray:
-        precision = np.swapaxes(factor.whitener, -1, -2) @ factor.whitener
-        i, j = pairs(precision.shape[-1])
-        # x'Qx counts each pair of distinct features twice.
-        return precision[..., i, j] * np.where(i == j, -0.5, -1.0)
+        whitener = factor.whitener
+        precision = namespace(whitener).matrix_transpose(whitener) @ whitener
+        return self.pack(precision) * constant(_multiplicity, precision.shape[-1], example=precision)
 
     def precision_times(self, factor: Factor, vectors: FloatArray) -> FloatArray:
-        white = factor.whitener @ vectors[..., None]
-        return (np.swapaxes(factor.whitener, -1, -2) @ white)[..., 0]
+        whitener = factor.whitener
+        return (namespace(whitener).matrix_transpose(whitener) @ (whitener @ vectors[..., None]))[..., 0]
 
     def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
         white = whitener @ difference
-        return np.einsum("dn,dn->n", white, white)
+        return namespace(white).sum(white * white, axis=0)
 
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
         return weighted.T @ difference
 
     def pack(self, moments: FloatArray) -> FloatArray:
-        i, j = pairs(moments.shape[-1])
-        return moments[..., i, j]
+        xp, n_features = namespace(moments), moments.shape[-1]
+        flat = xp.reshape(moments, (*moments.shape[:-2], n_features * n_features))
+        return xp.take(flat, constant(_packed, n_features, example=moments), axis=-1)
 
     def update(
         self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
@@ -101,8 +129,7 @@ class Full(Structure):
         """Divide scatter (R, K, M, M) by mass (R, K) and apply prior, ridge and floor."""
         covariances = scatter + regulariser.prior_rows * regulariser.prior_covariance
         covariances /= (mass + regulariser.prior_rows)[..., None, None]
-        i = np.arange(covariances.shape[-1])
-        covariances[..., i, i] += regulariser.ridge
+        covariances += regulariser.ridge * constant(np.eye, covariances.shape[-1], example=covariances)
         return bounded(covariances, regulariser.floor)
 
     def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
@@ -164,35 +191,33 @@ class Full(Structure):
 
     def coordinates(self, covariances: FloatArray) -> FloatArray:
         # The inverse Cholesky factor, with the logarithm of its diagonal.
-        whitener = self.factor(covariances, covariances.shape[-1]).whitener.copy()
-        i = np.arange(whitener.shape[-1])
-        whitener[..., i, i] = np.log(whitener[..., i, i])
-        return whitener.reshape(len(whitener), -1)
+        whitener = self.factor(covariances, covariances.shape[-1]).whitener
+        xp, diagonal = namespace(whitener), constant(_diagonal, whitener.shape[-1], example=whitener)
+        numbers = xp.where(diagonal, xp.log(xp.where(diagonal, whitener, 1.0)), whitener)
+        return xp.reshape(numbers, (numbers.shape[0], -1))
 
     def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        whitener = numbers.reshape(shape).copy()
-        i = np.arange(shape[-1])
-        whitener[..., i, i] = np.exp(whitener[..., i, i])
-        bad = ~np.isfinite(whitener).all(axis=(-2, -1)) | ~(whitener[..., i, i] > 0).all(axis=-1)
-        whitener[bad] = np.eye(shape[-1])
-        root = np.linalg.inv(whitener)
-        covariances = np.asarray(root @ np.swapaxes(root, -1, -2), dtype=np.float64)
-        covariances[bad] = np.inf
-        return covariances
+        xp = namespace(numbers)
+        diagonal = constant(_diagonal, shape[-1], example=numbers)
+        whitener = xp.reshape(numbers, shape)
+        whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, whitener, 0.0)), whitener)
+        good = xp.all(xp.isfinite(whitener) & (~diagonal | (whitener > 0)), axis=(-2, -1))[..., None, None]
+        eye = constant(np.eye, shape[-1], example=numbers)
+        root = xp.linalg.inv(xp.where(good, whitener, eye))
+        return xp.where(good, root @ xp.matrix_transpose(root), np.inf)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
-        return bounded(covariances.copy(), floor)
+        return bounded(covariances.copy() if is_numpy(covariances) else covariances, floor)
 
     def variances(self, covariances: FloatArray) -> FloatArray:
-        return np.diagonal(covariances, axis1=-2, axis2=-1)
+        return namespace(covariances).linalg.diagonal(covariances)
 
     def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return np.where(alive[..., None, None], new, old)
+        return namespace(new).where(alive[..., None, None], new, old)
 
     def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        trace = np.einsum(
-            "rked,rkef,df->rk", factor.whitener, factor.whitener, regulariser.prior_covariance, optimize=True
-        )
+        whitener = factor.whitener
+        trace = namespace(whitener).sum((whitener @ regulariser.prior_covariance) * whitener, axis=(-2, -1))
         return prior_log_density(factor.log_determinant, trace, regulariser)
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
@@ -201,28 +226,26 @@ class Full(Structure):
 
 def unpack(second: FloatArray, n_features: int) -> FloatArray:
     """Return symmetric matrices (..., M, M) from their packed upper triangles (..., S)."""
-    i, j = pairs(n_features)
-    matrices = np.empty((*second.shape[:-1], n_features, n_features))
-    matrices[..., i, j] = second
-    matrices[..., j, i] = second
-    return matrices
+    xp = namespace(second)
+    flat = xp.take(second, constant(_unpacked, n_features, example=second), axis=-1)
+    return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
 
 
 def bounded(covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
-    """Raise covariances (R, K, M, M) to P ⪰ diag(floor) in place; return them and their factor."""
-    n_starts, n_kernels, n_features, _ = covariances.shape
-    flat = covariances.reshape(-1, n_features, n_features)
-    whitener, log_determinant, positive = whiten_batch(flat)
-    if floor.all():
-        # tr(P⁻¹ diag(floor)) < 1 proves every relative eigenvalue above one, at no cost.
-        trace = np.einsum("bed,bed,d->b", whitener, whitener, floor)
-        low = np.flatnonzero(~positive | (trace >= 1.0))
-        if len(low):
-            flat[low] = raise_eigenvalues(flat[low], floor)
-            whitener[low], log_determinant[low], positive[low] = whiten_batch(flat[low])
-    shape = (n_starts, n_kernels)
-    return covariances, Factor(
-        whitener.reshape(covariances.shape),
-        log_determinant.reshape(shape),
-        np.all(positive.reshape(shape), axis=1),
+    """Raise covariances (R, K, M, M) to P ⪰ diag(floor); return them and their factor.
+
+    NumPy's are raised in place.
+    """
+    xp, n_features = namespace(covariances), covariances.shape[-1]
+    flat, whitened = whiten_bounded(xp.reshape(covariances, (-1, n_features, n_features)), floor)
+    return xp.reshape(flat, covariances.shape), _factor(*whitened, covariances.shape)
+
+
+def _factor(whitener: Array, log_determinant: Array, positive: Array, shape: tuple[int, ...]) -> Factor:
+    """Return the factor of covariances of that shape (R, K, M, M), given that of a batch of R · K."""
+    xp = namespace(whitener)
+    return Factor(
+        xp.reshape(whitener, shape),
+        xp.reshape(log_determinant, shape[:2]),
+        xp.all(xp.reshape(positive, shape[:2]), axis=1),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..backends.arrays import namespace
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 from .diagonal import Diagonal
 
@@ -27,26 +28,28 @@ class Spherical(Diagonal):
         return covariances * scale[0] ** 2
 
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
-        return super().factor(np.repeat(covariances[..., None], n_features, axis=-1), n_features)
+        xp = namespace(covariances)
+        return super().factor(xp.repeat(covariances[..., None], n_features, axis=-1), n_features)
 
     def update(
         self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
     ) -> tuple[FloatArray, Factor]:
-        variances = self.unbounded(mass, offset, second, regulariser).mean(axis=-1)
-        return self.raised(variances, regulariser.floor)
+        variances = self.unbounded(mass, offset, second, regulariser)
+        return self.raised(namespace(mass).mean(variances, axis=-1), regulariser.floor)
 
     def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
         return covariances
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
-        variances = np.maximum(covariances, floor.mean())
-        return variances, self.factor(variances, len(floor))
+        xp = namespace(covariances)
+        variances = xp.maximum(covariances, xp.mean(floor))
+        return variances, self.factor(variances, floor.shape[0])
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         return covariances[..., None]
 
     def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return np.where(alive, new, old)
+        return namespace(new).where(alive, new, old)
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         return n_kernels

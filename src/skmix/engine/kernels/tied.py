@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..backends.arrays import namespace
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 from .full import Full, unpack
 
@@ -23,15 +24,17 @@ class Tied(Full):
         return np.repeat(covariances[..., None, :, :], n_kernels, axis=-3)
 
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
-        return super().factor(covariances[:, None], n_features)
+        return super().factor(covariances[:, None, ...], n_features)
 
     def update(
         self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
     ) -> tuple[FloatArray, Factor]:
-        scatter = unpack(second.sum(axis=1), offset.shape[-1])
-        scatter -= np.swapaxes(mass[..., None] * offset, -1, -2) @ offset
-        covariances, factor = self.finish(scatter[:, None], mass.sum(axis=1, keepdims=True), regulariser)
-        return covariances[:, 0], factor
+        xp = namespace(mass)
+        scatter = unpack(xp.sum(second, axis=1), offset.shape[-1])
+        scatter -= xp.matrix_transpose(mass[..., None] * offset) @ offset
+        all_mass = xp.sum(mass, axis=1, keepdims=True)
+        covariances, factor = self.finish(scatter[:, None, ...], all_mass, regulariser)
+        return covariances[:, 0, ...], factor
 
     def conditional(
         self, covariances: FloatArray, columns: IntArray, n_features: int
@@ -40,14 +43,15 @@ class Tied(Full):
         return slope, remaining[:, 0]
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
-        raised, factor = super().raised(covariances[:, None], floor)
-        return raised[:, 0], factor
+        raised, factor = super().raised(covariances[:, None, ...], floor)
+        return raised[:, 0, ...], factor
 
     def variances(self, covariances: FloatArray) -> FloatArray:
-        return super().variances(covariances[:, None])
+        return super().variances(covariances[:, None, ...])
 
     def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return np.where(np.any(alive, axis=1)[:, None, None], new, old)
+        xp = namespace(new)
+        return xp.where(xp.any(alive, axis=1)[:, None, None], new, old)
 
     def take_kernels(self, covariances: FloatArray, kernels: IntArray) -> FloatArray:
         return covariances

@@ -1,0 +1,261 @@
+"""Rows on an accelerator, or of any array library: the E-step by chunks, without a word to the host.
+
+It is the same form as in `steps.collect`: rows expanded into terms, one matrix product with the coefficients
+of all kernels of all starts, and one with the responsibilities. But chunks are as large as such devices need,
+and nothing depends on values of the rows: whatever needs a decision was decided once for the whole pass.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from .backends.arrays import (
+    Array,
+    as_float64,
+    constant,
+    is_numpy,
+    like,
+    namespace,
+    operations_of,
+    replaced,
+)
+from .frame import FARTHEST, Frame
+from .kernels import Structure
+from .rows import Ordered
+from .steps import Prepared, term_features
+from .types import FloatArray, IntArray, Statistics
+
+# A device without memory for chunks of this many rows has none.
+_FEWEST_ROWS = 64
+# Rows of a chunk are a multiple of this, for the shapes of matrix products.
+_ROUND = 256
+
+
+class DeviceRows(Ordered):
+    """Labelled rows that another array library holds. It stands where `Rows` stands in the loop.
+
+    Parameters
+    ----------
+    X : array of shape (N, M)
+        Rows without gaps; a NumPy array is sent to the device chunk by chunk in every pass.
+    classes : ndarray of shape (N,) or None
+        Class of each row, 0 … L − 1, on the host; None for one class.
+    n_classes : int
+        L.
+    frame : Frame
+        Coordinates of the loop.
+    structure : Structure
+        Covariance structure.
+    weights : ndarray of shape (N,), optional
+        Positive weights of the rows, on the host.
+    precision : {'float64', 'float32', 'tf32'}
+        Of the rows' terms and of the products with them. Sums over chunks are always of float64.
+    home : array, optional
+        Any array of the library and device to compute with; by default X.
+    """
+
+    def __init__(
+        self,
+        X: Array,
+        classes: IntArray | None,
+        n_classes: int,
+        frame: Frame,
+        structure: Structure,
+        weights: FloatArray | None = None,
+        *,
+        precision: str = "float64",
+        home: Array = None,
+    ) -> None:
+        super().__init__((X.shape[0], X.shape[1]), classes, n_classes, frame, structure, weights)
+        self.home = X if home is None else home
+        self.operations = operations_of(self.home)
+        xp = namespace(self.home)
+        self._X = X
+        self._precision = precision
+        self._type = xp.float64 if precision == "float64" else xp.float32
+        self._scale, self._shift = (as_float64(a, self.home) for a in (frame.scale, frame.shift))
+        self.bound = as_float64(frame.bound, self.home)
+        self._farthest = FARTHEST if frame.bound.max() >= FARTHEST else np.inf
+        self._rows_at_most: int | None = None
+        self._codes: Array = None
+        if classes is not None and n_classes > 1:
+            self._codes = like(np.repeat(np.arange(n_classes), np.diff(self._bounds)), self.home)
+        self._index = None if self._order is None or is_numpy(X) else like(self._order, self.home)
+        self._row_weights = None if self._weights is None else as_float64(self._weights, self.home)
+
+    def chunk(self, n_joint: int) -> int:
+        """Return the rows of a chunk when each has that many joint densities."""
+        width = self.n_coefficients + min(self.n_classes, 2) + n_joint
+        most = max(_FEWEST_ROWS, self.operations.chunk // width)
+        if self._rows_at_most is not None:
+            most = min(most, self._rows_at_most)
+        n_chunks = -(-self.n_rows // most)
+        even = -(-self.n_rows // n_chunks)
+        return min(most, _ROUND * -(-even // _ROUND)) if even > _ROUND else even
+
+    def gather(self, prepared: Prepared, *, moments: bool = True) -> Statistics:
+        """Return the statistics of all rows under R starts; see `steps.collect`."""
+        while True:
+            try:
+                return self._gather(prepared, moments)
+            except Exception as error:
+                rows = self.chunk(prepared.coefficients.shape[0] * prepared.coefficients.shape[1])
+                if not self.operations.is_out_of_memory(error) or rows <= _FEWEST_ROWS:
+                    raise
+            self.operations.release()
+            self._rows_at_most = max(_FEWEST_ROWS, rows // 2)
+
+    def _gather(self, prepared: Prepared, moments: bool) -> Statistics:
+        n_starts, n_kernels, _ = prepared.coefficients.shape
+        with self.operations.precision(self._precision):
+            parts = (
+                self._collect(start, stop, prepared, moments)
+                for start, stop in self.cuts(self.chunk(n_starts * n_kernels))
+            )
+            total = reduce(_sum, parts)
+        sizes = as_float64(self.class_sizes, self.home)
+        log_likelihood = total.log_likelihood + sizes * prepared.levels[:, None]
+        return Statistics(log_likelihood, total.mass, total.first, total.second)
+
+    def log_joint(self, start: int, stop: int, prepared: Prepared) -> tuple[Array, Array, Array, Array]:
+        """Return log π_kj N(x_n; μ_k, P_k), less the start's level, of rows start … stop − 1.
+
+        Returns
+        -------
+        values : array of shape (R, K, n)
+            The logarithms.
+        x : array of shape (M, n)
+            The rows in the frame.
+        terms : array of shape (M + S + C, n)
+            The rows expanded; the last C are indicators of the classes present.
+        indicators : array of shape (C, n) or None
+            These; None when there is one class.
+        """
+        xp = namespace(self.home)
+        n_starts, n_kernels, _ = prepared.coefficients.shape
+        x = self._framed(start, stop)
+        classes, indicators = self._present(start, stop)
+        first, second = (
+            constant(term_features, self.structure, self.n_features, which, example=self.home)
+            for which in (0, 1)
+        )
+        terms = self.operations.expand(x, first, second, indicators)
+        coefficients = prepared.coefficients_for(classes)
+        flat = xp.reshape(coefficients, (n_starts * n_kernels, coefficients.shape[-1]))
+        values = xp.astype(flat, self._type, copy=False) @ terms
+        values = self._mend(values, x, prepared, start, stop)
+        return xp.reshape(values, (n_starts, n_kernels, stop - start)), x, terms, indicators
+
+    def _framed(self, start: int, stop: int) -> Array:
+        """Return rows start … stop − 1 in the frame, shape (M, n)."""
+        if is_numpy(self._X):
+            rows = self._X[start:stop] if self._order is None else self._X[self._order[start:stop]]
+            rows = like(np.ascontiguousarray(rows), self.home)
+        elif self._index is None:
+            rows = self._X[start:stop, :]
+        else:
+            rows = pick_rows(self._X, self._index[start:stop])
+        x = self.operations.enter(rows, self._scale, self._shift, self._farthest)
+        return namespace(x).astype(x, self._type, copy=False)
+
+    def _present(self, start: int, stop: int) -> tuple[slice, Array | None]:
+        """Return the consecutive classes with rows in start … stop − 1, and their indicators (C, n)."""
+        segments = self.segments(start, stop)
+        first, last = segments[0][0], segments[-1][0]
+        if first == last:
+            return slice(first, last + 1), None
+        xp = namespace(self.home)
+        numbers = constant(np.arange, first, last + 1, example=self.home)
+        matches = self._codes[None, start:stop] == numbers[:, None]
+        return slice(first, last + 1), xp.astype(matches, self._type)
+
+    def _mend(self, values: Array, x: Array, prepared: Prepared, start: int, stop: int) -> Array:
+        """Return log-joints (R · K, n) with those of delicate kernels computed from differences."""
+        delicate = prepared.delicate_kernels
+        if not delicate:
+            return values
+        xp, structure = namespace(values), self.structure
+        better = []
+        for r, k in delicate:
+            difference = x - xp.astype(prepared.means[r, k, :, None], self._type)
+            whitener = xp.astype(structure.whitener_of(prepared.factor, r, k), self._type)
+            at_mean = prepared.constants[r, k, None] + prepared.log_weights[r, k, :]
+            at_mean = at_mean[:1] if self._codes is None else xp.take(at_mean, self._codes[start:stop])
+            logs = xp.astype(at_mean, self._type) - 0.5 * structure.distances(whitener, difference)
+            better.append(xp.where(logs > -1e30, logs, -1e30))
+        n_kernels = prepared.means.shape[1]
+        return replaced(values, [r * n_kernels + k for r, k in delicate], xp.stack(better))
+
+    def _collect(self, start: int, stop: int, prepared: Prepared, moments: bool) -> Statistics:
+        """Return the statistics of rows start … stop − 1, log-likelihoods less the levels."""
+        xp = namespace(self.home)
+        n_starts, n_kernels, _ = prepared.coefficients.shape
+        n_shared, n_features = self.n_coefficients, self.n_features
+        values, x, terms, indicators = self.log_joint(start, stop, prepared)
+        responsibilities, log_sums = self.operations.normalise(values)  # (E)
+        log_sums = xp.astype(log_sums, xp.float64, copy=False)
+        weights = None if self._row_weights is None else self._row_weights[start:stop]
+        if weights is not None:
+            log_sums = log_sums * weights
+        if indicators is None:
+            log_likelihood = xp.sum(log_sums, axis=1, keepdims=True)
+        else:
+            log_likelihood = log_sums @ xp.astype(indicators, xp.float64, copy=False).T
+        log_likelihood = self._spread(log_likelihood, start, stop)
+        if not moments:
+            zeros = xp.zeros_like(prepared.coefficients)
+            mass = xp.zeros_like(prepared.log_weights)
+            return Statistics(log_likelihood, mass, zeros[..., :n_features], zeros[..., n_features:n_shared])
+        if weights is not None:
+            responsibilities = responsibilities * xp.astype(weights, self._type, copy=False)
+        flat = xp.reshape(responsibilities, (n_starts * n_kernels, stop - start))
+        sums = xp.astype(flat @ terms.T, xp.float64, copy=False)
+        first, second = sums[:, :n_features], sums[:, n_features:n_shared]
+        if prepared.recentred_kernels:
+            first, second = self._separate(first, second, flat, x, prepared)
+        mass = self._spread(xp.reshape(sums[:, n_shared:], (n_starts, n_kernels, -1)), start, stop)
+        return Statistics(
+            log_likelihood,
+            mass,
+            xp.reshape(first, (n_starts, n_kernels, n_features)),
+            xp.reshape(second, (n_starts, n_kernels, n_shared - n_features)),
+        )
+
+    def _separate(
+        self, first: Array, second: Array, responsibilities: Array, x: Array, prepared: Prepared
+    ) -> tuple[Array, Array]:
+        """Replace the moments of kernels that have an origin of their own by those about it."""
+        xp, structure = namespace(x), self.structure
+        n_kernels = prepared.means.shape[1]
+        index = [r * n_kernels + k for r, k in prepared.recentred_kernels]
+        own_first, own_second = [], []
+        for (r, k), i in zip(prepared.recentred_kernels, index, strict=True):
+            difference = xp.astype(x, xp.float64, copy=False) - prepared.origins[r, k, :, None]
+            weighted = difference * responsibilities[i, None, :]
+            own_first.append(xp.sum(weighted, axis=1))
+            own_second.append(structure.second_moment(difference.T, weighted.T))
+        packed = structure.pack(xp.stack(own_second))
+        return replaced(first, index, xp.stack(own_first)), replaced(second, index, packed)
+
+    def _spread(self, sums: Array, start: int, stop: int) -> Array:
+        """Return sums (..., C) over the classes of some rows as sums (..., L) over all classes."""
+        segments = self.segments(start, stop)
+        before, after = segments[0][0], self.n_classes - 1 - segments[-1][0]
+        if not before and not after:
+            return sums
+        xp = namespace(sums)
+        blank = [
+            xp.zeros((*sums.shape[:-1], n), dtype=sums.dtype, device=sums.device) for n in (before, after)
+        ]
+        return xp.concat([blank[0], sums, blank[1]], axis=-1)
+
+
+def pick_rows(X: Array, index: Array) -> Array:
+    """Return the rows (n, M) that integers (n,) on the device choose."""
+    return namespace(X).take(X, index, axis=0)
+
+
+def _sum(one: Statistics, other: Statistics) -> Statistics:
+    return Statistics(*[a + b for a, b in zip(vars(one).values(), vars(other).values(), strict=True)])
