@@ -189,12 +189,10 @@ def test_a_worker_killed_in_the_midst_of_a_pass_costs_only_time(client, tmp_path
     assert [part if isinstance(part, list) else part.tolist() for part in after] == [
         part if isinstance(part, list) else part.tolist() for part in before
     ]
-    client.wait_for_workers(2)
     assert set(client.run(os.getpid).values()) != pids
 
 
 def test_blocks_that_only_a_dead_worker_had_are_named(client):
-    client.wait_for_workers(2)
     address = sorted(client.scheduler_info()["workers"])[0]
     scattered = client.scatter([ROWS[:200], ROWS[200:]], workers=[address])
     X = da.concatenate([da.from_delayed(dask.delayed(each), (200, 3), float) for each in scattered])
@@ -206,7 +204,6 @@ def test_blocks_that_only_a_dead_worker_had_are_named(client):
 
 
 def test_workers_without_skmix_or_with_another_are_named(client):
-    client.wait_for_workers(2)
     address = sorted(client.scheduler_info()["workers"])[0]
     with pytest.raises(ClusterError, match=r"2 of 2 workers have another skmix than 99\.0: tcp://"):
         check_workers(client, "99.0")

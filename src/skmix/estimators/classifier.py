@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from numbers import Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..engine.scoring import log_normalise
 from ..engine.types import FloatArray
 from ._blocks import blocks_of, fit_classifier
+from ._checkpoint import checkpointed, path_of_group
 from ._collections import CollectionScore, by_rows
 from ._consistency import OF_ONE_MODEL
 from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
@@ -121,7 +123,9 @@ class SharedKernelClassifier(
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit.
     verbose : int, default=0
-        1 prints the outcome of the fit, 2 every pass.
+        1 prints the outcome of the fit, and on a terminal shows how it goes; 2 prints every pass.
+    checkpoint : path-like, default=None
+        File in which `fit` keeps its passes, see `SharedKernelMixture`; with feature groups, a file for each.
 
     Attributes
     ----------
@@ -226,6 +230,7 @@ class SharedKernelClassifier(
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
         verbose: int = 0,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
@@ -253,6 +258,7 @@ class SharedKernelClassifier(
         self.random_state = random_state
         self.warm_start = warm_start
         self.verbose = verbose
+        self.checkpoint = checkpoint
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -275,7 +281,7 @@ class SharedKernelClassifier(
         SharedKernelClassifier
             The fitted estimator.
         """
-        with all_or_nothing(self):
+        with all_or_nothing(self), checkpointed(self):
             blocks = blocks_of(X, y, sample_weight)
             if blocks is not None:
                 return fit_classifier(self, blocks)
@@ -390,6 +396,7 @@ class SharedKernelClassifier(
         settings = {
             name: getattr(self, name) for name in SharedKernelMixture._get_param_names() if name != "init"
         } | chosen
+        settings["checkpoint"] = path_of_group(self.checkpoint, group, n_groups)
         if not fresh and self.warm_start and getattr(self, "feature_groups_", None) == groups:
             # A copy: should this fit fail, the last one must be left as it was.
             model: SharedKernelMixture = copy(self.models_[group]).set_params(init=init, **settings)
