@@ -184,10 +184,11 @@ class OnCluster:
         rows: Sequence[Any],
         *others: Sequence[Any],
     ) -> Answer:
-        """Return the sum, by `merge` and always in the same order, of `work` on all blocks.
+        """Return the sum, by `merge`, of `work` on all blocks.
 
-        One message with the work goes to every worker and one answer comes back; between, answers of
-        neighbouring blocks are added, where possible on the worker that has both.
+        One message with the work goes to every worker. The answers of blocks that one worker made are added
+        there, then those of the workers, and one comes back: however many blocks there are, each worker sends
+        one answer. The order of the sum is that of the blocks' making, and stays the same when workers die.
         """
         return self._attempt(lambda: self._reduce(work, merge, rows, others), rows)
 
@@ -202,15 +203,33 @@ class OnCluster:
         # made again when it is lost, and a worker that dies meanwhile cannot keep it from arriving.
         shared = self._client.submit(_given, work, key=unique_name(work), pure=False)
         level = self._map(_apply, (shared,), rows, others)
+        sums = [
+            self._summed(merge, [level[i] for i in numbers], holder)
+            for holder, numbers in self._by_holder(rows).items()
+        ]
+        # Answers are let go of here, as soon as their sums have been asked for.
+        del level
+        answer: Answer = self._waited([self._summed(merge, sums, None)])[0].result()
+        return answer
+
+    def _summed(self, merge: Callable[[Answer, Answer], Answer], level: list[Any], holder: str | None) -> Any:
+        """Return the future of the sum of some answers, added in a tree by the worker that has them."""
         name, depth = unique_name(merge), 0
         while len(level) > 1:
             depth += 1
             groups = _groups(level)
             keys = [f"{name}-{depth}-{i}" for i in range(len(groups))]
-            # Answers are let go of here as soon as their sum has been asked for.
-            level = self._client.map(_fold, [merge] * len(groups), groups, key=keys, pure=False)
-        answer: Answer = self._waited(level)[0].result()
-        return answer
+            level = self._client.map(
+                _fold, [merge] * len(groups), groups, key=keys, pure=False, **_preferring(holder)
+            )
+        return level[0]
+
+    def _by_holder(self, rows: Sequence[Any]) -> dict[str | None, list[int]]:
+        """Return the numbers of the blocks that each worker made, under None those of nobody knows whom."""
+        by_holder: dict[str | None, list[int]] = {}
+        for number, future in enumerate(rows):
+            by_holder.setdefault(self._holders.get(future.key), []).append(number)
+        return by_holder
 
     def _map(
         self,
@@ -221,17 +240,12 @@ class OnCluster:
     ) -> list[Any]:
         """Have `function` run on what is shared and each block's parts, by preference where its rows are."""
         name = unique_name(function)
-        by_holder: dict[str | None, list[int]] = {}
-        for number, future in enumerate(rows):
-            by_holder.setdefault(self._holders.get(future.key), []).append(number)
         futures: list[Any] = [None] * len(rows)
-        for holder, numbers in by_holder.items():
-            # A preference, not a rule: should that worker be gone, another one makes the block again.
-            where = {} if holder is None else {"workers": [holder], "allow_other_workers": True}
+        for holder, numbers in self._by_holder(rows).items():
             parts = [[part[i] for i in numbers] for part in (rows, *others)]
             repeated = [[each] * len(numbers) for each in shared]
             keys = [f"{name}-{i}" for i in numbers]
-            own = self._client.map(function, *repeated, *parts, key=keys, pure=False, **where)
+            own = self._client.map(function, *repeated, *parts, key=keys, pure=False, **_preferring(holder))
             for i, future in zip(numbers, own, strict=True):
                 futures[i] = future
         return futures
@@ -305,6 +319,14 @@ class OnCluster:
                 "fit again."
             )
         return None
+
+
+def _preferring(holder: str | None) -> dict[str, Any]:
+    """Return options by which tasks run where their blocks are.
+
+    It is a preference, not a rule: should that worker be gone, another one makes the blocks again.
+    """
+    return {} if holder is None else {"workers": [holder], "allow_other_workers": True}
 
 
 def _given(work: Answer) -> Answer:
