@@ -175,14 +175,20 @@ def test_collections_that_do_not_belong_together_are_refused(X, y, message):
 
 
 def test_work_travels_once_and_blocks_stay(client):
-    """Two kinds of traffic are counted by the workers themselves: what they fetch from each other."""
-    blocks = open_collections(*collections(chunk=100), None, VERSION)
-    held = client.has_what()
-    for _ in range(3):
-        blocks.reduce(Add(), add)
-    rows = {future.key for future in blocks._rows}
-    for worker, keys in client.has_what().items():
-        assert rows & set(keys) == rows & set(held[worker])
+    """Who holds which block is the same after some passes; without stealing, which is for others to want."""
+    stealing = client.cluster.scheduler.extensions["stealing"]
+    client.sync(stealing.stop)
+    try:
+        blocks = open_collections(*collections(chunk=25), None, VERSION)
+        held = client.has_what()
+        for _ in range(3):
+            blocks.reduce(Add(), add)
+        rows = {future.key for future in blocks._rows}
+        assert len(rows) == 16
+        for worker, keys in client.has_what().items():
+            assert rows & set(keys) == rows & set(held[worker])
+    finally:
+        client.sync(stealing.start)
 
 
 def test_a_worker_killed_in_the_midst_of_a_pass_costs_only_time(client, tmp_path):

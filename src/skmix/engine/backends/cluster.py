@@ -28,6 +28,8 @@ _ATTEMPTS = 4
 # Seconds between two looks at whether anybody still works on what is waited for, and without any worker.
 _LOOK = 5.0
 _WITHOUT_WORKERS = 60.0
+# Parameters of many starts may be large; Dask warns of graphs above 10 MB, and here is no smaller one.
+_LARGE = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
 # Runs on workers that may lack skmix, so it must not be a function of ours.
 _VERSION = "__import__('skmix').__version__"
 
@@ -199,9 +201,12 @@ class OnCluster:
         rows: Sequence[Any],
         others: Sequence[Sequence[Any]],
     ) -> Answer:
+        import dask
+
         # A task and not data that are scattered: workers fetch it from each other as they do those, but it is
         # made again when it is lost, and a worker that dies meanwhile cannot keep it from arriving.
-        shared = self._client.submit(_given, work, key=unique_name(work), pure=False)
+        with dask.config.set(_LARGE):
+            shared = self._client.submit(_given, work, key=unique_name(work), pure=False)
         level = self._map(_apply, (shared,), rows, others)
         sums = [
             self._summed(merge, [level[i] for i in numbers], holder)
