@@ -82,8 +82,8 @@ class Wait:
         return Add()(block)
 
 
-def collections(chunk=9):
-    """45 blocks, so that the tree of sums has two levels above them; y is cut otherwise, X by columns too."""
+def collections(chunk=20):
+    """20 blocks, more than one task adds up; y is cut otherwise, X by columns too."""
     return da.from_array(ROWS, chunks=(chunk, 2)), da.from_array(LABELS, chunks=64)
 
 
@@ -94,7 +94,7 @@ class TestBlocks:
         total, labels, numbers = blocks.reduce(Add(), add)
         np.testing.assert_allclose(total, ROWS.sum(axis=0), rtol=1e-12)
         assert sorted(labels) == pairs(ROWS[:, 0], LABELS)
-        assert sorted(numbers) == list(range(45))
+        assert sorted(numbers) == list(range(20))
         # Nothing was added to twice: the same question has the same answer, to the bit.
         assert blocks.reduce(Add(), add)[0].tolist() == total.tolist()
 
@@ -121,31 +121,34 @@ class TestBlocks:
         np.testing.assert_allclose(total[0], kept["w"] ** 2 @ kept["u"], rtol=1e-12)
         assert np.isnan(total[1])
 
-    def test_rows_of_known_number_beside_labels_of_unknown(self):
-        table = dd.from_pandas(pd.DataFrame({"label": LABELS}), npartitions=3)
-        _, labels, _ = open_collections(collections()[0], table, None, VERSION).reduce(Add(), add)
-        assert sorted(labels) == pairs(ROWS[:, 0], LABELS)
-
-    def test_labels_in_memory_are_cut_like_the_rows(self):
-        X = collections()[0]
-        _, labels, _ = open_collections(X, LABELS, None, VERSION).reduce(Add(), add)
-        assert sorted(labels) == pairs(ROWS[:, 0], LABELS)
-
-    def test_a_function_of_rows_is_computed_when_asked_for(self):
-        X = collections()[0]
-        lazy = map_rows(X, np.cumsum, None, float)
-        assert lazy.chunks == (X.chunks[0],)
-        some = X[X[:, 0] > 0]
-        doubled = map_rows(some, np.square, 3, float)
-        assert np.isnan(doubled.shape[0])
-        np.testing.assert_array_equal(doubled.compute(), ROWS[ROWS[:, 0] > 0] ** 2)
-
     def test_an_error_in_a_block_is_what_the_caller_sees(self):
         def refuse(rows):
             raise ValueError("42 is no row")
 
         with pytest.raises(ValueError, match="42 is no row"):
             open_collections(collections()[0].map_blocks(refuse, meta=np.empty((0, 0))), None, None, VERSION)
+
+
+def test_rows_of_known_number_beside_labels_of_unknown():
+    table = dd.from_pandas(pd.DataFrame({"label": LABELS}), npartitions=3)
+    _, labels, _ = open_collections(collections()[0], table, None, VERSION).reduce(Add(), add)
+    assert sorted(labels) == pairs(ROWS[:, 0], LABELS)
+
+
+def test_labels_in_memory_are_cut_like_the_rows():
+    X = collections()[0]
+    _, labels, _ = open_collections(X, LABELS, None, VERSION).reduce(Add(), add)
+    assert sorted(labels) == pairs(ROWS[:, 0], LABELS)
+
+
+def test_a_function_of_rows_is_computed_when_asked_for():
+    X = collections()[0]
+    lazy = map_rows(X, np.cumsum, None, float)
+    assert lazy.chunks == (X.chunks[0],)
+    some = X[X[:, 0] > 0]
+    doubled = map_rows(some, np.square, 3, float)
+    assert np.isnan(doubled.shape[0])
+    np.testing.assert_array_equal(doubled.compute(), ROWS[ROWS[:, 0] > 0] ** 2)
 
 
 TABLE = dd.from_pandas(pd.DataFrame({"a": ROWS[:, 0], "b": LABELS}), npartitions=4)
