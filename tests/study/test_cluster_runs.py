@@ -11,6 +11,7 @@ import pytest
 from study_runs import same_runs
 from typer.testing import CliRunner
 
+import skmix
 from skmix.cli import app
 from skmix.engine.backends import farm
 from skmix.engine.backends.cluster import ClusterError
@@ -79,3 +80,16 @@ def test_an_address_where_nobody_answers_is_told(tmp_path: Path, monkeypatch: py
     assert result.exit_code == 3
     assert "No Dask scheduler answers at tcp://127.0.0.1:9" in result.output
     assert not list(tmp_path.iterdir())
+
+
+def test_a_cluster_is_found_by_its_address(clusters: Any, tmp_path: Path) -> None:
+    with clusters.client() as client:
+        address = client.scheduler.address
+    with farm.cluster_at(address, skmix.__version__) as client:
+        assert farm.n_threads(client) == 2
+        assert sorted(farm.answers(client, pow, 2, [3, 4, 5])) == [8, 16, 32]
+    with (
+        pytest.raises(ClusterError, match=r"2 of 2 workers have another skmix than 99\.0"),
+        farm.cluster_at(address, "99.0"),
+    ):
+        pass

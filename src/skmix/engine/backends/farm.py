@@ -43,7 +43,7 @@ def cluster_at(address: str, version: str) -> Iterator[Any]:
         raise ImportError("Working on a cluster needs Dask: pip install skmix[dask]") from None
 
     try:
-        client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
+        client = distributed.Client(address, timeout=_PATIENCE)
     except (OSError, ValueError) as error:
         raise ClusterError(
             f"No Dask scheduler answers at {address} ({error}). Is the address right, and is it running?"
