@@ -34,12 +34,13 @@ lint: $(DEV) ## check style, types and the rules on imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(RUN) ## measure speed beside other libraries, into benchmarks/results/
+bench: $(DEV) ## measure speed beside other libraries, into benchmarks/results/
 	@mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/speed.py --out benchmarks/results/speed.json --readme README.md
 	$(BIN)/python benchmarks/study.py --out benchmarks/results/study.json
 	$(BIN)/python benchmarks/acceleration.py
 	$(BIN)/python benchmarks/out_of_core.py --gigabytes 0.5 --repeats 3
+	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 
 docs: $(DOCS) ## build the documentation, into docs/_build/html
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +32,48 @@ def golden() -> Callable[[str], dict[str, NDArray[Any]]]:
         return dict(loaded[name])
 
     return load
+
+
+class Clusters:
+    """One cluster of two processes at a time: they take seconds to start, and some tests kill them."""
+
+    def __init__(self) -> None:
+        self._cluster: Any = None
+
+    def client(self) -> Any:
+        """Return a client of a cluster whose workers are both alive."""
+        import distributed
+
+        if self._cluster is not None:
+            client = distributed.Client(self._cluster)
+            try:
+                client.wait_for_workers(2, timeout=5)
+                return client
+            except TimeoutError:
+                client.close()
+                self.close()
+        self._cluster = distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=None
+        )
+        return distributed.Client(self._cluster)
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Clusters]:
+    """Lend the one cluster of all tests."""
+    pytest.importorskip("distributed", reason="needs the extra dask")
+    clusters = Clusters()
+    yield clusters
+    clusters.close()
+
+
+@pytest.fixture
+def client(clusters: Clusters) -> Iterator[Any]:
+    """Lend the cluster's client, with both workers alive."""
+    with clusters.client() as client:
+        yield client

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-OPTIONAL = {"onnx", "onnxruntime", "pyarrow"}
+OPTIONAL = {"dask", "distributed", "onnx", "onnxruntime", "pyarrow", "torch"}
 LINK = re.compile(r"\]\(([^)#\s]+)\)")
 
 

@@ -99,6 +99,7 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "random_state": None,
         "warm_start": False,
         "verbose": 0,
+        "checkpoint": None,
     }
 
 

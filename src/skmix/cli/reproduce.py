@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import joblib
 import numpy as np
@@ -15,9 +17,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+import skmix
 from skmix import plots, report, study
 from skmix.cli._common import NOT_INSTALLED, WRONG_USE, app, stop
 from skmix.cli._study import print_tables, print_verdicts, progress
+from skmix.engine.backends.cluster import ClusterError
+from skmix.engine.backends.farm import cluster_at, n_threads
 
 _INTERRUPTED = 130
 _ENDED_EARLY = 3
@@ -54,6 +59,14 @@ def reproduce(
     jobs: Annotated[
         int | None, typer.Option(help="Processes to use; by default one for each core.", min=1)
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            help="Have a Dask cluster make the runs: the address of its scheduler, such as "
+            "tcp://10.0.0.1:8786.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
     dither: Annotated[
         DitherChoice,
         typer.Option(
@@ -76,22 +89,25 @@ def reproduce(
         stop("The report needs jinja2: pip install skmix[report]", NOT_INSTALLED)
     console = Console()
     try:
-        folder = study.writable_folder(out)
-        record = study.run_illustration(seed)
-        picture = plots.plot_illustration(record)[0].figure
-        data = study.make_data(settings)
-        # Opened first: a folder with another study's runs must not get this one's pictures.
-        with study.Store(folder / "study.sqlite", settings, study.fingerprint(data)) as store:
-            study.write_json(folder / "illustration.json", record.to_dict())
-            for suffix, dpi in (("png", 120), ("pdf", 300)):
-                plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
-            _print_illustration(record)
-            _run(console, cells, settings, data, store, jobs or joblib.cpu_count())
-            results = study.study_results(cells, settings, data, store)
-        _outcome(console, folder, results)
+        # First: who gave a wrong address should not wait for the illustration.
+        with _cluster(dask) as cluster:
+            folder = study.writable_folder(out)
+            record = study.run_illustration(seed)
+            picture = plots.plot_illustration(record)[0].figure
+            data = study.make_data(settings)
+            # Opened first: a folder with another study's runs must not get this one's pictures.
+            with study.Store(folder / "study.sqlite", settings, study.fingerprint(data)) as store:
+                study.write_json(folder / "illustration.json", record.to_dict())
+                for suffix, dpi in (("png", 120), ("pdf", 300)):
+                    plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
+                _print_illustration(record)
+                n_jobs = jobs or joblib.cpu_count() if cluster is None else n_threads(cluster)
+                _run(console, cells, settings, data, store, n_jobs, cluster)
+                results = study.study_results(cells, settings, data, store)
+            _outcome(console, folder, results)
     except study.StoreError as error:
         stop(str(error), WRONG_USE)
-    except study.StudyError as error:
+    except (study.StudyError, ClusterError) as error:
         stop(str(error), _ENDED_EARLY)
     except OSError as error:
         stop(f"cannot write the results into {out}: {error.strerror or error}", WRONG_USE)
@@ -108,12 +124,23 @@ def _run(
     data: study.StudyData,
     store: study.Store,
     n_jobs: int,
+    cluster: Any = None,
 ) -> None:
     """Make the runs that the store lacks, and show how it goes."""
     missing = sum(len(batch.runs) for batch in study.missing_batches(cells, store))
     kept = sum(cell.n_runs for cell in cells) - missing
     with progress(console, missing, kept, n_jobs) as show:
-        study.run_study(cells, settings, data, store, n_jobs=n_jobs, progress=show)
+        study.run_study(cells, settings, data, store, n_jobs=n_jobs, cluster=cluster, progress=show)
+
+
+@contextmanager
+def _cluster(address: str | None) -> Iterator[Any]:
+    """Lend a cluster's client; None without an address."""
+    if address is None:
+        yield None
+    else:
+        with cluster_at(address, skmix.__version__) as client:
+            yield client
 
 
 def _outcome(console: Console, folder: Path, results: study.StudyResults) -> None:

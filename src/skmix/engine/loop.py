@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from .kernels import Structure, structure_of
 from .patterns import Pattern, Patterns, complete, has_gaps, marginal
 from .rows import Rows
 from .scattered import Scattered, surveyed
+from .snapshots import Keep, Snapshot, take_later
 from .steps import Prepared, collect, log_prior, maximise, prepare, with_unlabelled
 from .types import (
     BoolArray,
@@ -56,6 +58,8 @@ def fit(
     row_weights: FloatArray | None = None,
     previous: FloatArray | None = None,
     progress: Progress | None = None,
+    keep: Keep | None = None,
+    resume: Snapshot | None = None,
 ) -> Result:
     """Run EM from R starts and return how each one ended.
 
@@ -82,6 +86,10 @@ def fit(
     progress : callable, optional
         Called after each pass with its number, the indices of the starts still running and their total
         log-likelihoods.
+    keep : callable, optional
+        Called after each pass, and may take a snapshot.
+    resume : Snapshot, optional
+        Where to go on, instead of at the starts.
     """
     structure = structure_of(options.covariance_type)
     if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
@@ -93,7 +101,7 @@ def fit(
     volume = rows.log_volume()
     with workers(options.n_jobs) as pool:
         before = None if previous is None else previous + volume
-        inside = run(rows, frame.enter(starts, structure), options, pool, before, progress)
+        inside = run(rows, frame.enter(starts, structure), options, pool, before, progress, keep, resume)
     return replace(
         inside,
         parameters=frame.leave(inside.parameters.map(to_numpy), structure),
@@ -154,8 +162,12 @@ def run(
     pool: Workers,
     previous: FloatArray | None = None,
     progress: Progress | None = None,
+    keep: Keep | None = None,
+    resume: Snapshot | None = None,
 ) -> Result:
     """Run EM in the coordinates of the frame; see `fit`."""
+    if resume is not None:
+        starts, previous = resume.parameters, resume.previous
     structure = structure_of(options.covariance_type)
     regulariser = regulariser_of(options, rows.frame, structure, n_kernels=starts.means.shape[1])
     if isinstance(rows, DeviceRows):
@@ -186,7 +198,16 @@ def run(
 
     if isinstance(rows, DeviceRows):
         step = Hopeful(step, rows)
-    for number in range(1, options.max_iter + 1):
+    first = 1
+    if resume is not None:
+        status, n_iter = (
+            np.where(resume.status == Status.RUNNING, status, resume.status),
+            resume.n_iter.copy(),
+        )
+        path = [list(passes) for passes in resume.path]
+        rule.latched = resume.latched.copy()
+        first = int(n_iter.max()) + 1
+    for number in range(first, options.max_iter + 1):
         going = status[active] == Status.RUNNING
         if not going.all():
             final.keep(active, ~going, latest)
@@ -221,6 +242,9 @@ def run(
         current, factor = following, next_factor
         if progress is not None:
             progress(number, active, log_likelihood.sum(axis=1))
+        if keep is not None:
+            where = partial(_on_host, final.copy(), active, latest)
+            keep(take_later(where, active, status, n_iter, rule.previous, rule.latched, path))
     status[status == Status.RUNNING] = Status.STOPPED
 
     last = final.all(active, latest)
@@ -232,6 +256,11 @@ def run(
     empty = np.empty((0, rows.n_classes))
     traces = [np.array(values) if values else empty for values in path]
     return Result(last, status, n_iter, log_likelihood, objective, traces)
+
+
+def _on_host(finished: Finished, numbers: IntArray, parameters: Parameters) -> Parameters:
+    """Return all starts in order, on the host, given those still in the batch."""
+    return finished.all(numbers, parameters).map(to_numpy)
 
 
 class Finished:
@@ -252,6 +281,12 @@ class Finished:
         """Keep the starts of a batch that are in `which`; their `numbers` are those of the first batch."""
         self._numbers.append(numbers[which])
         self._parameters.append(parameters.take(which))
+
+    def copy(self) -> Finished:
+        """Return what there is now; starts that leave later are not in it."""
+        copied = Finished(self._n_starts)
+        copied._numbers, copied._parameters = list(self._numbers), list(self._parameters)
+        return copied
 
     def all(self, numbers: IntArray, parameters: Parameters) -> Parameters:
         """Return all starts in order, given those still in the batch."""
@@ -425,18 +460,25 @@ class Stopping:
         Log-likelihoods before the first pass; infinite when there was none.
     n_rows : float
         N, or the sum of the rows' weights.
+
+    Attributes
+    ----------
+    previous : ndarray of shape (R, L)
+        Log-likelihoods of the last pass.
+    latched : ndarray of shape (R, L)
+        Which classes have settled, by the second rule.
     """
 
     def __init__(self, options: Options, previous: FloatArray, n_rows: float) -> None:
         self._per_class = options.stopping == "per-class"
         self._tol = options.tol
         self._n_rows = n_rows
-        self._previous = previous
-        self._latched = np.zeros(previous.shape, dtype=bool)
+        self.previous = previous
+        self.latched = np.zeros(previous.shape, dtype=bool)
 
     def keep(self, which: BoolArray) -> None:
         """Forget the starts that are not in `which`."""
-        self._previous, self._latched = self._previous[which], self._latched[which]
+        self.previous, self.latched = self.previous[which], self.latched[which]
 
     def done(self, log_likelihood: FloatArray, wasted: BoolArray | None = None) -> BoolArray:
         """Return which starts (R,) are done, given the log-likelihoods (R, L) of this pass.
@@ -444,11 +486,11 @@ class Stopping:
         Passes that were `wasted` (R,) say nothing.
         """
         counts = np.ones(len(log_likelihood), dtype=bool) if wasted is None else ~wasted
-        change = log_likelihood - self._previous
-        self._previous = np.where(counts[:, None], log_likelihood, self._previous)
+        change = log_likelihood - self.previous
+        self.previous = np.where(counts[:, None], log_likelihood, self.previous)
         if self._per_class:
-            self._latched |= (np.abs(change) < self._tol) & counts[:, None]
-            return np.all(self._latched, axis=1) & counts
+            self.latched |= (np.abs(change) < self._tol) & counts[:, None]
+            return np.all(self.latched, axis=1) & counts
         return (np.abs(change.sum(axis=1)) < self._tol * self._n_rows) & counts
 
 

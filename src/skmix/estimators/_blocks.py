@@ -7,6 +7,7 @@ make them from rows; the engine then passes over the blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..engine.blocks import Block, Blocks
 from ..engine.kernels import structure_of
-from ..engine.loop import fit
 from ..engine.scattered import Surveyed
 from ..engine.survey import Survey, survey
-from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray
 from ..sources import source_of
+from ._checkpoint import checkpoint_of
+from ._collections import collection_blocks
 from ._decisions import check_outlier_label
 from ._selection import check_automatic
 from ._validation import number_labels
@@ -48,7 +49,7 @@ def blocks_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Blocks | No
         if y is not None or sample_weight is not None:
             raise ValueError("Blocks of rows hold their labels and weights: leave y and sample_weight out.")
         return X
-    return None
+    return collection_blocks(X, y, sample_weight)
 
 
 def fit_mixture(mixture: SharedKernelMixture, blocks: Blocks) -> SharedKernelMixture:
@@ -163,10 +164,10 @@ def _fit_model(
     sizes = _class_sizes(rows.survey, len(classes))
     prior = sizes / sizes.sum()
     X, codes, weights = sampled_rows(rows.survey)
-    starts = model._starts(X, codes, classes, prior, frame, structure, options, weights, rows)
-    progress = model._progress if model.verbose > 1 else None
-    run = thin if model.annihilate else fit
-    model._accept(run(rows, None, starts, options, frame=frame, progress=progress), prior, classes)
+    starts = partial(model._starts, X, codes, classes, prior, frame, structure, options, weights, rows)
+    checkpoint = checkpoint_of(model, frame, classes, sizes)
+    result = model._run(rows, None, None, starts, options, frame, checkpoint, float(sizes.sum()))
+    model._accept(result, prior, classes)
     model.class_count_ = sizes
     model.__dict__.pop("stream_", None)
 

@@ -23,7 +23,6 @@ from ..engine.kernels import structure_of
 from ..engine.sampling import choose
 from ..engine.types import FloatArray, IntArray
 from ._derive import derive
-from ._scoring_blocks import in_blocks
 from ._validation import check_features, check_given, columns_of
 
 if TYPE_CHECKING:
@@ -77,7 +76,6 @@ class ConditionalDensities:
                     scoring.averaged_log_responsibilities(own, posterior, parameters, kind, n_jobs),
                 )
 
-    @in_blocks
     def log_responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the logarithms of the kernels' responsibilities, finite where these underflow.
 
@@ -96,7 +94,6 @@ class ConditionalDensities:
         """
         return _side_by_side([logs for _, _, logs in self._kernel_posteriors(self._rows(X), y)])
 
-    @in_blocks
     def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the probability that each row came from each kernel.
 
@@ -115,7 +112,6 @@ class ConditionalDensities:
         logs = self.log_responsibilities(X, y)
         return namespace(logs).exp(logs)
 
-    @in_blocks
     def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
         """Return the log-density of each row under each kernel, log N(x; μ_k, P_k).
 

@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
-from inspect import getattr_static, isfunction
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from sklearn import get_config
-from sklearn.utils.metaestimators import available_if
 
 from ..engine.backends.arrays import is_numpy, like, to_numpy
 from ..engine.backends.devices import here, is_elsewhere, send
 
-Estimator = TypeVar("Estimator", bound=type)
-
 # Methods whose work is done where the rows are. Others work on the host, whatever they are given.
-_THERE = {
+THERE = {
     "fit",
     "predict",
     "predict_proba",
@@ -36,32 +32,11 @@ _THERE = {
 }
 # Methods that change the estimator.
 _CHANGES = {"fit", "partial_fit", "add_class", "calibrate"}
-# Methods that are made of those above, or do not look at arrays.
-_LEFT_ALONE = {
-    "fit_transform",
-    "fit_predict",
-    "get_feature_names_out",
-    "get_metadata_routing",
-    "get_params",
-    "score",
-}
 
 
-def works_anywhere(cls: Estimator) -> Estimator:
-    """Let the public methods of an estimator take arrays of other libraries, and use its `device`."""
-    for name in dir(cls):
-        if name.startswith(("_", "set_")) or name in _LEFT_ALONE:
-            continue
-        method = getattr_static(cls, name)
-        if isfunction(method):
-            setattr(cls, name, _anywhere(name, method))
-        elif hasattr(method, "fn"):
-            # scikit-learn's methods that are there under a condition.
-            setattr(cls, name, available_if(method.check)(_anywhere(name, method.fn)))
-    return cls
+def on_devices(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method of an estimator take arrays of other libraries, and use the estimator's `device`."""
 
-
-def _anywhere(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Any, *given: Any, **named: Any) -> Any:
         X = given[0] if given else named.get("X")
@@ -133,9 +108,9 @@ def hand_out(estimator: Any, home: Any) -> None:
 
 
 class OnDevice:
-    """What `works_anywhere` asks an estimator."""
+    """What `on_devices` asks an estimator."""
 
-    _there = frozenset(_THERE)
+    _there = frozenset(THERE)
 
     def _asked(self) -> str | None:
         """Return the device that was asked for."""

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from ..engine.loop import Progress
+from ..engine.types import FloatArray, IntArray
 
 Report = Callable[[str], None]
 
@@ -24,7 +29,8 @@ def progress_bar(title: str, total: int | None, *, shown: bool) -> Iterator[Repo
         return
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
     except ImportError:
         yield _silent
         return
@@ -35,10 +41,57 @@ def progress_bar(title: str, total: int | None, *, shown: bool) -> Iterator[Repo
         TimeElapsedColumn(),
         TextColumn("{task.fields[message]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total, message="")
 
         def report(message: str) -> None:
             bar.update(task, advance=1, message=message)
 
         yield report
+
+
+@contextmanager
+def passes_shown(estimator: Any, n_rows: float) -> Iterator[Progress | None]:
+    """Yield what to call after each pass of a fit; None when nobody wants to know.
+
+    Parameters
+    ----------
+    estimator : SharedKernelMixture
+        With `verbose` at 1 there is a bar on a terminal; at 2 the estimator prints every pass.
+    n_rows : float
+        Number of rows, or the sum of their weights.
+    """
+    if estimator.verbose != 1 or not sys.stderr.isatty():
+        yield estimator._progress if estimator.verbose > 1 else None
+        return
+    with progress_bar("passes", estimator.max_iter, shown=True) as report:
+        yield Passes(report, n_rows)
+
+
+class Passes:
+    """Tells of each pass its number, what it gained and how long it took.
+
+    Parameters
+    ----------
+    report : callable
+        Takes the message.
+    n_rows : float
+        Number of rows, or the sum of their weights.
+    """
+
+    def __init__(self, report: Report, n_rows: float) -> None:
+        self._report = report
+        self._n_rows = n_rows
+        self._best = float("nan")
+        self._since = time.monotonic()
+
+    def __call__(self, number: int, active: IntArray, log_likelihoods: FloatArray) -> None:
+        """Report a pass; the change is that of the best start's mean log-likelihood."""
+        now, best = time.monotonic(), float(log_likelihoods.max()) / self._n_rows
+        change, self._best = best - self._best, best
+        gained = "" if change != change else f", changed by {change:.2e}"
+        self._report(
+            f"pass {number}: {len(active)} starts, mean log-likelihood {best:.5f}{gained}, "
+            f"{now - self._since:.2g} s a pass"
+        )
+        self._since = now

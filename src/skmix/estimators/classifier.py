@@ -7,12 +7,12 @@ from copy import copy
 from functools import reduce
 from numbers import Real
 from operator import add
+from os import PathLike
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -20,14 +20,15 @@ from ..engine.backends.arrays import namespace
 from ..engine.backends.devices import here
 from ..engine.scoring import log_normalise, log_sum
 from ..engine.types import FloatArray
-from ..sources import source_of
+from ._anywhere import accuracy, works_anywhere
 from ._blocks import blocks_of, fit_classifier
+from ._checkpoint import checkpointed, path_of_group
 from ._consistency import OF_ONE_MODEL
 from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
 from ._densities import ConditionalDensities
-from ._devices import OnDevice, works_anywhere
+from ._devices import OnDevice
 from ._grouping import find_groups
-from ._scoring_blocks import Checked, in_blocks, labels_of
+from ._scoring_blocks import Checked
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
     all_or_nothing,
@@ -133,7 +134,9 @@ class SharedKernelClassifier(
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit.
     verbose : int, default=0
-        1 prints the outcome of the fit, 2 every pass.
+        1 prints the outcome of the fit, and on a terminal shows how it goes; 2 prints every pass.
+    checkpoint : path-like, default=None
+        File in which `fit` keeps its passes, see `SharedKernelMixture`; with feature groups, a file for each.
 
     Attributes
     ----------
@@ -240,6 +243,7 @@ class SharedKernelClassifier(
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
         verbose: int = 0,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
@@ -269,6 +273,7 @@ class SharedKernelClassifier(
         self.random_state = random_state
         self.warm_start = warm_start
         self.verbose = verbose
+        self.checkpoint = checkpoint
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -293,7 +298,7 @@ class SharedKernelClassifier(
         SharedKernelClassifier
             The fitted estimator.
         """
-        with all_or_nothing(self):
+        with all_or_nothing(self), checkpointed(self):
             blocks = blocks_of(self, X, y, sample_weight)
             if blocks is not None:
                 return fit_classifier(self, blocks)
@@ -408,6 +413,7 @@ class SharedKernelClassifier(
         settings = {
             name: getattr(self, name) for name in SharedKernelMixture._get_param_names() if name != "init"
         } | chosen
+        settings["checkpoint"] = path_of_group(self.checkpoint, group, n_groups)
         if not fresh and self.warm_start and getattr(self, "feature_groups_", None) == groups:
             # A copy: should this fit fail, the last one must be left as it was.
             model: SharedKernelMixture = copy(self.models_[group]).set_params(init=init, **settings)
@@ -443,7 +449,6 @@ class SharedKernelClassifier(
             "probabilities": "probabilities",
         }
 
-    @in_blocks
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
 
@@ -470,7 +475,6 @@ class SharedKernelClassifier(
         """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
         return self._joint_of_rows(self._rows(X))
 
-    @in_blocks
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Return the logarithms of the posterior probabilities Pr(class j | x).
 
@@ -486,13 +490,11 @@ class SharedKernelClassifier(
         """
         return log_normalise(self._log_joint(X) / self.temperature_)
 
-    @in_blocks
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
         logs = self.predict_log_proba(X)
         return namespace(logs).exp(logs)
 
-    @in_blocks
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M); `outlier_label` for refused rows."""
         joint = self._log_joint(X)
@@ -505,16 +507,8 @@ class SharedKernelClassifier(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
-        source = source_of(X)
-        if source is None:
-            return _accuracy(y, self.predict(X), sample_weight)
-        if y is not None:
-            source = source.labelled(y)
-        if not source.has_labels:
-            raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
-        return _accuracy(labels_of(source), self.predict(source), sample_weight)  # type: ignore[arg-type]
+        return accuracy(self, X, y, sample_weight)
 
-    @in_blocks
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M): low for novel rows."""
         return log_sum(self._log_joint(X))
@@ -552,8 +546,3 @@ class SharedKernelClassifier(
         """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
         rows = self._rows(X)
         return sum(model._aic(columns_of(rows, columns), y) for columns, model in self._parts())
-
-
-def _accuracy(labels: Any, predicted: Any, weights: Any) -> float:
-    """Return the share of labels (n,) that were predicted (n,), or of their weight (n,)."""
-    return float(accuracy_score(here(labels), here(predicted), sample_weight=here(weights)))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -35,11 +37,14 @@ from ..engine.sampling import draw
 from ..engine.scoring import class_log_likelihood, log_sum
 from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
+from ._anywhere import works_anywhere
 from ._blocks import blocks_of, fit_mixture
+from ._checkpoint import Checkpoint, checkpoint_of, checkpointed, keeping
 from ._criteria import n_free_parameters
 from ._densities import ConditionalDensities
-from ._devices import OnDevice, works_anywhere
-from ._scoring_blocks import Checked, in_blocks
+from ._devices import OnDevice
+from ._progress import passes_shown
+from ._scoring_blocks import Checked
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._validation import (
     all_or_nothing,
@@ -149,7 +154,10 @@ class SharedKernelMixture(
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit.
     verbose : int, default=0
-        1 prints the outcome of the fit, 2 every pass.
+        1 prints the outcome of the fit, and on a terminal shows how it goes; 2 prints every pass.
+    checkpoint : path-like, default=None
+        File in which `fit` keeps its passes, every few seconds and when it fails. A later `fit` with the same
+        rows and settings goes on from there; when one ends, the file is removed.
 
     Attributes
     ----------
@@ -233,6 +241,7 @@ class SharedKernelMixture(
         "random_state": ["random_state"],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
+        "checkpoint": [str, PathLike, None],
     }
 
     def __init__(
@@ -262,6 +271,7 @@ class SharedKernelMixture(
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
         verbose: int = 0,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
@@ -287,6 +297,7 @@ class SharedKernelMixture(
         self.random_state = random_state
         self.warm_start = warm_start
         self.verbose = verbose
+        self.checkpoint = checkpoint
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -311,7 +322,7 @@ class SharedKernelMixture(
         SharedKernelMixture
             The fitted estimator.
         """
-        with all_or_nothing(self):
+        with all_or_nothing(self), checkpointed(self):
             blocks = blocks_of(self, X, y, sample_weight)
             if blocks is not None:
                 return fit_mixture(self, blocks)
@@ -362,11 +373,33 @@ class SharedKernelMixture(
         frame = measure(X, structure, columns, row_weights)
         sizes = class_sizes(codes, row_weights, len(classes))
         prior = sizes / sizes.sum()
-        given = self._starts(X, codes, classes, prior, frame, structure, options, row_weights)
-        progress = self._progress if self.verbose > 1 else None
-        run = thin if self.annihilate else fit
-        result = run(X, codes, given, options, frame=frame, row_weights=row_weights, progress=progress)
-        return result, prior
+        starts = partial(self._starts, X, codes, classes, prior, frame, structure, options, row_weights)
+        checkpoint = checkpoint_of(self, frame, classes, sizes)
+        return self._run(X, codes, row_weights, starts, options, frame, checkpoint, float(sizes.sum())), prior
+
+    def _run(
+        self,
+        X: np.ndarray | Blocks,
+        codes: IntArray | None,
+        row_weights: FloatArray | None,
+        make_starts: Callable[[], Parameters],
+        options: Options,
+        frame: Frame,
+        checkpoint: Checkpoint | None,
+        n_rows: float,
+    ) -> Result:
+        """Run all starts, or go on with those of a checkpoint; the number of rows is for who watches."""
+        resume = None if checkpoint is None else checkpoint.read()
+        if resume is None:
+            given = make_starts()
+        else:
+            given = frame.leave(resume.parameters, structure_of(options.covariance_type))
+        run: Any = thin if self.annihilate else partial(fit, keep=checkpoint, resume=resume)
+        with keeping(checkpoint), passes_shown(self, n_rows) as progress:
+            result: Result = run(
+                X, codes, given, options, frame=frame, row_weights=row_weights, progress=progress
+            )
+        return result
 
     def _options(self, n_features: int) -> Options:
         """Return what the engine wants to know."""
@@ -552,7 +585,6 @@ class SharedKernelMixture(
             )
         return np.searchsorted(self.classes_, labels)
 
-    @in_blocks
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
 
@@ -573,7 +605,6 @@ class SharedKernelMixture(
             rows, self._parameters, self.covariance_type_, effective_n_jobs(self.n_jobs)
         )
 
-    @in_blocks
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density of each row.
 

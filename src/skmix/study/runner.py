@@ -12,9 +12,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from skmix.engine.backends.cluster import ClusterError
+from skmix.engine.backends.farm import answers
 from skmix.study.beyond import run_beyond
 from skmix.study.records import BestRun, Beyond, Run, Settings, StudyData, StudyResults
 from skmix.study.store import Store
@@ -122,6 +125,7 @@ def run_study(
     store: Store,
     *,
     n_jobs: int = 1,
+    cluster: Any = None,
     progress: Progress | None = None,
 ) -> None:
     """Make the runs that the store lacks, and keep each batch as soon as it is done.
@@ -140,11 +144,17 @@ def run_study(
         Where runs go.
     n_jobs : int, default=1
         Number of processes; with 1 the work is done in this one.
+    cluster : distributed.Client, optional
+        Of a Dask cluster, which then does the work; see `skmix.engine.backends.farm.cluster_at`.
     progress : callable, optional
         Called with the runs of each batch once they are stored.
     """
     batches = missing_batches(cells, store)
-    for runs in _results(batches, settings, data, n_jobs):
+    if cluster is None:
+        results = _results(batches, settings, data, n_jobs)
+    else:
+        results = _results_of_cluster(batches, settings, data, cluster)
+    for runs in results:
         store.add(runs)
         if progress is not None:
             progress(runs)
@@ -231,6 +241,21 @@ def _results(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _results_of_cluster(
+    batches: Sequence[Batch], settings: Settings, data: StudyData, cluster: Any
+) -> Iterator[list[Run]]:
+    """Yield the runs of each batch as a cluster has done them."""
+    try:
+        yield from answers(cluster, _work_on_cluster, (data, settings), batches)
+    except ClusterError as error:
+        raise StudyError(f"{error} Finished runs are kept: run the same command again to go on.") from error
+
+
+def _work_on_cluster(shared: tuple[StudyData, Settings], batch: Batch) -> list[Run]:
+    data, settings = shared
+    return run_batch(data, batch.variant, batch.n_kernels, batch.way, batch.runs, settings)
 
 
 @contextmanager

@@ -1,0 +1,232 @@
+"""Passes kept in a file, so that a fit that was cut short goes on where it was.
+
+The file has the form of model files: arrays and plain values, nothing that could run. It says which fit it
+belongs to, by its settings and the outline of its rows, and another fit is told so instead of taking it up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..engine.backends.cluster import ClusterError
+from ..engine.frame import Frame
+from ..engine.snapshots import Snapshot
+from ..engine.types import FloatArray, Parameters
+from ..persistence import Record, decode, encode, read, write
+
+_KIND = "Checkpoint"
+# Seconds between two writings at least: a pass over few rows is over sooner than a file is written.
+_EVERY = 5.0
+# Settings that may change on the way: they decide how long, not where to.
+_FREE = {"checkpoint", "max_iter", "n_jobs", "verbose", "random_state", "warm_start"}
+# A cluster sums in another order after it has been started again.
+_TOLERANCE = 1e-9
+
+
+class Checkpoint:
+    """The passes of one fit in a file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    settings : dict of str to str
+        What the fit was asked for.
+    frame : Frame
+        Of the rows.
+    classes : ndarray of shape (L,)
+        Labels.
+    sizes : ndarray of shape (L,)
+        Rows of each class, or the sum of their weights.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settings: dict[str, str],
+        frame: Frame,
+        classes: np.ndarray,
+        sizes: FloatArray,
+    ) -> None:
+        self.path = Path(path)
+        self._settings = settings
+        self._rows: dict[str, Any] = {
+            "n_features": len(frame.scale),
+            "classes": [str(label) for label in classes.tolist()],
+            "sizes": np.asarray(sizes),
+            "scale": frame.scale,
+            "shift": frame.shift,
+        }
+        self._snapshot: Callable[[], Snapshot] | None = None
+        self._written = time.monotonic()
+
+    def __call__(self, snapshot: Callable[[], Snapshot]) -> None:
+        """Write where the fit stands, if it is time; the first pass is always written."""
+        first = self._snapshot is None
+        self._snapshot = snapshot
+        if first or time.monotonic() - self._written >= _EVERY:
+            self.write()
+
+    def write(self) -> int:
+        """Write where the fit stands, and return after how many passes; 0 when there was none yet."""
+        from .. import __version__
+
+        if self._snapshot is None:
+            return 0
+        state = self._snapshot()
+        parameters = {name: value for name, value in vars(state.parameters).items() if value is not None}
+        record = Record(
+            _KIND,
+            {
+                "settings": self._settings,
+                "rows": self._rows,
+                "state": {**vars(state), "parameters": parameters},
+            },
+        )
+        write(self.path, *encode(record), __version__)
+        self._written = time.monotonic()
+        return int(state.n_iter.max())
+
+    def read(self) -> Snapshot | None:
+        """Return where the fit was when it was cut short; None when there is no file.
+
+        Raises
+        ------
+        ValueError
+            When the file is of another fit, with the difference, or no checkpoint at all.
+        """
+        if not self.path.exists():
+            return None
+        record = decode(*read(self.path))
+        if not isinstance(record, Record) or record.kind != _KIND:
+            raise ValueError(
+                f"{self.path} is a model or something else, but no checkpoint. Use another path."
+            )
+        difference = self._difference(record.fields)
+        if difference:
+            raise ValueError(
+                f"The checkpoint {self.path} is of another fit: {difference}. Fit with the same rows and "
+                "settings to go on from it, use another path, or remove the file to start anew."
+            )
+        state = dict(record.fields["state"])
+        parameters = Parameters(**{name: np.array(value) for name, value in state.pop("parameters").items()})
+        path = [np.array(passes) for passes in state.pop("path")]
+        return Snapshot(parameters, path=path, **{name: np.array(value) for name, value in state.items()})
+
+    def _difference(self, fields: dict[str, Any]) -> str:
+        """Return in what another fit differs from this one; nothing when it does not."""
+        theirs, ours = fields["settings"], self._settings
+        for name in sorted(theirs.keys() | ours.keys()):
+            if theirs.get(name) != ours.get(name):
+                return f"it has {name}={theirs.get(name)}, this one {name}={ours.get(name)}"
+        rows = fields["rows"]
+        for name in ("n_features", "classes"):
+            if rows[name] != self._rows[name]:
+                return f"its rows have {name} {rows[name]}, these {self._rows[name]}"
+        if not np.allclose(rows["sizes"], self._rows["sizes"], rtol=_TOLERANCE):
+            return f"its classes have sizes {rows['sizes'].tolist()}, these {self._rows['sizes'].tolist()}"
+        for name in ("scale", "shift"):
+            if not np.allclose(rows[name], self._rows[name], rtol=_TOLERANCE, atol=_TOLERANCE):
+                return "its rows have another mean or spread than these"
+        return ""
+
+
+def settings_of(estimator: Any) -> dict[str, str]:
+    """Return the settings that decide where a fit goes, as texts to compare."""
+    return {
+        name: _text(value)
+        for name, value in estimator.get_params(deep=False).items()
+        if name not in _FREE and value is not None
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    content, arrays = encode(_listed(value))
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(arrays[name].tobytes())
+    return f"{type(value).__name__} {digest.hexdigest()[:12]}"
+
+
+def _listed(value: Any) -> Any:
+    """Return a value with its arrays in order, so that equal settings make equal texts."""
+    if isinstance(value, dict):
+        return {name: np.asarray(each, dtype=np.float64) for name, each in sorted(value.items())}
+    return value
+
+
+def check_checkpoint(estimator: Any) -> None:
+    """Refuse a checkpoint of a fit that is many fits in one."""
+    if estimator.checkpoint is None:
+        return
+    automatic = [
+        name
+        for name in ("n_kernels", "covariance_type", "feature_groups")
+        if isinstance(getattr(estimator, name, None), str) and getattr(estimator, name) == "auto"
+    ]
+    if automatic or estimator.annihilate:
+        what = f"{automatic[0]}='auto'" if automatic else "annihilate=True"
+        raise ValueError(
+            f"checkpoint keeps the passes of one fit, and {what} makes many. Choose first, then fit what was "
+            "chosen with a checkpoint."
+        )
+    folder = Path(estimator.checkpoint).resolve().parent
+    if not folder.is_dir():
+        raise ValueError(f"checkpoint is to be a file in {folder}, which is no folder.")
+
+
+def checkpoint_of(estimator: Any, frame: Frame, classes: np.ndarray, sizes: FloatArray) -> Checkpoint | None:
+    """Return the checkpoint of a mixture's fit; None when it is to have none."""
+    if estimator.checkpoint is None or estimator.annihilate:
+        return None
+    return Checkpoint(estimator.checkpoint, settings_of(estimator), frame, classes, sizes)
+
+
+def path_of_group(path: str | os.PathLike[str] | None, group: int, n_groups: int) -> Any:
+    """Return where the model of one feature group has its checkpoint."""
+    return path if path is None or n_groups == 1 else f"{os.fspath(path)}.{group}"
+
+
+@contextmanager
+def keeping(checkpoint: Checkpoint | None) -> Iterator[None]:
+    """Write the last pass when the body fails, and say so in the error."""
+    if checkpoint is None:
+        yield
+        return
+    try:
+        yield
+    except BaseException as error:
+        n_passes = checkpoint.write()
+        if not n_passes:
+            raise
+        kept = (
+            f"{n_passes} passes are kept in {checkpoint.path}: fit again, with the same rows and settings, "
+            "to go on from there."
+        )
+        if isinstance(error, ClusterError):
+            raise ClusterError(f"{error} {kept}") from error
+        error.add_note(kept)
+        raise
+    checkpoint.write()
+
+
+@contextmanager
+def checkpointed(estimator: Any) -> Iterator[None]:
+    """Check the checkpoint of a fit first, and remove it when the fit is over."""
+    check_checkpoint(estimator)
+    yield
+    if estimator.checkpoint is not None:
+        n_groups = len(getattr(estimator, "models_", [estimator]))
+        for group in range(n_groups):
+            Path(path_of_group(estimator.checkpoint, group, n_groups)).unlink(missing_ok=True)

@@ -1,0 +1,245 @@
+"""Blocks on a real cluster of two processes: sums, and what happens when a part of it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed", reason="needs the extra dask")
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import pandas as pd
+from distributed import Client, LocalCluster
+
+import skmix
+from skmix.engine.backends.cluster import ClusterError, check_workers
+from skmix.engine.backends.partitions import map_rows, open_collections
+
+VERSION = skmix.__version__
+RNG = np.random.default_rng(5)
+ROWS = RNG.normal(size=(400, 3)) * [1.0, 1e3, 1e-3]
+LABELS = np.array(["ash", "beech", "oak"])[RNG.integers(0, 3, 400)]
+
+
+@pytest.fixture(params=["threads", "cluster"])
+def anywhere(request):
+    """Both places to work at."""
+    if request.param == "cluster":
+        request.getfixturevalue("client")
+    return request.param
+
+
+def pairs(values, labels):
+    """Return values with their labels, in order: blocks may be added in any."""
+    return sorted(zip(np.asarray(values).tolist(), np.asarray(labels).tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Add:
+    """Answers with the weighted sum of the rows, each row's first feature beside its label, and the block."""
+
+    def __call__(self, block):
+        labels = [] if block.y is None else pairs(block.X[:, 0], block.y)
+        weights = np.ones(len(block.X)) if block.weights is None else block.weights
+        return [weights @ block.X, labels, [block.number]]
+
+
+def add(left, right):
+    # In place, as statistics are added.
+    left[0] += right[0]
+    left[1] += right[1]
+    left[2] += right[2]
+    return left
+
+
+@dataclass(frozen=True)
+class DieOnce:
+    """Kills its own process in the midst of the first task that comes to it."""
+
+    marker: str
+
+    def __call__(self, block):
+        try:
+            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return Add()(block)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Wait:
+    seconds: float
+
+    def __call__(self, block):
+        time.sleep(self.seconds)
+        return Add()(block)
+
+
+def collections(chunk=20):
+    """20 blocks, more than one task adds up; y is cut otherwise, X by columns too."""
+    return da.from_array(ROWS, chunks=(chunk, 2)), da.from_array(LABELS, chunks=64)
+
+
+@pytest.mark.usefixtures("anywhere")
+class TestBlocks:
+    def test_answers_of_all_blocks_are_added(self):
+        blocks = open_collections(*collections(), None, VERSION)
+        total, labels, numbers = blocks.reduce(Add(), add)
+        np.testing.assert_allclose(total, ROWS.sum(axis=0), rtol=1e-12)
+        assert sorted(labels) == pairs(ROWS[:, 0], LABELS)
+        assert sorted(numbers) == list(range(20))
+        # Nothing was added to twice: the same question has the same answer, to the bit.
+        assert blocks.reduce(Add(), add)[0].tolist() == total.tolist()
+
+    def test_labels_become_classes_and_columns_can_be_chosen(self):
+        blocks = open_collections(*collections(), None, VERSION).coded(np.array(["ash", "oak"]))
+        total, codes, _ = blocks.take([2, 0]).take([1]).reduce(Add(), add)
+        expected = {"ash": 0, "oak": 1, "beech": -1}
+        assert sorted(codes) == pairs(ROWS[:, 0], [expected[label] for label in LABELS])
+        np.testing.assert_allclose(total, ROWS[:, [0]].sum(axis=0), rtol=1e-12)
+
+    def test_dataframes_of_unknown_sizes_with_empty_partitions_and_gaps(self):
+        table = pd.DataFrame(ROWS, columns=["u", "v", "w"])
+        table["count"] = pd.array([1, None, 3, 4] * 100, dtype="Int64")
+        table["tree"] = LABELS
+        table = table.sort_values("u", ignore_index=True)
+        kept = table[table["u"] > 0]
+        lazy = dd.from_pandas(table, npartitions=7)
+        lazy = lazy[lazy["u"] > 0]
+        blocks = open_collections(lazy[["u", "count"]], lazy["tree"], lazy["w"] ** 2, VERSION)
+        assert blocks.feature_names == ["u", "count"]
+        total, labels, numbers = blocks.reduce(Add(), add)
+        assert sorted(labels) == pairs(kept["u"], kept["tree"])
+        assert 0 not in numbers
+        np.testing.assert_allclose(total[0], kept["w"] ** 2 @ kept["u"], rtol=1e-12)
+        assert np.isnan(total[1])
+
+    def test_an_error_in_a_block_is_what_the_caller_sees(self):
+        def refuse(rows):
+            raise ValueError("42 is no row")
+
+        with pytest.raises(ValueError, match="42 is no row"):
+            open_collections(collections()[0].map_blocks(refuse, meta=np.empty((0, 0))), None, None, VERSION)
+
+
+def test_rows_of_known_number_beside_labels_of_unknown():
+    table = dd.from_pandas(pd.DataFrame({"label": LABELS}), npartitions=3)
+    _, labels, _ = open_collections(collections()[0], table, None, VERSION).reduce(Add(), add)
+    assert sorted(labels) == pairs(ROWS[:, 0], LABELS)
+
+
+def test_labels_in_memory_are_cut_like_the_rows():
+    X = collections()[0]
+    _, labels, _ = open_collections(X, LABELS, None, VERSION).reduce(Add(), add)
+    assert sorted(labels) == pairs(ROWS[:, 0], LABELS)
+
+
+def test_a_function_of_rows_is_computed_when_asked_for():
+    X = collections()[0]
+    lazy = map_rows(X, np.cumsum, None, float)
+    assert lazy.chunks == (X.chunks[0],)
+    some = X[X[:, 0] > 0]
+    doubled = map_rows(some, np.square, 3, float)
+    assert np.isnan(doubled.shape[0])
+    np.testing.assert_array_equal(doubled.compute(), ROWS[ROWS[:, 0] > 0] ** 2)
+
+
+TABLE = dd.from_pandas(pd.DataFrame({"a": ROWS[:, 0], "b": LABELS}), npartitions=4)
+MATRIX = da.from_array(ROWS, chunks=(100, 3))
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (MATRIX, da.from_array(LABELS[:390]), "X has 400 rows but y has 390"),
+        (MATRIX, LABELS[:390], "X has 400 rows but y has 390"),
+        (MATRIX[:, 0], None, "two dimensions"),
+        (MATRIX, MATRIX, r"y must be one column, got shape \(400, 3\)"),
+        (MATRIX.astype(str), None, "must hold numbers"),
+        (MATRIX[:0], None, "X has no rows: all of its 1 blocks are empty"),
+        (MATRIX[:, :0], None, "X has no features"),
+        (TABLE, None, "Column 'b' of X is of type string"),
+        (TABLE["a"], None, "got a Dask Series"),
+        (TABLE[["a"]], TABLE, "y must be one column, got a Dask dataframe of 2"),
+        (TABLE[TABLE["a"] > 0][["a"]], TABLE["b"], "block 0 of X has .* rows, that of y 100"),
+        (MATRIX[MATRIX[:, 0] > 0], da.from_array(LABELS, chunks=90), "rows but y has 400"),
+    ],
+)
+def test_collections_that_do_not_belong_together_are_refused(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        open_collections(X, y, None, VERSION)
+
+
+def test_work_travels_once_and_blocks_stay(client):
+    """Who holds which block is the same after some passes; without stealing, which is for others to want."""
+    stealing = client.cluster.scheduler.extensions["stealing"]
+    client.sync(stealing.stop)
+    try:
+        blocks = open_collections(*collections(chunk=25), None, VERSION)
+        held = client.has_what()
+        for _ in range(3):
+            blocks.reduce(Add(), add)
+        rows = {future.key for future in blocks._rows}
+        assert len(rows) == 16
+        for worker, keys in client.has_what().items():
+            assert rows & set(keys) == rows & set(held[worker])
+    finally:
+        client.sync(stealing.start)
+
+
+def test_a_worker_killed_in_the_midst_of_a_pass_costs_only_time(client, tmp_path):
+    blocks = open_collections(*collections(), None, VERSION)
+    before = blocks.reduce(Add(), add)
+    pids = set(client.run(os.getpid).values())
+    after = blocks.reduce(DieOnce(str(tmp_path / "died")), add)
+    assert (tmp_path / "died").exists()
+    assert [part if isinstance(part, list) else part.tolist() for part in after] == [
+        part if isinstance(part, list) else part.tolist() for part in before
+    ]
+    assert set(client.run(os.getpid).values()) != pids
+
+
+def test_blocks_that_only_a_dead_worker_had_are_named(client):
+    address = sorted(client.scheduler_info()["workers"])[0]
+    scattered = client.scatter([ROWS[:200], ROWS[200:]], workers=[address])
+    X = da.concatenate([da.from_delayed(dask.delayed(each), (200, 3), float) for each in scattered])
+    blocks = open_collections(X, None, None, VERSION)
+    (pid,) = client.run(os.getpid, workers=[address]).values()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ClusterError, match=r"Block 0 of the rows was lost with its worker.*no recipe"):
+        blocks.reduce(Wait(0.1), add)
+
+
+def test_workers_without_skmix_or_with_another_are_named(client):
+    address = sorted(client.scheduler_info()["workers"])[0]
+    with pytest.raises(ClusterError, match=r"2 of 2 workers have another skmix than 99\.0: tcp://"):
+        check_workers(client, "99.0")
+    client.run(exec, "import sys; sys.modules['skmix'] = None", workers=[address])
+    try:
+        with pytest.raises(
+            ClusterError, match=f"1 of 2 workers cannot import skmix: {address}.*Install skmix"
+        ):
+            open_collections(*collections(), None, VERSION)
+    finally:
+        client.run(exec, "import sys; del sys.modules['skmix']", workers=[address])
+
+
+def test_a_scheduler_that_is_gone_is_told_at_once():
+    patience = {"distributed.comm.timeouts.connect": "1s"}
+    with (
+        dask.config.set(patience),
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0", silence_logs=50) as cluster,
+        Client(cluster, timeout=1) as client,
+    ):
+        blocks = open_collections(*collections(), None, VERSION)
+        cluster.sync(cluster.scheduler.close)
+        with pytest.raises(ClusterError, match=r"The connection to the scheduler .* is lost"):
+            blocks.reduce(Add(), add)
+        assert client.status != "running"

@@ -1,0 +1,229 @@
+"""Fits that are cut short and go on from their checkpoint, against fits that never were."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.estimators._progress import Passes
+from skmix.persistence import read
+
+RNG = np.random.default_rng(2)
+X = np.concatenate(
+    [RNG.normal(size=(80, 2)), RNG.normal(size=(60, 2)) * 1.5 + 2.0, RNG.normal(size=(60, 2)) - 2.5]
+)
+Y = np.repeat([0, 1, 2], [80, 60, 60])
+UNLABELLED = np.where(np.arange(200) % 4 == 0, -1, Y)
+
+
+class CutError(Exception):
+    """Stands for whatever ends a fit."""
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Return the numbers of the passes made; those after the one given in `end` are cut short."""
+    made = {"numbers": [], "end": None}
+
+    def progress(self, number, active, log_likelihoods):
+        made["numbers"].append(number)
+        if number == made["end"]:
+            raise CutError
+
+    monkeypatch.setattr(SharedKernelMixture, "_progress", progress)
+    return made
+
+
+def cut_and_resumed(estimator, passes, path, given, end=4):
+    """Return a fit that was cut after some passes, another went on from, and the one that never was cut."""
+    whole = clone(estimator).set_params(verbose=0).fit(*given)
+    passes["end"] = end
+    first = clone(estimator).set_params(verbose=2, checkpoint=path)
+    with pytest.raises(CutError) as caught:
+        first.fit(*given)
+    assert f"passes are kept in {path}" in caught.value.__notes__[0]
+    assert not hasattr(first, "means_")
+    assert path.exists()
+    passes["numbers"], passes["end"] = [], None
+    resumed = clone(estimator).set_params(verbose=2, checkpoint=path).fit(*given)
+    assert not path.exists()
+    return resumed, whole
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        ({}, Y),
+        ({"n_init": 4, "covariance_type": "diag", "init": "random_from_data"}, Y),
+        ({"stopping": "per-class", "tol": 0.1, "covariance_type": "tied"}, Y),
+        ({"weight_prior": 1.5, "covariance_prior": 3.0}, UNLABELLED),
+        ({"freeze": "weights", "init": {"means": X[:5], "weights": np.full((5, 3), 0.2)}}, Y),
+    ],
+)
+def test_a_fit_goes_on_as_if_nothing_had_happened(settings, labels, passes, tmp_path):
+    mixture = SharedKernelMixture(5, random_state=0, max_iter=1000).set_params(**settings)
+    resumed, whole = cut_and_resumed(mixture, passes, tmp_path / "fit.skmix", (X, labels))
+    # The pass that was cut short had been made, but not kept.
+    assert passes["numbers"][0] == 4
+    assert resumed.n_iter_ == whole.n_iter_
+    assert resumed.start_status_.tolist() == whole.start_status_.tolist()
+    np.testing.assert_allclose(resumed.means_, whole.means_, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(resumed.covariances_, whole.covariances_, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(resumed.weights_, whole.weights_, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(resumed.log_likelihood_path_, whole.log_likelihood_path_, rtol=1e-10)
+    np.testing.assert_allclose(resumed.start_log_likelihoods_, whole.start_log_likelihoods_, rtol=1e-10)
+
+
+def test_an_accelerated_fit_ends_at_the_same_optimum(passes, tmp_path):
+    mixture = SharedKernelMixture(5, random_state=0, max_iter=2000, tol=1e-9, accelerate=True)
+    resumed, whole = cut_and_resumed(mixture, passes, tmp_path / "fit.skmix", (X, Y), end=9)
+    assert resumed.log_likelihood_ == pytest.approx(whole.log_likelihood_, rel=1e-6)
+
+
+def test_dask_collections_go_on_in_memory_and_back(passes, tmp_path):
+    array = pytest.importorskip("dask.array", reason="needs the extra dask")
+    mixture = SharedKernelMixture(5, init={"means": X[:5]}, max_iter=1000)
+    lazy = array.from_array(X, chunks=(70, 2)), array.from_array(Y, chunks=70)
+    resumed, whole = cut_and_resumed(mixture, passes, tmp_path / "fit.skmix", lazy)
+    assert passes["numbers"][0] == 4
+    np.testing.assert_allclose(resumed.means_, whole.means_, rtol=1e-10)
+    passes["end"] = 4
+    with pytest.raises(CutError):
+        clone(mixture).set_params(verbose=2, checkpoint=tmp_path / "fit.skmix").fit(*lazy)
+    passes["numbers"], passes["end"] = [], None
+    inside = clone(mixture).set_params(verbose=2, checkpoint=tmp_path / "fit.skmix").fit(X, Y)
+    assert passes["numbers"][0] == 4
+    np.testing.assert_allclose(inside.means_, whole.means_, rtol=1e-9)
+
+
+def test_feature_groups_that_were_done_are_not_done_again(passes, tmp_path):
+    path = tmp_path / "fit.skmix"
+    classifier = SharedKernelClassifier(feature_groups=[[0], [1]], random_state=0, max_iter=1000, verbose=2)
+    whole = clone(classifier).set_params(verbose=0).fit(X, Y)
+    n_first = whole.models_[0].n_iter_
+    calls = []
+
+    def progress(self, number, active, log_likelihoods):
+        calls.append(number)
+        if len(calls) == n_first + 3:
+            raise CutError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedKernelMixture, "_progress", progress)
+        with pytest.raises(CutError):
+            clone(classifier).set_params(checkpoint=str(path)).fit(X, Y)
+    assert {each.name for each in tmp_path.iterdir()} == {"fit.skmix.0", "fit.skmix.1"}
+    resumed = clone(classifier).set_params(checkpoint=str(path)).fit(X, Y)
+    assert len(passes["numbers"]) == whole.models_[1].n_iter_ - 2
+    assert not list(tmp_path.iterdir())
+    for model, other in zip(resumed.models_, whole.models_, strict=True):
+        np.testing.assert_allclose(model.means_, other.means_, rtol=1e-10)
+
+
+def interrupted(path, passes):
+    passes["end"] = 3
+    mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, verbose=2, checkpoint=path)
+    with pytest.raises(CutError):
+        clone(mixture).fit(X, Y)
+    passes["end"] = None
+    return mixture
+
+
+def test_a_checkpoint_of_another_fit_is_refused(passes, tmp_path):
+    path = tmp_path / "fit.skmix"
+    mixture = interrupted(path, passes)
+    for change, given, message in [
+        (
+            {"covariance_type": "diag"},
+            (X, Y),
+            "it has covariance_type='full', this one covariance_type='diag'",
+        ),
+        ({"init": {"means": X[:3]}}, (X, Y), "it has init=dict .*, this one init=dict"),
+        ({"tol": 0.5}, (X, Y), r"it has tol=0\.0001, this one tol=0\.5"),
+        ({}, (X[:, :1], Y), "n_features 2, these 1"),
+        ({}, (X, np.array(["a", "b", "c"])[Y]), r"classes \['0', '1', '2'\], these \['a'"),
+        ({}, (X[1:], Y[1:]), r"sizes \[80.0, 60.0, 60.0\], these \[79.0"),
+        ({}, (X + 1e-3, Y), "another mean or spread"),
+    ]:
+        other = clone(mixture).set_params(**change)
+        if given[0].shape[1] == 1:
+            other.set_params(init={"means": X[[0, 100, 150], :1]})
+            message = "of another fit"
+        with pytest.raises(ValueError, match=message):
+            other.fit(*given)
+    assert path.exists()
+    # How long, and how it is told, may change.
+    clone(mixture).set_params(max_iter=500, n_jobs=2, verbose=0).fit(X, Y)
+
+
+def test_files_that_are_no_checkpoint_are_refused(passes, tmp_path):
+    path = tmp_path / "fit.skmix"
+    model = SharedKernelMixture(2, random_state=0).fit(X)
+    model.save(path)
+    with pytest.raises(ValueError, match="but no checkpoint"):
+        clone(model).set_params(checkpoint=path).fit(X)
+    path.unlink()
+    mixture = interrupted(path, passes)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match="truncated or damaged"):
+        mixture.fit(X, Y)
+
+
+def test_the_file_holds_plain_values(passes, tmp_path):
+    path = tmp_path / "fit.skmix"
+    interrupted(path, passes)
+    _, arrays = read(path)
+    assert any(array.shape == (1, 3, 2) for array in arrays.values())
+
+
+def test_fits_that_are_many_in_one_are_refused(tmp_path):
+    path = tmp_path / "fit.skmix"
+    for settings, name in [
+        ({"n_kernels": "auto"}, "n_kernels='auto'"),
+        ({"annihilate": True}, "annihilate=True"),
+    ]:
+        with pytest.raises(ValueError, match=f"{name} makes many"):
+            SharedKernelMixture(checkpoint=path).set_params(**settings).fit(X, Y)
+    with pytest.raises(ValueError, match="which is no folder"):
+        SharedKernelMixture(checkpoint=tmp_path / "nowhere" / "fit.skmix").fit(X, Y)
+
+
+def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(monkeypatch, tmp_path):
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    import dask
+    import dask.array as da
+
+    from skmix.engine.backends.cluster import ClusterError
+
+    path = tmp_path / "fit.skmix"
+    mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, max_iter=1000, checkpoint=path)
+    lazy = da.from_array(X, chunks=(70, 2)), da.from_array(Y, chunks=70)
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        distributed.LocalCluster(
+            n_workers=1, processes=False, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster, timeout=1),
+    ):
+
+        def lose(self, number, active, log_likelihoods):
+            if number == 3:
+                cluster.sync(cluster.scheduler.close)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SharedKernelMixture, "_progress", lose)
+            with pytest.raises(ClusterError, match=f"scheduler .* is lost.* 3 passes are kept in {path}"):
+                clone(mixture).set_params(verbose=2).fit(*lazy)
+    resumed = clone(mixture).fit(*lazy)
+    np.testing.assert_allclose(resumed.means_, clone(mixture).fit(X, Y).means_, rtol=1e-9)
+
+
+def test_a_pass_is_told_with_its_gain():
+    told = []
+    passes = Passes(told.append, 100.0)
+    passes(1, np.arange(2), np.array([-250.0, -260.0]))
+    passes(2, np.arange(1), np.array([-240.0]))
+    assert told[0].startswith("pass 1: 2 starts, mean log-likelihood -2.50000, ")
+    assert told[1].startswith("pass 2: 1 starts, mean log-likelihood -2.40000, changed by 1.00e-01, ")

@@ -1,0 +1,194 @@
+"""Fits to Dask collections against fits to the same rows in memory, and answers that are lazy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+pytest.importorskip("distributed", reason="needs the extra dask")
+
+import dask.array as da
+import dask.dataframe as dd
+import pandas as pd
+
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.engine.backends.cluster import ClusterError
+
+RNG = np.random.default_rng(11)
+CENTRES = np.array([[0.0, 0.0, 0.0], [4.0, 0.0, 1.0], [0.0, 5.0, -1.0]])
+# Classes in order: every block but one lacks some class.
+Y = np.repeat(["ash", "beech", "oak"], [90, 60, 30])
+X = CENTRES[np.searchsorted(["ash", "beech", "oak"], Y)] + RNG.normal(size=(180, 3)) @ np.diag(
+    [1.0, 0.5, 2.0]
+)
+START = {"means": X[[0, 50, 100, 130, 170]]}
+GAPPY = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
+GAPPY[np.isnan(GAPPY).all(axis=1)] = 0.0
+WEIGHTS = RNG.integers(0, 4, len(X)).astype(float)
+
+
+def lazily(*arrays, chunk=40):
+    return [da.from_array(array, chunks=(chunk, 2) if array.ndim == 2 else chunk + 7) for array in arrays]
+
+
+def assert_same(model, other):
+    np.testing.assert_allclose(model.means_, other.means_, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(model.covariances_, other.covariances_, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(model.weights_, other.weights_, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(model.log_likelihood_path_, other.log_likelihood_path_, rtol=1e-9)
+    np.testing.assert_allclose(model.class_prior_, other.class_prior_, rtol=1e-9)
+    assert model.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-9)
+    assert model.n_iter_ == other.n_iter_
+    assert model.classes_.tolist() == other.classes_.tolist()
+
+
+@pytest.mark.usefixtures("client")
+class TestOnACluster:
+    @pytest.mark.parametrize("covariance_type", ["full", "diag"])
+    def test_a_fit_is_that_of_rows_in_memory(self, covariance_type):
+        mixture = SharedKernelMixture(5, covariance_type=covariance_type, init=START, tol=1e-3)
+        assert_same(clone(mixture).fit(*lazily(X, Y)), clone(mixture).fit(X, Y))
+
+    def test_with_gaps_weights_and_rows_without_a_label(self):
+        mixture = SharedKernelMixture(5, init=START, tol=1e-3)
+        codes = np.where(np.arange(len(Y)) % 5 == 0, -1, np.searchsorted(["ash", "beech", "oak"], Y))
+        given = GAPPY, codes, WEIGHTS
+        assert_same(clone(mixture).fit(*lazily(*given)), clone(mixture).fit(*given))
+
+    def test_a_dataframe_and_feature_groups_by_name(self):
+        table = pd.DataFrame(X, columns=["u", "v", "w"]).assign(tree=Y)
+        lazy = dd.from_pandas(table, npartitions=4)
+        classifier = SharedKernelClassifier(
+            feature_groups=[["w"], ["u", "v"]],
+            init=[{"means": X[:3, [2]] + [[0], [1], [2]]}, {"means": CENTRES[:, :2]}],
+            reject_below=0.1,
+            outlier_label="none",
+            tol=1e-3,
+        )
+        far = clone(classifier).fit(lazy[["u", "v", "w"]], lazy["tree"])
+        near = clone(classifier).fit(table[["u", "v", "w"]], Y)
+        assert far.feature_names_in_.tolist() == ["u", "v", "w"]
+        for model, other in zip(far.models_, near.models_, strict=True):
+            assert_same(model, other)
+        assert far.threshold_ == pytest.approx(near.threshold_, rel=1e-9)
+        predicted = far.predict(lazy[["u", "v", "w"]])
+        assert np.isnan(predicted.shape[0])
+        assert predicted.compute().tolist() == near.predict(table[["u", "v", "w"]]).tolist()
+        expected = near.score(table[["u", "v", "w"]], Y)
+        assert far.score(lazy[["u", "v", "w"]], lazy["tree"]) == pytest.approx(expected, rel=1e-12)
+        with pytest.raises(ValueError, match="feature names should match"):
+            far.predict(lazy[["v", "u", "w"]])
+
+    def test_a_worker_killed_in_the_midst_of_a_fit_costs_only_time(self, client, monkeypatch):
+        mixture = SharedKernelMixture(5, init=START, max_iter=7, tol=0.0, verbose=2)
+        killed = []
+
+        def kill(self, number, active, log_likelihoods):
+            if number == 2:
+                (pid, *_) = client.run(os.getpid).values()
+                killed.append(pid)
+                threading.Timer(0.01, os.kill, (pid, signal.SIGKILL)).start()
+
+        undisturbed = clone(mixture).set_params(verbose=0)
+        with pytest.warns(UserWarning, match="did not converge"):
+            undisturbed.fit(X, Y)
+        monkeypatch.setattr(SharedKernelMixture, "_progress", kill)
+        with pytest.warns(UserWarning, match="did not converge"):
+            mixture.fit(*lazily(X, Y, chunk=12))
+        assert killed
+        assert_same(mixture, undisturbed)
+
+
+def test_starts_batched_and_shortlisted():
+    mixture = SharedKernelMixture(4, n_init=3, short_runs=6, random_state=3, tol=1e-3)
+    # The sample is all rows, in their order; only the draw of its seed comes between.
+    model = clone(mixture).fit(*lazily(X, Y))
+    assert len(model.start_status_) == 3
+    assert model.log_likelihood_ == pytest.approx(clone(mixture).fit(X, Y).log_likelihood_, rel=0.05)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_without_a_cluster_threads_do_the_same(covariance_type):
+    mixture = SharedKernelMixture(5, covariance_type=covariance_type, init=START, tol=1e-3)
+    assert_same(clone(mixture).fit(*lazily(X, Y)), clone(mixture).fit(X, Y))
+    assert_same(clone(mixture).fit(lazily(X)[0]), clone(mixture).fit(X))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "predict",
+        "predict_proba",
+        "predict_log_proba",
+        "score_samples",
+        "class_log_likelihood",
+        "log_responsibilities",
+        "responsibilities",
+        "kernel_log_densities",
+        "impute",
+    ],
+)
+def test_answers_are_lazy_and_those_of_rows_in_memory(method):
+    classifier = SharedKernelClassifier(init={"means": CENTRES}).fit(X, Y)
+    (rows,) = lazily(GAPPY)
+    lazy, expected = getattr(classifier, method)(rows), getattr(classifier, method)(GAPPY)
+    assert isinstance(lazy, da.Array)
+    assert lazy.dtype == expected.dtype
+    assert lazy.shape == expected.shape
+    assert lazy.chunks[0] == rows.chunks[0]
+    if method == "predict":
+        assert lazy.compute().tolist() == expected.tolist()
+    else:
+        # Products of other shapes round otherwise.
+        np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-9, atol=1e-12)
+    some = getattr(classifier, method)(rows[rows[:, 0] > 100])
+    assert some.compute().shape == (0, *expected.shape[1:])
+
+
+def test_densities_given_labels_are_lazy_too():
+    mixture = SharedKernelMixture(init={"means": CENTRES}).fit(X, Y)
+    rows, labels = lazily(X, Y)
+    expected = mixture.score_samples(X, Y)
+    np.testing.assert_allclose(mixture.score_samples(rows, labels).compute(), expected, rtol=1e-9)
+    assert mixture.score(rows, labels) == pytest.approx(mixture.score(X, Y), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((X, lazily(Y)[0]), "y is a Dask collection, but X is a ndarray in memory"),
+        ((lazily(X)[0], Y[:-1]), "X has 180 rows but y has 179"),
+        ((lazily(np.where(X > 6, np.inf, X))[0], Y), "infinit"),
+        ((lazily(X)[0], None), "requires y"),
+    ],
+)
+def test_bad_input_is_told(given, message):
+    with pytest.raises(ValueError, match=message):
+        SharedKernelClassifier().fit(*given)
+
+
+def test_settings_that_need_all_rows_are_refused():
+    with pytest.raises(ValueError, match="n_kernels='auto' tries many models"):
+        SharedKernelMixture("auto").fit(lazily(X)[0])
+
+
+def test_other_features_than_those_of_the_fit_are_refused():
+    model = SharedKernelMixture(2, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="X has 2 features, but SharedKernelMixture is expecting 3"):
+        model.score_samples(lazily(X[:, :2])[0])
+
+
+def test_a_failed_fit_leaves_the_estimator_as_it_was(client):
+    mixture = SharedKernelMixture(2, random_state=0)
+    client.run(exec, "import sys; sys.modules['skmix'] = None")
+    try:
+        with pytest.raises(ClusterError, match="2 of 2 workers cannot import skmix"):
+            mixture.fit(lazily(X)[0])
+    finally:
+        client.run(exec, "import sys; del sys.modules['skmix']")
+    assert not hasattr(mixture, "n_features_in_")
