@@ -42,6 +42,8 @@ def works_anywhere(cls: Estimator) -> Estimator:
         if isfunction(method):
             if name in _BY_ROW:
                 method = by_rows(in_blocks(method))
+            elif name == "impute":
+                method = by_rows(method)
             setattr(cls, name, on_devices(name, method))
         elif hasattr(method, "fn"):
             # scikit-learn's methods that are there under a condition.
