@@ -27,7 +27,8 @@ from skmix.engine.device_rows import DeviceRows
 from skmix.engine.frame import measure
 from skmix.engine.hopeful import Hopeful
 from skmix.engine.kernels import structure_of
-from skmix.engine.loop import expect, fit, one_pass, regulariser_of
+from skmix.engine.loop import fit, regulariser_of
+from skmix.engine.passes import expect, one_pass
 from skmix.engine.steps import maximise
 from skmix.engine.types import Factor, Options, Parameters, Regulariser
 from skmix.study.data import make_data

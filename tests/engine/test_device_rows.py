@@ -29,7 +29,8 @@ from skmix.engine.frame import measure
 from skmix.engine.hopeful import Hopeful
 from skmix.engine.kernels import STRUCTURES, structure_of
 from skmix.engine.linalg import whiten_batch, whiten_bounded
-from skmix.engine.loop import expect, fit, one_pass, regulariser_of, rows_of
+from skmix.engine.loop import fit, regulariser_of, rows_of
+from skmix.engine.passes import expect, one_pass
 from skmix.engine.types import Factor, Options, Parameters
 
 try:

@@ -1,8 +1,8 @@
 """Rows on an accelerator, or of any array library: the E-step by chunks, without a word to the host.
 
-It is the same form as in `steps.collect`: rows expanded into terms, one matrix product with the coefficients
-of all kernels of all starts, and one with the responsibilities. But chunks are as large as such devices need,
-and nothing depends on values of the rows: whatever needs a decision was decided once for the whole pass.
+It is the same form as in `collecting.collect`: rows expanded into terms, one matrix product with the
+coefficients of all kernels of all starts, and one with the responsibilities. But chunks are as large as such
+devices need, and nothing depends on values of the rows: what needs a decision was decided for the whole pass.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class DeviceRows(Ordered):
         return _ROUND * -(-self.n_rows // (n_chunks * _ROUND))
 
     def gather(self, prepared: Prepared, *, moments: bool = True) -> Statistics:
-        """Return the statistics of all rows under R starts; see `steps.collect`."""
+        """Return the statistics of all rows under R starts; see `collecting.collect`."""
         self._look(prepared)
         while True:
             try:

@@ -14,7 +14,8 @@ import numpy as np
 from .backends.threads import workers
 from .frame import Frame
 from .kernels import structure_of
-from .loop import expect, regulariser_of, rows_of
+from .loop import regulariser_of, rows_of
+from .passes import expect
 from .patterns import complete
 from .steps import maximise
 from .types import FloatArray, IntArray, Options, Parameters, Statistics

@@ -136,7 +136,7 @@ class Collect:
     gaps : bool
         Whether any block has gaps: all of them must take their moments about the same origins.
     centres, moments
-        As for `engine.loop.expect`.
+        As for `engine.passes.expect`.
     n_jobs : int
         Number of threads where the block is.
     pool : Workers or None

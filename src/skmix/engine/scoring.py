@@ -10,12 +10,13 @@ from scipy.special import logsumexp
 
 from .backends.arrays import Array, arises, as_float64, is_numpy, like, namespace, to_numpy
 from .backends.threads import workers
+from .collecting import log_joint
 from .device_rows import DeviceRows
 from .frame import frame_of
 from .kernels import structure_of
 from .patterns import group_rows, has_gaps, marginal
 from .rows import Rows
-from .steps import log_joint, prepare
+from .steps import prepare
 from .types import FloatArray, IntArray, Parameters
 
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.

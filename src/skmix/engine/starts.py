@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from .backends.arrays import pick, to_numpy
+from .collecting import separate_moments
 from .frame import Frame
 from .kernels import Structure
-from .steps import separate_moments
 from .types import FloatArray, IntArray, Parameters, Regulariser
 
 # Rows looked at for each kernel, and improvements of the seeds by Lloyd's rule.
