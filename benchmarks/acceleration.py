@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from skmix.engine import starts
-from skmix.engine.frame import measure
 from skmix.engine.kernels import structure_of
 from skmix.engine.loop import fit
+from skmix.engine.moments import measure
 from skmix.engine.types import Options
 
 # Features, kernels and spread of the centres in units of the clusters' own.

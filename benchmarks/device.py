@@ -24,10 +24,10 @@ import skmix
 from skmix.engine import starts
 from skmix.engine.backends.threads import workers
 from skmix.engine.device_rows import DeviceRows
-from skmix.engine.frame import measure
 from skmix.engine.hopeful import Hopeful
 from skmix.engine.kernels import structure_of
 from skmix.engine.loop import fit, regulariser_of
+from skmix.engine.moments import measure
 from skmix.engine.passes import expect, one_pass
 from skmix.engine.steps import maximise
 from skmix.engine.types import Factor, Options, Parameters, Regulariser

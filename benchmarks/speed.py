@@ -32,9 +32,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import skmix
 from skmix.engine import starts
 from skmix.engine.backends.threads import workers
-from skmix.engine.frame import measure
 from skmix.engine.kernels import structure_of
 from skmix.engine.loop import fit, regulariser_of
+from skmix.engine.moments import measure
 from skmix.engine.passes import one_pass
 from skmix.engine.rows import Rows
 from skmix.engine.types import Options, Parameters

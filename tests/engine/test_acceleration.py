@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_covariances
 
 from skmix.engine import starts
-from skmix.engine.frame import measure
 from skmix.engine.kernels import structure_of
 from skmix.engine.loop import fit
+from skmix.engine.moments import measure
 from skmix.engine.types import FloatArray, IntArray, Options, Parameters
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

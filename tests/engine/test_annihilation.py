@@ -14,9 +14,9 @@ from oracles import COVARIANCE_TYPES, random_model, stack
 
 from skmix.engine import scoring, starts
 from skmix.engine.annihilation import annihilate, description_length, living_kernels, price_of_kernel
-from skmix.engine.frame import measure
 from skmix.engine.kernels import structure_of
 from skmix.engine.loop import fit
+from skmix.engine.moments import measure
 from skmix.engine.thinning import compact, thin, without_lightest
 from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Status
 

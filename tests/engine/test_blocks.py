@@ -12,9 +12,9 @@ import pytest
 
 from skmix.engine import starts
 from skmix.engine.blocks import Block, Blocks, Listed, encode
-from skmix.engine.frame import measure
 from skmix.engine.kernels import STRUCTURES, structure_of
 from skmix.engine.loop import fit, shortlist
+from skmix.engine.moments import measure
 from skmix.engine.passes import expect_rows
 from skmix.engine.scattered import Collect, Surveyed, add
 from skmix.engine.survey import Look, merge_surveys, rows_of_label, survey

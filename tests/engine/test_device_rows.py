@@ -25,11 +25,11 @@ from skmix.engine.backends.arrays import (
 )
 from skmix.engine.backends.threads import workers
 from skmix.engine.device_rows import DeviceRows
-from skmix.engine.frame import measure
 from skmix.engine.hopeful import Hopeful
 from skmix.engine.kernels import STRUCTURES, structure_of
 from skmix.engine.linalg import whiten_batch, whiten_bounded
 from skmix.engine.loop import fit, regulariser_of, rows_of
+from skmix.engine.moments import measure
 from skmix.engine.passes import expect, one_pass
 from skmix.engine.types import Factor, Options, Parameters
 

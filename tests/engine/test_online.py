@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows
 
-from skmix.engine.frame import measure
 from skmix.engine.kernels import structure_of
+from skmix.engine.moments import measure
 from skmix.engine.online import absorb
 from skmix.engine.types import Options, Parameters
 

@@ -24,8 +24,8 @@ from oracles import (
 )
 
 from skmix.engine import loop, rows, starts
-from skmix.engine.frame import measure
 from skmix.engine.kernels import structure_of
+from skmix.engine.moments import measure
 from skmix.engine.scoring import log_responsibilities
 from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
 

@@ -11,9 +11,9 @@ from numpy.testing import assert_array_equal
 from oracles import random_model, random_rows
 
 from skmix.engine.backends.threads import Workspace
-from skmix.engine.frame import measure
 from skmix.engine.kernels import structure_of
 from skmix.engine.loop import fit
+from skmix.engine.moments import measure
 from skmix.engine.rows import Rows, plan
 from skmix.engine.scoring import class_log_likelihood
 from skmix.engine.types import Options

@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, as_structure, random_model, random_rows, stack
 
 from skmix.engine import starts
-from skmix.engine.frame import measure
 from skmix.engine.kernels import structure_of
 from skmix.engine.loop import fit, regulariser_of, shortlist
+from skmix.engine.moments import measure
 from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Status
 
 FULL = structure_of("full")

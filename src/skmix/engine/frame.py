@@ -6,7 +6,6 @@ Centring mends the first; scaling by powers of two mends the second without roun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,8 +19,6 @@ _DEVICE_CHUNK = 1 << 20
 # Rows farther out than this many scales are drawn in to it: nothing can tell them apart, and their squares
 # stay finite.
 FARTHEST = 1e100
-# A constant feature has no spread to take its scale from: its magnitude serves, where its square is a number.
-_LARGEST_SCALE = 2.0**500
 # Rows this wide are turned this many at a time: a quarter to half of the time it takes at once.
 _WIDE = 24
 _PIECE = 128
@@ -128,108 +125,17 @@ def frame_of(parameters: Parameters, structure: Structure, X: np.ndarray) -> Fra
     return Frame(scale, shift, np.ones(n_features), np.minimum(bound, FARTHEST))
 
 
-def _chunks(X: Array) -> list[slice]:
+def chunks(X: Array) -> list[slice]:
     """Return slices of rows to look at at once."""
     chunk = _CHUNK if is_numpy(X) else _DEVICE_CHUNK
     n_rows = X.shape[0]
     return [slice(a, min(a + chunk, n_rows)) for a in range(0, n_rows, chunk)]
 
 
-def _largest(X: Array, scale: FloatArray | None = None, shift: FloatArray | None = None) -> FloatArray:
-    """Return the largest magnitude (M,) of each feature, in other coordinates when they are given."""
-    if not is_numpy(X):
-        xp = namespace(X)
-        scale, shift = (None if a is None else as_float64(a, X) for a in (scale, shift))
-    found = []
-    for cut in _chunks(X):
-        values = X[cut, :] if scale is None else X[cut, :] / scale - shift
-        if is_numpy(X):
-            found.append(np.fmax.reduce(np.abs(values), axis=0))
-        else:
-            found.append(to_numpy(xp.max(xp.abs(values), axis=0)))
-    return np.fmax.reduce(found).astype(np.float64)
-
-
-def measure(
-    X: np.ndarray,
-    structure: Structure,
-    columns: Sequence[int] | None = None,
-    row_weights: FloatArray | None = None,
-) -> Frame:
-    """Return the frame of the rows X (N, M): a few passes over them, chunk by chunk.
-
-    Parameters
-    ----------
-    X : array of shape (N, M)
-        Rows; NaN where a value is missing, but each feature with at least one value, and none outside NumPy.
-    structure : Structure
-        Covariance structure.
-    columns : sequence of M ints, optional
-        What to call the features in errors, when X is part of a larger matrix.
-    row_weights : ndarray of shape (N,), optional
-        Positive weights of the rows.
-
-    Raises
-    ------
-    ValueError
-        When a feature's variance cannot be represented, with the feature's number.
-    """
-    n_rows, n_features = X.shape
-    cuts = _chunks(X)
-    gaps = is_numpy(X) and any(np.isnan(X[cut]).any() for cut in cuts)
-    weights = row_weights
-    if not is_numpy(X) and row_weights is not None:
-        weights = as_float64(row_weights, X)
-
-    def total(values: FloatArray, cut: slice) -> FloatArray:
-        """Return the weighted sum (M,) of a chunk's values (n, M), missing ones left out."""
-        if weights is not None:
-            values = values * weights[cut, None]
-        summed: FloatArray = np.nansum(values, axis=0) if gaps else namespace(values).sum(values, axis=0)
-        return to_numpy(summed)
-
-    largest = _largest(X)
-    # First a scale that makes sums of squares safe, then the one that the spread asks for.
-    safe = power_of_two(largest)
-    # Sums are of differences from the first row, so that those of a constant feature are exactly zero.
-    first = X[np.argmax(~np.isnan(X), axis=0), np.arange(n_features)] if gaps else to_numpy(X[0, :])
-    first = first / safe
-    here = [first, safe] if is_numpy(X) else [as_float64(a, X) for a in (first, safe)]
-    count: float | FloatArray = n_rows if row_weights is None else row_weights.sum()
-    if gaps:
-        count = sum(total(np.where(np.isnan(X[cut]), 0.0, 1.0), cut) for cut in cuts)
-    ahead = sum(total(X[cut, :] / here[1] - here[0], cut) for cut in cuts) / count
-    here += [ahead if is_numpy(X) else as_float64(ahead, X)]
-    spread = np.sqrt(sum(total((X[cut, :] / here[1] - here[0] - here[2]) ** 2, cut) for cut in cuts) / count)
-    mean = first + ahead
-    # A feature that varies in its last digits alone is as good as constant.
-    spread[spread <= 8 * np.finfo(np.float64).eps * np.abs(mean)] = 0.0
-    with np.errstate(over="ignore", under="ignore"):
-        actual = (spread * safe) ** 2
-    bad = ~np.isfinite(actual) | ((actual < np.finfo(np.float64).tiny) & (spread > 0))
-    if bad.any():
-        j = int(np.flatnonzero(bad)[0])
-        name = j if columns is None else columns[j]
-        raise ValueError(
-            f"Feature {name} has a standard deviation of {spread[j] * safe[j]:.3g}, whose square is not a "
-            "normal float64 number. Rescale that feature."
-        )
-    huge = largest > _LARGEST_SCALE
-    if huge.any():
-        j = int(np.flatnonzero(huge)[0])
-        name = j if columns is None else columns[j]
-        raise ValueError(
-            f"Feature {name} has values of magnitude {largest[j]:.3g}, too large to be squared. "
-            "Rescale that feature."
-        )
-    if structure.isotropic:
-        widest = np.max(spread * safe, keepdims=True)
-        scale = np.full_like(safe, power_of_two(widest)[0] if widest else 1.0)
-    else:
-        scale = np.where(
-            spread > 0, power_of_two(spread) * safe, np.clip(safe, 1.0 / _LARGEST_SCALE, _LARGEST_SCALE)
-        )
-    shift = mean * (safe / scale)
-    bound = _largest(X, scale, shift)
-    inside = (spread * (safe / scale)) ** 2
-    return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, FARTHEST))
+def _largest(X: Array, scale: FloatArray, shift: FloatArray) -> FloatArray:
+    """Return the largest magnitude (M,) of each feature in the coordinates x / scale − shift."""
+    if is_numpy(X):
+        return np.fmax.reduce([np.fmax.reduce(np.abs(X[cut] / scale - shift), axis=0) for cut in chunks(X)])
+    xp, unit, origin = namespace(X), as_float64(scale, X), as_float64(shift, X)
+    parts = [xp.max(xp.abs(X[cut, :] / unit - origin), axis=0) for cut in chunks(X)]
+    return np.fmax.reduce([to_numpy(part) for part in parts])

@@ -19,9 +19,10 @@ from .backends.arrays import as_float64, is_numpy, to_numpy
 from .backends.threads import Workers, workers
 from .blocks import Blocks
 from .device_rows import DeviceRows
-from .frame import Frame, measure
+from .frame import Frame
 from .hopeful import Hopeful
 from .kernels import Structure, structure_of
+from .moments import measure
 from .passes import Source, expect, expect_rows, one_pass
 from .patterns import Patterns, has_gaps
 from .rows import Rows

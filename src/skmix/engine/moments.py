@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
-from .frame import _LARGEST_SCALE, FARTHEST, Frame, power_of_two
+from .backends.arrays import Array, as_float64, is_numpy, namespace, to_numpy
+from .frame import FARTHEST, Frame, chunks, power_of_two
 from .kernels import Structure
 from .types import FloatArray
+
+# A constant feature has no spread to take its scale from: its magnitude serves, where its square is a number.
+_LARGEST_SCALE = 2.0**500
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,11 @@ class Moments:
         return Moments(*(getattr(self, name)[list(columns)] for name in self.__dataclass_fields__))
 
     def frame(self, structure: Structure, columns: Sequence[int] | None = None) -> Frame:
-        """Return the rows' frame; it and its errors are those of `engine.frame.measure`."""
+        """Return the rows' frame; see `measure`."""
         unit, mean = self.unit, self.mean
         largest = np.fmax(np.abs(self.low), np.abs(self.high))
         spread = np.sqrt(self.squares / self.count)
+        # A feature that varies in its last digits alone is as good as constant.
         spread[spread <= 8 * np.finfo(np.float64).eps * np.abs(mean)] = 0.0
         with np.errstate(over="ignore", under="ignore"):
             actual = (spread * unit) ** 2
@@ -76,8 +82,38 @@ class Moments:
         return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, FARTHEST))
 
 
-def moments_of(X: np.ndarray, weights: FloatArray | None) -> Moments:
+def measure(
+    X: Array,
+    structure: Structure,
+    columns: Sequence[int] | None = None,
+    row_weights: FloatArray | None = None,
+) -> Frame:
+    """Return the frame of the rows X (N, M): one look at them, chunk by chunk.
+
+    Parameters
+    ----------
+    X : array of shape (N, M)
+        Rows; NaN where a value is missing, but each feature with at least one value, and none outside NumPy.
+    structure : Structure
+        Covariance structure.
+    columns : sequence of M ints, optional
+        What to call the features in errors, when X is part of a larger matrix.
+    row_weights : ndarray of shape (N,), optional
+        Positive weights of the rows.
+
+    Raises
+    ------
+    ValueError
+        When a feature's variance cannot be represented, with the feature's number.
+    """
+    parts = (moments_of(X[cut, :], None if row_weights is None else row_weights[cut]) for cut in chunks(X))
+    return reduce(merge_moments, parts).frame(structure, columns)
+
+
+def moments_of(X: Array, weights: FloatArray | None) -> Moments:
     """Return the moments of rows X (n, M) with weights (n,)."""
+    if not is_numpy(X):
+        return _moments_there(X, weights)
     if not len(X):
         nothing, none = np.zeros(X.shape[1]), np.full(X.shape[1], np.nan)
         return Moments(none, none, np.ones(X.shape[1]), nothing, nothing, nothing)
@@ -98,6 +134,20 @@ def moments_of(X: np.ndarray, weights: FloatArray | None) -> Moments:
     if gaps:
         ahead[missing] = 0.0
     return Moments(low, high, unit, count, first + mean, shares @ ahead**2)
+
+
+def _moments_there(X: Array, weights: FloatArray | None) -> Moments:
+    """Return the moments of rows X (n, M) of another library, without gaps, on the host."""
+    xp = namespace(X)
+    low, high = (to_numpy(extreme(X, axis=0)).astype(np.float64) for extreme in (xp.min, xp.max))
+    unit = power_of_two(np.fmax(np.abs(low), np.abs(high)))
+    first = to_numpy(X[0, :]) / unit
+    ahead = X / as_float64(unit, X) - as_float64(first, X)
+    shares = as_float64(np.ones(X.shape[0]) if weights is None else weights, X)
+    count = np.full(X.shape[1], float(xp.sum(shares)))
+    mean = to_numpy(shares @ ahead) / count
+    squares = to_numpy(shares @ (ahead - as_float64(mean, X)) ** 2)
+    return Moments(low, high, unit, count, first + mean, squares)
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:

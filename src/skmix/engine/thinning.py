@@ -14,9 +14,10 @@ import numpy as np
 
 from .annihilation import description_length, price_of_kernel, take_kernels
 from .blocks import Blocks
-from .frame import Frame, measure
+from .frame import Frame
 from .kernels import Structure, structure_of
 from .loop import Progress, fit
+from .moments import measure
 from .scattered import surveyed
 from .types import BoolArray, FloatArray, IntArray, Options, Parameters, Result, Status
 

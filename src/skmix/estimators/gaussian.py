@@ -15,9 +15,9 @@ from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engine.frame import measure
 from ..engine.kernels import structure_of
 from ..engine.loop import fit, regulariser_of
+from ..engine.moments import measure
 from ..engine.scoring import class_log_likelihood, kernel_log_densities, most_likely_kernel
 from ..engine.starts import from_responsibilities
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Status

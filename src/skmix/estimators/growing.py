@@ -13,9 +13,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engine.frame import frame_of, measure
+from ..engine.frame import frame_of
 from ..engine.kernels import structure_of
 from ..engine.loop import fit
+from ..engine.moments import measure
 from ..engine.online import Running, absorb, resume
 from ..engine.starts import uniform_weights
 from ..engine.types import FloatArray, IntArray, Options, Parameters

@@ -15,9 +15,9 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.frame import measure
 from ..engine.kernels import structure_of
 from ..engine.loop import fit
+from ..engine.moments import measure
 from ..engine.types import FloatArray, IntArray, Status
 from ._validation import columns_of, observed_rows
 from ._warnings import warn_caller

@@ -29,9 +29,10 @@ from ..engine.annihilation import living_kernels
 from ..engine.backends.arrays import like, namespace, pick
 from ..engine.backends.devices import here
 from ..engine.blocks import Blocks
-from ..engine.frame import Frame, measure
+from ..engine.frame import Frame
 from ..engine.kernels import STRUCTURES, Structure, structure_of
 from ..engine.loop import fit, shortlist
+from ..engine.moments import measure
 from ..engine.patterns import fill_gaps, has_gaps
 from ..engine.sampling import draw
 from ..engine.scoring import class_log_likelihood, log_sum

@@ -23,9 +23,10 @@ from threadpoolctl import threadpool_limits
 from skmix.engine import starts
 from skmix.engine.backends.arrays import Array
 from skmix.engine.backends.devices import send
-from skmix.engine.frame import Frame, measure
+from skmix.engine.frame import Frame
 from skmix.engine.kernels import structure_of
 from skmix.engine.loop import fit
+from skmix.engine.moments import measure
 from skmix.engine.types import Options, Parameters, Status
 from skmix.study.data import features_of
 from skmix.study.metrics import accuracy, confusion_matrix, mean_iou
