@@ -30,7 +30,7 @@ from skmix.engine.kernels import STRUCTURES, structure_of
 from skmix.engine.linalg import whiten_batch, whiten_bounded
 from skmix.engine.loop import fit, regulariser_of, rows_of
 from skmix.engine.moments import measure
-from skmix.engine.passes import expect, one_pass
+from skmix.engine.passes import one_pass
 from skmix.engine.types import Factor, Options, Parameters
 
 try:
@@ -298,21 +298,45 @@ def test_a_device_without_memory_gets_smaller_chunks(library: str, monkeypatch: 
 
 
 @each_library
-def test_rows_left_on_the_host_are_sent_chunk_by_chunk(library: str) -> None:
+def test_scoring_too_gets_smaller_chunks(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, _ = clusters()
-    structure = structure_of("diag")
-    frame = measure(X, structure)
-    found = starts.class_wise(X, y, 3, 1, 3, frame, structure, np.random.RandomState(0))
-    home = LIBRARIES[library](np.zeros(1))
-    inside = frame.enter(found, structure).map(lambda array: as_float64(array, home))
-    factor = structure.factor(inside.covariances, 4)
-    both = (
-        DeviceRows(X, y, 3, frame, structure, home=home),
-        DeviceRows(LIBRARIES[library](X), y, 3, frame, structure),
-    )
-    with workers(1) as pool:
-        sums = [expect(rows, inside, factor, structure, pool)[0] for rows in both]
-    assert_array_equal(to_numpy(sums[0].second), to_numpy(sums[1].second))
+    structure = structure_of("full")
+    found = starts.class_wise(X, y, 3, 1, 3, measure(X, structure), structure, np.random.RandomState(0))
+    there = LIBRARIES[library](X)
+    expected = scoring.kernel_log_densities(X, found.take(0), "full")
+    operations = operations_of(there)
+    expand = operations.expand
+
+    def short_of_memory(chunk: Any, *others: Any) -> Any:
+        if chunk.shape[0] > 200:
+            raise MemoryError("too much")
+        return expand(chunk, *others)
+
+    monkeypatch.setattr(operations, "expand", short_of_memory)
+    got = scoring.kernel_log_densities(there, found.take(0), "full")
+    assert_allclose(to_numpy(got), expected, rtol=1e-9)
+
+
+@needs_torch
+def test_tensors_that_record_derivatives_or_were_made_for_inference() -> None:
+    X, _, _ = clusters()
+    structure = structure_of("full")
+    found = starts.uniform(1, 3, 1, 4, structure, np.random.RandomState(0))
+    expected = fit(X, None, found, Options(max_iter=3))
+    with torch.inference_mode():
+        fit(torch.as_tensor(X), None, found, Options(max_iter=3))
+    got = fit(torch.as_tensor(X), None, found, Options(max_iter=3))
+    parameters_agree(got.parameters, expected.parameters, 1e-12)
+
+
+@needs_torch
+def test_long_lists_of_rows_are_not_kept() -> None:
+    from skmix.engine.backends import arrays
+
+    values = torch.arange(10000.0)
+    before = arrays._constant.cache_info().currsize
+    assert_array_equal(to_numpy(pick(values, np.arange(9000))), np.arange(9000.0))
+    assert arrays._constant.cache_info().currsize == before
 
 
 # ---------------------------------------------------------------- scoring

@@ -10,6 +10,7 @@ from typing import Any
 
 import array_api_strict
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
@@ -174,15 +175,15 @@ def test_a_device_that_is_not_there() -> None:
 @needs_torch
 def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     # The CPU of PyTorch stands in for a device.
-    from skmix.estimators import _devices
+    from skmix.engine.backends import devices
 
     sent = []
 
     def send(rows: np.ndarray, device: str) -> Any:
         sent.append(device)
-        return torch.as_tensor(rows)
+        return torch.tensor(rows)
 
-    monkeypatch.setattr(_devices, "send", send)
+    monkeypatch.setattr(devices, "send", send)
     ours = SharedKernelClassifier(4, random_state=0).fit(X, y)
     theirs = SharedKernelClassifier(4, random_state=0, device="somewhere").fit(X, y)
     assert sent == ["somewhere"]
@@ -192,6 +193,47 @@ def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPat
     assert len(sent) == 2
     assert isinstance(probabilities, np.ndarray)
     assert_allclose(probabilities, ours.predict_proba(X), atol=1e-12)
+    # Anything that NumPy can make an array of is sent as well, and keeps its names.
+    table = pd.DataFrame(X, columns=list("abcd"))
+    theirs.fit(table, y)
+    assert theirs.feature_names_in_.tolist() == list("abcd")
+    assert_array_equal(theirs.predict(table), ours.predict(X))
+    assert len(sent) == 4
+    theirs.fit(X[::-1].tolist(), y[::-1])
+    assert len(sent) == 5
+    # Rows with gaps stay.
+    gaps = X.copy()
+    gaps[3, 1] = np.nan
+    theirs.fit(gaps, y)
+    assert len(sent) == 5
+    with pytest.raises(ValueError, match="Complex data"):
+        theirs.fit(X + 1j, y)
+
+
+@needs_torch
+def test_a_device_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", X)
+    model = SharedKernelClassifier(3, device="cpu:0", random_state=0)
+    with pytest.raises(ValueError, match="needs rows in memory"):
+        model.fit(tmp_path / "rows.npy", y)
+    model.set_params(n_kernels="auto", candidates=[3])
+    with pytest.warns(UserWarning, match="is not used"):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match="precision='tf32' is for rows on a device"):
+        SharedKernelClassifier(3, precision="tf32").fit(X, y)
+    with pytest.raises(ValueError, match="device='meta' cannot be used"):
+        SharedKernelClassifier(3, device="meta").fit(X, y)
+
+
+@needs_torch
+def test_tensors_that_record_derivatives() -> None:
+    rows = torch.tensor(X, requires_grad=True)
+    model = SharedKernelClassifier(3, device="cpu", random_state=0).fit(rows, y)
+    expected = SharedKernelClassifier(3, random_state=0).fit(X, y)
+    assert not model.means_.requires_grad
+    assert_allclose(to_numpy(model.means_), expected.means_, rtol=1e-9)
+    half = SharedKernelClassifier(3, device="cpu", random_state=0).fit(rows.detach().to(torch.bfloat16), y)
+    assert half.means_.dtype == torch.float64
 
 
 def test_tensors_are_numpy_without_dispatch() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce as fold
 from operator import add
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from .backends.arrays import (
     arises,
     as_float64,
     constant,
-    is_numpy,
     like,
     namespace,
     operations_of,
@@ -30,6 +30,8 @@ from .kernels import Structure
 from .rows import Ordered
 from .steps import Prepared, term_features
 from .types import FloatArray, IntArray, Statistics
+
+Result = TypeVar("Result")
 
 # A device without memory for chunks of this many rows has none.
 _FEWEST_ROWS = 64
@@ -47,7 +49,7 @@ class DeviceRows(Ordered):
     Parameters
     ----------
     X : array of shape (N, M)
-        Rows without gaps; a NumPy array is sent to the device chunk by chunk in every pass.
+        Rows without gaps.
     classes : ndarray of shape (N,) or None
         Class of each row, 0 … L − 1, on the host; None for one class.
     n_classes : int
@@ -60,8 +62,6 @@ class DeviceRows(Ordered):
         Positive weights of the rows, on the host.
     precision : {'float64', 'float32', 'tf32'}
         Of the rows' terms and of the products with them. Sums over chunks are always of float64.
-    home : array, optional
-        Any array of the library and device to compute with; by default X.
     """
 
     def __init__(
@@ -74,13 +74,11 @@ class DeviceRows(Ordered):
         weights: FloatArray | None = None,
         *,
         precision: str = "float64",
-        home: Array = None,
     ) -> None:
         super().__init__((X.shape[0], X.shape[1]), classes, n_classes, frame, structure, weights)
-        self.home = X if home is None else home
+        self.home = X
         self.operations = operations_of(self.home)
         xp = namespace(self.home)
-        self._X = X
         self._precision = precision
         self._type = xp.float64 if precision == "float64" else xp.float32
         self._scale, self._shift = (as_float64(a, self.home) for a in (frame.scale, frame.shift))
@@ -90,7 +88,7 @@ class DeviceRows(Ordered):
         self._codes: Array = None
         if classes is not None and n_classes > 1:
             self._codes = like(np.repeat(np.arange(n_classes), np.diff(self._bounds)), self.home)
-        self._index = None if self._order is None or is_numpy(X) else like(self._order, self.home)
+        self._index = None if self._order is None else like(self._order, self.home)
         self._row_weights = None if self._weights is None else as_float64(self._weights, self.home)
         self.sizes = as_float64(self.class_sizes, self.home)
         self.delicate: list[tuple[int, int]] = []
@@ -110,11 +108,16 @@ class DeviceRows(Ordered):
     def gather(self, prepared: Prepared, *, moments: bool = True) -> Statistics:
         """Return the statistics of all rows under R starts; see `collecting.collect`."""
         self._look(prepared)
+        return self._within_memory(prepared, lambda cuts: self._gather(cuts, prepared, moments))
+
+    def _within_memory(self, prepared: Prepared, work: Callable[[list[tuple[int, int]]], Result]) -> Result:
+        """Do work on chunks of rows, smaller ones when the device has not the memory for them."""
+        n_joint = prepared.coefficients.shape[0] * prepared.coefficients.shape[1]
         while True:
+            rows = self.chunk(n_joint)
             try:
-                return self._gather(prepared, moments)
+                return work(self.cuts(rows))
             except Exception as error:
-                rows = self.chunk(prepared.coefficients.shape[0] * prepared.coefficients.shape[1])
                 if not self.operations.is_out_of_memory(error) or rows <= _FEWEST_ROWS:
                     raise
             self.operations.release()
@@ -123,17 +126,13 @@ class DeviceRows(Ordered):
     def map_joints(self, prepared: Prepared, reduce: Callable[[Array, int, int], Array]) -> list[Array]:
         """Return what `reduce` makes of each chunk: log-joints (R, K, n), first and last-plus-one row."""
         self._look(prepared)
-        cuts = self.cuts(self.chunk(prepared.coefficients.shape[0] * prepared.coefficients.shape[1]))
-        return [reduce(self.log_joint(a, b, prepared)[0], a, b) for a, b in cuts]
+        return self._within_memory(
+            prepared, lambda cuts: [reduce(self.log_joint(a, b, prepared)[0], a, b) for a, b in cuts]
+        )
 
-    def _gather(self, prepared: Prepared, moments: bool) -> Statistics:
-        n_starts, n_kernels, _ = prepared.coefficients.shape
+    def _gather(self, cuts: list[tuple[int, int]], prepared: Prepared, moments: bool) -> Statistics:
         with self.operations.precision(self._precision):
-            parts = (
-                self._collect(start, stop, prepared, moments)
-                for start, stop in self.cuts(self.chunk(n_starts * n_kernels))
-            )
-            total = fold(_sum, parts)
+            total = fold(_sum, (self._collect(start, stop, prepared, moments) for start, stop in cuts))
         log_likelihood = total.log_likelihood + self.sizes * prepared.levels[:, None]
         return Statistics(log_likelihood, total.mass, total.first, total.second)
 
@@ -176,12 +175,9 @@ class DeviceRows(Ordered):
 
     def _rows(self, start: int, stop: int) -> Array:
         """Return rows start … stop − 1, shape (n, M), on the device."""
-        if is_numpy(self._X):
-            rows = self._X[start:stop] if self._order is None else self._X[self._order[start:stop]]
-            return like(np.ascontiguousarray(rows), self.home)
         if self._index is None:
-            return self._X[start:stop, :]
-        return namespace(self._X).take(self._X, self._index[start:stop], axis=0)
+            return self.home[start:stop, :]
+        return namespace(self.home).take(self.home, self._index[start:stop], axis=0)
 
     def _present(self, start: int, stop: int) -> tuple[slice, Array | None]:
         """Return the consecutive classes with rows in start … stop − 1, and their indicators (C, n)."""

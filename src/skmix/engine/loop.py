@@ -99,6 +99,8 @@ def fit(
     with workers(options.n_jobs) as pool:
         before = None if previous is None else previous + volume
         inside = run(rows, frame.enter(starts, structure), options, pool, before, progress, keep, resume)
+    if isinstance(rows, DeviceRows):
+        rows.operations.forget()
     return replace(
         inside,
         parameters=frame.leave(inside.parameters.map(to_numpy), structure),

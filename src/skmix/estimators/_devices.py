@@ -15,7 +15,10 @@ import numpy as np
 from sklearn import get_config
 
 from ..engine.backends.arrays import is_numpy, like, to_numpy
-from ..engine.backends.devices import here, is_elsewhere, send
+from ..engine.backends.devices import detached, here, is_elsewhere, sending
+from ..engine.backends.partitions import is_collection
+from ..sources import source_of
+from ._warnings import warn_caller
 
 # Methods whose work is done where the rows are. Others work on the host, whatever they are given.
 THERE = {
@@ -40,22 +43,20 @@ def on_devices(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Any, *given: Any, **named: Any) -> Any:
         X = given[0] if given else named.get("X")
-        dispatched = is_elsewhere(X) and (get_config()["array_api_dispatch"] or self._asked() is not None)
+        asked = self._asked()
+        dispatched = is_elsewhere(X) and (get_config()["array_api_dispatch"] or asked is not None)
         there = name in self._there and (name != "fit" or self._can_fit_there(_labels(given, named)))
-        sent = there and self._asked() not in (None, "cpu") and isinstance(X, np.ndarray)
-        if not (dispatched or sent or is_elsewhere(getattr(self, "class_prior_", None))):
+        device = None if asked in (None, "cpu") or name not in self._there else asked
+        if name == "fit":
+            self._check_place(X, device, dispatched=dispatched, there=there)
+        if not (dispatched or device or is_elsewhere(getattr(self, "class_prior_", None))):
             return method(self, *given, **named)
         model = self if name == "fit" else on_host(self)
-        given = tuple(here(value) for value in given)
-        named = {key: here(value) for key, value in named.items()}
-        rows = given[0] if given else named.get("X")
-        if there and (dispatched or sent):
-            rows = X if dispatched else send(_numbers(X), str(self._asked()))
-        if given:
-            given = (rows, *given[1:])
-        elif "X" in named:
-            named["X"] = rows
-        result = method(model, *given, **named)
+        stays = X if dispatched and there else None
+        given = tuple(_prepared(value, stays) for value in given)
+        named = {key: _prepared(value, stays) for key, value in named.items()}
+        with sending(device if there else None):
+            result = method(model, *given, **named)
         if name in _CHANGES:
             home = X if dispatched else getattr(self, "class_prior_", None)
             vars(self).update(vars(model))
@@ -69,13 +70,13 @@ def on_devices(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _prepared(value: Any, stays: Any) -> Any:
+    """Return an argument as the method is to have it: NumPy's, unless it is the rows that stay elsewhere."""
+    return detached(value) if value is not None and value is stays else here(value)
+
+
 def _labels(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
     return here(given[1] if len(given) > 1 else named.get("y"))
-
-
-def _numbers(X: Any) -> np.ndarray:
-    """Return rows as float32 or float64, which is all that a device is sent."""
-    return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
 
 
 def _as(result: Any, home: Any) -> Any:
@@ -119,3 +120,18 @@ class OnDevice:
     def _can_fit_there(self, y: Any) -> bool:
         """Return whether rows with these labels can be fitted where they are."""
         return True
+
+    def _check_place(self, X: Any, device: str | None, *, dispatched: bool, there: bool) -> None:
+        """Refuse to fit where that cannot be done, rather than do it elsewhere in silence."""
+        precision = getattr(self, "precision", "float64")
+        if precision != "float64" and device is None and not dispatched:
+            raise ValueError(f"precision={precision!r} is for rows on a device; on the CPU it is float64.")
+        if device is None:
+            return
+        if source_of(X) is not None or is_collection(X):
+            raise ValueError(
+                f"device={device!r} needs rows in memory; files and Dask collections are worked on by CPUs. "
+                "Leave device out."
+            )
+        if not there:
+            warn_caller(f"This fit needs the rows on the host: device={device!r} is not used.")

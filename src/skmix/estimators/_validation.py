@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 )
 
 from ..engine.backends.arrays import Array, is_numpy, namespace, pick
-from ..engine.backends.devices import is_elsewhere
+from ..engine.backends.devices import is_elsewhere, placed
 from ..engine.kernels import structure_of
 from ..engine.patterns import has_gaps
 from ..engine.starts import uniform_weights
@@ -69,7 +69,7 @@ def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.n
         reset=fitting,
     )
     check_gaps(rows, fitting=fitting)
-    return rows
+    return placed(rows)
 
 
 def _check_rows_there(estimator: BaseEstimator, X: Array, *, fitting: bool) -> Array:
@@ -84,7 +84,7 @@ def _check_rows_there(estimator: BaseEstimator, X: Array, *, fitting: bool) -> A
             raise ValueError(f"X must be of real numbers, got {X.dtype}.")
         X = xp.astype(X, xp.float64)
     # A sum over rows is finite when all of them are, and costs one read.
-    suspicious = ~xp.isfinite(xp.sum(xp.astype(X, xp.float64, copy=False), axis=0))
+    suspicious = ~xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64))
     if bool(xp.any(suspicious)) and bool(xp.any(xp.isinf(X))):
         raise ValueError("Input X contains infinity or a value too large for its type.")
     if fitting:
@@ -115,7 +115,7 @@ def check_labelled_rows(
     )
     check_gaps(rows, fitting=True)
     check_classification_targets(labels)
-    return rows, *number_labels(labels)
+    return placed(rows), *number_labels(labels)
 
 
 def check_gaps(rows: np.ndarray, *, fitting: bool) -> None:

@@ -23,6 +23,8 @@ Array = Any
 # beside its memory.
 _CHUNK_ON_ACCELERATOR = 1 << 26
 _CHUNK_ON_CPU = 1 << 20
+# Lists of integers up to this length are kept on a device when they were sent once.
+_FEW_NUMBERS = 4096
 # Logarithms relative to the largest are raised to this, since subnormal numbers are slow on CPUs.
 _LOWEST_LOG = {"float64": -600.0, "float32": -80.0}
 
@@ -106,7 +108,9 @@ def _positions(index: Any) -> np.ndarray:
 
 
 def _numbers_at(numbers: np.ndarray, example: Any) -> Any:
-    """Return integers (n,) where the example is; the same ones are sent once."""
+    """Return integers (n,) where the example is; the same few are sent once."""
+    if len(numbers) > _FEW_NUMBERS:
+        return like(numbers, example)
     return constant(_numbers, numbers.tobytes(), example=example)
 
 
@@ -187,10 +191,6 @@ class Operations:
     def to_numpy(self, array: Array) -> np.ndarray:
         """Return the values on the host."""
         return np.asarray(array)
-
-    def to_device(self, values: np.ndarray, device: Any) -> Array:
-        """Return values of the host on a device."""
-        raise NotImplementedError
 
     def expand(
         self,
@@ -281,8 +281,12 @@ class Operations:
         """Return whether the error says that the device has no memory left."""
         return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
+    def forget(self) -> None:
+        """Drop memory that is kept from pass to pass."""
+
     def release(self) -> None:
-        """Give memory that is only kept for later back to the device."""
+        """Give all memory that is only kept for later back to the device."""
+        self.forget()
 
     def recorder(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
         """Return work that asks the host nothing, made faster where calls with the same shapes follow.
@@ -308,19 +312,12 @@ class CupyOperations(Operations):
         """Return the values on the host."""
         return np.asarray(array.get())
 
-    def to_device(self, values: np.ndarray, device: Any) -> Array:
-        """Return values of the host on a device."""
-        import cupy
-
-        with device:
-            return cupy.asarray(values)
-
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether the error says that the device has no memory left."""
         return type(error).__name__ == "OutOfMemoryError"
 
     def release(self) -> None:
-        """Give memory that is only kept for later back to the device."""
+        """Give all memory that is only kept for later back to the device."""
         import cupy
 
         cupy.get_default_memory_pool().free_all_blocks()
@@ -332,12 +329,6 @@ class JaxOperations(Operations):
     def __init__(self, accelerator: bool) -> None:
         if accelerator:
             self.chunk = _CHUNK_ON_ACCELERATOR
-
-    def to_device(self, values: np.ndarray, device: Any) -> Array:
-        """Return values of the host on a device."""
-        import jax
-
-        return jax.device_put(values, device)
 
     def invert_lower(self, lower: Array) -> Array:
         """Return the inverses of lower triangular matrices (B, M, M)."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from ..patterns import has_gaps
 from .arrays import Array, is_numpy, to_numpy
 
 
@@ -21,9 +25,40 @@ def is_elsewhere(array: Any) -> bool:
     return compat.is_array_api_obj(array) and not any(is_one(array) for is_one in unsuitable)
 
 
+def detached(array: Any) -> Any:
+    """Return an array without the record that PyTorch keeps for derivatives."""
+    return array.detach() if getattr(array, "requires_grad", False) else array
+
+
 def here(value: Any) -> Any:
     """Return an array of another library as NumPy's; anything else as it is."""
-    return to_numpy(value) if is_elsewhere(value) else value
+    return to_numpy(detached(value)) if is_elsewhere(value) else value
+
+
+class _Place(threading.local):
+    """Where a thread's validated rows are sent."""
+
+    device: str | None = None
+
+
+_place = _Place()
+
+
+@contextmanager
+def sending(device: str | None) -> Iterator[None]:
+    """Have validated rows sent to the device of that name, if there is one."""
+    before, _place.device = _place.device, device
+    try:
+        yield
+    finally:
+        _place.device = before
+
+
+def placed(X: np.ndarray) -> Array:
+    """Return validated rows (n, M) where they are to be worked on; those with gaps stay."""
+    if _place.device is None or has_gaps(X):
+        return X
+    return send(X, _place.device)
 
 
 def send(X: np.ndarray, device: str) -> Array:
@@ -46,14 +81,14 @@ def send(X: np.ndarray, device: str) -> Array:
         ) from error
     try:
         place = torch.device(device)
-        torch.zeros(1, dtype=torch.float64, device=place)
+        torch.zeros(1, dtype=torch.float64, device=place).item()
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
         raise ValueError(
             f"device={device!r} cannot be used: {str(error).splitlines()[0]}. "
             f"PyTorch {torch.__version__} sees {n_devices} CUDA device(s)."
         ) from error
-    values = X if X.flags.writeable else X.copy()
+    values = np.ascontiguousarray(X if X.flags.writeable else X.copy())
     try:
         return torch.as_tensor(values, device=place)
     except torch.OutOfMemoryError:

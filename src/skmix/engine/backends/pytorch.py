@@ -48,10 +48,6 @@ class TorchOperations(Operations):
         values: np.ndarray = array.detach().cpu().numpy()
         return values
 
-    def to_device(self, values: np.ndarray, device: Any) -> Array:
-        """Return values of the host on a device."""
-        return torch.as_tensor(values if values.flags.writeable else values.copy(), device=device)
-
     def expand(
         self,
         rows: Array,
@@ -102,9 +98,13 @@ class TorchOperations(Operations):
         """Return whether the error says that the device has no memory left."""
         return isinstance(error, (torch.OutOfMemoryError, MemoryError))
 
-    def release(self) -> None:
-        """Give memory that is only kept for later back to the device."""
+    def forget(self) -> None:
+        """Drop memory that is kept from pass to pass."""
         self._memory.arrays.clear()
+
+    def release(self) -> None:
+        """Give all memory that is only kept for later back to the device."""
+        self.forget()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -134,7 +134,9 @@ class TorchOperations(Operations):
         memory = arrays.get(name)
         if memory is None or memory.numel() < size or memory.dtype != dtype:
             arrays.pop(name, None)
-            memory = arrays[name] = torch.empty(size, dtype=dtype, device=self._device)
+            # What is made in inference mode could not be written to outside it.
+            with torch.inference_mode(False):
+                memory = arrays[name] = torch.empty(size, dtype=dtype, device=self._device)
         return memory[:size].view(shape)
 
 
