@@ -1,8 +1,9 @@
-"""Baum's auxiliary function, in closed form and by enumeration, and the variational bound.
+"""Baum's auxiliary function, in closed form and by enumeration, and the variational bounds.
 
 EM for shared kernels rests on one identity: the expectation over all K^N ways of assigning the N
 rows to the K kernels collapses into a double sum over rows and kernels, whatever the partition of
-the rows into classes. Here are both sides of it, computed independently, and what follows from it.
+the rows into classes. Here are both sides of it, computed independently, and what follows from it:
+the bound that EM raises, and the one that takes its place where parameters are hidden too.
 
 Throughout, `parameters` is the model whose value is asked for and `previous` the model that gives
 the responsibilities. Weights are not required to sum to one, so that the functions can be
@@ -14,12 +15,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
-from scipy.special import entr, logsumexp, xlogy
+from scipy.special import digamma, entr, gammaln, logsumexp, multigammaln, xlogy
 
 from skmix.engine.types import FloatArray, Parameters
 
@@ -172,6 +174,117 @@ def variational_bound(
     return auxiliary_function(X, labels, parameters, previous) + entropy_of_responsibilities(
         X, labels, previous
     )
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """What is believed of all parameters: weights are Dirichlet's, kernels have normal-Wishart distributions.
+
+    The mean of a kernel with precision Lambda is N(means_k, (mean_precision_k Lambda)^-1), and Lambda has
+    Wishart's distribution with degrees_of_freedom_k and the expectation covariances_k^-1.
+
+    Attributes
+    ----------
+    concentration : ndarray of shape (K, L)
+        Of each class's weights.
+    means : ndarray of shape (K, M)
+        Expected means.
+    mean_precision : ndarray of shape (K,)
+        How many rows the beliefs about each mean are worth.
+    degrees_of_freedom : ndarray of shape (K,)
+        Of each precision, above M - 1.
+    covariances : ndarray of shape (K, M, M)
+        Inverses of the expected precisions.
+    """
+
+    concentration: FloatArray
+    means: FloatArray
+    mean_precision: FloatArray
+    degrees_of_freedom: FloatArray
+    covariances: FloatArray
+
+
+def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prior: Beliefs) -> float:
+    """Return the mean-field lower bound of the log-evidence of the rows, given their classes.
+
+    The evidence is the probability of the rows with all parameters integrated out. The bound is what
+    `variational_bound` becomes when parameters, too, are hidden: the expectation of Q's terms over
+    `posterior`, plus the entropy of the responsibilities that suit it best, less the divergence of
+    `posterior` from `prior`.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, M)
+        Rows of features.
+    y : iterable of N hashable labels
+        Class of each row; the sorted distinct labels belong to the columns of the weights.
+    posterior : Beliefs
+        The distribution whose bound is asked for.
+    prior : Beliefs
+        The distribution before any row was seen, of the same shapes.
+
+    Returns
+    -------
+    float
+        The bound. The higher it is, the nearer is `posterior` to the true one.
+    """
+    n_features = posterior.means.shape[1]
+    expected = Parameters(
+        posterior.concentration / posterior.concentration.sum(axis=0), posterior.means, posterior.covariances
+    )
+    rows, classes = _check_data(X, y, expected)
+    log_weights = digamma(posterior.concentration) - digamma(posterior.concentration.sum(axis=0))
+    log_precision = _expected_log_determinant(posterior)
+    log_determinant = np.linalg.slogdet(posterior.covariances)[1]
+    # E log N(x; mu, Lambda^-1), from that at the expected mean and precision.
+    log_densities = _log_densities(rows, expected) + 0.5 * (
+        log_determinant + log_precision - n_features / posterior.mean_precision
+    )
+    log_evidence = logsumexp(log_weights.T[classes] + log_densities, axis=1)
+    return float(
+        log_evidence.sum() - _divergence_of_weights(posterior, prior) - _of_kernels(posterior, prior)
+    )
+
+
+def _expected_log_determinant(beliefs: Beliefs) -> FloatArray:
+    """Return E log|Lambda_k|, shape (K,)."""
+    n_features = beliefs.means.shape[1]
+    halves = 0.5 * (beliefs.degrees_of_freedom[:, None] - np.arange(n_features))
+    scale = np.linalg.slogdet(beliefs.covariances * beliefs.degrees_of_freedom[:, None, None])[1]
+    total: FloatArray = digamma(halves).sum(axis=1) + n_features * math.log(2.0) - scale
+    return total
+
+
+def _divergence_of_weights(posterior: Beliefs, prior: Beliefs) -> float:
+    """Return the sum over classes of E log q(weights) - E log p(weights)."""
+    expected = digamma(posterior.concentration) - digamma(posterior.concentration.sum(axis=0))
+
+    def expected_log(beliefs: Beliefs) -> float:
+        normaliser = gammaln(beliefs.concentration.sum(axis=0)) - gammaln(beliefs.concentration).sum(axis=0)
+        return float(normaliser.sum() + ((beliefs.concentration - 1.0) * expected).sum())
+
+    return expected_log(posterior) - expected_log(prior)
+
+
+def _of_kernels(posterior: Beliefs, prior: Beliefs) -> float:
+    """Return the sum over kernels of E log q(mean, precision) - E log p(mean, precision)."""
+    n_features = posterior.means.shape[1]
+    log_precision = _expected_log_determinant(posterior)
+    precisions = np.linalg.inv(posterior.covariances)
+
+    def expected_log(beliefs: Beliefs) -> float:
+        degrees, rows = beliefs.degrees_of_freedom, beliefs.mean_precision
+        away = posterior.means - beliefs.means
+        distance = np.einsum("kd,kde,ke->k", away, precisions, away) + n_features / posterior.mean_precision
+        of_mean = 0.5 * (n_features * np.log(rows / (2.0 * math.pi)) + log_precision - rows * distance)
+        inverse_scale = degrees[:, None, None] * beliefs.covariances
+        normaliser = 0.5 * degrees * (np.linalg.slogdet(inverse_scale)[1] - n_features * math.log(2.0))
+        normaliser -= multigammaln(0.5 * degrees, n_features)
+        of_precision = normaliser + 0.5 * (degrees - n_features - 1.0) * log_precision
+        of_precision -= 0.5 * np.einsum("kde,ked->k", inverse_scale, precisions)
+        return float((of_mean + of_precision).sum())
+
+    return expected_log(posterior) - expected_log(prior)
 
 
 def log_likelihood(X: ArrayLike, y: Iterable[Hashable], parameters: Parameters) -> FloatArray:

@@ -311,7 +311,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"covariance_prior": (np.nan, np.eye(3))}, "positive number of rows, got nan"),
     ({"covariance_prior": (1.0, np.eye(2))}, r"must have shape \(3, 3\) .*got \(2, 2\)"),
     ({"covariance_prior": (1.0, -np.eye(3))}, "not positive definite: its smallest eigenvalue is -1"),
-    ({"weight_prior": 0.5}, "'weight_prior' .*Got 0.5 instead"),
+    ({"weight_prior": 0.5}, "weight_prior=0.5 must be at least 1 for EM"),
     ({"random_state": "lucky"}, "'random_state'"),
 ]
 

@@ -101,6 +101,8 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "reg_covar": 1e-6,
         "covariance_prior": None,
         "weight_prior": None,
+        "inference": "em",
+        "mean_prior": None,
         "accelerate": False,
         "freeze": None,
         "decay": 0.6,

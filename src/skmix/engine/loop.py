@@ -41,6 +41,7 @@ from .types import (
     Status,
     join,
 )
+from .variational import as_point, divergence, point_estimate, prior_of
 
 Progress = Callable[[int, IntArray, FloatArray], None]
 
@@ -107,6 +108,7 @@ def fit(
         log_likelihood=inside.log_likelihood - volume,
         objective=inside.objective - volume.sum(),
         path=[path - volume for path in inside.path],
+        bounds=inside.bounds and [bounds - volume.sum() for bounds in inside.bounds],
     )
 
 
@@ -176,16 +178,28 @@ def run(
     # A start below the floor could not be told from one that collapsed, and its squares might overflow.
     covariances, factor = structure.raised(starts.covariances, regulariser.floor)
     current = replace(starts, covariances=covariances).copy()
+    prior = None
+    if options.inference == "variational":
+        n_kernels = options.prior_kernels or starts.means.shape[1]
+        prior = prior_of(options, rows.frame, regulariser, structure, n_kernels)
+        current = as_point(current)
+
+    def objective_of(log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
+        if prior is not None:
+            return log_likelihood.sum(axis=1) - divergence(parameters, factor, structure, prior)
+        return log_likelihood.sum(axis=1) + log_prior(parameters, factor, structure, regulariser)
+
     final = Finished(n_starts)
     status = np.full(n_starts, Status.RUNNING, dtype=np.int64)
     n_iter = np.zeros(n_starts, dtype=np.int64)
     path: list[list[FloatArray]] = [[] for _ in range(n_starts)]
+    bounds: list[list[float]] = [[] for _ in range(n_starts)]
 
     active = np.arange(n_starts)
     status[~to_numpy(factor.usable)] = Status.FAILED
     latest = current  # where each start is, extrapolations aside
     if previous is None:
-        previous = np.full((n_starts, rows.n_classes), np.inf)
+        previous = np.full((n_starts, rows.n_classes if prior is None else 1), np.inf)
     n_rows = float(rows.class_sizes.sum())
     # Leaps shorten EM's own steps: as small a gain is nearer to a plateau than to the end.
     tol = options.tol * STRICTER if options.accelerate else options.tol
@@ -193,7 +207,7 @@ def run(
     accelerator = Accelerator(n_starts, structure, n_rows) if options.accelerate else None
 
     def step(parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
-        return one_pass(rows, parameters, factor, structure, regulariser, pool, options.freeze)
+        return one_pass(rows, parameters, factor, structure, prior or regulariser, pool, options.freeze)
 
     if isinstance(rows, DeviceRows):
         step = Hopeful(step, rows)
@@ -222,7 +236,7 @@ def run(
         survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
         wasted = np.zeros(len(active), dtype=bool)
         if accelerator is not None:
-            objective = log_likelihood.sum(axis=1) + log_prior(current, factor, structure, regulariser)
+            objective = objective_of(log_likelihood, current, factor)
             wasted = accelerator.wasted(objective, survived)
         status[active[~survived & ~wasted]] = Status.FAILED
         counted = survived & ~wasted
@@ -230,7 +244,13 @@ def run(
         n_iter[active] = number
         for i in np.flatnonzero(~wasted):
             path[active[i]].append(log_likelihood[i])
-        done = rule.done(log_likelihood, wasted)
+        # EM is over when the likelihood stays, a variational fit when the bound does.
+        watched = log_likelihood
+        if prior is not None:
+            watched = objective_of(log_likelihood, current, factor)[:, None]
+            for i in np.flatnonzero(np.isfinite(watched[:, 0])):
+                bounds[active[i]].append(float(watched[i, 0]))
+        done = rule.done(watched, wasted)
         if accelerator is not None:
             done = accelerator.settled(done)
         status[active[survived & done & ~wasted]] = Status.CONVERGED
@@ -248,13 +268,22 @@ def run(
 
     last = final.all(active, latest)
     last_factor = structure.factor(last.covariances, rows.n_features)
-    statistics, _ = expect(rows, last, last_factor, structure, pool, moments=False)
-    log_likelihood = to_numpy(statistics.log_likelihood)
-    log_likelihood = np.where(to_numpy(last_factor.usable)[:, None], log_likelihood, -np.inf)
-    objective = log_likelihood.sum(axis=1) + log_prior(last, last_factor, structure, regulariser)
+
+    def final_log_likelihood() -> FloatArray:
+        statistics, _ = expect(rows, last, last_factor, structure, pool, moments=False)
+        found = to_numpy(statistics.log_likelihood)
+        return np.where(to_numpy(last_factor.usable)[:, None], found, -np.inf)
+
+    log_likelihood = final_log_likelihood()
+    objective = objective_of(log_likelihood, last, last_factor)
     empty = np.empty((0, rows.n_classes))
     traces = [np.array(values) if values else empty for values in path]
-    return Result(last, status, n_iter, log_likelihood, objective, traces)
+    if prior is None:
+        return Result(last, status, n_iter, log_likelihood, objective, traces)
+    last = point_estimate(last, prior)
+    reached = [np.array([*values, value]) for values, value in zip(bounds, objective, strict=True)]
+    log_likelihood = final_log_likelihood()
+    return Result(last, status, n_iter, log_likelihood, objective, traces, last.counts, reached, prior)
 
 
 def _on_host(finished: Finished, numbers: IntArray, parameters: Parameters) -> Parameters:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from .patterns import Pattern, Patterns, complete, marginal
 from .rows import Rows
 from .scattered import Scattered
 from .steps import Prepared, maximise, prepare, with_unlabelled
-from .types import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
+from .types import BoolArray, Factor, FloatArray, Parameters, Prior, Regulariser, Statistics
+from .variational import learn
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -28,13 +30,20 @@ def one_pass(
     parameters: Parameters,
     factor: Factor,
     structure: Structure,
-    regulariser: Regulariser,
+    regulariser: Regulariser | Prior,
     pool: Workers,
     freeze: str | None = None,
 ) -> tuple[Parameters, Factor, FloatArray]:
-    """Return the next parameters, their factor, and the log-likelihood (R, L) of those that entered."""
+    """Return the next parameters, their factor, and the log-likelihood (R, L) of those that entered.
+
+    With a `Prior` in the place of the regulariser, parameters are posteriors.
+    """
+    if isinstance(regulariser, Prior):
+        improve = partial(learn, structure=structure, prior=regulariser)
+    else:
+        improve = partial(maximise, structure=structure, regulariser=regulariser)
     statistics, origins = expect(rows, parameters, factor, structure, pool)
-    following, next_factor, inaccurate = maximise(statistics, origins, parameters, structure, regulariser)
+    following, next_factor, inaccurate = improve(statistics, origins, parameters)
     if freeze == "kernels":
         kept = replace(following, means=parameters.means, covariances=parameters.covariances)
         return kept, factor, statistics.log_likelihood
@@ -46,7 +55,7 @@ def one_pass(
         centres = pick(inaccurate, again), pick(following.means, again)
         entered = parameters.take(again)
         closer, origins = expect(rows, entered, factor.take(again), structure, pool, centres=centres)
-        better, better_factor, _ = maximise(closer, origins, entered, structure, regulariser)
+        better, better_factor, _ = improve(closer, origins, entered)
         better = replace(better, weights=pick(following.weights, again))
         following = following.put(again, better)
         next_factor = next_factor.put(again, better_factor)

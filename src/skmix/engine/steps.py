@@ -209,10 +209,16 @@ def maximise(
     sizes = xp.sum(class_mass, axis=1, keepdims=True)
     # A class that no row of a stream has had yet keeps its weights.
     weights = xp.where(sizes > 0, class_mass / xp.where(sizes > 0, sizes, 1.0), previous.weights)  # (M1)
-    variances = structure.variances(covariances)
-    variances = xp.where(variances > _TINY, variances, _TINY)
-    inaccurate = alive & xp.any(offset**2 > _LARGEST_CANCELLATION * variances, axis=-1)
+    inaccurate = alive & lost_digits(offset, covariances, structure)
     return Parameters(weights, means, covariances, prior), factor, inaccurate
+
+
+def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:
+    """Return kernels (R, K) that are too narrow for the offset (R, K, M) of their means from the origin."""
+    xp, variances = namespace(offset), structure.variances(covariances)
+    variances = xp.where(variances > _TINY, variances, _TINY)
+    found: BoolArray = xp.any(offset**2 > _LARGEST_CANCELLATION * variances, axis=-1)
+    return found
 
 
 def with_unlabelled(parameters: Parameters) -> Parameters:

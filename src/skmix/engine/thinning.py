@@ -4,6 +4,9 @@ A round is an ordinary fit in which kernels that cannot pay are annihilated. Whe
 kernel that is left goes too, and the next round begins there, down to one kernel for each class: fewer could
 not tell the classes apart. The round with the shortest description of rows and parameters together is the
 answer. All starts of a batch make their rounds together.
+
+Rounds may be variational fits. The price of a kernel is then in their bound, and the round with the highest
+one is the answer.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ def thin(
     row_weights: FloatArray | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Run EM from R starts, with ever fewer kernels, and return the best round of each start.
+    """Fit from R starts, with ever fewer kernels, and return the best round of each start.
 
     Kernels that are gone have a weight of zero in every class. The description's length is taken from the
     objective, and a start's passes are those of all rounds up to the one returned.
@@ -58,6 +61,10 @@ def thin(
         own = None if row_weights is None else row_weights[labelled]
         counted = np.bincount(classes[labelled], own, n_classes).astype(np.float64)
     options = replace(options, annihilate=True)
+    variational = options.inference == "variational"
+    if variational:
+        # Kernels that are gone stay in the prior, so that the bounds of all rounds are of one evidence.
+        options = replace(options, prior_kernels=starts.means.shape[1])
     if options.covariance_prior_scale is None:
         # A prior that depends on the number of kernels would move the goal from round to round.
         spread = frame.variance * frame.scale**2 / starts.means.shape[1] ** (2.0 / n_features)
@@ -66,20 +73,30 @@ def thin(
     best: Result | None = None
     active = np.arange(n_starts)
     passes: list[list[FloatArray]] = [[] for _ in range(n_starts)]
+    bounds: list[list[FloatArray]] = [[] for _ in range(n_starts)]
     while len(active):
         result = fit(X, classes, starts, options, frame=frame, row_weights=row_weights, progress=progress)
         for r, path in zip(active, result.path, strict=True):
             passes[r].append(path)
+        for r, values in zip(active, result.bounds or [], strict=variational):
+            bounds[r].append(values)
         prior = result.parameters.class_prior
         sizes = np.tile(counted, (len(active), 1)) if prior is None else n_rows * prior
         failed = result.status == Status.FAILED
-        length = description_length(result.parameters.weights, price, n_rows)
-        objective = np.where(failed, -np.inf, result.objective - length)
+        objective = result.objective
+        if not variational:
+            objective = objective - description_length(result.parameters.weights, price, n_rows)
+        objective = np.where(failed, -np.inf, objective)
         if best is None:
             best = replace(result, objective=objective, path=list(result.path))
         else:
             better = objective > best.objective[active]
-            _store(best, active[better], result, objective, np.flatnonzero(better), passes, structure)
+            _store(best, active[better], result, objective, np.flatnonzero(better), structure)
+            for r in active[better]:
+                best.path[r] = np.concatenate(passes[r])
+                best.n_iter[r] = len(best.path[r])
+                if best.bounds is not None:
+                    best.bounds[r] = np.concatenate(bounds[r])
         starts, possible = without_lightest(result.parameters, sizes)
         going = possible & ~failed
         active = active[going]
@@ -95,7 +112,6 @@ def _store(
     result: Result,
     objective: FloatArray,
     rounds: IntArray,
-    passes: list[list[FloatArray]],
     structure: Structure,
 ) -> None:
     """Let rounds of `result` take the places of the best so far of some starts."""
@@ -109,9 +125,9 @@ def _store(
     best.status[starts] = result.status[rounds]
     best.log_likelihood[starts] = result.log_likelihood[rounds]
     best.objective[starts] = objective[rounds]
-    for r in starts:
-        best.path[r] = np.concatenate(passes[r])
-        best.n_iter[r] = len(best.path[r])
+    if best.counts is not None and result.counts is not None:
+        best.counts[starts] = 0.0
+        best.counts[starts, :n_left] = result.counts[rounds]
 
 
 def without_lightest(parameters: Parameters, class_sizes: FloatArray) -> tuple[Parameters, BoolArray]:

@@ -63,12 +63,16 @@ class Parameters:
         diag (..., K, M), spherical (..., K).
     class_prior : ndarray of shape (..., L), optional
         Pr(class j); estimated along with the rest when some rows have no label.
+    counts : ndarray of shape (..., K, L), optional
+        Inside a variational fit, how many rows of each class the posterior of a kernel has seen; infinite
+        for a point. Weights are then not normalised, see ``variational.py``.
     """
 
     weights: FloatArray
     means: FloatArray
     covariances: FloatArray
     class_prior: FloatArray | None = None
+    counts: FloatArray | None = None
 
     def take(self, index: Any) -> Parameters:
         """Return the starts that `index` selects along the leading axis."""
@@ -194,6 +198,31 @@ class Regulariser:
 
 
 @dataclass(frozen=True)
+class Prior:
+    """What a variational fit knows before any row, in the coordinates of the loop, as imagined rows.
+
+    Attributes
+    ----------
+    n_kernels : int
+        Number of kernels; those that a posterior does not have are taken to have no rows.
+    concentration : float
+        Of the Dirichlet distribution of each class's weights: imagined rows for each kernel and class.
+    mean_rows : float
+        Imagined rows at the origin, which is the data's mean, for each kernel's mean.
+    covariance_rows : float
+        Imagined rows for each covariance.
+    covariance : ndarray of shape (M, M)
+        The covariance that those have; its inverse is the expected precision.
+    """
+
+    n_kernels: int
+    concentration: float
+    mean_rows: float
+    covariance_rows: float
+    covariance: FloatArray
+
+
+@dataclass(frozen=True)
 class Options:
     """How to fit.
 
@@ -217,7 +246,7 @@ class Options:
     covariance_prior_scale : ndarray of shape (M, M) or None
         The prior's covariance; by default the features' variances over K^(2/M).
     weight_prior : float or None
-        Concentration, at least 1, of the Dirichlet prior on each class's weights.
+        Concentration of the Dirichlet prior on each class's weights; at least 1 for EM.
     annihilate : bool
         Whether kernels that do not pay for their own parameters lose their weight; not with `weight_prior`.
     n_jobs : int
@@ -228,6 +257,13 @@ class Options:
         What keeps its starting value: means and covariances, or weights.
     precision : {"float64", "float32", "tf32"}
         Of the rows' terms and the products with them, on an accelerator.
+    inference : {"em", "variational"}
+        Whether to look for the most likely parameters or for their posterior.
+    mean_prior : float or None
+        Of a variational fit: how many rows at the data's mean the prior of each kernel's mean is worth.
+    prior_kernels : int or None
+        Of a variational fit: number of kernels that the priors are made for, when the starts have fewer. The
+        others are taken to have no rows.
     """
 
     covariance_type: str = "full"
@@ -244,6 +280,9 @@ class Options:
     accelerate: bool = False
     freeze: Literal["kernels", "weights"] | None = None
     precision: Literal["float64", "float32", "tf32"] = "float64"
+    inference: Literal["em", "variational"] = "em"
+    mean_prior: float | None = None
+    prior_kernels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -264,7 +303,13 @@ class Result:
         Total log-likelihood plus the logarithm of the priors (up to a constant): what the fit maximises.
     path : list of R ndarrays of shape (n_iter, L)
         Log-likelihood per class of the parameters that entered each pass; passes that an extrapolation
-        wasted are left out.
+        wasted are left out. In a variational fit it is the expectation under the posterior.
+    counts : ndarray of shape (R, K, L), optional
+        Of a variational fit: how many rows of each class the posterior of a kernel has seen.
+    bounds : list of R ndarrays of shape (n_iter,), optional
+        Of a variational fit: the lower bound of the log-evidence that each pass reached.
+    prior : Prior, optional
+        Of a variational fit.
     """
 
     parameters: Parameters
@@ -273,6 +318,9 @@ class Result:
     log_likelihood: FloatArray
     objective: FloatArray
     path: list[FloatArray]
+    counts: FloatArray | None = None
+    bounds: list[FloatArray] | None = None
+    prior: Prior | None = None
 
     @property
     def best(self) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..engine.kernels import STRUCTURES, structure_of
 from ._validation import check_distribution, check_feature_groups
+from ._variational import OF_THE_POSTERIOR
 
 # Attributes of precision and covariance are each other's inverse to this, and to rounding.
 _INVERSE_TOLERANCE = 1e-3
@@ -25,6 +26,7 @@ OF_ONE_MODEL = (
     "log_likelihood_path_",
     "start_status_",
     "start_log_likelihoods_",
+    *OF_THE_POSTERIOR,
 )
 _OF_THE_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 
@@ -54,12 +56,33 @@ def check_mixture(model: Any) -> None:
     path = _numbers(model, "log_likelihood_path_", finite=False)
     if path.ndim != 2 or path.shape[1] not in (n_classes, n_classes + 1):
         raise ValueError(f"log_likelihood_path_ has shape {path.shape} for {n_classes} classes")
+    if any(hasattr(model, name) for name in OF_THE_POSTERIOR):
+        _posterior(model, n_kernels, n_classes)
     status = _attribute(model, "start_status_", np.ndarray)
     reached = _numbers(model, "start_log_likelihoods_", finite=False)
     if status.dtype.kind != "U" or status.ndim != 1 or status.shape != reached.shape:
         raise ValueError(
             f"start_status_ {status.shape} and start_log_likelihoods_ {reached.shape} do not belong together"
         )
+
+
+def _posterior(model: Any, n_kernels: int, n_classes: int) -> None:
+    """Check what a variational fit has left."""
+    if np.isnan(_attribute(model, "lower_bound_", float)):
+        raise ValueError("lower_bound_ is NaN")
+    if _numbers(model, "lower_bound_path_", finite=False).ndim != 1:
+        raise ValueError("lower_bound_path_ is not one path")
+    shapes = {
+        "weight_concentration_": (n_kernels, n_classes),
+        "mean_precision_": (n_kernels,),
+        "degrees_of_freedom_": (n_kernels,),
+    }
+    for name, shape in shapes.items():
+        values = _numbers(model, name)
+        if values.shape != shape or not np.all(values > 0):
+            raise ValueError(
+                f"{name} has shape {values.shape}, not {shape}, or numbers that are not positive"
+            )
 
 
 def check_classifier(model: Any) -> None:

@@ -20,6 +20,7 @@ from ..engine.types import FloatArray, IntArray, Parameters, Status
 from ._criteria import assignment_entropy, n_free_parameters, softened_log_losses
 from ._progress import progress_bar
 from ._validation import columns_of, observed_rows
+from ._variational import check_inference, is_variational
 
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture
@@ -103,7 +104,8 @@ def is_automatic(model: Any) -> bool:
 
 
 def check_automatic(model: Any) -> None:
-    """Refuse settings that leave nothing to choose from."""
+    """Refuse settings that leave nothing to choose from, or that do not go together."""
+    check_inference(model)
     chosen = [n for n in ("n_kernels", "covariance_type", "feature_groups") if getattr(model, n, 0) == "auto"]
     if chosen and not isinstance(model.init, str):
         raise ValueError(f"{chosen[0]}='auto' needs init by name, but a start was given, which settles it.")
@@ -114,7 +116,7 @@ def check_automatic(model: Any) -> None:
             "feature_groups='auto' tries groups of all sizes: give covariance_prior as a number of rows, "
             "without a covariance."
         )
-    if model.annihilate and (model.weight_prior or 1.0) > 1.0:
+    if model.annihilate and not is_variational(model) and (model.weight_prior or 1.0) > 1.0:
         raise ValueError(
             f"annihilate=True takes kernels' last weight away, weight_prior={model.weight_prior} gives it "
             "back: use one of them."

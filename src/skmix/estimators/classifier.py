@@ -42,6 +42,7 @@ from ._validation import (
     observed_rows,
     weighted_rows,
 )
+from ._variational import is_variational
 from .exporting import ExportMixin, kernels_of, log_probabilities
 from .growing import GrowingClassifier
 from .joint import fit_jointly
@@ -98,7 +99,11 @@ class SharedKernelClassifier(
     covariance_prior : float or tuple, default=None
         Inverse-Wishart prior on the covariances, see `SharedKernelMixture`; with `feature_groups`, a number.
     weight_prior : float, default=None
-        Concentration, at least 1, of a Dirichlet prior on each class's weights.
+        Concentration of a Dirichlet prior on each class's weights, see `SharedKernelMixture`.
+    inference : {'em', 'variational'}, default='em'
+        Whether to look for the most likely parameters or for their posterior, see `SharedKernelMixture`.
+    mean_prior : float, default=None
+        Of a variational fit: the prior on each kernel's mean, see `SharedKernelMixture`.
     accelerate : bool, default=False
         Whether to extrapolate between passes, see `SharedKernelMixture`.
     freeze : {'kernels', 'weights'}, default=None
@@ -180,6 +185,8 @@ class SharedKernelClassifier(
         How each start ended: 'converged', 'stopped' or 'failed'.
     start_log_likelihoods_ : ndarray of shape (n_init,)
         Total log-likelihood each start reached.
+    lower_bound_, lower_bound_path_, weight_concentration_, mean_precision_, degrees_of_freedom_
+        The posterior of a variational fit, see `SharedKernelMixture`.
     n_features_in_ : int
         Number M of features.
     feature_names_in_ : ndarray of shape (M,)
@@ -227,6 +234,8 @@ class SharedKernelClassifier(
         reg_covar: float = 1e-6,
         covariance_prior: float | tuple[float, ArrayLike] | None = None,
         weight_prior: float | None = None,
+        inference: str = "em",
+        mean_prior: float | None = None,
         accelerate: bool = False,
         freeze: str | None = None,
         decay: float = 0.6,
@@ -257,6 +266,8 @@ class SharedKernelClassifier(
         self.reg_covar = reg_covar
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
+        self.inference = inference
+        self.mean_prior = mean_prior
         self.accelerate = accelerate
         self.freeze = freeze
         self.decay = decay
@@ -312,6 +323,11 @@ class SharedKernelClassifier(
             for columns, model in zip(groups, models, strict=True):
                 model.n_features_in_ = len(columns)
             if len(groups) > 1 and np.any(codes < 0):
+                if is_variational(self):
+                    raise ValueError(
+                        f"{np.sum(codes < 0)} rows have no label, and with several feature groups such rows "
+                        "need inference='em'. Leave them out, or fit one group."
+                    )
                 fit_jointly(models, groups, rows, classes, codes, weights)
             else:
                 for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
@@ -421,8 +437,8 @@ class SharedKernelClassifier(
         return SharedKernelMixture(init=init, **settings)
 
     def _can_fit_there(self, y: Any) -> bool:
-        # What chooses among models works on the host, and so does the product form with unlabelled rows.
-        if is_automatic(self) or isinstance(self.feature_groups, str):
+        # Choices among models, variational fits, and the product form with unlabelled rows work on the host.
+        if is_automatic(self) or isinstance(self.feature_groups, str) or is_variational(self):
             return False
         labels = np.asarray(y)
         return self.feature_groups is None or labels.dtype.kind not in "if" or not np.any(labels == -1)

@@ -30,6 +30,7 @@ from ._validation import (
     observed_rows,
     refuse_files,
 )
+from ._variational import OF_THE_POSTERIOR, is_variational
 
 _OF_STARTS = ("start_status_", "start_log_likelihoods_")
 
@@ -38,6 +39,8 @@ def _chooses_nothing(estimator: Any) -> bool:
     """Whether all settings are given: a stream cannot go back and choose."""
     settings = (estimator.n_kernels, estimator.covariance_type, getattr(estimator, "feature_groups", None))
     chooses = any(isinstance(setting, str) and setting == "auto" for setting in settings)
+    if is_variational(estimator):
+        raise AttributeError("A stream has no variational fit: partial_fit needs inference='em'.")
     if chooses or estimator.annihilate:
         raise AttributeError(
             "A stream cannot choose: partial_fit needs n_kernels, covariance_type and feature_groups other "
@@ -259,6 +262,9 @@ class GrowingMixture(_Stream):
             stopping="total",
             floor=0.0,
         )
+        if is_variational(self):
+            # Kernels that stay are no posterior; the new weights are the most likely ones.
+            options = replace(options, inference="em", weight_prior=None)
         start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
         structure = structure_of(options.covariance_type)
         # In a frame that reaches from the kernels to the rows, and without a floor, which would move kernels.
@@ -271,7 +277,7 @@ class GrowingMixture(_Stream):
         model.class_prior_ = with_class(model.class_prior_, model.class_count_, place, size)
         model.class_count_ = np.insert(model.class_count_, place, size)
         # What the fit, or the stream, reported was of fewer classes.
-        for name in ("stream_", "log_likelihood_", "log_likelihood_path_", *_OF_STARTS):
+        for name in ("stream_", "log_likelihood_", "log_likelihood_path_", *_OF_STARTS, *OF_THE_POSTERIOR):
             self.__dict__.pop(name, None)
         return self
 

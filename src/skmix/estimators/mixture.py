@@ -57,6 +57,7 @@ from ._validation import (
     class_sizes,
     weighted_rows,
 )
+from ._variational import is_variational, store_posterior
 from ._warnings import warn_caller
 from .exporting import ExportMixin, kernels_of, log_probabilities
 from .growing import GrowingMixture
@@ -118,7 +119,18 @@ class SharedKernelMixture(
         Inverse-Wishart prior on the covariances as a number of imagined rows, whose covariance is that of the
         features over K^(2/M); or (rows, covariance of shape (M, M)).
     weight_prior : float, default=None
-        Concentration, at least 1, of a Dirichlet prior on each class's weights.
+        Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
+        positive number for a variational fit, where None is 1 / K.
+    inference : {'em', 'variational'}, default='em'
+        'em' looks for the most likely parameters. 'variational' looks for their posterior under priors that
+        count imagined rows, by mean-field variational Bayes; `n_kernels` is then the most there can be.
+        Kernels that explain less than one row are left out, and ``annihilate=True`` goes on to leave out the
+        lightest while that raises the bound. Densities are those of the expected weights and means and the
+        inverse expected precisions. It always has a `covariance_prior`, by default of M + 2 rows (3 where
+        features do not vary together).
+    mean_prior : float, default=None
+        Of a variational fit: the prior on each kernel's mean, as a number of imagined rows at the mean of the
+        data. None takes K^(-2/M): means are expected to be as far apart as rows are.
     accelerate : bool, default=False
         Whether to extrapolate between passes (SQUAREM), which needs a fraction of the passes where kernels
         overlap. The likelihood still never falls.
@@ -183,7 +195,19 @@ class SharedKernelMixture(
         have no label, that of rows and labels together.
     log_likelihood_path_ : ndarray of shape (n_iter_, L)
         Log-likelihood of each class's rows under the parameters that entered each pass; with unlabelled rows,
-        theirs in one more column.
+        theirs in one more column. Of a variational fit, its expectation under the posterior.
+    lower_bound_ : float
+        Of a variational fit: lower bound of the log-evidence, the probability of rows given labels with all
+        parameters integrated out. The start with the highest is kept.
+    lower_bound_path_ : ndarray of shape (n_iter_,)
+        Of a variational fit: the bound after each pass. It never falls, but between rounds of annihilation.
+    weight_concentration_ : ndarray of shape (K, L)
+        Of a variational fit: posterior of the weights, a Dirichlet distribution for each class.
+    mean_precision_ : ndarray of shape (K,)
+        Of a variational fit: the mean of kernel k has the posterior N(means_[k], P_k / mean_precision_[k]).
+    degrees_of_freedom_ : ndarray of shape (K,)
+        Of a variational fit: the posterior of P_k's inverse is Wishart's with these, and with the inverse of
+        ``covariances_[k]`` as its mean.
     start_status_ : ndarray of shape (n_init,)
         How each start ended: 'converged', 'stopped' (at `max_iter`) or 'failed'.
     start_log_likelihoods_ : ndarray of shape (n_init,)
@@ -228,7 +252,9 @@ class SharedKernelMixture(
         "stopping": [StrOptions({"total", "per-class"})],
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "covariance_prior": [Interval(Real, 0.0, None, closed="neither"), tuple, None],
-        "weight_prior": [Interval(Real, 1.0, None, closed="left"), None],
+        "weight_prior": [Interval(Real, 0.0, None, closed="neither"), None],
+        "inference": [StrOptions({"em", "variational"})],
+        "mean_prior": [Interval(Real, 0.0, None, closed="neither"), None],
         "accelerate": ["boolean"],
         "freeze": [StrOptions({"kernels", "weights"}), None],
         "decay": [Interval(Real, 0.5, 1.0, closed="right")],
@@ -259,6 +285,8 @@ class SharedKernelMixture(
         reg_covar: float = 1e-6,
         covariance_prior: float | tuple[float, ArrayLike] | None = None,
         weight_prior: float | None = None,
+        inference: str = "em",
+        mean_prior: float | None = None,
         accelerate: bool = False,
         freeze: str | None = None,
         decay: float = 0.6,
@@ -285,6 +313,8 @@ class SharedKernelMixture(
         self.reg_covar = reg_covar
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
+        self.inference = inference
+        self.mean_prior = mean_prior
         self.accelerate = accelerate
         self.freeze = freeze
         self.decay = decay
@@ -304,7 +334,7 @@ class SharedKernelMixture(
     def fit(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> SharedKernelMixture:
-        """Fit the mixture by EM.
+        """Fit the mixture, by EM unless `inference` says otherwise.
 
         Parameters
         ----------
@@ -418,6 +448,8 @@ class SharedKernelMixture(
             accelerate=self.accelerate,
             freeze=self.freeze,  # type: ignore[arg-type]
             precision=self.precision,  # type: ignore[arg-type]
+            inference=self.inference,  # type: ignore[arg-type]
+            mean_prior=self.mean_prior,
         )
 
     def _starts(
@@ -499,7 +531,7 @@ class SharedKernelMixture(
             )
         best = result.best
         parameters = result.parameters.take(best)
-        if self.annihilate:
+        if self.annihilate or is_variational(self):
             parameters = living_kernels(parameters, structure_of(self.covariance_type))
         if parameters.class_prior is not None:
             class_prior = parameters.class_prior
@@ -516,6 +548,7 @@ class SharedKernelMixture(
         self.log_likelihood_path_ = result.path[best]
         self.start_status_ = np.array([Status(s).name.lower() for s in result.status])
         self.start_log_likelihoods_ = result.log_likelihood.sum(axis=1)
+        store_posterior(self, result, best)
         if self.verbose:
             print(
                 f"{self.start_status_[best]} after {self.n_iter_} passes, "
@@ -555,8 +588,8 @@ class SharedKernelMixture(
         return self.means_.shape[0]
 
     def _can_fit_there(self, y: Any) -> bool:
-        # What chooses among models works on the host.
-        return not is_automatic(self)
+        # What chooses among models works on the host, and so do variational fits.
+        return not is_automatic(self) and not is_variational(self)
 
     def _rows(self, X: ArrayLike | Checked) -> np.ndarray:
         check_is_fitted(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Structure
+from .base import Structure, Wishart
 from .diagonal import Diagonal
 from .full import Full
 from .spherical import Spherical
@@ -20,4 +20,4 @@ def structure_of(covariance_type: str) -> Structure:
         raise ValueError(f"covariance_type={covariance_type!r} is not one of {known}.") from None
 
 
-__all__ = ["STRUCTURES", "Structure", "structure_of"]
+__all__ = ["STRUCTURES", "Structure", "Wishart", "structure_of"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +18,28 @@ from ..backends.arrays import namespace, pick
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
 Product = tuple[FloatArray, FloatArray, FloatArray]
+
+
+@dataclass(frozen=True)
+class Wishart:
+    """How the precisions of a structure are distributed when they are not known.
+
+    Attributes
+    ----------
+    dimension : int
+        Size of the matrices: M, or 1 where features do not vary together.
+    copies : int
+        Number of independent matrices that make up a precision.
+    repeats : int
+        How often each of them comes in a precision: each row is that many observations of it.
+    shared : bool
+        Whether all kernels have the same precision.
+    """
+
+    dimension: int
+    copies: int = 1
+    repeats: int = 1
+    shared: bool = False
 
 
 class Structure(ABC):
@@ -191,6 +214,14 @@ class Structure(ABC):
     @abstractmethod
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         """Return the number of free covariance parameters."""
+
+    def wishart(self, n_features: int) -> Wishart | None:
+        """Return how precisions are distributed in a variational fit; None where none is possible."""
+        return None
+
+    def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
+        """Return tr(ΣP⁻¹), shape (R, K or 1), of one covariance Σ (M, M)."""
+        raise NotImplementedError(f"{self.name} covariances have no conjugate prior.")
 
     def take_kernels(self, covariances: FloatArray, kernels: IntArray) -> FloatArray:
         """Return the covariances of the chosen kernels (R, k) of each start."""

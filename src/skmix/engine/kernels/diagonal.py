@@ -6,7 +6,7 @@ import numpy as np
 
 from ..backends.arrays import namespace
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
-from .base import Product, Structure, prior_log_density
+from .base import Product, Structure, Wishart, prior_log_density
 
 
 class Diagonal(Structure):
@@ -124,9 +124,15 @@ class Diagonal(Structure):
         return namespace(new).where(alive[..., None], new, old)
 
     def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        xp = namespace(factor.whitener)
-        trace = factor.whitener**2 @ xp.linalg.diagonal(regulariser.prior_covariance)
+        trace = self.trace(factor, regulariser.prior_covariance)
         return prior_log_density(factor.log_determinant, trace, regulariser)
+
+    def wishart(self, n_features: int) -> Wishart:
+        return Wishart(1, copies=n_features)
+
+    def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
+        trace: FloatArray = factor.whitener**2 @ namespace(covariance).linalg.diagonal(covariance)
+        return trace
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         return n_kernels * n_features

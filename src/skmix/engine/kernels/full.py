@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 from ..backends.arrays import Array, constant, is_numpy, namespace
 from ..linalg import invert_lower, whiten_batch, whiten_bounded
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
-from .base import Product, Structure, prior_log_density
+from .base import Product, Structure, Wishart, prior_log_density
 
 
 @lru_cache(maxsize=64)
@@ -216,9 +216,15 @@ class Full(Structure):
         return namespace(new).where(alive[..., None, None], new, old)
 
     def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        whitener = factor.whitener
-        trace = namespace(whitener).sum((whitener @ regulariser.prior_covariance) * whitener, axis=(-2, -1))
+        trace = self.trace(factor, regulariser.prior_covariance)
         return prior_log_density(factor.log_determinant, trace, regulariser)
+
+    def wishart(self, n_features: int) -> Wishart:
+        return Wishart(n_features)
+
+    def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
+        whitener = factor.whitener
+        return namespace(whitener).sum((whitener @ covariance) * whitener, axis=(-2, -1))
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         return n_kernels * self.n_second(n_features)

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..backends.arrays import namespace
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
+from .base import Wishart
 from .diagonal import Diagonal
 
 
@@ -50,6 +51,9 @@ class Spherical(Diagonal):
 
     def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
         return namespace(new).where(alive, new, old)
+
+    def wishart(self, n_features: int) -> Wishart:
+        return Wishart(1, repeats=n_features)
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         return n_kernels

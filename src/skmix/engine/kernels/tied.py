@@ -6,6 +6,7 @@ import numpy as np
 
 from ..backends.arrays import namespace
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
+from .base import Wishart
 from .full import Full, unpack
 
 
@@ -55,6 +56,9 @@ class Tied(Full):
 
     def take_kernels(self, covariances: FloatArray, kernels: IntArray) -> FloatArray:
         return covariances
+
+    def wishart(self, n_features: int) -> Wishart:
+        return Wishart(n_features, shared=True)
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         return self.n_second(n_features)

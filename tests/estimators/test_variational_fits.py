@@ -1,0 +1,171 @@
+"""Variational fits of the estimators: the posterior they leave, and what does not go with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_iris, load_wine
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+
+import skmix
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.theory import Beliefs, evidence_bound
+
+TYPES = ("full", "tied", "diag", "spherical")
+X, Y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
+
+
+def mixture(**settings: Any) -> SharedKernelMixture:
+    return SharedKernelMixture(
+        **{"n_kernels": 6, "inference": "variational", "random_state": 0, "max_iter": 500, **settings}
+    )
+
+
+def classifier(**settings: Any) -> SharedKernelClassifier:
+    return SharedKernelClassifier(
+        **{"n_kernels": 6, "inference": "variational", "random_state": 0, "max_iter": 500, **settings}
+    )
+
+
+@pytest.mark.parametrize("annihilate", [False, True])
+def test_the_bound_is_that_of_the_posterior_that_is_left(annihilate: bool) -> None:
+    n_kernels = 5
+    scale = np.cov(X.T) / 2
+    settings = {"weight_prior": 0.3, "mean_prior": 0.2, "covariance_prior": (7.5, scale)}
+    model = mixture(n_kernels=n_kernels, annihilate=annihilate, tol=1e-6, **settings).fit(X, NAMES)
+    kept = model.n_kernels_
+    assert len(model.weight_concentration_) == len(model.mean_precision_) == kept
+    # Kernels that were left out have the prior's distribution.
+    prior = Beliefs(
+        np.full((n_kernels, 3), 0.3),
+        np.tile(X.mean(axis=0), (n_kernels, 1)),
+        np.full(n_kernels, 0.2),
+        np.full(n_kernels, 7.5),
+        np.tile(scale, (n_kernels, 1, 1)),
+    )
+    posterior = Beliefs(*(array.copy() for array in vars(prior).values()))
+    posterior.concentration[:kept] = model.weight_concentration_
+    posterior.means[:kept] = model.means_
+    posterior.mean_precision[:kept] = model.mean_precision_
+    posterior.degrees_of_freedom[:kept] = model.degrees_of_freedom_
+    posterior.covariances[:kept] = model.covariances_
+    # A left-out kernel may have had a fraction of a row.
+    assert_allclose(evidence_bound(X, NAMES, posterior, prior), model.lower_bound_, rtol=1e-3)
+    if annihilate:
+        assert_allclose(evidence_bound(X, NAMES, posterior, prior), model.lower_bound_, rtol=1e-9)
+        assert model.lower_bound_ >= mixture(n_kernels=5, tol=1e-6, **settings).fit(X, NAMES).lower_bound_
+
+
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_what_a_fit_leaves(covariance_type: str) -> None:
+    model = mixture(covariance_type=covariance_type, n_init=2).fit(X, NAMES)
+    n_kernels = model.n_kernels_
+    assert n_kernels <= 6
+    assert model.weights_.shape == model.weight_concentration_.shape == (n_kernels, 3)
+    assert model.degrees_of_freedom_.shape == model.mean_precision_.shape == (n_kernels,)
+    shares = model.weight_concentration_ / model.weight_concentration_.sum(axis=0)
+    assert_allclose(model.weights_, shares)
+    assert (model.weights_ > 0).all()
+    # All rows are in the counts, but those of the prior and of kernels that were left out.
+    assert_allclose((model.weight_concentration_ - 1 / 6).sum(), 150, atol=3)
+    assert_allclose(
+        model.mean_precision_ - 6 ** (-2 / 4), (model.weight_concentration_ - 1 / 6).sum(axis=1), rtol=1e-9
+    )
+    expected = {"full": 6.0, "tied": 6.0, "diag": 3.0, "spherical": 3.0}[covariance_type]
+    rows = model.mean_precision_ - 6 ** (-2 / 4)
+    rows = np.full(n_kernels, 150.0) if covariance_type == "tied" else rows
+    each = 4 if covariance_type == "spherical" else 1
+    assert_allclose(model.degrees_of_freedom_, each * (expected + rows), rtol=1e-9)
+    assert len(model.lower_bound_path_) == model.n_iter_
+    assert model.lower_bound_path_[-1] == model.lower_bound_
+    assert (np.diff(model.lower_bound_path_) > -1e-8).all()
+    assert_allclose(model.score_samples(X, NAMES).sum(), model.log_likelihood_, rtol=1e-9)
+
+
+def test_a_later_fit_by_em_leaves_no_posterior() -> None:
+    model = classifier().fit(X, Y)
+    assert model.lower_bound_ == model.models_[0].lower_bound_
+    model.set_params(inference="em").fit(X, Y)
+    assert not hasattr(model, "lower_bound_")
+    assert not hasattr(model, "weight_concentration_")
+
+
+def test_too_many_kernels_do_no_harm() -> None:
+    # 13 features and 41 rows a class: the most likely parameters of three kernels a class are worthless.
+    wine, labels = load_wine(return_X_y=True)
+    rows, others, known, unknown = train_test_split(
+        wine, labels, test_size=0.3, stratify=labels, random_state=0
+    )
+    em = classifier(n_kernels=9, inference="em").fit(rows, known)
+    variational = classifier(n_kernels=9).fit(rows, known)
+    assert variational.n_kernels_ < em.n_kernels_
+    losses = [log_loss(unknown, model.predict_proba(others)) for model in (em, variational)]
+    assert losses[1] < 0.2 * losses[0]
+    assert variational.score(others, unknown) >= 0.95
+
+
+def test_a_saved_posterior_comes_back(tmp_path: Path) -> None:
+    model = classifier(n_kernels=4).fit(X, NAMES)
+    model.save(tmp_path / "model")
+    back = skmix.load(tmp_path / "model")
+    assert_array_equal(back.weight_concentration_, model.weight_concentration_)
+    assert_array_equal(back.predict_proba(X), model.predict_proba(X))
+    assert back.lower_bound_ == model.lower_bound_
+    model.models_[0].mean_precision_ = model.mean_precision_ = model.mean_precision_[1:]
+    with pytest.raises(ValueError, match="mean_precision_ has shape"):
+        model.save(tmp_path / "other")
+
+
+def test_a_class_can_be_added() -> None:
+    model = mixture().fit(X[Y < 2], Y[Y < 2])
+    means = model.means_.copy()
+    model.add_class(X[Y == 2], 2)
+    assert_array_equal(model.means_, means)
+    assert_allclose(model.weights_.sum(axis=0), 1.0)
+    assert not hasattr(model, "weight_concentration_")
+
+
+def test_feature_groups_gaps_and_rows_without_labels() -> None:
+    holes = np.where(np.random.default_rng(0).uniform(size=X.shape) < 0.1, np.nan, X)
+    grouped = classifier(feature_groups=[[0, 1], [2, 3]]).fit(X, Y)
+    assert grouped.score(X, Y) > 0.9
+    assert classifier().fit(holes, Y).score(X, Y) > 0.9
+    few = np.where(np.arange(150) % 5 == 0, Y, -1)
+    assert classifier().fit(X, few).score(X, Y) > 0.85
+    with pytest.raises(ValueError, match="120 rows have no label"):
+        classifier(feature_groups=[[0, 1], [2, 3]]).fit(X, few)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"accelerate": True}, "accelerate=True is for EM"),
+        ({"stopping": "per-class"}, "stopping='per-class' is for EM"),
+        ({"freeze": "kernels"}, "freeze='kernels' is for EM"),
+        ({"checkpoint": "passes"}, "checkpoint='passes' is for EM"),
+        ({"covariance_prior": 2.5}, "needs covariance_prior above 3"),
+        ({"inference": "em", "mean_prior": 1.0}, "mean_prior=1.0 is for inference='variational'"),
+        ({"inference": "em", "weight_prior": 0.5}, "weight_prior=0.5 must be at least 1 for EM"),
+        ({"mean_prior": 0.0}, "mean_prior"),
+        ({"inference": "bayes"}, "inference"),
+    ],
+)
+@pytest.mark.parametrize("make", [mixture, classifier])
+def test_settings_that_do_not_go_together(
+    make: Any, settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        make(**settings).fit(X, Y)
+
+
+def test_a_stream_is_refused() -> None:
+    with pytest.raises(AttributeError, match="partial_fit"):
+        mixture().partial_fit(X, Y)
+    assert not hasattr(classifier(), "partial_fit")
