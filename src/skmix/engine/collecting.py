@@ -26,6 +26,8 @@ _SMALLEST_TOTAL = 1e-120
 _SPARSE = 0.2
 _FEWEST_FEATURES_FOR_SPARSE = 16
 _NEGLIGIBLE = 1e-22
+# Projections of rows that are held at once.
+_PROJECTED = 1 << 18
 
 
 def collect(
@@ -65,6 +67,8 @@ def collect(
     # Responsibilities of the whole block, for kernels whose moments take a route of their own.
     kept = workspace.array("kept", (n_starts, n_kernels, n_rows))
     own_route = prepared.recentred
+    if prepared.projections is not None:
+        own_route = np.ones_like(own_route)
     for part in rows.parts(x, start, stop, cut, workspace):
         n = part.stop - part.start
         values = workspace.array("values", (n_starts, n_kernels, n))
@@ -85,12 +89,16 @@ def collect(
         add_sums(part, values, sparse, n_shared, pooled, workspace)
     first = pooled[..., :n_features].copy()
     second = pooled[..., n_features:n_shared].copy()
+    if prepared.projections is not None:
+        n_sums = prepared.structure.of(prepared.factor.whitener).n_sums(n_features)
+        second = np.zeros((n_starts, n_kernels, n_sums))
     if moments and keep:
         # Whole rows are far quicker to pick than columns.
         by_row = workspace.array("by_row", (n_rows, n_features))
         turn(x, by_row)
+        projections = None if prepared.projections is None else prepared.projections[own_route]
         first[own_route], second[own_route] = separate_moments(
-            by_row, kept[own_route], prepared.origins[own_route], prepared.structure
+            by_row, kept[own_route], prepared.origins[own_route], prepared.structure, projections
         )
     log_likelihood = np.zeros((n_starts, n_classes))
     weights = rows.weights(start, stop)
@@ -106,6 +114,8 @@ def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
     """Write log π_{k,c(n)} N(x_n; μ_k, P_k), less the start's level, into `out` (R, K, n)."""
     structure = prepared.structure
     multiply(prepared.coefficients_for(part.classes), part.terms.matrix, out, part.tile)
+    if prepared.projections is not None:
+        add_projections(part.x, prepared.projections, out)
     for r, k in prepared.delicate_kernels:
         difference = part.x - prepared.means[r, k][:, None]
         distances = structure.distances(structure.whitener_of(prepared.factor, r, k), difference)
@@ -132,6 +142,20 @@ def multiply(stack: FloatArray, matrix: FloatArray, out: FloatArray, tile: int) 
         np.matmul(stack[:, None], tiles, out=into)
         if whole < n_rows:
             np.matmul(stack, matrix[:, whole:], out=out[:, :, whole:])
+
+
+def add_projections(x: FloatArray, projections: FloatArray, out: FloatArray) -> None:
+    """Add ½‖V_k x_n‖² of rows x (M, n), with projections V (R, K, q, M), to `out` (R, K, n)."""
+    n_starts, n_kernels, n_factors, n_features = projections.shape
+    together = max(1, _PROJECTED // (n_factors * x.shape[1]))
+    for r in range(n_starts):
+        for a in range(0, n_kernels, together):
+            some = projections[r, a : a + together]
+            projected = np.dot(some.reshape(-1, n_features), x)
+            np.square(projected, out=projected)
+            lengths = projected.reshape(len(some), n_factors, -1).sum(axis=1)
+            lengths *= 0.5
+            out[r, a : a + together] += lengths
 
 
 def multiply_back(values: FloatArray, terms: FloatArray, tile: int, workspace: Workspace) -> FloatArray:
@@ -216,7 +240,11 @@ def add_sums(
 
 
 def separate_moments(
-    rows: FloatArray, responsibilities: FloatArray, origins: FloatArray, structure: Structure
+    rows: FloatArray,
+    responsibilities: FloatArray,
+    origins: FloatArray,
+    structure: Structure,
+    projections: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Return the moments of some kernels, each about its own origin and from the rows that matter to it.
 
@@ -232,13 +260,15 @@ def separate_moments(
         Of the kernels' moments.
     structure : Structure
         Covariance structure.
+    projections : ndarray of shape (k, q, M), optional
+        V of the kernels, when the structure projects.
 
     Returns
     -------
     first : ndarray of shape (k, M)
         First moments.
-    second : ndarray of shape (k, S)
-        Second-order terms, packed.
+    second : ndarray of shape (k, S) or (k, S + M · q)
+        Second-order terms, packed; behind them sums of x(Vx)ᵀ.
     """
     n_kernels, n_rows = responsibilities.shape
     cutoff = _NEGLIGIBLE * responsibilities.max(axis=1, keepdims=True)
@@ -254,4 +284,7 @@ def separate_moments(
         weighted = difference * weights[a:b, None]
         weighted.sum(axis=0, out=first[k])
         second.append(structure.second_moment(difference, weighted))
+        if projections is not None:
+            crossed = weighted.T @ (difference @ projections[k].T)
+            second[-1] = np.concatenate([second[-1], crossed.ravel()])
     return first, structure.pack(np.array(second))

@@ -60,7 +60,12 @@ class Diagonal(Structure):
         return moments
 
     def update(
-        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+        self,
+        mass: FloatArray,
+        offset: FloatArray,
+        second: FloatArray,
+        regulariser: Regulariser,
+        previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         return self.raised(self.unbounded(mass, offset, second, regulariser), regulariser.floor)
 

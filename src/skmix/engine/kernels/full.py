@@ -116,7 +116,12 @@ class Full(Structure):
         return xp.take(flat, constant(_packed, n_features, example=moments), axis=-1)
 
     def update(
-        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+        self,
+        mass: FloatArray,
+        offset: FloatArray,
+        second: FloatArray,
+        regulariser: Regulariser,
+        previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         scatter = (
             unpack(second, offset.shape[-1]) - (mass[..., None] * offset)[..., None] * offset[..., None, :]

@@ -32,7 +32,12 @@ class Spherical(Diagonal):
         return super().factor(xp.repeat(covariances[..., None], n_features, axis=-1), n_features)
 
     def update(
-        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+        self,
+        mass: FloatArray,
+        offset: FloatArray,
+        second: FloatArray,
+        regulariser: Regulariser,
+        previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         variances = self.unbounded(mass, offset, second, regulariser)
         return self.raised(namespace(mass).mean(variances, axis=-1), regulariser.floor)

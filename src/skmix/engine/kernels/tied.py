@@ -27,7 +27,12 @@ class Tied(Full):
         return super().factor(covariances[:, None, ...], n_features)
 
     def update(
-        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+        self,
+        mass: FloatArray,
+        offset: FloatArray,
+        second: FloatArray,
+        regulariser: Regulariser,
+        previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         xp = namespace(mass)
         scatter = unpack(xp.sum(second, axis=1), offset.shape[-1])
