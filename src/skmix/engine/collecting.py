@@ -26,6 +26,8 @@ _SMALLEST_TOTAL = 1e-120
 _SPARSE = 0.2
 _FEWEST_FEATURES_FOR_SPARSE = 16
 _NEGLIGIBLE = 1e-22
+# All rows together cannot bring a kernel with such responsibilities to the mass below which it is retired.
+_NOTHING = 1e-160
 # Projections of rows that are held at once.
 _PROJECTED = 1 << 18
 
@@ -90,16 +92,19 @@ def collect(
     first = pooled[..., :n_features].copy()
     second = pooled[..., n_features:n_shared].copy()
     if prepared.projections is not None:
-        n_sums = prepared.structure.of(prepared.factor.whitener).n_sums(n_features)
-        second = np.zeros((n_starts, n_kernels, n_sums))
+        second = np.zeros((n_starts, n_kernels, n_features * (1 + prepared.projections.shape[2])))
     if moments and keep:
         # Whole rows are far quicker to pick than columns.
         by_row = workspace.array("by_row", (n_rows, n_features))
         turn(x, by_row)
-        projections = None if prepared.projections is None else prepared.projections[own_route]
-        first[own_route], second[own_route] = separate_moments(
-            by_row, kept[own_route], prepared.origins[own_route], prepared.structure, projections
-        )
+        given = by_row, kept[own_route], prepared.origins[own_route], prepared.structure
+        if prepared.projections is None:
+            first[own_route], second[own_route] = separate_moments(*given)
+        else:
+            # All kernels take this route, with arrays that are worth not copying.
+            projections = prepared.projections.reshape(-1, *prepared.projections.shape[2:])
+            flat, crossed = separate_moments(*given, projections)
+            first, second = flat.reshape(first.shape), crossed.reshape(second.shape)
     log_likelihood = np.zeros((n_starts, n_classes))
     weights = rows.weights(start, stop)
     for c, i, j in rows.segments(start, stop):
@@ -248,7 +253,8 @@ def separate_moments(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the moments of some kernels, each about its own origin and from the rows that matter to it.
 
-    Rows with less than 1e-22 of a kernel's largest responsibility cannot change a digit.
+    Rows with less than 1e-22 of a kernel's largest responsibility cannot change a digit, and those that are
+    someone else's altogether are no kernel's business.
 
     Parameters
     ----------
@@ -271,12 +277,14 @@ def separate_moments(
         Second-order terms, packed; behind them sums of x(Vx)ᵀ.
     """
     n_kernels, n_rows = responsibilities.shape
-    cutoff = _NEGLIGIBLE * responsibilities.max(axis=1, keepdims=True)
+    cutoff = np.maximum(_NEGLIGIBLE * responsibilities.max(axis=1, keepdims=True), _NOTHING)
     matter = np.flatnonzero(responsibilities > cutoff)
     bounds = np.searchsorted(matter, n_rows * np.arange(n_kernels + 1))
     weights = responsibilities.reshape(-1)[matter]
     moved = np.any(origins != 0.0, axis=1)
     first, second = np.empty_like(origins), []
+    n_factors = 0 if projections is None else projections.shape[1]
+    crossed = np.empty((n_kernels, rows.shape[1], n_factors))
     for k, (a, b) in enumerate(pairwise(bounds)):
         difference = rows[matter[a:b] - k * n_rows]
         if moved[k]:
@@ -285,6 +293,8 @@ def separate_moments(
         weighted.sum(axis=0, out=first[k])
         second.append(structure.second_moment(difference, weighted))
         if projections is not None:
-            crossed = weighted.T @ (difference @ projections[k].T)
-            second[-1] = np.concatenate([second[-1], crossed.ravel()])
-    return first, structure.pack(np.array(second))
+            np.dot(weighted.T, np.dot(difference, projections[k].T), out=crossed[k])
+    packed = structure.pack(np.array(second))
+    if projections is None:
+        return first, packed
+    return first, np.concatenate([packed, crossed.reshape(n_kernels, -1)], axis=1)

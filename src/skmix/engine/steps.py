@@ -144,7 +144,7 @@ def prepare(
     first, second = (constant(term_features, structure, n_features, which, example=means) for which in (0, 1))
     largest = xp.take(bound, first) * xp.take(bound, second)
     magnitude = xp.abs(quadratic) @ largest + xp.abs(linear) @ bound + xp.abs(at_zero)
-    delicate = ~(magnitude <= _LARGEST_CANCELLATION)
+    delicate = ~(magnitude <= structure.largest_cancellation)
 
     # The −inf of a weight of zero would turn into NaN in a matrix product.
     at_origin = (at_zero + constants)[..., None] + xp.where(weights > 0, log_weights, -1e30)
