@@ -27,6 +27,8 @@ class Structure(ABC):
     """Whether features must share one scale for the structure to survive rescaling."""
     projects: bool = False
     """Whether log-densities have a term ½‖Vx‖² besides those that are linear in second-order terms."""
+    pools_as: str | None = None
+    """Structure that finds what kernels have in common, to shrink towards it; None when nothing shrinks."""
     largest_cancellation: float = 2.0**24
     """Largest sum of terms of a log-density that may cancel; 2^24 leaves an accuracy of about 1e-9."""
 

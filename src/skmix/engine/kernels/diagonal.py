@@ -13,6 +13,7 @@ class Diagonal(Structure):
     """Covariances of shape (R, K, M)."""
 
     name = "diag"
+    pools_as: str | None = "diag"
 
     def n_second(self, n_features: int) -> int:
         return n_features

@@ -57,6 +57,7 @@ class Full(Structure):
     """Covariances of shape (R, K, M, M)."""
 
     name = "full"
+    pools_as: str | None = "tied"
 
     def n_second(self, n_features: int) -> int:
         return n_features * (n_features + 1) // 2

@@ -42,6 +42,7 @@ class LowRank(Diagonal):
     """
 
     name = "low_rank"
+    pools_as = "low_rank"
     projects = True
     # Hundreds of features, some of them nearly constant, reach 2^24 with terms that are all harmless. The
     # log-density keeps an accuracy of about 1e-7.

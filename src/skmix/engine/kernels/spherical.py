@@ -13,6 +13,7 @@ class Spherical(Diagonal):
     """Covariances of shape (R, K). Densities are those of `Diagonal` with equal variances."""
 
     name = "spherical"
+    pools_as = None
     isotropic = True
 
     def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:

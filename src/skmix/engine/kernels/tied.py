@@ -13,6 +13,7 @@ class Tied(Full):
     """Covariances of shape (R, M, M). The densities are those of `Full` with a kernel axis of one."""
 
     name = "tied"
+    pools_as = None
 
     def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
         return (n_features, n_features)
