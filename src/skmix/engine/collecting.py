@@ -26,6 +26,10 @@ _SMALLEST_TOTAL = 1e-120
 _SPARSE = 0.2
 _FEWEST_FEATURES_FOR_SPARSE = 16
 _NEGLIGIBLE = 1e-22
+# All rows together cannot bring a kernel with such responsibilities to the mass below which it is retired.
+_NOTHING = 1e-160
+# Projections of rows that are held at once.
+_PROJECTED = 1 << 18
 
 
 def collect(
@@ -65,6 +69,8 @@ def collect(
     # Responsibilities of the whole block, for kernels whose moments take a route of their own.
     kept = workspace.array("kept", (n_starts, n_kernels, n_rows))
     own_route = prepared.recentred
+    if prepared.projections is not None:
+        own_route = np.ones_like(own_route)
     for part in rows.parts(x, start, stop, cut, workspace):
         n = part.stop - part.start
         values = workspace.array("values", (n_starts, n_kernels, n))
@@ -85,13 +91,20 @@ def collect(
         add_sums(part, values, sparse, n_shared, pooled, workspace)
     first = pooled[..., :n_features].copy()
     second = pooled[..., n_features:n_shared].copy()
+    if prepared.projections is not None:
+        second = np.zeros((n_starts, n_kernels, n_features * (1 + prepared.projections.shape[2])))
     if moments and keep:
         # Whole rows are far quicker to pick than columns.
         by_row = workspace.array("by_row", (n_rows, n_features))
         turn(x, by_row)
-        first[own_route], second[own_route] = separate_moments(
-            by_row, kept[own_route], prepared.origins[own_route], prepared.structure
-        )
+        given = by_row, kept[own_route], prepared.origins[own_route], prepared.structure
+        if prepared.projections is None:
+            first[own_route], second[own_route] = separate_moments(*given)
+        else:
+            # All kernels take this route, with arrays that are worth not copying.
+            projections = prepared.projections.reshape(-1, *prepared.projections.shape[2:])
+            flat, crossed = separate_moments(*given, projections)
+            first, second = flat.reshape(first.shape), crossed.reshape(second.shape)
     log_likelihood = np.zeros((n_starts, n_classes))
     weights = rows.weights(start, stop)
     for c, i, j in rows.segments(start, stop):
@@ -106,6 +119,8 @@ def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
     """Write log π_{k,c(n)} N(x_n; μ_k, P_k), less the start's level, into `out` (R, K, n)."""
     structure = prepared.structure
     multiply(prepared.coefficients_for(part.classes), part.terms.matrix, out, part.tile)
+    if prepared.projections is not None:
+        add_projections(part.x, prepared.projections, out)
     for r, k in prepared.delicate_kernels:
         difference = part.x - prepared.means[r, k][:, None]
         distances = structure.distances(structure.whitener_of(prepared.factor, r, k), difference)
@@ -132,6 +147,20 @@ def multiply(stack: FloatArray, matrix: FloatArray, out: FloatArray, tile: int) 
         np.matmul(stack[:, None], tiles, out=into)
         if whole < n_rows:
             np.matmul(stack, matrix[:, whole:], out=out[:, :, whole:])
+
+
+def add_projections(x: FloatArray, projections: FloatArray, out: FloatArray) -> None:
+    """Add ½‖V_k x_n‖² of rows x (M, n), with projections V (R, K, q, M), to `out` (R, K, n)."""
+    n_starts, n_kernels, n_factors, n_features = projections.shape
+    together = max(1, _PROJECTED // (n_factors * x.shape[1]))
+    for r in range(n_starts):
+        for a in range(0, n_kernels, together):
+            some = projections[r, a : a + together]
+            projected = np.dot(some.reshape(-1, n_features), x)
+            np.square(projected, out=projected)
+            lengths = projected.reshape(len(some), n_factors, -1).sum(axis=1)
+            lengths *= 0.5
+            out[r, a : a + together] += lengths
 
 
 def multiply_back(values: FloatArray, terms: FloatArray, tile: int, workspace: Workspace) -> FloatArray:
@@ -216,11 +245,16 @@ def add_sums(
 
 
 def separate_moments(
-    rows: FloatArray, responsibilities: FloatArray, origins: FloatArray, structure: Structure
+    rows: FloatArray,
+    responsibilities: FloatArray,
+    origins: FloatArray,
+    structure: Structure,
+    projections: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Return the moments of some kernels, each about its own origin and from the rows that matter to it.
 
-    Rows with less than 1e-22 of a kernel's largest responsibility cannot change a digit.
+    Rows with less than 1e-22 of a kernel's largest responsibility cannot change a digit, and those that are
+    someone else's altogether are no kernel's business.
 
     Parameters
     ----------
@@ -232,21 +266,25 @@ def separate_moments(
         Of the kernels' moments.
     structure : Structure
         Covariance structure.
+    projections : ndarray of shape (k, q, M), optional
+        V of the kernels, when the structure projects.
 
     Returns
     -------
     first : ndarray of shape (k, M)
         First moments.
-    second : ndarray of shape (k, S)
-        Second-order terms, packed.
+    second : ndarray of shape (k, S) or (k, S + M · q)
+        Second-order terms, packed; behind them sums of x(Vx)ᵀ.
     """
     n_kernels, n_rows = responsibilities.shape
-    cutoff = _NEGLIGIBLE * responsibilities.max(axis=1, keepdims=True)
+    cutoff = np.maximum(_NEGLIGIBLE * responsibilities.max(axis=1, keepdims=True), _NOTHING)
     matter = np.flatnonzero(responsibilities > cutoff)
     bounds = np.searchsorted(matter, n_rows * np.arange(n_kernels + 1))
     weights = responsibilities.reshape(-1)[matter]
     moved = np.any(origins != 0.0, axis=1)
     first, second = np.empty_like(origins), []
+    n_factors = 0 if projections is None else projections.shape[1]
+    crossed = np.empty((n_kernels, rows.shape[1], n_factors))
     for k, (a, b) in enumerate(pairwise(bounds)):
         difference = rows[matter[a:b] - k * n_rows]
         if moved[k]:
@@ -254,4 +292,9 @@ def separate_moments(
         weighted = difference * weights[a:b, None]
         weighted.sum(axis=0, out=first[k])
         second.append(structure.second_moment(difference, weighted))
-    return first, structure.pack(np.array(second))
+        if projections is not None:
+            np.dot(weighted.T, np.dot(difference, projections[k].T), out=crossed[k])
+    packed = structure.pack(np.array(second))
+    if projections is None:
+        return first, packed
+    return first, np.concatenate([packed, crossed.reshape(n_kernels, -1)], axis=1)

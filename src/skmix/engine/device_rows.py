@@ -75,6 +75,11 @@ class DeviceRows(Ordered):
         *,
         precision: str = "float64",
     ) -> None:
+        if structure.projects:
+            raise ValueError(
+                f"covariance_type={structure.name!r} is computed on the CPU alone: give X as a NumPy array, "
+                "without device."
+            )
         super().__init__((X.shape[0], X.shape[1]), classes, n_classes, frame, structure, weights)
         self.home = X
         self.operations = operations_of(self.home)

@@ -169,7 +169,7 @@ def run(
     """Run EM in the coordinates of the frame; see `fit`."""
     if resume is not None:
         starts, previous = resume.parameters, resume.previous
-    structure = structure_of(options.covariance_type)
+    structure = structure_of(options.covariance_type).of(starts.covariances)
     regulariser = regulariser_of(options, rows.frame, structure, n_kernels=starts.means.shape[1])
     if isinstance(rows, DeviceRows):
         starts = starts.map(lambda array: as_float64(array, rows.home))

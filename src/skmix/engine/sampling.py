@@ -39,12 +39,14 @@ def draw(
     kernels : ndarray of shape (n,)
         The kernel each row came from.
     """
-    n_kernels, n_features = parameters.means.shape
+    n_features = parameters.means.shape[1]
     kernels = choose(parameters.weights.T[classes], random_state)
-    full = structure_of(covariance_type).to_full(parameters.covariances[None], n_kernels, n_features)[0]
-    roots = np.linalg.cholesky(full)
+    structure = structure_of(covariance_type)
     X = random_state.standard_normal((len(classes), n_features))
     for k in np.unique(kernels):
+        # One dense matrix at a time: of many features, all of them may be more than there is memory for.
+        one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
+        root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
         own = kernels == k
-        X[own] = X[own] @ roots[k].T + parameters.means[k]
+        X[own] = X[own] @ root.T + parameters.means[k]
     return X, kernels

@@ -188,12 +188,12 @@ class Collect:
     def _nothing(self, structure: Structure) -> Sums:
         """Return the statistics of no row, about any origins."""
         shape = self.parameters.means.shape
-        n_second = structure.n_second(shape[-1])
+        n_sums = structure.of(self.parameters.covariances).n_sums(shape[-1])
         none = Statistics(
             np.zeros((shape[0], self.n_classes)),
             np.zeros((*shape[:2], self.n_classes)),
             np.zeros(shape),
-            np.zeros((*shape[:2], n_second)),
+            np.zeros((*shape[:2], n_sums)),
         )
         return none, np.full(shape, np.nan)
 

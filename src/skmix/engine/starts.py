@@ -38,8 +38,9 @@ def uniform(
 ) -> Parameters:
     """Return the paper's starts: means uniform on [0, 1] in each coordinate, covariances 0.3·I."""
     means = random_state.uniform(size=(n_starts, n_kernels, n_features))
-    full = np.tile(variance * np.eye(n_features), (n_starts, n_kernels, 1, 1))
-    return Parameters(uniform_weights(n_starts, n_kernels, n_classes), means, structure.from_full(full))
+    full = np.tile(variance * np.eye(n_features), (n_starts, 1, 1))
+    covariances = structure.from_common(full, n_kernels)
+    return Parameters(uniform_weights(n_starts, n_kernels, n_classes), means, covariances)
 
 
 def uniform_weights(n_starts: int, n_kernels: int, n_classes: int) -> FloatArray:
@@ -198,8 +199,8 @@ def _leave(
     weights: FloatArray, means: FloatArray, covariances: FloatArray, frame: Frame, structure: Structure
 ) -> Parameters:
     """Return starts with a covariance (R, M, M) common to all kernels, in the data's coordinates."""
-    full = np.repeat(covariances[:, None], means.shape[1], axis=1)
-    return frame.leave(Parameters(weights, means, structure.from_full(full)), structure)
+    common = structure.from_common(covariances, means.shape[1])
+    return frame.leave(Parameters(weights, means, common), structure)
 
 
 def _cluster(

@@ -51,6 +51,8 @@ class Prepared:
         Kernels whose moments are taken about `origins` rather than about zero.
     origins : ndarray of shape (R, K, M)
         The origins of the moments, zero where not recentred.
+    projections : ndarray of shape (R, K, q, M) or None
+        V of a structure whose log-densities have a term ½‖Vx‖² besides the linear ones.
     """
 
     structure: Structure
@@ -63,6 +65,7 @@ class Prepared:
     delicate: BoolArray
     recentred: BoolArray
     origins: FloatArray
+    projections: FloatArray | None = None
 
     def take(self, index: Any) -> Prepared:
         """Return the starts that `index` selects."""
@@ -77,6 +80,7 @@ class Prepared:
             delicate=pick(self.delicate, index),
             recentred=pick(self.recentred, index),
             origins=pick(self.origins, index),
+            projections=None if self.projections is None else pick(self.projections, index),
         )
 
     def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:
@@ -140,7 +144,7 @@ def prepare(
     first, second = (constant(term_features, structure, n_features, which, example=means) for which in (0, 1))
     largest = xp.take(bound, first) * xp.take(bound, second)
     magnitude = xp.abs(quadratic) @ largest + xp.abs(linear) @ bound + xp.abs(at_zero)
-    delicate = ~(magnitude <= _LARGEST_CANCELLATION)
+    delicate = ~(magnitude <= structure.largest_cancellation)
 
     # The −inf of a weight of zero would turn into NaN in a matrix product.
     at_origin = (at_zero + constants)[..., None] + xp.where(weights > 0, log_weights, -1e30)
@@ -149,7 +153,17 @@ def prepare(
     coefficients = xp.where(delicate[..., None], 0.0, coefficients)
     origins = xp.where(delicate[..., None], means, 0.0)
     return Prepared(
-        structure, coefficients, log_weights, constants, levels, means, factor, delicate, delicate, origins
+        structure,
+        coefficients,
+        log_weights,
+        constants,
+        levels,
+        means,
+        factor,
+        delicate,
+        delicate,
+        origins,
+        structure.projections(factor),
     )
 
 
@@ -197,7 +211,11 @@ def maximise(
     offset = xp.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
     means = xp.where(alive[..., None], origins + offset, previous.means)  # (M2)
     covariances, factor = structure.update(  # (M3)
-        safe_mass, offset, xp.where(alive[..., None], statistics.second, 0.0), regulariser
+        safe_mass,
+        offset,
+        xp.where(alive[..., None], statistics.second, 0.0),
+        regulariser,
+        previous.covariances,
     )
     if arises(~alive):
         covariances = structure.keep(alive, covariances, previous.covariances)

@@ -45,7 +45,7 @@ def thin(
     X, classes, starts, options, frame, row_weights, progress
         As for `fit`; `options.annihilate` is taken as set.
     """
-    structure = structure_of(options.covariance_type)
+    structure = structure_of(options.covariance_type).of(starts.covariances)
     n_starts, n_features = len(starts.means), starts.means.shape[-1]
     n_classes = starts.weights.shape[-1]
     if not isinstance(X, np.ndarray) and isinstance(X, Blocks):

@@ -16,7 +16,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..engine.blocks import Block, Blocks
-from ..engine.kernels import structure_of
 from ..engine.scattered import Surveyed
 from ..engine.survey import Survey, survey
 from ..engine.types import FloatArray, IntArray
@@ -158,7 +157,7 @@ def _fit_model(
     model: SharedKernelMixture, rows: Surveyed, classes: np.ndarray, columns: list[int] | None = None
 ) -> None:
     """Fit a mixture to coded blocks; `columns` are for error messages."""
-    structure = structure_of(model.covariance_type)
+    structure = model._structure_for(rows.n_features)
     options = model._options(rows.n_features)
     frame = rows.survey.frame(structure, columns)
     sizes = _class_sizes(rows.survey, len(classes))

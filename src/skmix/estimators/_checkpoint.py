@@ -175,8 +175,9 @@ def check_checkpoint(estimator: Any) -> None:
         for name in ("n_kernels", "covariance_type", "feature_groups")
         if isinstance(getattr(estimator, name, None), str) and getattr(estimator, name) == "auto"
     ]
-    if automatic or estimator.annihilate:
-        what = f"{automatic[0]}='auto'" if automatic else "annihilate=True"
+    shrinks = estimator.shrinkage is not None
+    if automatic or estimator.annihilate or shrinks:
+        what = f"{automatic[0]}='auto'" if automatic else "shrinkage" if shrinks else "annihilate=True"
         raise ValueError(
             f"checkpoint keeps the passes of one fit, and {what} makes many. Choose first, then fit what was "
             "chosen with a checkpoint."

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.kernels import STRUCTURES, structure_of
+from ..engine.kernels import COVARIANCE_TYPES, structure_of
 from ._validation import check_distribution, check_feature_groups
 from ._variational import OF_THE_POSTERIOR
 
@@ -34,9 +34,9 @@ _OF_THE_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "star
 def check_mixture(model: Any) -> None:
     """Check a fitted `SharedKernelMixture`; ValueError names what is wrong."""
     covariance_type = _attribute(model, "covariance_type_", str)
-    if covariance_type not in STRUCTURES:
+    if covariance_type not in COVARIANCE_TYPES:
         raise ValueError(f"its covariance type is {covariance_type!r}")
-    if model.covariance_type in STRUCTURES and model.covariance_type != covariance_type:
+    if model.covariance_type in COVARIANCE_TYPES and model.covariance_type != covariance_type:
         raise ValueError(
             f"covariance_type is {model.covariance_type!r}, but {covariance_type!r} was fitted: fit again"
         )
@@ -215,13 +215,16 @@ def _matrices(array: np.ndarray, covariance_type: str, n_features: int) -> np.nd
 
 def _covariances(array: np.ndarray, covariance_type: str, n_kernels: int, n_features: int) -> None:
     structure = structure_of(covariance_type)
+    if array.ndim == 3 and array.shape[-1] > 1:
+        structure = structure.of(array)
     shape = structure.shape(n_kernels, n_features)
     if array.shape != shape:
         raise ValueError(
             f"covariances_ has shape {array.shape}, not {shape} as {n_kernels} kernels of {n_features} "
             f"features have with covariance_type={covariance_type!r}"
         )
-    matrices = _matrices(array, covariance_type, n_features)
+    # Factors make symmetric matrices, whatever they are.
+    matrices = np.empty((0, 1, 1)) if structure.projects else _matrices(array, covariance_type, n_features)
     deviations = np.sqrt(np.abs(np.diagonal(matrices, axis1=1, axis2=2)))
     gap = np.abs(matrices - np.swapaxes(matrices, 1, 2))
     if np.any(gap > 1e-6 * deviations[:, :, None] * deviations[:, None, :]):

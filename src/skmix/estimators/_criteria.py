@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from ..engine.kernels import structure_of
+from ..engine.kernels import Structure
 from ..engine.scoring import log_responsibilities
 from ..engine.types import FloatArray, IntArray, Parameters
 
 _MOST_NEWTON_STEPS = 50
 
 
-def n_free_parameters(covariance_type: str, n_kernels: int, n_features: int, n_classes: int) -> int:
+def n_free_parameters(structure: Structure, n_kernels: int, n_features: int, n_classes: int) -> int:
     """Return the number of free parameters: means, covariances, and K − 1 weights a class."""
-    covariances = structure_of(covariance_type).n_parameters(n_kernels, n_features)
+    covariances = structure.n_parameters(n_kernels, n_features)
     return covariances + n_kernels * n_features + (n_kernels - 1) * n_classes
 
 

@@ -229,7 +229,8 @@ class Selection:
             if fitted is None:
                 return row
             n_kernels = len(fitted.parameters.means)
-            free = n_free_parameters(settings.covariance_type, n_kernels, len(columns), n_classes)
+            structure = settings._structure_for(len(columns))
+            free = n_free_parameters(structure, n_kernels, len(columns), n_classes)
             n_rows = len(rows.X) if rows.weights is None else rows.weights.sum()
             value += free * np.log(n_rows) - 2.0 * fitted.log_likelihood
             if criterion == "icl":
@@ -302,7 +303,7 @@ def sum_or_none(arrays: Iterable[FloatArray | None]) -> FloatArray | None:
 def table_row(settings: SharedKernelMixture, groups: list[list[int]], criterion: str, n_classes: int) -> Row:
     """Return a row of the table for a candidate that has not been fitted yet."""
     n_kernels = int(settings.n_kernels or n_classes)
-    free = [n_free_parameters(settings.covariance_type, n_kernels, len(c), n_classes) for c in groups]
+    free = [n_free_parameters(settings._structure_for(len(c)), n_kernels, len(c), n_classes) for c in groups]
     return {
         "n_kernels": n_kernels,
         "covariance_type": settings.covariance_type,

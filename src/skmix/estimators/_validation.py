@@ -22,7 +22,7 @@ from sklearn.utils.validation import (
 
 from ..engine.backends.arrays import Array, is_numpy, namespace, pick
 from ..engine.backends.devices import is_elsewhere, placed
-from ..engine.kernels import structure_of
+from ..engine.kernels import Structure, structure_of
 from ..engine.patterns import has_gaps
 from ..engine.starts import uniform_weights
 from ..engine.types import FloatArray, IntArray, Parameters
@@ -216,9 +216,9 @@ def check_distribution(values: Any, shape: tuple[int, ...], name: str) -> FloatA
     return array / sums
 
 
-def check_covariances(values: Any, covariance_type: str, n_kernels: int, n_features: int) -> FloatArray:
+def check_covariances(values: Any, structure: Structure, n_kernels: int, n_features: int) -> FloatArray:
     """Return covariances of the right shape, symmetric and positive definite."""
-    structure = structure_of(covariance_type)
+    covariance_type = structure.name
     array = as_numbers(values, "covariances")
     shape = structure.shape(n_kernels, n_features)
     if array.shape != shape:
@@ -228,6 +228,13 @@ def check_covariances(values: Any, covariance_type: str, n_kernels: int, n_featu
         )
     if not np.all(np.isfinite(array)):
         raise ValueError("covariances must be finite.")
+    if structure.projects:
+        if not np.all(array[..., -1] > 0):
+            raise ValueError(
+                "the last column of covariances has the features' variances, which must be positive, got "
+                f"{array[..., -1].min():.3g}."
+            )
+        return array
     full = structure.to_full(array[None], n_kernels, n_features)[0]
     for k, matrix in enumerate(full):
         gap = np.abs(matrix - matrix.T)
@@ -249,7 +256,7 @@ def check_covariances(values: Any, covariance_type: str, n_kernels: int, n_featu
 
 def check_start(
     start: Mapping[str, Any],
-    covariance_type: str,
+    structure: Structure,
     n_kernels: int | None,
     n_classes: int,
     default_covariance: FloatArray,
@@ -261,7 +268,7 @@ def check_start(
     start : mapping
         `means` (K, M) is required; `covariances` defaults to the features' variances over K^(2/M), and
         `weights` (K, L) to uniform ones.
-    covariance_type : str
+    structure : Structure
         Covariance structure.
     n_kernels : int or None
         K; None takes it from the means.
@@ -286,9 +293,9 @@ def check_start(
     n_kernels = len(means)
     if start.get("covariances") is None:
         full = np.diag(default_covariance / n_kernels ** (2.0 / n_features))
-        covariances = structure_of(covariance_type).from_full(np.tile(full, (1, n_kernels, 1, 1)))[0]
+        covariances = structure.from_common(full[None], n_kernels)[0]
     else:
-        covariances = check_covariances(start["covariances"], covariance_type, n_kernels, n_features)
+        covariances = check_covariances(start["covariances"], structure, n_kernels, n_features)
     if start.get("weights") is None:
         weights = uniform_weights(1, n_kernels, n_classes)[0]
     else:
@@ -375,12 +382,28 @@ def check_covariance_prior(prior: Any, n_features: int) -> tuple[float | None, F
         if len(prior) != 2:
             raise ValueError(f"covariance_prior as a tuple is (rows, covariance), got {len(prior)} entries.")
         rows, covariance = prior
-        scale = check_covariances(covariance, "tied", 1, n_features)
+        scale = check_covariances(covariance, structure_of("tied"), 1, n_features)
     else:
         rows, scale = prior, None
     if not isinstance(rows, Real) or not 0 < float(rows) < np.inf:
         raise ValueError(f"covariance_prior must be a positive number of rows, got {rows!r}.")
     return float(rows), scale
+
+
+def check_shrinkage(estimator: Any) -> None:
+    """Refuse shrinkage beside what says the opposite of it."""
+    if estimator.shrinkage is None:
+        return
+    if estimator.covariance_prior is not None:
+        raise ValueError(
+            f"shrinkage={estimator.shrinkage!r} is a prior on covariances too: it does not go with "
+            "covariance_prior."
+        )
+    if estimator.freeze is not None:
+        raise ValueError(
+            f"shrinkage={estimator.shrinkage!r} fits all kernels twice: it does not go with "
+            f"freeze={estimator.freeze!r}."
+        )
 
 
 def columns_of(X: np.ndarray, columns: list[int]) -> np.ndarray:

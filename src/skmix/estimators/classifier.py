@@ -74,8 +74,12 @@ class SharedKernelClassifier(
     n_kernels : int or 'auto', default=None
         Number K of shared kernels. None takes one for each class: fewer cannot represent them all. 'auto'
         tries several and keeps the best by `criterion`, the same for all feature groups.
-    covariance_type : {'full', 'tied', 'diag', 'spherical', 'auto'}, default='full'
-        Structure of the kernels' covariances; 'auto' tries them all.
+    covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank', 'auto'}, default='full'
+        Structure of the kernels' covariances; 'auto' tries the first four. 'low_rank' is for many features:
+        `n_factors` columns of factors W and a variance d of each feature, P = WWᵀ + diag(d).
+    n_factors : int, default=None
+        Number q of factors of ``covariance_type='low_rank'``. None takes the root of the number of features.
+        One less than there are features can make any covariance, so more are never taken.
     feature_groups : list of lists of int or str, or 'auto', default=None
         The product form: one shared-kernel model for each group of columns, given by index or name; class
         likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns. 'auto'
@@ -98,6 +102,9 @@ class SharedKernelClassifier(
         Floor of the covariances, relative to each feature's variance.
     covariance_prior : float or tuple, default=None
         Inverse-Wishart prior on the covariances, see `SharedKernelMixture`; with `feature_groups`, a number.
+    shrinkage : float or 'auto', default=None
+        How far to shrink the kernels' covariances towards the one that they have in common, from 0 to 1, see
+        `SharedKernelMixture`.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights, see `SharedKernelMixture`.
     inference : {'em', 'variational'}, default='em'
@@ -224,6 +231,7 @@ class SharedKernelClassifier(
         n_kernels: int | str | None = None,
         *,
         covariance_type: str = "full",
+        n_factors: int | None = None,
         feature_groups: Sequence[Sequence[int | str]] | str | None = None,
         init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "class",
         n_init: int = 1,
@@ -233,6 +241,7 @@ class SharedKernelClassifier(
         stopping: str = "total",
         reg_covar: float = 1e-6,
         covariance_prior: float | tuple[float, ArrayLike] | None = None,
+        shrinkage: float | str | None = None,
         weight_prior: float | None = None,
         inference: str = "em",
         mean_prior: float | None = None,
@@ -256,6 +265,7 @@ class SharedKernelClassifier(
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
+        self.n_factors = n_factors
         self.feature_groups = feature_groups
         self.init = init
         self.n_init = n_init
@@ -265,6 +275,7 @@ class SharedKernelClassifier(
         self.stopping = stopping
         self.reg_covar = reg_covar
         self.covariance_prior = covariance_prior
+        self.shrinkage = shrinkage
         self.weight_prior = weight_prior
         self.inference = inference
         self.mean_prior = mean_prior

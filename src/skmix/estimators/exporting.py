@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,7 +94,11 @@ def kernels_of(
         Whether the graph is to sum over kernels, with each class's weights.
     """
     structure = structure_of(covariance_type)
-    n_features = parameters.means.shape[1]
+    n_kernels, n_features = parameters.means.shape
+    if structure.projects:
+        # The graph knows whiteners alone: dense matrices say the same.
+        full = structure.to_full(parameters.covariances[None], n_kernels, n_features)[0]
+        parameters, structure = replace(parameters, covariances=full), structure_of("full")
     frame = frame_of(parameters, structure, parameters.means)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)

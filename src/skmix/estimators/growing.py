@@ -46,6 +46,11 @@ def _chooses_nothing(estimator: Any) -> bool:
             "A stream cannot choose: partial_fit needs n_kernels, covariance_type and feature_groups other "
             "than 'auto', and no annihilate."
         )
+    if estimator.covariance_type == "low_rank" or estimator.shrinkage is not None:
+        raise AttributeError(
+            "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
+            "else in each batch, and shrinkage fits twice. Use fit, with blocks of rows if there are many."
+        )
     return True
 
 

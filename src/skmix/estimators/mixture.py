@@ -30,12 +30,13 @@ from ..engine.backends.arrays import like, namespace, pick
 from ..engine.backends.devices import here
 from ..engine.blocks import Blocks
 from ..engine.frame import Frame
-from ..engine.kernels import STRUCTURES, Structure, structure_of
+from ..engine.kernels import COVARIANCE_TYPES, Structure, most_factors, structure_of
 from ..engine.loop import fit, shortlist
 from ..engine.moments import measure
 from ..engine.patterns import fill_gaps, has_gaps
 from ..engine.sampling import draw
 from ..engine.scoring import class_log_likelihood, log_sum
+from ..engine.shrinkage import shrunk
 from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
 from ._anywhere import works_anywhere
@@ -52,6 +53,7 @@ from ._validation import (
     check_covariance_prior,
     check_labelled_rows,
     check_rows,
+    check_shrinkage,
     check_start,
     check_weights,
     class_sizes,
@@ -94,8 +96,12 @@ class SharedKernelMixture(
     n_kernels : int or 'auto', default=None
         Number K of shared kernels. None takes one for each class (or those of a given start); 'auto' tries
         several and keeps the best by `criterion`.
-    covariance_type : {'full', 'tied', 'diag', 'spherical', 'auto'}, default='full'
-        Structure of the kernels' covariances; 'auto' tries them all.
+    covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank', 'auto'}, default='full'
+        Structure of the kernels' covariances; 'auto' tries the first four. 'low_rank' is for many features:
+        `n_factors` columns of factors W and a variance d of each feature, P = WWᵀ + diag(d).
+    n_factors : int, default=None
+        Number q of factors of ``covariance_type='low_rank'``. None takes the root of the number of features.
+        One less than there are features can make any covariance, so more are never taken.
     init : {'class', 'k-means++', 'random_from_data', 'uniform'} or dict, default='class'
         Starting points. 'class' seeds kernels by k-means++ inside each class, 'k-means++' among all rows;
         'random_from_data' takes random rows; 'uniform' is the paper's: means uniform on [0, 1], covariances
@@ -118,6 +124,13 @@ class SharedKernelMixture(
     covariance_prior : float or tuple, default=None
         Inverse-Wishart prior on the covariances as a number of imagined rows, whose covariance is that of the
         features over K^(2/M); or (rows, covariance of shape (M, M)).
+    shrinkage : float or 'auto', default=None
+        How far to shrink the kernels' covariances towards the one that they have in common: its share, from
+        0 to 1, in a kernel with as many rows as kernels have on average; those with fewer rows have more of
+        it. 'auto' takes the share of the highest marginal likelihood. The kernels are fitted twice, first
+        with one covariance for all (full) or as they are (diag, low_rank), whose mean is then that of an
+        inverse-Wishart prior; what the second fit climbs is the likelihood with this prior. Tied and
+        spherical covariances stay as they are.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
         positive number for a variational fit, where None is 1 / K.
@@ -181,7 +194,8 @@ class SharedKernelMixture(
     means_ : ndarray of shape (K, M)
         Kernel means.
     covariances_ : ndarray
-        Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,).
+        Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,); low_rank (K, M, q + 1),
+        factors and, as the last column, variances.
     class_prior_ : ndarray of shape (L,)
         Share of each class among the training rows, estimated where rows have no label.
     class_count_ : ndarray of shape (L,)
@@ -216,6 +230,8 @@ class SharedKernelMixture(
         Number K of kernels: what was asked for, chosen or left.
     covariance_type_ : str
         The covariance type asked for or chosen.
+    shrinkage_ : float
+        With `shrinkage`, the share of the common covariance in a kernel with an average number of rows.
     selection_ : list of dict
         With an 'auto' setting, what was tried, ready for ``pandas.DataFrame``: `n_kernels`,
         `covariance_type`, `feature_groups`, `criterion`, its `value` (smaller is better), `log_likelihood`,
@@ -243,7 +259,8 @@ class SharedKernelMixture(
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
-        "covariance_type": [StrOptions({*STRUCTURES, "auto"})],
+        "covariance_type": [StrOptions({*COVARIANCE_TYPES, "auto"})],
+        "n_factors": [Interval(Integral, 1, None, closed="left"), None],
         "init": [StrOptions(_STARTS), dict],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "short_runs": [Interval(Integral, 0, None, closed="left")],
@@ -252,6 +269,7 @@ class SharedKernelMixture(
         "stopping": [StrOptions({"total", "per-class"})],
         "reg_covar": [Interval(Real, 0.0, None, closed="left")],
         "covariance_prior": [Interval(Real, 0.0, None, closed="neither"), tuple, None],
+        "shrinkage": [Interval(Real, 0.0, 1.0, closed="both"), StrOptions({"auto"}), None],
         "weight_prior": [Interval(Real, 0.0, None, closed="neither"), None],
         "inference": [StrOptions({"em", "variational"})],
         "mean_prior": [Interval(Real, 0.0, None, closed="neither"), None],
@@ -276,6 +294,7 @@ class SharedKernelMixture(
         n_kernels: int | str | None = None,
         *,
         covariance_type: str = "full",
+        n_factors: int | None = None,
         init: str | Mapping[str, Any] = "class",
         n_init: int = 1,
         short_runs: int = 0,
@@ -284,6 +303,7 @@ class SharedKernelMixture(
         stopping: str = "total",
         reg_covar: float = 1e-6,
         covariance_prior: float | tuple[float, ArrayLike] | None = None,
+        shrinkage: float | str | None = None,
         weight_prior: float | None = None,
         inference: str = "em",
         mean_prior: float | None = None,
@@ -304,6 +324,7 @@ class SharedKernelMixture(
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
+        self.n_factors = n_factors
         self.init = init
         self.n_init = n_init
         self.short_runs = short_runs
@@ -312,6 +333,7 @@ class SharedKernelMixture(
         self.stopping = stopping
         self.reg_covar = reg_covar
         self.covariance_prior = covariance_prior
+        self.shrinkage = shrinkage
         self.weight_prior = weight_prior
         self.inference = inference
         self.mean_prior = mean_prior
@@ -399,7 +421,7 @@ class SharedKernelMixture(
         columns: list[int] | None,
     ) -> tuple[Result, FloatArray]:
         """Run all starts; return how they ended, and the share (L,) of each class among labelled rows."""
-        structure = structure_of(self.covariance_type)
+        structure = self._structure_for(X.shape[1])
         options = self._options(X.shape[1])
         frame = measure(X, structure, columns, row_weights)
         sizes = class_sizes(codes, row_weights, len(classes))
@@ -425,6 +447,13 @@ class SharedKernelMixture(
             given = make_starts()
         else:
             given = frame.leave(resume.parameters, structure_of(options.covariance_type))
+        self.__dict__.pop("shrinkage_", None)
+        if self.shrinkage is not None:
+            amount = None if isinstance(self.shrinkage, str) else float(self.shrinkage)
+            given, options = shrunk(X, codes, given, options, amount, frame=frame, row_weights=row_weights)
+            if options.covariance_prior is not None:
+                average = n_rows / given.means.shape[1]
+                self.shrinkage_ = options.covariance_prior / (options.covariance_prior + average)
         run: Any = thin if self.annihilate else partial(fit, keep=checkpoint, resume=resume)
         with keeping(checkpoint), passes_shown(self, n_rows) as progress:
             result: Result = run(
@@ -432,8 +461,14 @@ class SharedKernelMixture(
             )
         return result
 
+    def _structure_for(self, n_features: int) -> Structure:
+        """Return the structure of covariances to fit to that many features."""
+        n_factors = None if self.n_factors is None else min(self.n_factors, most_factors(n_features))
+        return structure_of(self.covariance_type, n_factors)
+
     def _options(self, n_features: int) -> Options:
         """Return what the engine wants to know."""
+        check_shrinkage(self)
         rows, scale = check_covariance_prior(self.covariance_prior, n_features)
         return Options(
             covariance_type=self.covariance_type,
@@ -476,7 +511,8 @@ class SharedKernelMixture(
         if self.warm_start and hasattr(self, "weights_"):
             last = (self.covariance_type_, self.classes_.tolist(), self.means_.shape)
             expected = self.means_.shape[0] if n_kernels is None else n_kernels
-            if last == (self.covariance_type, classes.tolist(), (expected, n_features)):
+            same_shape = self.covariances_.shape == structure.shape(expected, n_features)
+            if same_shape and last == (self.covariance_type, classes.tolist(), (expected, n_features)):
                 return replace(self._parameters, class_prior=prior).batch()
         if self.freeze is not None and (isinstance(self.init, str) or self.freeze not in _given(self.init)):
             raise ValueError(
@@ -485,7 +521,7 @@ class SharedKernelMixture(
             )
         if not isinstance(self.init, str):
             variances = frame.variance * frame.scale**2
-            start = check_start(self.init, self.covariance_type, n_kernels, n_classes, variances)
+            start = check_start(self.init, structure, n_kernels, n_classes, variances)
             return replace(start, class_prior=prior).batch()
         n_kernels = n_classes if n_kernels is None else n_kernels
         n_starts = max(self.n_init, self.short_runs)
@@ -710,7 +746,8 @@ class SharedKernelMixture(
     def _n_parameters(self) -> int:
         """Return the number of free parameters: means, covariances, and K − 1 weights a class."""
         n_kernels, n_features = self.means_.shape
-        return n_free_parameters(self.covariance_type_, n_kernels, n_features, len(self.classes_))
+        structure = structure_of(self.covariance_type_).of(self.covariances_)
+        return n_free_parameters(structure, n_kernels, n_features, len(self.classes_))
 
     def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""

@@ -5,19 +5,24 @@ from __future__ import annotations
 from .base import Structure, Wishart
 from .diagonal import Diagonal
 from .full import Full
+from .low_rank import LowRank, most_factors
 from .spherical import Spherical
 from .tied import Tied
 
+# What 'auto' chooses from.
 STRUCTURES: dict[str, Structure] = {s.name: s for s in (Full(), Tied(), Diagonal(), Spherical())}
+COVARIANCE_TYPES = (*STRUCTURES, LowRank.name)
 
 
-def structure_of(covariance_type: str) -> Structure:
-    """Return the structure of that name."""
+def structure_of(covariance_type: str, n_factors: int | None = None) -> Structure:
+    """Return the structure of that name; without a model yet, 'low_rank' has that many factors."""
+    if covariance_type == LowRank.name:
+        return LowRank(n_factors)
     try:
         return STRUCTURES[covariance_type]
     except KeyError:
-        known = ", ".join(map(repr, STRUCTURES))
+        known = ", ".join(map(repr, COVARIANCE_TYPES))
         raise ValueError(f"covariance_type={covariance_type!r} is not one of {known}.") from None
 
 
-__all__ = ["STRUCTURES", "Structure", "Wishart", "structure_of"]
+__all__ = ["COVARIANCE_TYPES", "STRUCTURES", "Structure", "Wishart", "most_factors", "structure_of"]

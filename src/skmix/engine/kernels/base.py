@@ -48,6 +48,20 @@ class Structure(ABC):
     name: str
     isotropic: bool = False
     """Whether features must share one scale for the structure to survive rescaling."""
+    projects: bool = False
+    """Whether log-densities have a term ½‖Vx‖² besides those that are linear in second-order terms."""
+    pools_as: str | None = None
+    """Structure that finds what kernels have in common, to shrink towards it; None when nothing shrinks."""
+    largest_cancellation: float = 2.0**24
+    """Largest sum of terms of a log-density that may cancel; 2^24 leaves an accuracy of about 1e-9."""
+
+    def of(self, covariances: FloatArray) -> Structure:
+        """Return the structure with whatever size of its own these covariances (…) have."""
+        return self
+
+    def n_sums(self, n_features: int) -> int:
+        """Return the length of `Statistics.second`: S, and M · q where there are q projections."""
+        return self.n_second(n_features)
 
     @abstractmethod
     def n_second(self, n_features: int) -> int:
@@ -77,6 +91,10 @@ class Structure(ABC):
     def from_full(self, covariances: FloatArray) -> FloatArray:
         """Return the structure's covariances nearest to full ones (R, K, M, M), averaged where it shares."""
 
+    def from_common(self, covariances: FloatArray, n_kernels: int) -> FloatArray:
+        """Return covariances to start from, with one (R, M, M) that all K kernels have."""
+        return self.from_full(np.repeat(covariances[:, None], n_kernels, axis=1))
+
     @abstractmethod
     def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         """Return full covariances (R, K, M, M)."""
@@ -92,6 +110,13 @@ class Structure(ABC):
     @abstractmethod
     def quadratic(self, factor: Factor) -> FloatArray:
         """Return the coefficients (R, K or 1, S) of the second-order terms in the log-density."""
+
+    def projections(self, factor: Factor) -> FloatArray | None:
+        """Return the V (R, K, q, M) of a structure that projects.
+
+        ‖Vx‖² may not exceed what the second-order terms take off, so that it adds nothing to the rounding.
+        """
+        return None
 
     @abstractmethod
     def precision_times(self, factor: Factor, vectors: FloatArray) -> FloatArray:
@@ -111,9 +136,16 @@ class Structure(ABC):
 
     @abstractmethod
     def update(
-        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+        self,
+        mass: FloatArray,
+        offset: FloatArray,
+        second: FloatArray,
+        regulariser: Regulariser,
+        previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         """Return the covariances that maximise the expected log-likelihood, and their factor: (M3).
+
+        A structure that projects raises it instead, from the covariances that the sums were collected with.
 
         Parameters
         ----------
@@ -122,9 +154,11 @@ class Structure(ABC):
         offset : ndarray of shape (R, K, M)
             New mean less the origin of the moments.
         second : ndarray of shape (R, K, S)
-            Second-order sums about that origin.
+            Second-order sums about that origin; a structure that projects has those of x(Vx)ᵀ behind them.
         regulariser : Regulariser
             Floor, ridge and prior.
+        previous : ndarray, optional
+            Covariances that the sums were collected with.
         """
 
     @abstractmethod

@@ -13,6 +13,7 @@ class Diagonal(Structure):
     """Covariances of shape (R, K, M)."""
 
     name = "diag"
+    pools_as: str | None = "diag"
 
     def n_second(self, n_features: int) -> int:
         return n_features
@@ -60,7 +61,12 @@ class Diagonal(Structure):
         return moments
 
     def update(
-        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+        self,
+        mass: FloatArray,
+        offset: FloatArray,
+        second: FloatArray,
+        regulariser: Regulariser,
+        previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         return self.raised(self.unbounded(mass, offset, second, regulariser), regulariser.floor)
 

@@ -57,6 +57,7 @@ class Full(Structure):
     """Covariances of shape (R, K, M, M)."""
 
     name = "full"
+    pools_as: str | None = "tied"
 
     def n_second(self, n_features: int) -> int:
         return n_features * (n_features + 1) // 2
@@ -116,7 +117,12 @@ class Full(Structure):
         return xp.take(flat, constant(_packed, n_features, example=moments), axis=-1)
 
     def update(
-        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+        self,
+        mass: FloatArray,
+        offset: FloatArray,
+        second: FloatArray,
+        regulariser: Regulariser,
+        previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         scatter = (
             unpack(second, offset.shape[-1]) - (mass[..., None] * offset)[..., None] * offset[..., None, :]

@@ -14,6 +14,7 @@ class Spherical(Diagonal):
     """Covariances of shape (R, K). Densities are those of `Diagonal` with equal variances."""
 
     name = "spherical"
+    pools_as = None
     isotropic = True
 
     def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
@@ -33,7 +34,12 @@ class Spherical(Diagonal):
         return super().factor(xp.repeat(covariances[..., None], n_features, axis=-1), n_features)
 
     def update(
-        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+        self,
+        mass: FloatArray,
+        offset: FloatArray,
+        second: FloatArray,
+        regulariser: Regulariser,
+        previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         variances = self.unbounded(mass, offset, second, regulariser)
         return self.raised(namespace(mass).mean(variances, axis=-1), regulariser.floor)

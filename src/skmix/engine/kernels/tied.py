@@ -14,6 +14,7 @@ class Tied(Full):
     """Covariances of shape (R, M, M). The densities are those of `Full` with a kernel axis of one."""
 
     name = "tied"
+    pools_as = None
 
     def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
         return (n_features, n_features)
@@ -28,7 +29,12 @@ class Tied(Full):
         return super().factor(covariances[:, None, ...], n_features)
 
     def update(
-        self, mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+        self,
+        mass: FloatArray,
+        offset: FloatArray,
+        second: FloatArray,
+        regulariser: Regulariser,
+        previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         xp = namespace(mass)
         scatter = unpack(xp.sum(second, axis=1), offset.shape[-1])
