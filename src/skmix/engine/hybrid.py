@@ -1,9 +1,10 @@
 """The hybrid objective: how well classes are told from rows, plus a share of how well rows are described.
 
-For labelled rows the objective is Σ_n u_n [log p(c_n | x_n) + λ log p(x_n, c_n)], u the rows' weights, over
-their sum. Its derivative with respect to log N(x_n; μ_k, P_k) is (1 + λ) r_nk − q_nk, where r are the
-responsibilities given the row's class and q those without it. All else follows from sums that have the shape
-of EM's statistics, so that a gradient costs what a pass costs: two matrix products.
+For labelled rows the objective is Σ_n u_n [log s_n(c_n) + λ log p(x_n, c_n)] over Σ_n u_n: u are the rows'
+weights, and s_n(j) ∝ p(x_n, j)^(1/T) the probabilities of the classes, softened by a temperature. Its
+derivative with respect to log N(x_n; μ_k, P_k) is Σ_j ([j = c_n] (1/T + λ) − s_n(j)/T) r_nkj, where r_nkj are
+the responsibilities given class j. All else follows from sums that have the shape of EM's statistics, so that
+a gradient costs what a pass costs: two matrix products.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.special import logsumexp
 
 from .backends.threads import Workers, Workspace
 from .collecting import log_joint
@@ -28,12 +30,30 @@ _NUMBERS = 1 << 20
 _FEWEST, _MOST = 128, 2048
 # As in the E-step: exponentials below this only slow matrix products down.
 _LOWEST_LOG = -600.0
+# A class whose share of a row's density is below this has no part in it.
+_LEAST = 1e-280
 # Derivatives below this cannot be seen beside those of rows that matter; rows are then picked kernel by
 # kernel, where few matter and there are features enough to make that worth its while.
 _NEGLIGIBLE = 1e-12
 _SPARSE = 0.1
 _FEWEST_FEATURES_FOR_SPARSE = 16
 _FEWEST_ROWS_FOR_SPARSE = 1024
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """What is to be maximised.
+
+    Attributes
+    ----------
+    trade_off : float
+        λ, the share of the log-likelihood.
+    temperature : float
+        T, what log-joints are divided by before they are normalised to log-probabilities of classes.
+    """
+
+    trade_off: float
+    temperature: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -74,8 +94,6 @@ class Sums:
     ----------
     conditional, joint : float
         Sums of log p(c_n | x_n) and of log p(x_n, c_n), in the frame.
-    errors : float
-        Number of rows, or their weight, whose class is not the most probable.
     classes : ndarray of shape (K, L)
         Derivatives with respect to the logarithms of the weights.
     mass : ndarray of shape (K,)
@@ -86,7 +104,6 @@ class Sums:
 
     conditional: float
     joint: float
-    errors: float
     classes: FloatArray
     mass: FloatArray
     first: FloatArray
@@ -196,7 +213,7 @@ class Objective:
     frame: Frame
     class_prior: FloatArray
 
-    def evaluate(self, numbers: FloatArray, rows: Labelled, trade_off: float, pool: Workers) -> Value:
+    def evaluate(self, numbers: FloatArray, rows: Labelled, criterion: Criterion, pool: Workers) -> Value:
         """Return the objective per row and its gradient.
 
         Parameters
@@ -205,23 +222,31 @@ class Objective:
             Which model.
         rows : Labelled
             The rows.
-        trade_off : float
-            λ, the share of the log-likelihood.
+        criterion : Criterion
+            Trade-off and temperature.
         pool : Workers
             Threads.
         """
         place = self.surroundings.place(numbers)
         prepared, shares = self._prepare(place)
-        total = self._sum(rows, prepared, shares, 1.0 + trade_off, pool)
-        size = rows.size
-        gradient = self.surroundings.gradient(place, total, prepared.origins[0]) / size
-        scores = self._scores(total, size)
-        return Value(scores.conditional + trade_off * scores.joint, gradient, scores)
+        total = self._sum(rows, prepared, shares, criterion, pool)
+        gradient = self.surroundings.gradient(place, total, prepared.origins[0]) / rows.size
+        joint = total.joint / rows.size - self.frame.log_volume()
+        return Value(total.conditional / rows.size + criterion.trade_off * joint, gradient)
 
-    def score(self, place: Place, rows: Labelled, pool: Workers) -> Scores:
-        """Return how the model at a place does on rows."""
+    def log_joints(self, place: Place, rows: Labelled, pool: Workers) -> FloatArray:
+        """Return log p(x_n, class j), shape (N, L), in the data's coordinates, of the model at a place."""
         prepared, shares = self._prepare(place)
-        return self._scores(self._sum(rows, prepared, shares, None, pool), rows.size)
+        n_rows, chunk = len(rows.codes), chunk_of(prepared)
+        level = prepared.levels[0] - self.frame.log_volume()
+
+        def work(start: int) -> FloatArray:
+            part = self._part(rows.X[start : start + chunk], prepared.structure, pool.workspace)
+            values = pool.workspace.array("values", (1, len(shares), part.stop))
+            log_joint(part, prepared, values)
+            return class_joints(values[0], shares).T + level
+
+        return np.concatenate(list(pool.map(work, range(0, n_rows, chunk))))
 
     def _prepare(self, place: Place) -> tuple[Prepared, FloatArray]:
         """Return the kernels with their weights in all classes together, and each class's share (K, L)."""
@@ -231,21 +256,22 @@ class Objective:
         whole = Parameters(mixed[None, :, None], place.means[None], place.stretch)
         return prepare(whole, self.surroundings.structure, self.frame.bound, place.factor), shares
 
-    def _scores(self, total: Sums, size: float) -> Scores:
-        joint = total.joint / size - self.frame.log_volume()
-        return Scores(total.conditional / size, joint, total.errors / size)
-
     def _sum(
-        self, rows: Labelled, prepared: Prepared, shares: FloatArray, gain: float | None, pool: Workers
+        self,
+        rows: Labelled,
+        prepared: Prepared,
+        shares: FloatArray,
+        criterion: Criterion,
+        pool: Workers,
     ) -> Sums:
-        """Sum over all rows; without a `gain`, values alone."""
+        """Sum over all rows."""
         n_rows, chunk = len(rows.codes), chunk_of(prepared)
 
         def work(start: int) -> Sums:
             here = slice(start, min(start + chunk, n_rows))
             weights = None if rows.weights is None else rows.weights[here]
             part = self._part(rows.X[here], prepared.structure, pool.workspace)
-            return sum_part(part, rows.codes[here], weights, prepared, shares, gain, pool.workspace)
+            return sum_part(part, rows.codes[here], weights, prepared, shares, criterion, pool.workspace)
 
         answers = pool.map(work, range(0, n_rows, chunk))
         total = next(answers)
@@ -265,25 +291,6 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Scores:
-    """How a model does on rows, per row or unit of their weight.
-
-    Attributes
-    ----------
-    conditional : float
-        Mean of log p(c | x): minus the log-loss.
-    joint : float
-        Mean of log p(x, c), in the data's coordinates.
-    errors : float
-        Share of rows whose class is not the most probable.
-    """
-
-    conditional: float
-    joint: float
-    errors: float
-
-
-@dataclass(frozen=True)
 class Value:
     """The hybrid objective at a place.
 
@@ -293,13 +300,10 @@ class Value:
         Its value per row.
     gradient : ndarray of shape (Q,)
         Its gradient.
-    scores : Scores
-        What it is made of.
     """
 
     objective: float
     gradient: FloatArray
-    scores: Scores
 
 
 def chunk_of(prepared: Prepared) -> int:
@@ -313,7 +317,7 @@ def sum_part(
     weights: FloatArray | None,
     prepared: Prepared,
     shares: FloatArray,
-    gain: float | None,
+    criterion: Criterion,
     workspace: Workspace,
 ) -> Sums:
     """Return the sums of some rows.
@@ -330,13 +334,14 @@ def sum_part(
         The kernels, with their weights in all classes together.
     shares : ndarray of shape (K, L)
         Which share of these each class has.
-    gain : float or None
-        1 + λ; None when no derivatives are wanted, which are then zero.
+    criterion : Criterion
+        What to differentiate.
     workspace : Workspace
         Reusable memory.
     """
     n_kernels, n_classes = shares.shape
-    n_rows, n_features = len(codes), part.x.shape[0]
+    n_rows = len(codes)
+    every = np.arange(n_rows)
     values = workspace.array("values", (1, n_kernels, n_rows))
     log_joint(part, prepared, values)
     values = values[0]
@@ -345,31 +350,47 @@ def sum_part(
     own, log_own = own_terms(values, shares, codes, workspace)
     np.maximum(values, _LOWEST_LOG, out=values)
     np.exp(values, out=values)
-    total = values.sum(axis=0)
-    conditional = log_own - np.log(total)
+    of_classes = np.maximum(shares.T @ values, _LEAST)
+    logs = np.log(of_classes)
+    logs[codes, every] = log_own
+    logs /= criterion.temperature
+    logs -= logs.max(axis=0)
+    posterior = np.exp(logs)
+    total = posterior.sum(axis=0)
+    posterior /= total
     each = np.ones(n_rows) if weights is None else weights
-    of_classes = shares.T @ values
-    # The comparison is of the same sums that `log_own` is made of, so that a lone winner is no error.
-    wrong = of_classes.argmax(axis=0) != codes
-    sums = Sums(
-        float(each @ conditional),
-        float(each @ (log_own + largest) + each.sum() * prepared.levels[0]),
-        float(each @ wrong),
-        np.zeros((n_kernels, n_classes)),
-        np.zeros(n_kernels),
-        np.zeros((n_kernels, n_features)),
-        np.zeros((n_kernels, part.terms.matrix.shape[0] - n_features - 1)),
-    )
-    if gain is None:
-        return sums
-    values *= each / total
-    own *= gain * each
+    conditional = float(each @ (logs[codes, every] - np.log(total)))
+    joint = float(each @ (log_own + largest) + each.sum() * prepared.levels[0])
+    # The own class's part of both terms is taken together, so that nothing cancels for rows that are sure.
+    posterior *= each / criterion.temperature
+    others = posterior / of_classes
+    others[codes, every] = 0.0
+    posterior[codes, every] = 0.0
+    own *= posterior.sum(axis=0) + criterion.trade_off * each
     indicators = np.zeros((n_rows, n_classes))
-    indicators[np.arange(n_rows), codes] = 1.0
-    sums.classes = own @ indicators - shares * values.sum(axis=1, keepdims=True)
-    np.subtract(own, values, out=own)
-    sums.mass, sums.first, sums.second = moments(part, own, prepared)
-    return sums
+    indicators[every, codes] = 1.0
+    of_weights = own @ indicators - shares * (values @ others.T)
+    values *= shares @ others
+    own -= values
+    return Sums(conditional, joint, of_weights, *moments(part, own, prepared))
+
+
+def class_joints(values: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return classes' log-joints (L, n) from the kernels' (K, n), of which they have shares (K, L)."""
+    largest = values.max(axis=0)
+    weights = np.exp(values - largest)
+    joints = shares.T @ weights
+    lost = joints < _LEAST
+    logs: FloatArray = np.log(np.where(lost, 1.0, joints)) + largest
+    with np.errstate(divide="ignore"):
+        log_shares = np.log(shares)
+    for c in np.flatnonzero(lost.any(axis=1)):
+        # The rows' nearest kernels have no share in this class: sum the terms of those that have.
+        rows, kernels = np.flatnonzero(lost[c]), np.flatnonzero(shares[:, c])
+        logs[c, rows] = -np.inf
+        if len(kernels):
+            logs[c, rows] = logsumexp(values[np.ix_(kernels, rows)] + log_shares[kernels, c, None], axis=0)
+    return logs
 
 
 def own_terms(
@@ -412,8 +433,9 @@ def moments(
     few = n_features >= _FEWEST_FEATURES_FOR_SPARSE and n_rows >= _FEWEST_ROWS_FOR_SPARSE
     if few and np.count_nonzero(matter) < _SPARSE * matter.size:
         chosen = list(range(len(derivatives)))
-        mass, second = derivatives.sum(axis=1), np.empty((len(derivatives), len(part.terms.matrix) - n_features - 1))
+        mass = derivatives.sum(axis=1)
         first = np.empty((len(derivatives), n_features))
+        second = np.empty((len(derivatives), part.terms.matrix.shape[0] - n_features - 1))
     else:
         chosen = [k for _, k in prepared.delicate_kernels]
         product = np.dot(derivatives, part.terms.transposed)
