@@ -144,9 +144,10 @@ class Tuning:
             raise ValueError(f"tune needs rows without missing values, but {name} has NaN: see `impute`.")
         impossible = np.flatnonzero(self.class_prior_[codes] == 0)
         if len(impossible):
+            label = self.classes_.tolist()[codes[impossible[0]]]
             raise ValueError(
-                f"{len(impossible)} rows of {name} have a label whose class prior is zero, such as "
-                f"{self.classes_[codes[impossible[0]]]!r}: no tuning makes them possible."
+                f"{len(impossible)} rows of {name} have a label whose class prior is zero, such as {label!r}: "
+                "no tuning makes them possible."
             )
         return rows, codes
 
@@ -162,16 +163,16 @@ class Tuning:
             raise ValueError(
                 f"validation must be a share between 0 and 1, or a tuple (X, y), got {validation!r}."
             )
-        n_rows, n_classes = len(rows.codes), len(np.unique(rows.codes))
-        n_held_out = max(int(np.ceil(validation * n_rows)), n_classes)
-        if n_rows - n_held_out < n_classes or np.bincount(rows.codes).max() < 2:
-            raise ValueError(
-                f"{n_rows} rows of {n_classes} classes are too few to hold out {validation:g} of them: give "
-                "held-out rows as validation=(X, y)."
-            )
         # A class with a single row has none to spare: it is tuned to.
         plentiful = np.bincount(rows.codes)[rows.codes] > 1
         some, few = np.flatnonzero(plentiful), np.flatnonzero(~plentiful)
+        n_classes = len(np.unique(rows.codes[some]))
+        n_held_out = max(int(np.ceil(validation * len(some))), n_classes)
+        if not n_classes or len(some) - n_held_out < n_classes:
+            raise ValueError(
+                f"{len(rows.codes)} rows of {len(np.unique(rows.codes))} classes are too few to hold out "
+                f"{validation:g} of them: give held-out rows as validation=(X, y)."
+            )
         kept, held_out = train_test_split(
             some, test_size=n_held_out, stratify=rows.codes[some], random_state=random
         )
