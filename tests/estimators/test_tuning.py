@@ -194,7 +194,7 @@ def test_what_cannot_be_tuned_is_refused() -> None:
     gaps[3, 1] = np.nan
     with pytest.raises(ValueError, match="without missing values, but X has NaN"):
         fitted().tune(gaps, y)
-    with pytest.raises(ValueError, match="class prior is zero, such as 'upper'"):
+    with pytest.raises(ValueError, match="label of class prior zero, such as 'upper'"):
         fitted(priors=[1.0, 0.0]).tune(X, y)
     with pytest.raises(ValueError, match="2 rows of 2 classes are too few"):
         fitted().tune([[0.0, 0.0], [0.0, 1.0]], ["lower", "upper"])

@@ -65,7 +65,8 @@ class Tuning:
         EM describes each class as well as it can. Where kernels are few for that, the classes are told apart
         better by maximising Σ log p(c | x) + λ Σ log p(x, c), starting from what EM has found: the first term
         is how well labels are predicted, the second how well rows are described. The log-probabilities of the
-        first are softened by the temperature that suits the fitted model. Kernels stay Gaussians above the
+        first are softened by a temperature of 3, so that rows near a boundary count even on its right side.
+        Kernels stay Gaussians above the
         floor of `reg_covar`, so that densities, samples and saving go on working; densities fit rows less
         well than before.
 
@@ -146,7 +147,7 @@ class Tuning:
         if len(impossible):
             label = self.classes_.tolist()[codes[impossible[0]]]
             raise ValueError(
-                f"{len(impossible)} rows of {name} have a label whose class prior is zero, such as {label!r}: "
+                f"{len(impossible)} rows of {name} have a label of class prior zero, such as {label!r}: "
                 "no tuning makes them possible."
             )
         return rows, codes
