@@ -34,7 +34,7 @@ THERE = {
     "transform",
 }
 # Methods that change the estimator.
-_CHANGES = {"fit", "partial_fit", "add_class", "calibrate"}
+_CHANGES = {"fit", "partial_fit", "add_class", "calibrate", "tune"}
 
 
 def on_devices(name: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,6 +30,7 @@ from ._devices import OnDevice
 from ._grouping import find_groups
 from ._scoring_blocks import Checked
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
+from ._tuning import Tuning
 from ._validation import (
     all_or_nothing,
     check_distribution,
@@ -58,6 +59,7 @@ class SharedKernelClassifier(
     GrowingClassifier,
     ConditionalDensities,
     Calibration,
+    Tuning,
     SavingMixin,
     ExportMixin,
     ClassifierMixin,
@@ -161,7 +163,12 @@ class SharedKernelClassifier(
     threshold_ : float
         Log-density below which `predict` refuses a row; minus infinity unless `reject_below` was given.
     temperature_ : float
-        What log-probabilities are divided by before they are normalised; 1 unless `calibrate` was called.
+        What log-probabilities are divided by before they are normalised; 1 unless `calibrate` or `tune` was
+        called.
+    tuned_ : dict
+        After `tune`: the `trade_off` that was best, None where the fitted model was; how the model did on
+        the held-out rows `before` and `after`, as `log_loss`, `error`, `log_likelihood` and `temperature`;
+        and the same of all `rounds`.
     models_ : list of SharedKernelMixture
         One fitted model for each feature group; a single one without groups.
     feature_groups_ : list of lists of int
@@ -389,6 +396,7 @@ class SharedKernelClassifier(
             self.n_kernels_ = [model.n_kernels_ for model in models]
         self.temperature_ = 1.0
         self.threshold_ = -np.inf
+        self.__dict__.pop("tuned_", None)
 
     def _set_threshold(self, rows: np.ndarray, weights: FloatArray | None) -> None:
         """Take the density below which rows are refused from training rows (n, M), if any are to be."""

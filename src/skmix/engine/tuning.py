@@ -1,0 +1,295 @@
+"""Tuning a fitted model to tell classes apart: optimisers of the hybrid objective, judged by other rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize, minimize_scalar
+
+from .backends.threads import Workers, workers
+from .frame import measure
+from .hybrid import Criterion, Labelled, Objective, Place, Surroundings
+from .kernels import structure_of
+from .types import FloatArray, Parameters
+
+# Adam's step, in the units of the kernels, and how it averages gradients and their squares.
+_STEP = 3e-3
+_MOMENTUM, _SQUARES, _SMALL = 0.9, 0.999, 1e-8
+# Models are averages of those that the steps pass through, which wander about a better one.
+_AVERAGED = 0.998
+# Probabilities are softened by this temperature while tuning: rows that are told apart, but not by much, keep
+# their say. On MNIST's held-out rows 3 was better than 1 or the model's own temperature, and 10 worse.
+_TEMPERATURE = 3.0
+# A stage ends when the held-out rows have found nothing better for this many rounds of mini-batches, or steps
+# of L-BFGS.
+_PATIENCE, _PATIENCE_OF_STEPS = 5, 20
+# A covariance is at its floor when raising it to that changes its determinant by this much.
+_RAISED = 1e-9
+_LARGEST_LOG_TEMPERATURE = 10.0
+
+
+@dataclass(frozen=True)
+class TuningOptions:
+    """How to tune.
+
+    Attributes
+    ----------
+    covariance_type : str
+        Covariance structure.
+    trade_offs : tuple of float
+        Values of λ, one after the other; each goes on from the best model so far.
+    max_iter : int
+        Largest number of rounds for each of them: passes over mini-batches, or steps of L-BFGS.
+    batch_size : int or None
+        Rows of a mini-batch; None takes all of them, and L-BFGS.
+    floor : float
+        Floor of every covariance, relative to each feature's variance.
+    n_jobs : int
+        Number of threads. It never changes the result.
+    """
+
+    covariance_type: str
+    trade_offs: tuple[float, ...]
+    max_iter: int
+    batch_size: int | None
+    floor: float
+    n_jobs: int = 1
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How a model does on held-out rows, per row or unit of their weight.
+
+    Attributes
+    ----------
+    log_loss : float
+        Mean of −log s(c), at the temperature that makes it least.
+    error : float
+        Share of rows whose class is not the most probable.
+    log_likelihood : float
+        Mean of log p(x, c).
+    temperature : float
+        That temperature, at least 1: no surer than the densities are.
+    """
+
+    log_loss: float
+    error: float
+    log_likelihood: float
+    temperature: float
+
+
+def score(log_joints: FloatArray, rows: Labelled) -> Scores:
+    """Return how log-joints (N, L) of labelled rows do."""
+    own = log_joints[np.arange(len(rows.codes)), rows.codes]
+    gaps = log_joints - log_joints.max(axis=1, keepdims=True)
+    reached = own - log_joints.max(axis=1)
+
+    def log_loss(log_temperature: float) -> float:
+        inverse = np.exp(-log_temperature)
+        losses = np.log(np.exp(inverse * gaps).sum(axis=1)) - inverse * reached
+        return float(np.average(losses, weights=rows.weights))
+
+    found = minimize_scalar(log_loss, bounds=(0.0, _LARGEST_LOG_TEMPERATURE), method="bounded")
+    # The search never looks at the bound itself.
+    log_temperature = 0.0 if log_loss(0.0) <= found.fun else float(found.x)
+    return Scores(
+        log_loss(log_temperature),
+        float(np.average(log_joints.argmax(axis=1) != rows.codes, weights=rows.weights)),
+        float(np.average(own, weights=rows.weights)),
+        float(np.exp(log_temperature)),
+    )
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the held-out rows said of a model on the way.
+
+    Attributes
+    ----------
+    trade_off : float
+        λ of the objective.
+    scores : Scores
+        Of the held-out rows.
+    """
+
+    trade_off: float
+    scores: Scores
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The outcome.
+
+    Attributes
+    ----------
+    parameters : Parameters
+        The best model by the held-out rows, in the data's coordinates; the given one where none was better.
+    trade_off : float or None
+        λ with which it was found; None for the given model.
+    before, after : Scores
+        Of the given and of the best model, on the held-out rows.
+    rounds : list of Round
+        All models that were looked at.
+    """
+
+    parameters: Parameters
+    trade_off: float | None
+    before: Scores
+    after: Scores
+    rounds: list[Round]
+
+
+class Judge:
+    """Keeps the best model by held-out rows: the lowest log-loss among those with no more errors than given.
+
+    Parameters
+    ----------
+    objective : Objective
+        Around the given model.
+    validation : Labelled
+        The held-out rows.
+    floor : ndarray of shape (M,)
+        Floor of the covariances, in the frame.
+    pool : Workers
+        Threads.
+    """
+
+    def __init__(self, objective: Objective, validation: Labelled, floor: FloatArray, pool: Workers) -> None:
+        self._validation, self._floor, self._pool = validation, floor, pool
+        self.best = objective.surroundings.parameters
+        place = objective.surroundings.place(np.zeros(objective.surroundings.size))
+        self.before = self.after = score(objective.log_joints(place, validation, pool), validation)
+        self.trade_off: float | None = None
+        self.rounds: list[Round] = []
+        self.since_better = 0
+
+    def see(self, objective: Objective, numbers: FloatArray, trade_off: float) -> Parameters | None:
+        """Look at a model; return it with raised covariances when they had sunk below the floor."""
+        around = objective.surroundings
+        place = around.place(numbers)
+        parameters = around.parameters_at(place)
+        covariances, factor = around.structure.raised(parameters.covariances[None], self._floor)
+        sunk = bool((factor.log_determinant - place.factor.log_determinant > _RAISED).any())
+        if sunk:
+            parameters = replace(parameters, covariances=covariances[0])
+            place = Place(place.weights, place.means, place.stretch, factor)
+        scores = score(objective.log_joints(place, self._validation, self._pool), self._validation)
+        self.rounds.append(Round(trade_off, scores))
+        if scores.log_loss < self.after.log_loss and scores.error <= self.before.error:
+            self.best, self.after, self.trade_off, self.since_better = parameters, scores, trade_off, 0
+        else:
+            self.since_better += 1
+        return parameters if sunk else None
+
+
+def tune(
+    parameters: Parameters,
+    class_prior: FloatArray,
+    training: Labelled,
+    validation: Labelled,
+    options: TuningOptions,
+    random_state: np.random.RandomState,
+) -> Tuned:
+    """Tune a fitted model to tell classes apart.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        One model, in the data's coordinates.
+    class_prior : ndarray of shape (L,)
+        Class priors, which stay as they are.
+    training, validation : Labelled
+        Rows to tune to, and held-out rows that say when to stop and which model is best.
+    options : TuningOptions
+        How to tune.
+    random_state : RandomState
+        Source of randomness of the mini-batches.
+    """
+    structure = structure_of(options.covariance_type)
+    frame = measure(training.X, structure, row_weights=training.weights)
+    floor = options.floor * frame.variance
+    both = np.maximum(frame.bound, frame.reaching(validation.X).bound)
+    frame = replace(frame, bound=both)
+    inside = frame.enter(parameters.batch(), structure).take(0)
+    with workers(options.n_jobs) as pool:
+        given = Objective(Surroundings(inside, structure), frame, class_prior)
+        judge = Judge(given, validation, floor, pool)
+        for trade_off in options.trade_offs:
+            judge.since_better = 0
+            criterion = Criterion(trade_off, _TEMPERATURE)
+            stage = _Stage(judge, given, training, criterion, options.max_iter, pool)
+            if options.batch_size is None:
+                stage.climb()
+            else:
+                stage.wander(options.batch_size, random_state)
+    best = parameters
+    if judge.trade_off is not None:
+        best = frame.leave(judge.best.batch(), structure).take(0)
+    return Tuned(best, judge.trade_off, judge.before, judge.after, judge.rounds)
+
+
+@dataclass
+class _Stage:
+    """Optimising with one λ, from the best model so far."""
+
+    judge: Judge
+    given: Objective
+    training: Labelled
+    criterion: Criterion
+    max_iter: int
+    pool: Workers
+
+    def _around(self, parameters: Parameters) -> Objective:
+        return replace(self.given, surroundings=Surroundings(parameters, self.given.surroundings.structure))
+
+    def climb(self) -> None:
+        """Take steps of L-BFGS over all rows."""
+        objective, left = self._around(self.judge.best), self.max_iter
+        while left > 0 and self.judge.since_better < _PATIENCE_OF_STEPS:
+            sunk: list[Parameters] = []
+            before = len(self.judge.rounds)
+
+            def negative(numbers: FloatArray) -> tuple[float, FloatArray]:
+                value = objective.evaluate(numbers, self.training, self.criterion, self.pool)  # noqa: B023
+                return -value.objective, -value.gradient
+
+            def look(numbers: FloatArray) -> None:
+                raised = self.judge.see(objective, numbers, self.criterion.trade_off)  # noqa: B023
+                if raised is not None:
+                    sunk.append(raised)  # noqa: B023
+                if raised is not None or self.judge.since_better >= _PATIENCE_OF_STEPS:
+                    raise StopIteration
+
+            start = np.zeros(objective.surroundings.size)
+            minimize(negative, start, jac=True, method="L-BFGS-B", callback=look, options={"maxiter": left})
+            left -= len(self.judge.rounds) - before
+            if not sunk:
+                return
+            # Where a covariance sank below the floor, the climb goes on from the floor.
+            objective = self._around(sunk[0])
+
+    def wander(self, batch_size: int, random_state: np.random.RandomState) -> None:
+        """Pass over mini-batches, with Adam's steps, which shrink to nothing over the stage."""
+        objective, n_rows = self._around(self.judge.best), len(self.training.codes)
+        n_batches = -(-n_rows // batch_size)
+        numbers, average, mean, square = np.zeros((4, objective.surroundings.size))
+        for number in range(self.max_iter):
+            order = random_state.permutation(n_rows)
+            for b in range(n_batches):
+                batch = self.training.take(order[b::n_batches])
+                gradient = objective.evaluate(numbers, batch, self.criterion, self.pool).gradient
+                taken = number * n_batches + b
+                step = _STEP * (1.0 - taken / (self.max_iter * n_batches))
+                mean += (1.0 - _MOMENTUM) * (gradient - mean)
+                square += (1.0 - _SQUARES) * (gradient**2 - square)
+                root = np.sqrt(square / (1.0 - _SQUARES ** (taken + 1)))
+                numbers += step * (mean / (1.0 - _MOMENTUM ** (taken + 1))) / (root + _SMALL)
+                # At first the average is over all models so far.
+                average += (numbers - average) * max(1.0 - _AVERAGED, 1.0 / (taken + 1))
+            raised = self.judge.see(objective, average, self.criterion.trade_off)
+            if self.judge.since_better >= _PATIENCE:
+                return
+            if raised is not None:
+                objective = self._around(raised)
+                numbers[:] = average[:] = 0.0

@@ -1,0 +1,209 @@
+"""The hybrid objective against plain densities, and its gradient against differences of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, as_full, class_log_likelihood, random_model, random_rows
+from scipy.special import log_softmax
+
+from skmix.engine.backends.threads import workers
+from skmix.engine.frame import measure
+from skmix.engine.hybrid import Criterion, Labelled, Objective, Surroundings, Value
+from skmix.engine.kernels import structure_of
+from skmix.engine.kernels.charts import chart_of
+from skmix.engine.types import FloatArray, Parameters
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+
+
+def log_joints(model: Parameters, covariance_type: str, prior: FloatArray, X: FloatArray) -> FloatArray:
+    """Return log p(x, class), shape (N, L), from scipy's densities."""
+    joint: FloatArray = class_log_likelihood(X, model, covariance_type) + np.log(prior)
+    return joint
+
+
+def plain_objective(
+    model: Parameters, covariance_type: str, prior: FloatArray, rows: Labelled, criterion: Criterion
+) -> float:
+    """Return the objective per unit of the rows' weight, from scipy's densities."""
+    joints = log_joints(model, covariance_type, prior, rows.X)
+    every = np.arange(len(rows.codes))
+    conditional = log_softmax(joints / criterion.temperature, axis=1)[every, rows.codes]
+    terms = conditional + criterion.trade_off * joints[every, rows.codes]
+    return float(np.average(terms, weights=rows.weights))
+
+
+class Problem:
+    """A model, its surroundings, and rows."""
+
+    def __init__(self, covariance_type: str, model: Parameters, rows: Labelled, prior: FloatArray) -> None:
+        self.covariance_type, self.rows, self.prior = covariance_type, rows, prior
+        self.structure = structure_of(covariance_type)
+        self.frame = measure(rows.X, self.structure)
+        inside = self.frame.enter(model.batch(), self.structure).take(0)
+        self.objective = Objective(Surroundings(inside, self.structure), self.frame, prior)
+        self.size = self.objective.surroundings.size
+
+    def model(self, numbers: FloatArray) -> Parameters:
+        around = self.objective.surroundings
+        inside = around.parameters_at(around.place(numbers))
+        return self.frame.leave(inside.batch(), self.structure).take(0)
+
+    def plain(self, numbers: FloatArray, criterion: Criterion) -> float:
+        return plain_objective(self.model(numbers), self.covariance_type, self.prior, self.rows, criterion)
+
+    def value(self, numbers: FloatArray, criterion: Criterion, n_jobs: int = 1) -> Value:
+        with workers(n_jobs) as pool:
+            return self.objective.evaluate(numbers, self.rows, criterion, pool)
+
+
+def problem(covariance_type: str, seed: int = 0, **sizes: int) -> tuple[Problem, np.random.Generator]:
+    random = np.random.default_rng(seed)
+    sizes = {"n_rows": 30, "n_kernels": 3, "n_classes": 3, "n_features": 3} | sizes
+    X, codes = random_rows(random, sizes["n_rows"], sizes["n_classes"], sizes["n_features"])
+    model = random_model(random, sizes["n_kernels"], sizes["n_classes"], sizes["n_features"], covariance_type)
+    prior = random.dirichlet(np.full(sizes["n_classes"], 5.0))
+    weights = random.uniform(0.5, 2.0, size=len(X))
+    return Problem(covariance_type, model, Labelled(X, codes, weights), prior), random
+
+
+@each_type
+@pytest.mark.parametrize("criterion", [Criterion(0.0), Criterion(0.3, 2.5)])
+def test_the_objective_and_its_gradient(covariance_type: str, criterion: Criterion) -> None:
+    given, random = problem(covariance_type, n_rows=15, n_features=2)
+    numbers = 0.3 * random.normal(size=given.size)
+    found = given.value(numbers, criterion)
+    assert_allclose(found.objective, given.plain(numbers, criterion), rtol=1e-11)
+    steps = 1e-5 * np.eye(given.size)
+    slopes = [
+        (given.plain(numbers + step, criterion) - given.plain(numbers - step, criterion)) / 2e-5
+        for step in steps
+    ]
+    assert_allclose(found.gradient, slopes, atol=2e-8, rtol=1e-6)
+
+
+@each_type
+def test_zero_is_the_model_itself(covariance_type: str) -> None:
+    random = np.random.default_rng(1)
+    X, codes = random_rows(random, 30, 2, 4)
+    model = random_model(random, 3, 2, 4, covariance_type)
+    given = Problem(covariance_type, model, Labelled(X, codes), np.array([0.5, 0.5]))
+    same = given.model(np.zeros(given.size))
+    for name in ("weights", "means", "covariances"):
+        assert_allclose(getattr(same, name), getattr(model, name), rtol=1e-12, atol=1e-13)
+    assert same.covariances.shape == model.covariances.shape
+
+
+@each_type
+def test_any_numbers_make_a_proper_model(covariance_type: str) -> None:
+    given, random = problem(covariance_type)
+    model = given.model(3.0 * random.normal(size=given.size))
+    assert_allclose(model.weights.sum(axis=0), 1.0, rtol=1e-13)
+    assert np.all(model.weights > 0)
+    full = as_full(model.covariances, covariance_type, *model.means.shape)
+    assert np.all(np.linalg.eigvalsh(full) > 0)
+
+
+def directional(given: Problem, direction: FloatArray, criterion: Criterion, step: float) -> float:
+    ahead, behind = given.plain(step * direction, criterion), given.plain(-step * direction, criterion)
+    return (ahead - behind) / (2.0 * step)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_kernels_so_narrow_that_expanded_terms_cancel(covariance_type: str) -> None:
+    random = np.random.default_rng(3)
+    X = np.concatenate([1e4 + random.normal(size=(20, 2)), -1e4 + random.normal(size=(20, 2))])
+    codes = random.integers(0, 2, size=40)
+    full = np.tile(0.8 * np.eye(2), (3, 1, 1))
+    covariances = full if covariance_type == "full" else np.full((3, 2), 0.8)
+    means = np.array([[1e4, 1e4], [1e4 + 1.0, 1e4], [-1e4, -1e4]])
+    model = Parameters(random.dirichlet(np.ones(3), size=2).T, means, covariances)
+    given = Problem(covariance_type, model, Labelled(X, codes), np.array([0.4, 0.6]))
+    criterion, direction = Criterion(0.1, 1.3), random.normal(size=given.size)
+    found = given.value(np.zeros(given.size), criterion)
+    assert_allclose(found.objective, given.plain(np.zeros(given.size), criterion), rtol=1e-9)
+    assert_allclose(found.gradient @ direction, directional(given, direction, criterion, 1e-5), rtol=1e-5)
+
+
+def test_kernels_that_few_rows_matter_to_take_a_route_of_their_own() -> None:
+    # Enough features and rows, in clusters far enough apart, for the sparse sums.
+    random = np.random.default_rng(4)
+    n_kernels, n_features = 12, 16
+    means = 8.0 * random.normal(size=(n_kernels, n_features))
+    which = random.integers(0, n_kernels, size=1500)
+    X = means[which] + random.normal(size=(1500, n_features))
+    codes = (which + random.integers(0, 2, size=1500)) % 3
+    weights = random.dirichlet(np.ones(n_kernels), size=3).T
+    model = Parameters(weights, means, np.tile(np.eye(n_features), (n_kernels, 1, 1)))
+    given = Problem("full", model, Labelled(X, codes), np.array([0.3, 0.3, 0.4]))
+    criterion, direction = Criterion(0.2, 2.0), random.normal(size=given.size)
+    found = given.value(np.zeros(given.size), criterion)
+    assert_allclose(found.gradient @ direction, directional(given, direction, criterion, 1e-5), rtol=1e-6)
+
+
+@each_type
+def test_rows_far_from_all_kernels_of_their_class(covariance_type: str) -> None:
+    # The own class's density is below the smallest number beside that of the nearest kernel.
+    means = np.array([[0.0, 0.0], [200.0, 0.0], [0.0, 200.0]])
+    full = np.tile(np.eye(2), (3, 1, 1))
+    covariances: Any = {"full": full, "tied": full[0], "diag": np.ones((3, 2)), "spherical": np.ones(3)}
+    model = Parameters(np.array([[1.0, 0.0], [0.0, 0.7], [0.0, 0.3]]), means, covariances[covariance_type])
+    X, codes = np.array([[0.1, 0.2], [199.0, 1.0], [1.0, 0.5], [100.0, 3.0]]), np.array([0, 0, 1, 1])
+    given = Problem(covariance_type, model, Labelled(X, codes), np.array([0.5, 0.5]))
+    for criterion in (Criterion(0.0), Criterion(0.1, 4.0)):
+        found = given.value(np.zeros(given.size), criterion)
+        assert_allclose(found.objective, given.plain(np.zeros(given.size), criterion), rtol=1e-10)
+        direction = np.random.default_rng(0).normal(size=given.size)
+        assert_allclose(found.gradient @ direction, directional(given, direction, criterion, 1e-6), rtol=1e-5)
+    with workers(1) as pool:
+        place = given.objective.surroundings.place(np.zeros(given.size))
+        joints = given.objective.log_joints(place, given.rows, pool)
+    assert_allclose(joints, log_joints(model, covariance_type, given.prior, X), rtol=1e-11)
+
+
+def test_a_weight_of_zero_stays_zero() -> None:
+    given, random = problem("full")
+    weights = np.array([[0.0, 0.5, 1.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
+    inside = given.objective.surroundings.parameters
+    around = Surroundings(Parameters(weights, inside.means, inside.covariances), given.structure)
+    objective = Objective(around, given.frame, given.prior)
+    with workers(1) as pool:
+        gradient = objective.evaluate(np.zeros(given.size), given.rows, Criterion(0.5), pool).gradient
+    assert np.all(np.isfinite(gradient))
+    assert_allclose(gradient[: weights.size][weights.ravel() == 0], 0.0, atol=1e-200)
+    moved = around.place(random.normal(size=given.size)).weights
+    assert_array_equal(moved == 0, weights == 0)
+
+
+@each_type
+def test_features_may_have_any_unit(covariance_type: str) -> None:
+    units = np.full(3, 7.0) if covariance_type == "spherical" else np.array([0.01, 3.0, 700.0])
+    given, random = problem(covariance_type)
+    model = given.model(np.zeros(given.size))
+    covariances = given.structure.rescale(model.covariances[None], units)[0]
+    rows = Labelled(given.rows.X * units, given.rows.codes, given.rows.weights)
+    other = Problem(
+        covariance_type, Parameters(model.weights, model.means * units, covariances), rows, given.prior
+    )
+    numbers = 0.2 * random.normal(size=given.size)
+    criterion = Criterion(0.1, 1.5)
+    assert_allclose(
+        given.value(numbers, criterion).gradient, other.value(numbers, criterion).gradient, atol=1e-12
+    )
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    given, random = problem("full", n_rows=6000)
+    numbers = 0.1 * random.normal(size=given.size)
+    one, two = (given.value(numbers, Criterion(0.1), n_jobs) for n_jobs in (1, 2))
+    assert one.objective == two.objective
+    assert_array_equal(one.gradient, two.gradient)
+
+
+def test_an_unknown_structure_is_refused() -> None:
+    with pytest.raises(ValueError, match="'round' cannot be tuned; those of 'full'"):
+        chart_of("round")

@@ -1,0 +1,207 @@
+"""Tuning a fitted classifier: better where the model is too small, never worse on held-out rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
+
+import skmix
+from skmix import SharedKernelClassifier
+from skmix.engine.types import FloatArray
+
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+
+
+def bars(n: int, seed: int) -> tuple[FloatArray, np.ndarray]:
+    """Return two classes side by side: long clusters that a round kernel describes badly."""
+    random = np.random.RandomState(seed)
+    y = random.randint(0, 2, size=n)
+    X = np.stack([random.uniform(-6.0, 6.0, size=n), y + random.uniform(-0.45, 0.45, size=n)], axis=1)
+    X[:, 1] += 0.25 * X[:, 0]
+    return X, np.where(y, "upper", "lower")
+
+
+def fitted(covariance_type: str = "spherical", n_kernels: int = 4, **settings: Any) -> SharedKernelClassifier:
+    X, y = bars(300, seed=0)
+    return SharedKernelClassifier(n_kernels, covariance_type=covariance_type, random_state=0, **settings).fit(
+        X, y
+    )
+
+
+def test_a_model_too_small_for_the_densities_tells_classes_apart_better() -> None:
+    X, y = bars(300, seed=0)
+    new, labels = bars(2000, seed=1)
+    model = fitted()
+    before = model.score(new, labels), log_loss(labels, model.predict_proba(new))
+    assert model.tune(X, y, max_iter=50, random_state=0) is model
+    after = model.score(new, labels), log_loss(labels, model.predict_proba(new))
+    assert before[0] < 0.85
+    assert after[0] > before[0] + 0.1
+    assert after[1] < 0.5 * before[1]
+
+
+def test_mini_batches_do_so_too() -> None:
+    X, y = bars(1000, seed=0)
+    new, labels = bars(2000, seed=1)
+    model = fitted()
+    before = model.score(new, labels)
+    model.tune(X, y, batch_size=5, max_iter=10, random_state=0, trade_off=0.0)
+    assert model.score(new, labels) > before + 0.1
+    assert {r["trade_off"] for r in model.tuned_["rounds"]} == {0.0}
+    one, two = (fitted().tune(X, y, batch_size=100, max_iter=2, random_state=0) for _ in range(2))
+    assert_array_equal(one.means_, two.means_)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("batch_size", [None, 50])
+def test_it_is_never_worse_on_held_out_rows(covariance_type: str, batch_size: int | None) -> None:
+    X, y = bars(200, seed=2)
+    held_out = bars(60, seed=3)
+    model = fitted(covariance_type)
+    error = 1.0 - model.score(*held_out)
+    loss = log_loss(held_out[1], model.predict_proba(held_out[0]))
+    model.tune(X, y, validation=held_out, batch_size=batch_size, max_iter=8, random_state=0)
+    assert 1.0 - model.score(*held_out) <= error + 1e-12
+    assert log_loss(held_out[1], model.predict_proba(held_out[0])) <= loss + 1e-12
+    # What it says of itself is what others see.
+    after = model.tuned_["after"]
+    assert_allclose(after["error"], 1.0 - model.score(*held_out), atol=1e-12)
+    assert_allclose(after["log_loss"], log_loss(held_out[1], model.predict_proba(held_out[0])), rtol=1e-9)
+    assert_allclose(model.tuned_["before"]["error"], error, atol=1e-12)
+    joint = model.class_log_likelihood(held_out[0]) + np.log(model.class_prior_)
+    own = joint[np.arange(60), np.searchsorted(model.classes_, held_out[1])]
+    assert_allclose(after["log_likelihood"], own.mean(), rtol=1e-9)
+
+
+def test_where_nothing_is_better_the_fitted_model_stays() -> None:
+    X, y = bars(200, seed=2)
+    model = fitted("full")
+    given = clone(model).fit(*bars(300, seed=0))
+    wrong = np.where(y == "upper", "lower", "upper")
+    model.tune(X, wrong, validation=bars(100, seed=3), max_iter=10, trade_off=[0.1, 0.0])
+    assert model.tuned_["trade_off"] is None
+    assert model.tuned_["after"] == model.tuned_["before"]
+    assert len(model.tuned_["rounds"]) > 0
+    for name in ("weights_", "means_", "covariances_"):
+        assert_array_equal(getattr(model, name), getattr(given, name))
+        assert_array_equal(getattr(model.models_[0], name), getattr(given, name))
+    assert_array_equal(model.predict(X), given.predict(X))
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+@pytest.mark.parametrize("batch_size", [None, 40])
+def test_kernels_stay_above_the_floor(covariance_type: str, batch_size: int | None) -> None:
+    # The second feature is constant in each class: its likelihood has no bound but the floor.
+    random = np.random.RandomState(0)
+    y = np.repeat([0, 1], 60)
+    X = np.stack([random.normal(size=120) + y, y.astype(float), random.normal(size=120)], axis=1)
+    model = SharedKernelClassifier(2, covariance_type=covariance_type, reg_covar=1e-3, random_state=0).fit(
+        X, y
+    )
+    rows, labels = X[::2] + np.array([0.5, 0.0, 0.0]), y[::2]
+    model.tune(rows, labels, trade_off=1.0, validation=(X[1::2], y[1::2]), batch_size=batch_size, max_iter=30)
+    units = rows.std(axis=0)
+    full = model.models_[0]._parameters.covariances
+    if covariance_type in ("diag", "spherical"):
+        variances = np.broadcast_to(full[:, None] if full.ndim == 1 else full, (2, 3))
+        scaled = variances / (units**2 if covariance_type == "diag" else np.mean(units**2))
+        smallest = scaled.min()
+    else:
+        smallest = np.linalg.eigvalsh(full / units[:, None] / units).min()
+    assert smallest >= 1e-3 * (1.0 - 1e-6)
+
+
+def test_all_else_goes_on_working(tmp_path: Path) -> None:
+    X, y = bars(200, seed=2)
+    model = fitted("full", reject_below=0.05, outlier_label="none")
+    model.tune(X, y, trade_off=0.01, max_iter=10, random_state=0)
+    assert model.tuned_["trade_off"] == 0.01
+    assert model.means_ is model.models_[0].means_
+    # The densities have changed, and so has what is refused.
+    refused = model.score_samples(X) < model.threshold_
+    assert abs(refused.mean() - 0.05) < 0.01
+    model.save(tmp_path / "model.skmix")
+    loaded = skmix.load(tmp_path / "model.skmix")
+    assert loaded.tuned_ == model.tuned_
+    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    rows, labels = model.sample(50)
+    assert rows.shape == (50, 2)
+    assert set(labels) <= {"lower", "upper"}
+    assert not hasattr(model.fit(X, y), "tuned_")
+    assert model.temperature_ == 1.0
+
+
+def test_a_row_of_weight_two_is_two_rows() -> None:
+    X, y = bars(80, seed=2)
+    counts = np.random.RandomState(1).randint(0, 3, size=80)
+    settings: Any = {"trade_off": 0.1, "validation": bars(60, seed=3), "max_iter": 5}
+    weighted = fitted().tune(X, y, sample_weight=counts, **settings)
+    repeated = fitted().tune(np.repeat(X, counts, axis=0), np.repeat(y, counts), **settings)
+    assert_allclose(weighted.means_, repeated.means_, rtol=1e-6)
+    plain = fitted().tune(X, y, **settings)
+    assert np.abs(plain.means_ - weighted.means_).max() > 1e-3
+
+
+def test_threads_do_not_change_the_result() -> None:
+    X, y = bars(3000, seed=2)
+    one, two = (
+        fitted("full", n_jobs=n_jobs).tune(X, y, trade_off=0.0, max_iter=2, random_state=0)
+        for n_jobs in (1, 2)
+    )
+    assert_array_equal(one.covariances_, two.covariances_)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"trade_off": -0.1}, "trade_off must be finite and not negative, got -0.1"),
+        ({"trade_off": "best"}, "or 'auto', got 'best'"),
+        ({"trade_off": []}, "trade_off is an empty list"),
+        ({"trade_off": [0.1, np.inf]}, "got inf"),
+        ({"validation": 0.0}, "a share between 0 and 1, or a tuple"),
+        ({"validation": True}, "got True"),
+        ({"validation": 0.999}, "too few to hold out 0.999"),
+        ({"validation": (np.ones((3, 2)),)}, "got 1 entries"),
+        ({"validation": (np.ones((3, 2)), ["lower", "other", "upper"])}, "labels that no training row had"),
+        ({"validation": (np.full((2, 2), [1.0, np.nan]), ["lower", "upper"])}, "validation has NaN"),
+        ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
+        ({"batch_size": 2.5}, "batch_size must be an integer of at least 1"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    X, y = bars(100, seed=2)
+    model = fitted()
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=message):
+        model.tune(X, y, **arguments)
+    assert vars(model) == before
+
+
+def test_what_cannot_be_tuned_is_refused() -> None:
+    X, y = bars(100, seed=2)
+    with pytest.raises(NotFittedError):
+        SharedKernelClassifier().tune(X, y)
+    with pytest.raises(ValueError, match="2 feature groups"):
+        SharedKernelClassifier(feature_groups=[[0], [1]], random_state=0).fit(X, y).tune(X, y)
+    gaps = X.copy()
+    gaps[3, 1] = np.nan
+    with pytest.raises(ValueError, match="without missing values, but X has NaN"):
+        fitted().tune(gaps, y)
+    with pytest.raises(ValueError, match="label of class prior zero, such as 'upper'"):
+        fitted(priors=[1.0, 0.0]).tune(X, y)
+    with pytest.raises(ValueError, match="2 rows of 2 classes are too few"):
+        fitted().tune([[0.0, 0.0], [0.0, 1.0]], ["lower", "upper"])
+
+
+def test_a_class_of_one_row_is_tuned_to() -> None:
+    X, y = bars(40, seed=2)
+    keep = np.concatenate([np.flatnonzero(y == "lower"), np.flatnonzero(y == "upper")[:1]])
+    model = fitted().tune(X[keep], y[keep], max_iter=2, random_state=0)
+    assert model.tuned_["before"]["error"] >= 0.0
