@@ -9,7 +9,14 @@ from skmix.comparison.field import FIELD, Contender, contenders
 from skmix.comparison.records import DataSet, Outcome, Settings
 from skmix.comparison.runner import run_cell, run_comparison
 from skmix.comparison.separate import SeparateMixtures
-from skmix.comparison.sharing import ROWS_PER_CLASS, Learning, default_data, many_classes, run_sharing
+from skmix.comparison.sharing import (
+    ROWS_PER_CLASS,
+    Learning,
+    default_data,
+    many_classes,
+    run_sharing,
+    sharing_table,
+)
 from skmix.comparison.store import OutcomeStore, StoreError
 from skmix.comparison.tables import (
     Claim,
@@ -51,5 +58,6 @@ __all__ = [
     "run_cell",
     "run_comparison",
     "run_sharing",
+    "sharing_table",
     "summarise",
 ]

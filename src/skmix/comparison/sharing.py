@@ -17,6 +17,7 @@ from skmix.comparison.field import OURS, contenders
 from skmix.comparison.records import DataSet, IntArray, Outcome
 from skmix.comparison.runner import measure
 from skmix.comparison.store import OutcomeStore
+from skmix.comparison.tables import TextTable
 from skmix.datasets import make_shared_kernel_data
 from skmix.study.seeds import generator
 
@@ -152,3 +153,18 @@ def run_sharing(
                     if progress is not None:
                         progress(outcome)
     return points
+
+
+def sharing_table(points: Sequence[Learning]) -> TextTable:
+    """Return mean errors in per cent: a line for each data set and number of rows, a column a classifier."""
+    names = [name for name in RIVALS if any(point.classifier == name for point in points)]
+    cells: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for point in points:
+        own = cells.setdefault((point.data, point.rows_per_class), {})
+        own.setdefault(point.classifier, []).append(100.0 * point.outcome.error)
+    lines = tuple(
+        (data, str(rows), *(f"{np.mean(own[name]):.1f}" for name in names))
+        for (data, rows), own in cells.items()
+    )
+    title = "Test error in per cent against the training rows of each class"
+    return TextTable(title, ("data", "rows", *names), lines)
