@@ -49,16 +49,16 @@ def test_the_temperature_is_the_best_of_many() -> None:
     codes = random.randint(3, size=400)
     logs = 4.0 * (random.normal(size=(400, 3)) + np.eye(3)[codes])
     temperature, loss = best_temperature(logs, codes)
-    grid = np.geomspace(0.5, 50.0, 2000)
+    grid = np.geomspace(1.0, 50.0, 2000)
     shares = [np.exp(logs / t) / np.exp(logs / t).sum(axis=1, keepdims=True) for t in grid]
     losses = [log_loss(each, codes) for each in shares]
     assert loss == pytest.approx(min(losses), abs=1e-6)
     assert temperature == pytest.approx(grid[np.argmin(losses)], rel=0.02)
 
 
-def test_without_mistakes_the_temperature_stays_bounded() -> None:
+def test_probabilities_are_never_sharpened() -> None:
     temperature, loss = best_temperature(np.array([[0.0, -9.0], [-9.0, 0.0]]), np.array([0, 1]))
-    assert temperature == pytest.approx(0.5, rel=0.01)
+    assert temperature == pytest.approx(1.0, rel=0.01)
     assert loss < 1e-3
 
 
@@ -80,9 +80,11 @@ def test_the_winner_is_the_classifier_one_would_ask_for(iris: tuple[np.ndarray, 
 def test_pixels_are_reduced_to_components() -> None:
     X, y = load_digits(return_X_y=True)
     X, y = X[y < 3], y[y < 3]
+    # Each pixel twice in both directions: 256 features.
+    X = np.kron(X.reshape(-1, 8, 8), np.ones((1, 2, 2))).reshape(len(X), -1)
     model = AutomaticClassifier(random_state=0, n_jobs=1).fit(X[:100], y[:100])
     assert model.choice_.reduction.startswith(("components", "standardised components"))
-    assert model.score(X[100:], y[100:]) > 0.95
+    assert model.score(X[100:], y[100:]) > 0.9
 
 
 def test_classes_of_one_row_and_constant_features() -> None:
@@ -101,7 +103,12 @@ def test_one_class_is_refused() -> None:
 
 def test_separate_mixtures_of_one_component_are_discriminant_analysis() -> None:
     random = np.random.RandomState(0)
-    X = np.concatenate([random.normal(size=(200, 2)) @ [[1, 0.8], [0, 0.6]], random.normal(3, 2, (100, 2))])
+    X = np.concatenate(
+        [
+            random.normal(size=(200, 2)) @ [[1, 0.8], [0, 0.6]],
+            random.normal(size=(100, 2)) @ [[1, 0], [-1, 1]] + 2,
+        ]
+    )
     y = np.repeat([0, 1], [200, 100])
     model = SeparateMixtures(max_components=1, reg_covar=0.0, random_state=0).fit(X, y)
     joint = np.column_stack(

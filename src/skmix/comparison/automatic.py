@@ -51,20 +51,24 @@ VARIANCE_KEPT = (0.9, 0.97)
 """Shares of the variance that principal components keep."""
 
 _MANY_CLASSES = 20
-# With no more features than this, all of them are used as they are.
+# With no more features than this, all of them are used as they are; with more than that, never.
 _FEW_FEATURES = 12
+_TOO_MANY_FEATURES = 100
 # The prior by which reductions are compared.
 _MIDDLE_PRIOR = 2.0
-_N_FOLDS = 5
-# From this many rows on, one split tells as much as folds.
+# Few rows need more folds; from many on, one split tells as much as folds.
+_N_FOLDS, _FEWER_FOLDS = 5, 3
+_ROWS_OF_FEWER_FOLDS = 500
 _ROWS_OF_ONE_SPLIT = 4000
 _HELD_OUT = 0.2
+# More kernels are tried as long as the loss falls by this share of it.
+_WORTHWHILE = 0.01
 # A kernel needs so many rows on average.
 _ROWS_PER_KERNEL = 3
 _MOST_PASSES = 100
-_TOLERANCE = 3e-3
-# Where no held-out row is misclassified, nothing else keeps the temperature from zero.
-_LEAST_TEMPERATURE, _LARGEST_TEMPERATURE = 0.5, 1e6
+_TOLERANCE = 1e-2
+# Probabilities are never sharpened: where no held-out row is misclassified, nothing else would stop that.
+_LEAST_TEMPERATURE, _LARGEST_TEMPERATURE = 1.0, 1e6
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,10 @@ class Choice:
 class AutomaticClassifier(ClassifierMixin, BaseEstimator):
     """SharedKernelClassifier with all settings chosen from the data.
 
-    Chosen by the log-loss of held-out rows (five folds, or one split of many rows), in this order: principal
-    components or none, if there are more than 12 features; for each covariance structure and strength of
-    the prior, the number of kernels, from one for each class upwards while it helps (of 20 classes or more,
-    from one for every four). The temperature of the
+    Chosen by the log-loss of held-out rows (five folds, three from 500 rows on, one split from 4000 on), in
+    this order: principal components if there are more than 100 features, components or none if there are
+    more than 12; for each covariance structure and strength of the prior, the number of kernels, from one for
+    each class upwards while it helps (of 20 classes or more, from one for every four). The temperature of the
     probabilities comes from the same rows. The winner is fitted to all of them.
 
     Parameters
@@ -231,7 +235,7 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
         seed: int,
     ) -> None:
         """Try structures and priors, each with more kernels while that helps, and note them in `choices_`."""
-        structures = [("tied", _MIDDLE_PRIOR), *(("full", rows) for rows in PRIOR_ROWS_PER_FEATURE)]
+        structures = [("tied", _MIDDLE_PRIOR), *(("full", strength) for strength in PRIOR_ROWS_PER_FEATURE)]
         if not folds:
             self.choices_.append(Choice(reduction, "tied", _MIDDLE_PRIOR, 1))
             return
@@ -247,7 +251,7 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
                 wanted = Choice(reduction, covariance_type, prior_rows, per_class)
                 judged = self._judged(wanted, rows, codes, folds, seed)
                 self.choices_.append(judged)
-                if judged.loss > last:
+                if judged.loss > (1.0 - _WORTHWHILE) * last:
                     break
                 last = judged.loss
 
@@ -357,15 +361,19 @@ def _folds(codes: IntArray, seed: int) -> Iterator[tuple[IntArray, IntArray]]:
         training, held = train_test_split(divisible, test_size=n_held, stratify=own, random_state=seed)
         yield np.sort(np.concatenate([training, alone])), np.sort(held)
         return
-    folds = StratifiedKFold(min(_N_FOLDS, smallest), shuffle=True, random_state=seed)
+    n_folds = _N_FOLDS if len(divisible) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
+    folds = StratifiedKFold(min(n_folds, smallest), shuffle=True, random_state=seed)
     for training, held in folds.split(divisible, own):
         yield np.sort(np.concatenate([divisible[training], alone])), divisible[held]
 
 
 def _reductions(rows: FloatArray, seed: int, gaps: bool) -> dict[str, Pipeline]:
     """Return what may be done to the features first, by name, fitted to the rows."""
-    reductions = {"none": make_pipeline(FunctionTransformer())}
-    if rows.shape[1] > _FEW_FEATURES and not gaps and len(rows) > 2:
+    reducible = rows.shape[1] > _FEW_FEATURES and not gaps and len(rows) > 2
+    reductions = {}
+    if not reducible or rows.shape[1] <= _TOO_MANY_FEATURES:
+        reductions["none"] = make_pipeline(FunctionTransformer())
+    if reducible:
         for share in VARIANCE_KEPT:
             kept = PCA(share, svd_solver="full", random_state=seed)
             reductions[f"components {share:g}"] = make_pipeline(kept)

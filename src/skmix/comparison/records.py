@@ -81,7 +81,7 @@ class Outcome:
     repeat : int
         Number of the split.
     digest : str
-        Hash of the data, the share tested on, and the seed.
+        Hash of the data, the share tested on, the seed, and the versions of skmix and scikit-learn.
     n_train, n_test : int
         Rows.
     error : float

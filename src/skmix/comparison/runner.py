@@ -8,9 +8,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import sklearn
 from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
+import skmix
 from skmix.comparison.automatic import AutomaticClassifier
 from skmix.comparison.counting import count_parameters
 from skmix.comparison.field import Contender
@@ -23,9 +25,11 @@ Progress = Callable[[Outcome], None]
 _LARGEST_SEED = 2**31 - 1
 
 
-def cell_digest(data: DataSet, settings: Settings) -> str:
-    """Return a hash of what decides a data set's splits, besides the number of the repeat."""
-    text = f"{data.digest()} {settings.test_share!r} {settings.seed}"
+def cell_digest(data: DataSet, settings: Settings, use: str = "") -> str:
+    """Return a hash of what decides an outcome, besides classifier and repeat; `use` names other splits."""
+    # Another version may be another classifier under the same name.
+    versions = f"{skmix.__version__} {sklearn.__version__}"
+    text = f"{data.digest()} {settings.test_share!r} {settings.seed} {versions} {use}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

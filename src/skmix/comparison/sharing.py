@@ -6,7 +6,6 @@ few rows of each class and are tested on the same rows.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +13,8 @@ import numpy as np
 
 from skmix.comparison.data import load_data
 from skmix.comparison.field import OURS, contenders
-from skmix.comparison.records import DataSet, IntArray, Outcome
-from skmix.comparison.runner import measure
+from skmix.comparison.records import DataSet, IntArray, Outcome, Settings
+from skmix.comparison.runner import cell_digest, measure
 from skmix.comparison.store import OutcomeStore
 from skmix.comparison.tables import TextTable
 from skmix.datasets import make_shared_kernel_data
@@ -142,8 +141,7 @@ def run_sharing(
                 rows = few_rows(each, n_each, repeat, seed)
                 if rows is None:
                     continue
-                text = f"sharing {each.digest()} {n_each} {seed}"
-                digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+                digest = cell_digest(each, Settings(seed=seed), f"sharing {n_each}")
                 for contender in field:
                     key = (each.name, contender.name, repeat, digest)
                     if key not in store:
