@@ -5,6 +5,6 @@ from __future__ import annotations
 from skmix.cli._common import app
 
 # Importing a command's module registers it.
-from skmix.cli import digits, reproduce  # isort: skip
+from skmix.cli import bench, digits, reproduce  # isort: skip
 
-__all__ = ["app", "digits", "reproduce"]
+__all__ = ["app", "bench", "digits", "reproduce"]

@@ -1,4 +1,4 @@
-"""Data to learn from: images of seven-segment digits, and samples of shared-kernel mixtures."""
+"""Data to learn from: images of seven-segment digits, samples of shared-kernel mixtures, files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ from skmix.datasets.digits import (
     sample_points,
     segment_layout,
 )
+from skmix.datasets.files import LabelledTable, SplitImages, load_mnist, read_idx, read_table
 from skmix.datasets.shared_kernel import Illustration, illustration, make_shared_kernel_data
 
 __all__ = [
     "IMAGE_SIDE",
     "LIT_SEGMENTS",
     "Illustration",
+    "LabelledTable",
     "SegmentLayout",
+    "SplitImages",
     "bin_points",
     "illustration",
+    "load_mnist",
     "make_seven_segment_digits",
     "make_shared_kernel_data",
+    "read_idx",
+    "read_table",
     "sample_points",
     "segment_layout",
 ]

@@ -6,6 +6,7 @@ matplotlib is imported when something is drawn, so that everything else works wi
 from __future__ import annotations
 
 from skmix.plots._common import new_figure, save_figure
+from skmix.plots.comparison import plot_errors, plot_ranks, plot_sharing
 from skmix.plots.confusion import plot_confusion
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from skmix.plots.illustration import plot_illustration
@@ -24,11 +25,14 @@ __all__ = [
     "plot_confusion",
     "plot_digit_points",
     "plot_digits",
+    "plot_errors",
     "plot_feature_overlay",
     "plot_illustration",
     "plot_projections",
+    "plot_ranks",
     "plot_reliability",
     "plot_segments",
+    "plot_sharing",
     "save_figure",
     "weight_key",
 ]

@@ -1,24 +1,15 @@
-"""Images to features, as scikit-learn transformers: the first principal axis, and the mass of the quadrants.
-
-Both take images as an array (n, height, width) or flattened (n, height × width), row after row.
-"""
+"""The paper's features of digits: the first principal axis, and the mass of the quadrants."""
 
 from __future__ import annotations
 
 import math
-from numbers import Integral
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-FloatArray = NDArray[np.float64]
-ImageShape = tuple[int, int]
-
-__all__ = ["DIGIT_FEATURES", "PrincipalAxis", "QuadrantMass", "digit_features", "dither"]
+from skmix.features._images import FloatArray, ImageShape, ImageTransformer
 
 DIGIT_FEATURES = (*(f"pca {j}" for j in range(1, 11)), "q1", "q2", "q3", "q4")
 """Names of the columns of `digit_features`."""
@@ -31,93 +22,7 @@ _IMAGES_AT_A_TIME = 1024
 _TIE = 1e-9
 
 
-class _ImageTransformer(TransformerMixin, BaseEstimator):
-    """What both transformers share: images in, checked and brought to shape (n, height, width)."""
-
-    image_shape: ImageShape | None
-
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Learn the shape of the images; there is nothing else to learn.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, height, width) or (n, height * width)
-            Images, at least one.
-        y : ignored
-            Present for pipelines.
-
-        Returns
-        -------
-        self
-            The fitted transformer.
-        """
-        flat, shape = self._flatten(X, reset=True)
-        self.image_shape_ = shape if shape is not None else _resolve(self.image_shape, flat.shape[1])
-        self._check_shape(self.image_shape_)
-        return self
-
-    def transform(self, X: ArrayLike) -> FloatArray:
-        """Return the features of images.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, height, width) or (n, height * width)
-            Images of the shape that was fitted.
-
-        Returns
-        -------
-        ndarray of shape (n, features)
-            Their features.
-        """
-        check_is_fitted(self)
-        flat, shape = self._flatten(X, reset=False)
-        if shape is not None and shape != self.image_shape_:
-            raise ValueError(f"images have shape {shape}, but {self.image_shape_} was fitted.")
-        return self._features(flat.reshape(len(flat), *self.image_shape_))
-
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the names of the features.
-
-        Parameters
-        ----------
-        input_features : ignored
-            Present for scikit-learn's contract.
-
-        Returns
-        -------
-        ndarray of str
-            The names.
-        """
-        check_is_fitted(self)
-        return np.array(self._names(), dtype=object)
-
-    def _flatten(self, X: ArrayLike, *, reset: bool) -> tuple[NDArray[Any], ImageShape | None]:
-        """Return images as rows (n, pixels), and their shape where X has it."""
-        shape: ImageShape | None = None
-        # A table keeps its column names for scikit-learn to compare; everything else is an array already.
-        images = X if hasattr(X, "columns") or hasattr(X, "toarray") else np.asarray(X)
-        if isinstance(images, np.ndarray) and images.ndim == 3:
-            shape = (images.shape[1], images.shape[2])
-            if 0 in shape:
-                raise ValueError(f"images must have pixels, got shape {images.shape}.")
-            if self.image_shape is not None:
-                wanted = _resolve(self.image_shape, shape[0] * shape[1])
-                if shape != wanted:
-                    raise ValueError(f"images have shape {shape}, but image_shape={self.image_shape}.")
-            images = images.reshape(len(images), -1)
-        return validate_data(self, images, reset=reset), shape
-
-    def _check_shape(self, shape: ImageShape) -> None:
-        """Raise ValueError when images of this shape do not have the features."""
-
-    def _features(self, images: NDArray[Any]) -> FloatArray:
-        raise NotImplementedError
-
-    def _names(self) -> list[str]:
-        raise NotImplementedError
-
-
-class PrincipalAxis(_ImageTransformer):
+class PrincipalAxis(ImageTransformer):
     """Entries of an image's first principal axis.
 
     Every image counts as a data set of its own: its rows are observations and its columns variables. The
@@ -182,7 +87,7 @@ class PrincipalAxis(_ImageTransformer):
         return [f"pca {j + 1}" for j in range(len(range(self.image_shape_[1])[self.start : self.stop]))]
 
 
-class QuadrantMass(_ImageTransformer):
+class QuadrantMass(ImageTransformer):
     """Share of an image's non-zero pixels in each quadrant.
 
     The features are q1 (upper right), q2 (upper left), q3 (lower left) and q4 (lower right), as
@@ -306,26 +211,6 @@ def dither(
     random = check_random_state(random_state)
     dithered[zero] = scale * random.standard_normal(int(np.count_nonzero(zero)))
     return dithered
-
-
-def _resolve(image_shape: ImageShape | None, n_pixels: int) -> ImageShape:
-    """Return height and width of images with that many pixels."""
-    if image_shape is None:
-        side = math.isqrt(n_pixels)
-        if side * side != n_pixels:
-            raise ValueError(
-                f"images of {n_pixels} pixels are not square: pass them as (n, height, width) or give "
-                "image_shape=(height, width)."
-            )
-        return side, side
-    sides = list(image_shape)
-    if len(sides) != 2 or not all(isinstance(side, Integral) and (side > 0 or side == -1) for side in sides):
-        raise ValueError(f"image_shape={image_shape!r} must be (height, width), at most one of them -1.")
-    known = max(sides) if -1 in sides else sides[0] * sides[1]
-    if known < 1 or (n_pixels % known if -1 in sides else n_pixels != known):
-        raise ValueError(f"image_shape={image_shape!r} does not fit images of {n_pixels} pixels.")
-    height, width = (n_pixels // known if side == -1 else int(side) for side in sides)
-    return height, width
 
 
 def _first_axes(images: NDArray[Any]) -> FloatArray:

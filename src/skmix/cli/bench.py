@@ -1,0 +1,140 @@
+"""`skmix bench`: shared kernels beside other classifiers, and where sharing pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skmix import comparison, plots, study
+from skmix.cli._common import NOT_INSTALLED, WRONG_USE, app, stop
+
+_INTERRUPTED = 130
+_SMALL_SETS = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
+
+bench = typer.Typer(help="Shared kernels beside the field.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+Data = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        help=f"A data set: {', '.join(comparison.NAMES)}; or a CSV file whose last column is the label, or a "
+        "folder with MNIST's files. May be given several times.",
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Seed of splits and classifiers.", min=0, max=2**32 - 1)]
+MostRows = Annotated[
+    int | None, typer.Option("--max-rows", help="Use at most so many rows of each data set.", min=10)
+]
+
+
+@bench.command()
+def accuracy(
+    data: Data = None,
+    repeats: Annotated[int, typer.Option(help="Splits of each data set.", min=1)] = 5,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("accuracy"),
+    classifier: Annotated[
+        list[str] | None, typer.Option(help="Only this classifier; may be given several times.")
+    ] = None,
+    max_rows: MostRows = None,
+    seed: Seed = 0,
+) -> None:
+    """Compare classifiers: error, log-loss, calibration, time and size on repeated stratified splits.
+
+    Prints tables and writes them as text and Markdown, with pictures. Finished cells are kept in
+    outcomes.jsonl: the same command goes on where it was stopped.
+    """
+
+    def work() -> None:
+        folder = study.writable_folder(out)
+        field = comparison.contenders(classifier)
+        sets = [comparison.load_data(name, max_rows=max_rows) for name in data or _SMALL_SETS]
+        settings = comparison.Settings(n_repeats=repeats, seed=seed)
+        store = comparison.OutcomeStore(folder / "outcomes.jsonl")
+        outcomes = comparison.run_comparison(sets, field, settings, store, _tell)
+        tables = comparison.make_tables(outcomes)
+        checked = comparison.claims(outcomes)
+        if checked:
+            tables.append(comparison.claims_table(checked))
+        _write_tables(folder, tables)
+        figure = plots.new_figure(5.2, 0.32 * len(field) + 0.8)
+        plots.plot_ranks(outcomes, axes=figure.add_subplot())
+        plots.save_figure(figure, folder / "ranks.png")
+        lines = -(-len(sets) // 4)
+        figure = plots.new_figure(3.0 * min(4, len(sets)) + 1.0, (0.19 * len(field) + 0.8) * lines)
+        plots.plot_errors(outcomes, figure=figure)
+        plots.save_figure(figure, folder / "errors.png")
+        typer.echo(f"Written into {folder}: tables.txt, tables.md, ranks.png, errors.png, outcomes.jsonl.")
+
+    _guarded(work, out)
+
+
+@bench.command()
+def sharing(
+    data: Data = None,
+    rows: Annotated[
+        list[int] | None, typer.Option(help="Training rows of each class; may be given several times.", min=1)
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Random draws of the rows.", min=1)] = 3,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("sharing"),
+    seed: Seed = 0,
+) -> None:
+    """Study where sharing pays: error against rows of each class, for few classes and many.
+
+    Without --data, on seven-segment digits and on a hundred simulated classes.
+    """
+
+    def work() -> None:
+        folder = study.writable_folder(out)
+        sets = [comparison.load_data(name) for name in data] if data else comparison.default_data()
+        store = comparison.OutcomeStore(folder / "outcomes.jsonl")
+        sizes = rows or comparison.ROWS_PER_CLASS
+        points = comparison.run_sharing(
+            sets, store, rows_per_class=sizes, n_repeats=repeats, seed=seed, progress=_tell
+        )
+        if not points:
+            raise ValueError(f"no data set has so many rows in each class: {', '.join(map(str, sizes))}.")
+        _write_tables(folder, [comparison.sharing_table(points)])
+        n_sets = len({point.data for point in points})
+        figure = plots.new_figure(3.6 * min(3, n_sets), 3.0 * -(-n_sets // 3))
+        plots.plot_sharing(points, figure=figure)
+        plots.save_figure(figure, folder / "sharing.png")
+        typer.echo(f"Written into {folder}: tables.txt, tables.md, sharing.png, outcomes.jsonl.")
+
+    _guarded(work, out)
+
+
+def _tell(outcome: comparison.Outcome) -> None:
+    """Print a line for a finished cell."""
+    result = f"failed: {outcome.failure}" if outcome.failure else f"error {100 * outcome.error:.2f} %"
+    typer.echo(
+        f"{outcome.data}, {outcome.n_train} rows, {outcome.classifier}, {outcome.repeat + 1}: {result}"
+    )
+
+
+def _write_tables(folder: Path, tables: list[comparison.TextTable]) -> None:
+    text = "\n\n".join(table.text() for table in tables)
+    typer.echo("\n" + text + "\n")
+    for name, content in (
+        ("tables.txt", text),
+        ("tables.md", "\n\n".join(table.markdown() for table in tables)),
+    ):
+        with study.replacing(folder / name) as file:
+            file.write(content.encode() + b"\n")
+
+
+def _guarded(work: Callable[[], None], out: Path) -> None:
+    """Do the work, and end with a sentence if it cannot be done."""
+    try:
+        work()
+    except OSError as error:
+        stop(f"cannot read the data or write into {out}: {error.strerror or error}", WRONG_USE)
+    except ValueError as error:
+        stop(str(error), WRONG_USE)
+    except ImportError as error:
+        stop(str(error), NOT_INSTALLED)
+    except KeyboardInterrupt:
+        stop("interrupted. Finished cells are kept; the same command goes on from there.", _INTERRUPTED)

@@ -1,0 +1,63 @@
+"""Shared kernels beside the field: classifiers, data sets, repeated splits, tables; where sharing pays."""
+
+from __future__ import annotations
+
+from skmix.comparison.automatic import AutomaticClassifier, Choice
+from skmix.comparison.counting import count_parameters
+from skmix.comparison.data import NAMES, load_data
+from skmix.comparison.field import FIELD, Contender, contenders
+from skmix.comparison.records import DataSet, Outcome, Settings
+from skmix.comparison.runner import run_cell, run_comparison
+from skmix.comparison.separate import SeparateMixtures
+from skmix.comparison.sharing import (
+    ROWS_PER_CLASS,
+    Learning,
+    default_data,
+    many_classes,
+    run_sharing,
+    sharing_table,
+)
+from skmix.comparison.store import OutcomeStore, StoreError
+from skmix.comparison.tables import (
+    Claim,
+    Summary,
+    TextTable,
+    claims,
+    claims_table,
+    make_tables,
+    mean_ranks,
+    summarise,
+)
+
+__all__ = [
+    "FIELD",
+    "NAMES",
+    "ROWS_PER_CLASS",
+    "AutomaticClassifier",
+    "Choice",
+    "Claim",
+    "Contender",
+    "DataSet",
+    "Learning",
+    "Outcome",
+    "OutcomeStore",
+    "SeparateMixtures",
+    "Settings",
+    "StoreError",
+    "Summary",
+    "TextTable",
+    "claims",
+    "claims_table",
+    "contenders",
+    "count_parameters",
+    "default_data",
+    "load_data",
+    "make_tables",
+    "many_classes",
+    "mean_ranks",
+    "run_cell",
+    "run_comparison",
+    "run_sharing",
+    "sharing_table",
+    "summarise",
+]

@@ -1,0 +1,255 @@
+"""Data from files: tables with a label column, IDX files, and MNIST.
+
+No address stands here: what is not on disk comes through scikit-learn, by the name OpenML gives it.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+PathLike = str | os.PathLike[str]
+
+MISSING = frozenset({"", "?", "NA", "NaN", "nan", "null"})
+"""What stands for a missing value in a table."""
+
+_BYTES_AT_A_TIME = 1 << 22
+_GZIP = b"\x1f\x8b"
+# The third byte of an IDX file says what its numbers are; they are big-endian.
+_IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MNIST_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+_MNIST_ON_OPENML = "mnist_784"
+_N_TRAINING = 60000
+_MNIST_SHAPE = (28, 28)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledTable:
+    """Rows of a table and their labels.
+
+    Attributes
+    ----------
+    X : ndarray of shape (N, M)
+        Features; NaN where a value is missing.
+    y : ndarray of shape (N,), str
+        Labels, as they stand in the file.
+    feature_names : tuple of str
+        Names of the columns of X.
+    """
+
+    X: FloatArray
+    y: NDArray[np.str_]
+    feature_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SplitImages:
+    """Images with their labels, in the split that everybody reports on.
+
+    Attributes
+    ----------
+    train_images, test_images : ndarray of shape (n, height, width), uint8
+        Images.
+    train_labels, test_labels : ndarray of shape (n,), int
+        Their labels.
+    """
+
+    train_images: NDArray[np.uint8]
+    train_labels: IntArray
+    test_images: NDArray[np.uint8]
+    test_labels: IntArray
+
+
+def read_table(path: PathLike, *, label: str | None = None) -> LabelledTable:
+    """Read a CSV file with a header, numeric features and a column of labels.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or compressed by gzip, in UTF-8.
+    label : str, default=None
+        Name of the column of labels; None takes the last one.
+
+    Returns
+    -------
+    LabelledTable
+        Features, labels and names. A feature that is empty, ``NA``, ``NaN``, ``null`` or ``?`` is missing.
+
+    Raises
+    ------
+    ValueError
+        If the file has no rows, a row is too long or too short, a feature is not a number or a label is
+        missing; the line is named.
+
+    Examples
+    --------
+    >>> from skmix.datasets import read_table
+    >>> table = read_table("pima.csv.gz", label="label")  # doctest: +SKIP
+    """
+    with _opened(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        lines = csv.reader(text)
+        header = [name.strip() for name in next(lines, [])]
+        if len(header) < 2:
+            raise ValueError(f"{path} needs a header with at least a feature and a label, got {header}.")
+        if label is not None and label not in header:
+            raise ValueError(f"{path} has no column {label!r}; its columns are {', '.join(header)}.")
+        place = len(header) - 1 if label is None else header.index(label)
+        rows, labels = [], []
+        for line in lines:
+            if not line:
+                continue
+            if len(line) != len(header):
+                raise ValueError(
+                    f"line {lines.line_num} of {path} has {len(line)} values, the header {len(header)}."
+                )
+            own = line[place].strip()
+            if own in MISSING:
+                raise ValueError(f"line {lines.line_num} of {path} has no label in column {header[place]!r}.")
+            labels.append(own)
+            rows.append(
+                [
+                    _number(value, f"line {lines.line_num} of {path}, column {name!r}")
+                    for column, (name, value) in enumerate(zip(header, line, strict=True))
+                    if column != place
+                ]
+            )
+    if not rows:
+        raise ValueError(f"{path} has a header but no rows.")
+    names = tuple(name for column, name in enumerate(header) if column != place)
+    return LabelledTable(np.array(rows, dtype=np.float64), np.array(labels), names)
+
+
+def read_idx(path: PathLike) -> NDArray[Any]:
+    """Read an array from an IDX file, the format of the MNIST database.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or compressed by gzip.
+
+    Returns
+    -------
+    ndarray
+        The array, in the machine's own order of bytes.
+
+    Raises
+    ------
+    ValueError
+        If the file is not an IDX file, or is shorter or longer than its header says.
+
+    Examples
+    --------
+    >>> from skmix.datasets import read_idx
+    >>> images = read_idx("train-images-idx3-ubyte.gz")  # doctest: +SKIP
+    """
+    with _opened(path) as stream:
+        start = stream.read(4)
+        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES:
+            raise ValueError(f"{path} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}.")
+        kind, n_axes = np.dtype(_IDX_TYPES[start[2]]), start[3]
+        sizes = stream.read(4 * n_axes)
+        if len(sizes) < 4 * n_axes:
+            raise ValueError(f"{path} ends within its header.")
+        shape = tuple(int(size) for size in np.frombuffer(sizes, dtype=">u4"))
+        n_bytes = math.prod(shape) * kind.itemsize
+        content = _at_most(stream, n_bytes + 1)
+    if len(content) != n_bytes:
+        relation = "more" if len(content) > n_bytes else f"only {len(content)}"
+        raise ValueError(f"{path} announces {shape}, {n_bytes} bytes, but has {relation}.")
+    return np.frombuffer(content, dtype=kind).reshape(shape).astype(kind.newbyteorder("="))
+
+
+def load_mnist(folder: PathLike | None = None) -> SplitImages:
+    """Return the MNIST database of handwritten digits: 60000 images to train and 10000 to test.
+
+    Parameters
+    ----------
+    folder : path-like, default=None
+        Folder with the four IDX files under their usual names, with or without ``.gz``. None asks OpenML for
+        the data by name, through scikit-learn, which keeps them for the next time.
+
+    Returns
+    -------
+    SplitImages
+        Images of 28 × 28 pixels, 0 (paper) to 255 (ink), and their digits.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder lacks a file.
+    ValueError
+        If a file is damaged, or images and labels do not belong together.
+
+    Examples
+    --------
+    >>> from skmix.datasets import load_mnist
+    >>> digits = load_mnist("mnist")  # doctest: +SKIP
+    """
+    if folder is None:
+        from sklearn.datasets import fetch_openml
+
+        pixels, labels = fetch_openml(_MNIST_ON_OPENML, version=1, return_X_y=True, as_frame=False)
+        images = np.asarray(pixels).reshape(-1, *_MNIST_SHAPE).astype(np.uint8)
+        codes = np.asarray(labels).astype(np.int64)
+        first, rest = slice(0, _N_TRAINING), slice(_N_TRAINING, None)
+        return SplitImages(images[first], codes[first], images[rest], codes[rest])
+    arrays = [read_idx(_existing(Path(folder), name)) for name in _MNIST_FILES]
+    for images, labels in (arrays[:2], arrays[2:]):
+        if images.ndim != 3 or labels.shape != images.shape[:1]:
+            raise ValueError(
+                f"images of shape {images.shape} and labels of shape {labels.shape} in {folder} do not "
+                "belong together."
+            )
+    return SplitImages(arrays[0], arrays[1].astype(np.int64), arrays[2], arrays[3].astype(np.int64))
+
+
+def _opened(path: PathLike) -> BinaryIO:
+    """Open a file for reading, through gzip if its content, not its name, says so."""
+    with open(path, "rb") as file:
+        compressed = file.read(2) == _GZIP
+    return gzip.open(path, "rb") if compressed else open(path, "rb")  # type: ignore[return-value]
+
+
+def _at_most(stream: BinaryIO, n_bytes: int) -> bytes:
+    """Return what a file has, up to that many bytes, in memory for what is there alone."""
+    parts = []
+    while n_bytes > 0 and (part := stream.read(min(n_bytes, _BYTES_AT_A_TIME))):
+        parts.append(part)
+        n_bytes -= len(part)
+    return b"".join(parts)
+
+
+def _existing(folder: Path, name: str) -> Path:
+    """Return the file of that name, plain or compressed."""
+    for candidate in (folder / name, folder / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(f"{folder} has neither {name} nor {name}.gz.")
+
+
+def _number(value: str, place: str) -> float:
+    """Return a value of a table as a number, NaN if it is missing."""
+    stripped = value.strip()
+    if stripped in MISSING:
+        return math.nan
+    try:
+        return float(stripped)
+    except ValueError:
+        raise ValueError(f"{place}: {value!r} is not a number.") from None

@@ -1,0 +1,121 @@
+"""What transformers of images share: images in, checked and brought to one shape."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+FloatArray = NDArray[np.float64]
+ImageShape = tuple[int, int]
+
+
+class ImageTransformer(TransformerMixin, BaseEstimator):
+    """What the transformers share: images in, checked and brought to shape (n, height, width)."""
+
+    image_shape: ImageShape | None
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Learn the shape of the images; there is nothing else to learn.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, height, width) or (n, height * width)
+            Images, at least one.
+        y : ignored
+            Present for pipelines.
+
+        Returns
+        -------
+        self
+            The fitted transformer.
+        """
+        flat, shape = self._flatten(X, reset=True)
+        self.image_shape_ = shape if shape is not None else resolve(self.image_shape, flat.shape[1])
+        self._check_shape(self.image_shape_)
+        return self
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        """Return the features of images.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, height, width) or (n, height * width)
+            Images of the shape that was fitted.
+
+        Returns
+        -------
+        ndarray of shape (n, features)
+            Their features.
+        """
+        check_is_fitted(self)
+        flat, shape = self._flatten(X, reset=False)
+        if shape is not None and shape != self.image_shape_:
+            raise ValueError(f"images have shape {shape}, but {self.image_shape_} was fitted.")
+        return self._features(flat.reshape(len(flat), *self.image_shape_))
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Return the names of the features.
+
+        Parameters
+        ----------
+        input_features : ignored
+            Present for scikit-learn's contract.
+
+        Returns
+        -------
+        ndarray of str
+            The names.
+        """
+        check_is_fitted(self)
+        return np.array(self._names(), dtype=object)
+
+    def _flatten(self, X: ArrayLike, *, reset: bool) -> tuple[NDArray[Any], ImageShape | None]:
+        """Return images as rows (n, pixels), and their shape where X has it."""
+        shape: ImageShape | None = None
+        # A table keeps its column names for scikit-learn to compare; everything else is an array already.
+        images = X if hasattr(X, "columns") or hasattr(X, "toarray") else np.asarray(X)
+        if isinstance(images, np.ndarray) and images.ndim == 3:
+            shape = (images.shape[1], images.shape[2])
+            if 0 in shape:
+                raise ValueError(f"images must have pixels, got shape {images.shape}.")
+            if self.image_shape is not None:
+                wanted = resolve(self.image_shape, shape[0] * shape[1])
+                if shape != wanted:
+                    raise ValueError(f"images have shape {shape}, but image_shape={self.image_shape}.")
+            images = images.reshape(len(images), -1)
+        return validate_data(self, images, reset=reset), shape
+
+    def _check_shape(self, shape: ImageShape) -> None:
+        """Raise ValueError when images of this shape do not have the features."""
+
+    def _features(self, images: NDArray[Any]) -> FloatArray:
+        raise NotImplementedError
+
+    def _names(self) -> list[str]:
+        raise NotImplementedError
+
+
+def resolve(image_shape: ImageShape | None, n_pixels: int) -> ImageShape:
+    """Return height and width of images with that many pixels."""
+    if image_shape is None:
+        side = math.isqrt(n_pixels)
+        if side * side != n_pixels:
+            raise ValueError(
+                f"images of {n_pixels} pixels are not square: pass them as (n, height, width) or give "
+                "image_shape=(height, width)."
+            )
+        return side, side
+    sides = list(image_shape)
+    if len(sides) != 2 or not all(isinstance(side, Integral) and (side > 0 or side == -1) for side in sides):
+        raise ValueError(f"image_shape={image_shape!r} must be (height, width), at most one of them -1.")
+    known = max(sides) if -1 in sides else sides[0] * sides[1]
+    if known < 1 or (n_pixels % known if -1 in sides else n_pixels != known):
+        raise ValueError(f"image_shape={image_shape!r} does not fit images of {n_pixels} pixels.")
+    height, width = (n_pixels // known if side == -1 else int(side) for side in sides)
+    return height, width

@@ -1,0 +1,74 @@
+"""`skmix bench` compares, goes on where it was, and fails with a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from skmix.cli import app
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "points.csv"
+    rows = [f"{i % 7},{(3 * i) % 5 + 4 * (i % 2)},{'even' if i % 2 else 'odd'}" for i in range(60)]
+    path.write_text("\n".join(["a,b,label", *rows]) + "\n")
+    return path
+
+
+def test_accuracy_from_end_to_end(tmp_path: Path, table: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    arguments = ["accuracy", "--data", "iris", "--data", table, "--repeats", 2, "--out", out]
+    arguments += ["--classifier", "LDA", "--classifier", "naive Bayes"]
+    code, output = run(*arguments)
+    assert code == 0, output
+    assert "iris, 112 rows, LDA, 2: error " in output
+    assert "Test error in per cent" in output
+    assert "points" in output
+    names = ["errors.png", "outcomes.jsonl", "ranks.png", "tables.md", "tables.txt"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    assert (out / "tables.md").read_text().startswith("### Test error in per cent")
+    written = {path.name: path.read_bytes() for path in out.iterdir()}
+    code, _ = run(*arguments)
+    assert code == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == written
+
+
+def test_sharing_from_end_to_end(tmp_path: Path, table: Path) -> None:
+    out = tmp_path / "out"
+    code, output = run("sharing", "--data", table, "--rows", 3, "--rows", 8, "--repeats", 1, "--out", out)
+    assert code == 0, output
+    assert "points, 16 rows, QDA, 1: error " in output
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("outcomes.jsonl", "sharing.png", "tables.md", "tables.txt")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["accuracy", "--data", "moon"], "there is no data set or file 'moon'"),
+        (["accuracy", "--classifier", "oracle"], "there is no classifier 'oracle'"),
+        (["accuracy", "--repeats", "0"], "should be greater than or equal to 1"),
+        (["sharing", "--data", "iris", "--rows", "1000"], "no data set has so many rows in each class: 1000"),
+    ],
+)
+def test_wrong_use_is_said(tmp_path: Path, arguments: list[str], message: str) -> None:
+    code, output = run(*arguments, "--out", tmp_path / "out")
+    assert code == 2
+    assert message in output.replace("\n", " ")
+    assert "Traceback" not in output
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    code, output = run("accuracy", "--data", "iris", "--out", tmp_path / "file")
+    assert code == 2
+    assert "cannot read the data or write into" in output
