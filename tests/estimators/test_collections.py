@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -192,3 +193,20 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(client):
     finally:
         client.run(exec, "import sys; del sys.modules['skmix']")
     assert not hasattr(mixture, "n_features_in_")
+
+
+def test_a_failed_fit_leaves_no_block_on_the_cluster(client):
+    """The client keeps an error, and errors their frames: these must not be those that have the futures."""
+
+    def refuse(rows):
+        raise ZeroDivisionError("42 is no row")
+
+    rows = lazily(np.where(X > 6, np.inf, X))[0]
+    for given, kind in [(rows, ValueError), (rows.map_blocks(refuse, meta=X[:0]), ZeroDivisionError)]:
+        with pytest.raises(kind) as caught:
+            SharedKernelMixture(2, random_state=0).fit(given)
+        # Where it happened on the worker is still told.
+        assert caught.traceback[-1].name in ("refuse", "check_block")
+        del caught
+        gc.collect()
+        assert len(client.futures) == 0
