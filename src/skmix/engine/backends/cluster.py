@@ -56,12 +56,22 @@ def place(version: str) -> OnCluster | OnThreads:
     ----------
     version : str
         Version of skmix, which all workers must have.
+
+    Raises
+    ------
+    ClusterError
+        When the scheduler does not answer, or workers lack skmix.
     """
     client = active_client()
     if client is None:
         return OnThreads()
-    check_workers(client, version)
-    return OnCluster(client)
+    # A client that has lost its scheduler forgets the address, sooner or later.
+    address = getattr(client.scheduler, "address", "of the client in use")
+    try:
+        check_workers(client, version)
+        return OnCluster(client)
+    except OSError as error:  # closed connections and timeouts are such errors too
+        raise ClusterError(_lost(address, error)) from error
 
 
 def check_workers(client: Any, version: str) -> None:
@@ -160,8 +170,8 @@ class OnCluster:
     def keep(self, recipes: Sequence[Any]) -> list[Any]:
         """Have blocks, given as Dask's delayed objects, made and kept by workers; return their futures."""
         futures: list[Any] = self._client.compute(list(recipes))
-        self._attempt(lambda: self._waited(futures), futures)
-        for key, workers in self._client.who_has(futures).items():
+        held = self._attempt(lambda: self._client.who_has(self._waited(futures)), futures)
+        for key, workers in held.items():
             if workers:
                 self._holders[key] = min(workers)
         return futures
