@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 pytest.importorskip("distributed", reason="needs the extra dask")
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import pandas as pd
@@ -166,6 +167,8 @@ def test_densities_given_labels_are_lazy_too():
         ((lazily(X)[0], Y[:-1]), "X has 180 rows but y has 179"),
         ((lazily(np.where(X > 6, np.inf, X))[0], Y), "infinit"),
         ((lazily(X)[0], None), "requires y"),
+        ((dask.delayed(X), Y), "X must be a Dask array, dataframe or series, got a Dask DelayedLeaf"),
+        ((lazily(X)[0], dask.delayed(Y)), "y must be a Dask array, dataframe or series, got a Dask Delayed"),
     ],
 )
 def test_bad_input_is_told(given, message):
@@ -176,6 +179,12 @@ def test_bad_input_is_told(given, message):
 def test_settings_that_need_all_rows_are_refused():
     with pytest.raises(ValueError, match="n_kernels='auto' tries many models"):
         SharedKernelMixture("auto").fit(lazily(X)[0])
+
+
+def test_answers_to_a_delayed_object_are_refused():
+    model = SharedKernelMixture(2, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="X must be a Dask array, dataframe or series"):
+        model.score_samples(dask.delayed(X))
 
 
 def test_other_features_than_those_of_the_fit_are_refused():
