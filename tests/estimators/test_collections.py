@@ -18,7 +18,7 @@ import dask.array as da
 import dask.dataframe as dd
 import pandas as pd
 
-from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.backends.cluster import ClusterError
 
 RNG = np.random.default_rng(11)
@@ -179,6 +179,44 @@ def test_bad_input_is_told(given, message):
 def test_settings_that_need_all_rows_are_refused():
     with pytest.raises(ValueError, match="n_kernels='auto' tries many models"):
         SharedKernelMixture("auto").fit(lazily(X)[0])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "method", "more"),
+    [
+        (SharedKernelMixture(3), "partial_fit", [Y]),
+        (SharedKernelMixture(3), "add_class", ["elm"]),
+        (SharedKernelClassifier(3), "partial_fit", [Y]),
+        (SharedKernelClassifier(3), "add_class", ["elm"]),
+        (SharedKernelClassifier(3), "calibrate", [Y]),
+        (SharedKernelClassifier(3), "bic", [Y]),
+        (SharedKernelClassifier(3), "aic", [Y]),
+        (SharedKernelClassifier(3), "sample_conditional", []),
+        (GaussianMixture(2), "fit", []),
+        (GaussianMixture(2), "fit_predict", []),
+        (GaussianMixture(2), "predict", []),
+        (GaussianMixture(2), "predict_proba", []),
+        (GaussianMixture(2), "score_samples", []),
+        (GaussianMixture(2), "bic", []),
+    ],
+)
+def test_methods_of_rows_in_memory_compute_nothing_behind_the_callers_back(estimator, method, more):
+    model = clone(estimator).set_params(random_state=0, tol=0.1).fit(X, Y)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=r"needs rows in memory, but X is a Dask Array: give X.compute\(\)"):
+        getattr(model, method)(lazily(X)[0], *more)
+    assert vars(model) == before
+
+
+def test_a_transform_is_lazy_whatever_output_is_asked_for():
+    mixture = SharedKernelMixture(3, init={"means": CENTRES}, tol=0.1).set_output(transform="pandas")
+    (rows,) = lazily(X)
+    for lazy in (mixture.fit_transform(rows), mixture.transform(X=rows)):
+        assert isinstance(lazy, da.Array)
+        np.testing.assert_allclose(lazy.compute(), mixture.responsibilities(X), rtol=1e-9, atol=1e-12)
+    table = mixture.transform(X)
+    assert isinstance(table, pd.DataFrame)
+    assert table.columns.tolist() == mixture.get_feature_names_out().tolist()
 
 
 def test_answers_to_a_delayed_object_are_refused():

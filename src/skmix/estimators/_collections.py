@@ -58,6 +58,20 @@ def by_rows(method: Method) -> Method:
     return answer  # type: ignore[return-value]
 
 
+def lazy_whatever_output(method: Method) -> Method:
+    """Have `transform` and the like answer Dask collections with lazy arrays whatever `set_output` says.
+
+    scikit-learn would make a dataframe of the answers, and for that compute all of them.
+    """
+    plain = method.__wrapped__  # type: ignore[attr-defined]
+
+    @wraps(method)
+    def answer(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        return (plain if is_collection(X) else method)(self, X, *args, **kwargs)
+
+    return answer  # type: ignore[return-value]
+
+
 def _lazy(estimator: Any, method: Callable[..., np.ndarray], X: Any, y: Any = None) -> Any:
     """Return a Dask array of the method's answers, in the blocks of X."""
     check_is_fitted(estimator)
