@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from skmix.engine import starts
-from skmix.engine.blocks import Block, Blocks, Listed, encode
+from skmix.engine.blocks import Block, Listed, encode, is_blocks
 from skmix.engine.kernels import STRUCTURES, structure_of
 from skmix.engine.loop import fit, shortlist
 from skmix.engine.moments import measure
@@ -307,8 +307,18 @@ def test_a_survey_of_some_features_looks_again_only_where_there_are_gaps() -> No
     X[5, :2] = np.nan
     rows = Surveyed(cut(X, codes), survey(cut(X, codes)))
     assert rows.take([0, 1]).survey.n_rows == len(X) - 1
-    assert isinstance(rows, Blocks)
-    assert not isinstance(X, Blocks)
+    assert is_blocks(rows)
+    assert not is_blocks(X)
+
+
+def test_what_answers_to_any_name_is_no_block() -> None:
+    class Anything:
+        def __getattr__(self, name: str) -> object:
+            return self
+
+    assert is_blocks(cut(*make_rows()))
+    assert not is_blocks(Anything())
+    assert not is_blocks(Listed)
 
 
 def test_bad_blocks_are_told() -> None:

@@ -231,15 +231,25 @@ def test_workers_without_skmix_or_with_another_are_named(client):
         client.run(exec, "import sys; del sys.modules['skmix']", workers=[address])
 
 
-def test_a_scheduler_that_is_gone_is_told_at_once():
-    patience = {"distributed.comm.timeouts.connect": "1s"}
+@pytest.fixture
+def mortal_cluster():
+    """Lend a cluster of its own, whose scheduler may be closed: its client soon gives up."""
     with (
-        dask.config.set(patience),
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
         LocalCluster(n_workers=1, processes=False, dashboard_address=":0", silence_logs=50) as cluster,
-        Client(cluster, timeout=1) as client,
+        Client(cluster, timeout=1),
     ):
-        blocks = open_collections(*collections(), None, VERSION)
-        cluster.sync(cluster.scheduler.close)
-        with pytest.raises(ClusterError, match=r"The connection to the scheduler .* is lost"):
-            blocks.reduce(Add(), add)
-        assert client.status != "running"
+        yield cluster
+
+
+def test_a_scheduler_that_is_gone_is_told_at_once(mortal_cluster):
+    blocks = open_collections(*collections(), None, VERSION)
+    mortal_cluster.sync(mortal_cluster.scheduler.close)
+    with pytest.raises(ClusterError, match=r"The connection to the scheduler .* is lost"):
+        blocks.reduce(Add(), add)
+
+
+def test_a_scheduler_that_went_between_two_fits_is_told(mortal_cluster):
+    mortal_cluster.sync(mortal_cluster.scheduler.close)
+    with pytest.raises(ClusterError, match=r"The connection to the scheduler .* is lost"):
+        open_collections(*collections(), None, VERSION)

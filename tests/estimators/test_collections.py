@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -12,11 +13,12 @@ from sklearn.base import clone
 
 pytest.importorskip("distributed", reason="needs the extra dask")
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import pandas as pd
 
-from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.backends.cluster import ClusterError
 
 RNG = np.random.default_rng(11)
@@ -165,6 +167,8 @@ def test_densities_given_labels_are_lazy_too():
         ((lazily(X)[0], Y[:-1]), "X has 180 rows but y has 179"),
         ((lazily(np.where(X > 6, np.inf, X))[0], Y), "infinit"),
         ((lazily(X)[0], None), "requires y"),
+        ((dask.delayed(X), Y), "X must be a Dask array, dataframe or series, got a Dask DelayedLeaf"),
+        ((lazily(X)[0], dask.delayed(Y)), "y must be a Dask array, dataframe or series, got a Dask Delayed"),
     ],
 )
 def test_bad_input_is_told(given, message):
@@ -175,6 +179,50 @@ def test_bad_input_is_told(given, message):
 def test_settings_that_need_all_rows_are_refused():
     with pytest.raises(ValueError, match="n_kernels='auto' tries many models"):
         SharedKernelMixture("auto").fit(lazily(X)[0])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "method", "more"),
+    [
+        (SharedKernelMixture(3), "partial_fit", [Y]),
+        (SharedKernelMixture(3), "add_class", ["elm"]),
+        (SharedKernelClassifier(3), "partial_fit", [Y]),
+        (SharedKernelClassifier(3), "add_class", ["elm"]),
+        (SharedKernelClassifier(3), "calibrate", [Y]),
+        (SharedKernelClassifier(3), "bic", [Y]),
+        (SharedKernelClassifier(3), "aic", [Y]),
+        (SharedKernelClassifier(3), "sample_conditional", []),
+        (GaussianMixture(2), "fit", []),
+        (GaussianMixture(2), "fit_predict", []),
+        (GaussianMixture(2), "predict", []),
+        (GaussianMixture(2), "predict_proba", []),
+        (GaussianMixture(2), "score_samples", []),
+        (GaussianMixture(2), "bic", []),
+    ],
+)
+def test_methods_of_rows_in_memory_compute_nothing_behind_the_callers_back(estimator, method, more):
+    model = clone(estimator).set_params(random_state=0, tol=0.1).fit(X, Y)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=r"needs rows in memory, but X is a Dask Array: give X.compute\(\)"):
+        getattr(model, method)(lazily(X)[0], *more)
+    assert vars(model) == before
+
+
+def test_a_transform_is_lazy_whatever_output_is_asked_for():
+    mixture = SharedKernelMixture(3, init={"means": CENTRES}, tol=0.1).set_output(transform="pandas")
+    (rows,) = lazily(X)
+    for lazy in (mixture.fit_transform(rows), mixture.transform(X=rows)):
+        assert isinstance(lazy, da.Array)
+        np.testing.assert_allclose(lazy.compute(), mixture.responsibilities(X), rtol=1e-9, atol=1e-12)
+    table = mixture.transform(X)
+    assert isinstance(table, pd.DataFrame)
+    assert table.columns.tolist() == mixture.get_feature_names_out().tolist()
+
+
+def test_answers_to_a_delayed_object_are_refused():
+    model = SharedKernelMixture(2, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="X must be a Dask array, dataframe or series"):
+        model.score_samples(dask.delayed(X))
 
 
 def test_other_features_than_those_of_the_fit_are_refused():
@@ -192,3 +240,20 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(client):
     finally:
         client.run(exec, "import sys; del sys.modules['skmix']")
     assert not hasattr(mixture, "n_features_in_")
+
+
+def test_a_failed_fit_leaves_no_block_on_the_cluster(client):
+    """The client keeps an error, and errors their frames: these must not be those that have the futures."""
+
+    def refuse(rows):
+        raise ZeroDivisionError("42 is no row")
+
+    rows = lazily(np.where(X > 6, np.inf, X))[0]
+    for given, kind in [(rows, ValueError), (rows.map_blocks(refuse, meta=X[:0]), ZeroDivisionError)]:
+        with pytest.raises(kind) as caught:
+            SharedKernelMixture(2, random_state=0).fit(given)
+        # Where it happened on the worker is still told.
+        assert caught.traceback[-1].name in ("refuse", "check_block")
+        del caught
+        gc.collect()
+        assert len(client.futures) == 0

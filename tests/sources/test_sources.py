@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from skmix import open_rows
-from skmix.engine.blocks import Block, Blocks
+from skmix.engine.blocks import Block, is_blocks
 from skmix.sources import Source, source_of
 from skmix.sources import source as source_module
 from skmix.sources.parquet import bundles
@@ -45,7 +45,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path, dtype: str, order: str
     written = np.asarray(10 * X, dtype=np.int16).astype(dtype) if dtype[-2:] != "f8" else X.astype(dtype)
     np.save(tmp_path / "rows.npy", np.asarray(written, order=order))  # type: ignore[call-overload]
     source = open_rows(tmp_path / "rows.npy", chunk_rows=64)
-    assert isinstance(source, Blocks)
+    assert is_blocks(source)
     assert source.shape == (1000, 3)
     read, labels, weights = gathered(source)
     assert labels is None

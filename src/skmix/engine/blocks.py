@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from .types import FloatArray
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 Answer = TypeVar("Answer")
 
@@ -72,7 +75,6 @@ class Block:
         return block
 
 
-@runtime_checkable
 class Blocks(Protocol):
     """Labelled rows in blocks."""
 
@@ -97,6 +99,11 @@ class Blocks(Protocol):
     def take(self, columns: list[int]) -> Blocks:
         """Return the blocks with some of their features."""
         ...
+
+
+def is_blocks(X: Any) -> TypeIs[Blocks]:
+    """Return whether X is rows in blocks, by its class: there are objects that answer to any name."""
+    return all(hasattr(type(X), method) for method in ("reduce", "coded", "take"))
 
 
 class Listed:

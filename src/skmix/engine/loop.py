@@ -17,7 +17,7 @@ from .acceleration import STRICTER, Accelerator
 from .annihilation import price_of_kernel
 from .backends.arrays import as_float64, is_numpy, to_numpy
 from .backends.threads import Workers, workers
-from .blocks import Blocks
+from .blocks import Blocks, is_blocks
 from .device_rows import DeviceRows
 from .frame import Frame
 from .hopeful import Hopeful
@@ -90,7 +90,7 @@ def fit(
         Where to go on, instead of at the starts.
     """
     structure = structure_of(options.covariance_type)
-    if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
+    if is_blocks(X):
         X = surveyed(X)
         frame = X.survey.frame(structure) if frame is None else frame
     elif frame is None:
@@ -141,7 +141,7 @@ def rows_of(
 ) -> Source:
     """Return rows as the loop reads them: those without a label as a last class, those with gaps grouped."""
     n_classes = starts.weights.shape[-1]
-    if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
+    if is_blocks(X):
         n_classes += starts.class_prior is not None
         return Scattered(surveyed(X), n_classes, frame, structure, expect_rows)
     if starts.class_prior is not None and classes is not None:

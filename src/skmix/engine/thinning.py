@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from .annihilation import description_length, price_of_kernel, take_kernels
-from .blocks import Blocks
+from .blocks import Blocks, is_blocks
 from .frame import Frame
 from .kernels import Structure, structure_of
 from .loop import Progress, fit
@@ -48,7 +48,7 @@ def thin(
     structure = structure_of(options.covariance_type).of(starts.covariances)
     n_starts, n_features = len(starts.means), starts.means.shape[-1]
     n_classes = starts.weights.shape[-1]
-    if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
+    if is_blocks(X):
         X = surveyed(X)
         frame = X.survey.frame(structure) if frame is None else frame
         n_rows = float(X.survey.sizes.sum())

@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from ..engine.backends.devices import here
 from ..engine.backends.partitions import in_memory, is_collection
 from ..sources import source_of
-from ._collections import by_rows
+from ._collections import by_rows, lazy_whatever_output
 from ._devices import THERE, on_devices
 from ._scoring_blocks import in_blocks, labels_of
 
@@ -35,6 +35,9 @@ _LEFT_ALONE = {
 
 def works_anywhere(cls: Estimator) -> Estimator:
     """Let the public methods of an estimator take rows that are not in memory, or not NumPy's."""
+    for name in ("transform", "fit_transform"):
+        if hasattr(cls, name):
+            setattr(cls, name, lazy_whatever_output(getattr_static(cls, name)))
     for name in dir(cls):
         if name.startswith(("_", "set_")) or name in _LEFT_ALONE:
             continue

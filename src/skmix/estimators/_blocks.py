@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..engine.blocks import Block, Blocks
+from ..engine.blocks import Block, Blocks, is_blocks
 from ..engine.scattered import Surveyed
 from ..engine.survey import Survey, survey
 from ..engine.types import FloatArray, IntArray
@@ -44,7 +44,7 @@ def blocks_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Blocks | No
         if y is not None:
             source = source.labelled(y)
         return source if sample_weight is None else source.weighted(sample_weight)
-    if not isinstance(X, np.ndarray) and isinstance(X, Blocks):
+    if is_blocks(X):
         if y is not None or sample_weight is not None:
             raise ValueError("Blocks of rows hold their labels and weights: leave y and sample_weight out.")
         return X

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from ..engine.backends.partitions import DaskBlocks, is_collection, map_rows, open_collections
+from ..engine.backends.partitions import DaskBlocks, check_kind, is_collection, map_rows, open_collections
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -58,9 +58,24 @@ def by_rows(method: Method) -> Method:
     return answer  # type: ignore[return-value]
 
 
+def lazy_whatever_output(method: Method) -> Method:
+    """Have `transform` and the like answer Dask collections with lazy arrays whatever `set_output` says.
+
+    scikit-learn would make a dataframe of the answers, and for that compute all of them.
+    """
+    plain = method.__wrapped__  # type: ignore[attr-defined]
+
+    @wraps(method)
+    def answer(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        return (plain if is_collection(X) else method)(self, X, *args, **kwargs)
+
+    return answer  # type: ignore[return-value]
+
+
 def _lazy(estimator: Any, method: Callable[..., np.ndarray], X: Any, y: Any = None) -> Any:
     """Return a Dask array of the method's answers, in the blocks of X."""
     check_is_fitted(estimator)
+    check_kind(X, "X")
     n_features = X.shape[1] if X.ndim == 2 else None
     if n_features is not None and n_features != estimator.n_features_in_:
         raise ValueError(

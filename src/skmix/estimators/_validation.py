@@ -22,6 +22,7 @@ from sklearn.utils.validation import (
 
 from ..engine.backends.arrays import Array, is_numpy, namespace, pick
 from ..engine.backends.devices import is_elsewhere, placed
+from ..engine.backends.partitions import is_collection
 from ..engine.kernels import Structure, structure_of
 from ..engine.patterns import has_gaps
 from ..engine.starts import uniform_weights
@@ -43,8 +44,13 @@ def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
         raise
 
 
-def refuse_files(X: Any) -> None:
-    """Refuse rows that are read in blocks where all of them are needed as an array."""
+def refuse_blocks(X: Any) -> None:
+    """Refuse rows that come in blocks, of files or of Dask, where all of them are needed as an array."""
+    if is_collection(X):
+        raise ValueError(
+            f"This needs rows in memory, but X is a Dask {type(X).__name__}: give X.compute(), or a sample "
+            "of its rows where they are too many."
+        )
     if isinstance(X, (str, PathLike, Source)):
         raise ValueError(
             f"This needs rows in memory, but X is {getattr(X, 'name', X)!r}: read some of its rows, and give "
@@ -59,7 +65,7 @@ def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.n
     """
     if is_elsewhere(X):
         return _check_rows_there(estimator, X, fitting=fitting)
-    refuse_files(X)
+    refuse_blocks(X)
     rows: np.ndarray = validate_data(
         estimator,
         X,

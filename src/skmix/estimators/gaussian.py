@@ -21,7 +21,7 @@ from ..engine.moments import measure
 from ..engine.scoring import class_log_likelihood, kernel_log_densities, most_likely_kernel
 from ..engine.starts import from_responsibilities
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Status
-from ._validation import all_or_nothing, refuse_files
+from ._validation import all_or_nothing, refuse_blocks
 from .exporting import ExportMixin, kernels_of, log_probabilities
 from .saving import SavingMixin
 
@@ -68,12 +68,12 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
 
     def _fit_rows(self, X: ArrayLike) -> np.ndarray:
         """Fit, and return the validated rows."""
+        refuse_blocks(X)
         if get_config()["array_api_dispatch"]:
             # Arrays of other libraries still take scikit-learn's own route.
             super().fit_predict(X)
             return X  # type: ignore[return-value]
         with all_or_nothing(self):
-            refuse_files(X)
             rows: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
             if len(rows) < self.n_components:
                 raise ValueError(
@@ -87,6 +87,7 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
     def predict(self, X: ArrayLike) -> IntArray:
         """Return the most probable component (n,) of each row of X (n, M)."""
         check_is_fitted(self)
+        refuse_blocks(X)
         if get_config()["array_api_dispatch"]:
             return super().predict(X)
         return self._labels(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
@@ -97,9 +98,16 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             return super().predict(X)
         return most_likely_kernel(X, self._current(), self.covariance_type)
 
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Return the probability (n, K) of each component for each row of X (n, M)."""
+        refuse_blocks(X)
+        probabilities: FloatArray = super().predict_proba(X)
+        return probabilities
+
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return the log-density (n,) of each row of X (n, M)."""
         check_is_fitted(self)
+        refuse_blocks(X)
         if get_config()["array_api_dispatch"]:
             return super().score_samples(X)
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)

@@ -28,7 +28,7 @@ from ._validation import (
     check_weights,
     class_sizes,
     observed_rows,
-    refuse_files,
+    refuse_blocks,
 )
 from ._variational import OF_THE_POSTERIOR, is_variational
 
@@ -64,7 +64,7 @@ class _Stream:
     ) -> tuple[np.ndarray, np.ndarray, IntArray, FloatArray | None]:
         """Return the batch's rows, all labels of the stream, the rows' labels as indices, and weights."""
         first = not hasattr(self, "classes_")
-        refuse_files(X)
+        refuse_blocks(X)
         rows: np.ndarray = validate_data(
             self, X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", reset=first
         )

@@ -56,12 +56,22 @@ def place(version: str) -> OnCluster | OnThreads:
     ----------
     version : str
         Version of skmix, which all workers must have.
+
+    Raises
+    ------
+    ClusterError
+        When the scheduler does not answer, or workers lack skmix.
     """
     client = active_client()
     if client is None:
         return OnThreads()
-    check_workers(client, version)
-    return OnCluster(client)
+    # A client that has lost its scheduler forgets the address, sooner or later.
+    address = getattr(client.scheduler, "address", "of the client in use")
+    try:
+        check_workers(client, version)
+        return OnCluster(client)
+    except OSError as error:  # closed connections and timeouts are such errors too
+        raise ClusterError(_lost(address, error)) from error
 
 
 def check_workers(client: Any, version: str) -> None:
@@ -160,8 +170,8 @@ class OnCluster:
     def keep(self, recipes: Sequence[Any]) -> list[Any]:
         """Have blocks, given as Dask's delayed objects, made and kept by workers; return their futures."""
         futures: list[Any] = self._client.compute(list(recipes))
-        self._attempt(lambda: self._waited(futures), futures)
-        for key, workers in self._client.who_has(futures).items():
+        held = self._attempt(lambda: self._client.who_has(self._waited(futures)), futures)
+        for key, workers in held.items():
             if workers:
                 self._holders[key] = min(workers)
         return futures
@@ -296,7 +306,7 @@ class OnCluster:
                 raise ClusterError(
                     f"Several workers ended while they worked on the same block ({error.task}); perhaps for "
                     "want of memory. Rechunk the data into smaller blocks or give workers more memory."
-                ) from error
+                ) from _apart(error)
             except losses as error:
                 reason = self._reason(error, blocks)
                 if reason is None and attempt == _ATTEMPTS:
@@ -304,17 +314,17 @@ class OnCluster:
                         f"The cluster lost what it was sent {_ATTEMPTS} times in a row ({error!r}). Are its "
                         "workers stable, and have they memory enough?"
                     )
+                cause = _apart(error)
                 if reason is not None:
-                    raise ClusterError(reason) from error
+                    raise ClusterError(reason) from cause
+            except Exception as error:
+                raise _apart(error) from error.__cause__
         raise AssertionError("the last attempt returns or raises")
 
     def _reason(self, error: BaseException, blocks: Sequence[Any]) -> str | None:
         """Return why it is no use to ask again; None when it may be."""
         if self._client.status != "running":
-            return (
-                f"The connection to the scheduler {self._address} is lost ({type(error).__name__}). "
-                "Start a cluster and fit again."
-            )
+            return _lost(self._address, error)
         lost = [number for number, block in enumerate(blocks) if block.status in ("lost", "cancelled")]
         if lost:
             return (
@@ -324,6 +334,31 @@ class OnCluster:
                 "fit again."
             )
         return None
+
+
+def _lost(address: str, error: BaseException) -> str:
+    return (
+        f"The connection to the scheduler {address} is lost ({type(error).__name__}). "
+        "Start a cluster and fit again."
+    )
+
+
+def _apart(error: BaseException) -> BaseException:
+    """Return an error like this one, with what it knows of the worker, and free this one of its frames.
+
+    A client keeps the error of a task while there are futures, and our frames, which an error collects on its
+    way, have futures: they would keep each other, and the blocks, until the client is closed.
+    """
+    there = trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").startswith("distributed."):
+            there = trace.tb_next
+        trace = trace.tb_next
+    error.__traceback__ = None
+    try:
+        return copy.copy(error).with_traceback(there)
+    except Exception:  # its class may want more than it keeps
+        return error
 
 
 def _preferring(holder: str | None) -> dict[str, Any]:

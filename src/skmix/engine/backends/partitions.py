@@ -14,16 +14,23 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..blocks import Block, encode
-from .cluster import ClusterError, OnCluster, OnThreads, place, unique_name
+from .cluster import OnCluster, OnThreads, place, unique_name
 
 Answer = TypeVar("Answer")
 
-__all__ = ["ClusterError", "DaskBlocks", "in_memory", "is_collection", "map_rows", "open_collections"]
-
 
 def is_collection(value: Any) -> bool:
-    """Return whether `value` is a Dask array, dataframe or series; it does not import Dask."""
+    """Return whether `value` is Dask's: an array, a dataframe, a series, or what it has beside these."""
     return type(value).__module__.split(".")[0] == "dask" and hasattr(value, "__dask_graph__")
+
+
+def check_kind(value: Any, name: str) -> None:
+    """Refuse what Dask has beside these, such as delayed objects, which answer to any name."""
+    if is_collection(value) and not hasattr(type(value), "ndim"):
+        raise ValueError(
+            f"{name} must be a Dask array, dataframe or series, got a Dask {type(value).__name__}. Make one "
+            "of it first, as dask.array.from_delayed does, or compute() it."
+        )
 
 
 def _is_frame(value: Any) -> bool:
@@ -160,6 +167,7 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
     ClusterError
         When the cluster cannot do the work.
     """
+    check_kind(X, "X")
     names = feature_names(X)
     rows = rows_of(X)
     column_y, column_weights = (_column(part, name) for part, name in ((y, "y"), (weights, "sample_weight")))
@@ -209,8 +217,7 @@ def rows_of(X: Any) -> Any:
                 f"Column {wrong[0]!r} of X is of type {X.dtypes[wrong[0]]}, which is no number "
                 f"({len(wrong)} such columns). Drop or encode it first."
             )
-        width = len(X.columns)
-        matrix = X.map_partitions(_as_rows, meta=np.empty((0, width)))
+        matrix = X.map_partitions(_as_rows, meta=np.empty((0, len(X.columns))))
         return matrix if hasattr(matrix, "chunks") else matrix.to_dask_array()
     if not hasattr(X, "chunks"):
         raise ValueError(
@@ -236,6 +243,7 @@ def _column(values: Any, name: str) -> Any:
     """Return labels or weights as a Dask array of shape (N,), or as NumPy's when they are in memory."""
     if values is None:
         return None
+    check_kind(values, name)
     column: Any
     if not is_collection(values):
         column = np.asarray(values)
@@ -261,7 +269,7 @@ def _aligned(rows: Any, column: Any, name: str) -> tuple[Any, Any]:
 
     if column is None:
         return rows, None
-    known = not (np.isnan(rows.shape[0]) or np.isnan(column.shape[0]))
+    known = not np.isnan(rows.shape[0] + column.shape[0])
     if known and rows.shape[0] != column.shape[0]:
         raise ValueError(f"X has {rows.shape[0]} rows but {name} has {column.shape[0]}.")
     in_memory = isinstance(column, np.ndarray)
