@@ -13,10 +13,10 @@ from scipy.stats import multivariate_normal
 from skmix.engine import scoring
 from skmix.engine.blocks import Block, Listed
 from skmix.engine.conditional import condition
-from skmix.engine.frame import measure
 from skmix.engine.kernels import STRUCTURES, structure_of
 from skmix.engine.kernels.low_rank import LowRank, automatic_factors, most_factors
 from skmix.engine.loop import fit
+from skmix.engine.moments import measure
 from skmix.engine.sampling import draw
 from skmix.engine.starts import class_wise, uniform
 from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Regulariser

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from .backends.threads import Workers, workers
-from .frame import measure
 from .hybrid import Criterion, Labelled, Objective, Place, Surroundings
 from .kernels import structure_of
+from .moments import measure
 from .types import FloatArray, Parameters
 
 # Adam's step, in the units of the kernels, and how it averages gradients and their squares.
