@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import array_api_strict
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -71,10 +72,10 @@ def expected_step(
     return found, np.stack([factor_analysis_step(*pair) for pair in pairs]), log_likelihood
 
 
-def test_the_number_of_factors_is_the_root_of_that_of_features() -> None:
-    assert [automatic_factors(m) for m in (1, 2, 3, 16, 64, 784)] == [1, 1, 2, 4, 8, 28]
+def test_the_number_of_factors_is_twice_the_root_of_that_of_features() -> None:
+    assert [automatic_factors(m) for m in (1, 2, 3, 16, 64, 784)] == [1, 1, 2, 8, 16, 56]
     assert [most_factors(m) for m in (1, 2, 784)] == [1, 1, 783]
-    assert structure_of("low_rank").shape(5, 16) == (5, 16, 5)
+    assert structure_of("low_rank").shape(5, 16) == (5, 16, 9)
     assert structure_of("low_rank", 7).shape(5, 16) == (5, 16, 8)
     assert structure_of("low_rank").of(np.ones((2, 3, 16, 4))).shape(3, 16) == (3, 16, 4)
 
@@ -300,6 +301,13 @@ def test_threads_and_batches_change_no_bit() -> None:
     alone = fit(X, classes, starts.take(slice(1, 2)), options)
     assert np.array_equal(together.parameters.covariances, threaded.parameters.covariances)
     assert np.array_equal(together.parameters.covariances[1:2], alone.parameters.covariances)
+
+
+def test_devices_are_refused() -> None:
+    X = array_api_strict.asarray(np.random.default_rng(15).normal(size=(20, 4)))
+    model = random_low_rank_model(np.random.default_rng(16), 2, 1, 4, 2)
+    with pytest.raises(ValueError, match="computed on the CPU alone"):
+        fit(X, None, model.batch(), Options(covariance_type="low_rank"))
 
 
 def test_rows_drawn_have_the_covariance() -> None:

@@ -92,6 +92,7 @@ def test_defaults_are_those_of_the_public_face() -> None:
     assert SharedKernelMixture().get_params() == {
         "n_kernels": None,
         "covariance_type": "full",
+        "n_factors": None,
         "init": "class",
         "n_init": 1,
         "short_runs": 0,
@@ -100,6 +101,7 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "stopping": "total",
         "reg_covar": 1e-6,
         "covariance_prior": None,
+        "shrinkage": None,
         "weight_prior": None,
         "inference": "em",
         "mean_prior": None,

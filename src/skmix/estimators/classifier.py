@@ -80,8 +80,8 @@ class SharedKernelClassifier(
         Structure of the kernels' covariances; 'auto' tries the first four. 'low_rank' is for many features:
         `n_factors` columns of factors W and a variance d of each feature, P = WWᵀ + diag(d).
     n_factors : int, default=None
-        Number q of factors of ``covariance_type='low_rank'``. None takes the root of the number of features.
-        One less than there are features can make any covariance, so more are never taken.
+        Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
+        features. One less than there are features can make any covariance, so more are never taken.
     feature_groups : list of lists of int or str, or 'auto', default=None
         The product form: one shared-kernel model for each group of columns, given by index or name; class
         likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns. 'auto'

@@ -52,6 +52,11 @@ def fit_jointly(
     row_weights : ndarray of shape (N,) or None
         Weights of the rows.
     """
+    if models[0].shrinkage is not None:
+        raise ValueError(
+            f"{np.count_nonzero(codes < 0)} rows have no label, and with several feature groups the models "
+            "are fitted together, one pass at a time: shrinkage, which fits twice, does not go with that."
+        )
     weights = np.ones(len(X)) if row_weights is None else row_weights
     known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
     n_classes = len(classes)

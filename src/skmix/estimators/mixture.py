@@ -100,8 +100,8 @@ class SharedKernelMixture(
         Structure of the kernels' covariances; 'auto' tries the first four. 'low_rank' is for many features:
         `n_factors` columns of factors W and a variance d of each feature, P = WWᵀ + diag(d).
     n_factors : int, default=None
-        Number q of factors of ``covariance_type='low_rank'``. None takes the root of the number of features.
-        One less than there are features can make any covariance, so more are never taken.
+        Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
+        features. One less than there are features can make any covariance, so more are never taken.
     init : {'class', 'k-means++', 'random_from_data', 'uniform'} or dict, default='class'
         Starting points. 'class' seeds kernels by k-means++ inside each class, 'k-means++' among all rows;
         'random_from_data' takes random rows; 'uniform' is the paper's: means uniform on [0, 1], covariances

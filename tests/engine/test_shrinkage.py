@@ -1,0 +1,142 @@
+"""Shrinkage: the marginal likelihood against integrals, and the amount against what rows were drawn with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from oracles import random_covariances
+from scipy.integrate import quad
+from scipy.stats import invgamma, invwishart, wishart
+
+from skmix.engine.blocks import Block, Listed
+from skmix.engine.frame import measure
+from skmix.engine.kernels import structure_of
+from skmix.engine.loop import fit
+from skmix.engine.scattered import surveyed
+from skmix.engine.shrinkage import (
+    likeliest_rows,
+    log_marginal_likelihood,
+    relative_spreads,
+    shrunk,
+    steadied,
+    worth_in_rows,
+)
+from skmix.engine.starts import class_wise
+from skmix.engine.types import FloatArray, IntArray, Options, Parameters
+
+
+def test_marginal_likelihood_of_one_feature_is_an_integral() -> None:
+    """A scatter of m rows is p · chi-square with m − 1 degrees; p has an inverse gamma prior of mean one."""
+    mass, spread = 7.0, 3.2
+
+    def direct(rows: float) -> float:
+        prior = invgamma(0.5 * (rows + 2.0), scale=0.5 * rows)
+        assert_allclose(prior.mean(), 1.0)
+
+        def density(p: float) -> float:
+            return float(p ** (-0.5 * (mass - 1.0)) * np.exp(-0.5 * spread / p) * prior.pdf(p))
+
+        return float(np.log(quad(density, 0.0, np.inf)[0]))
+
+    found = [log_marginal_likelihood(v, np.array([mass]), np.array([[spread]]), 1) for v in (0.5, 4.0, 30.0)]
+    expected = [direct(v) for v in (0.5, 4.0, 30.0)]
+    assert_allclose(np.diff(found), np.diff(expected), rtol=1e-6)
+
+
+def test_marginal_likelihood_of_matrices_is_an_average() -> None:
+    """Against the mean of Wishart densities over many covariances drawn from the prior."""
+    target = random_covariances(np.random.default_rng(0), 1, 2)[0]
+    scatter, mass = 6.0 * random_covariances(np.random.default_rng(1), 1, 2)[0], 9.0
+    spreads = relative_spreads(scatter[None], target)
+
+    def direct(rows: float) -> float:
+        drawn = invwishart(rows + 3.0, rows * target).rvs(20_000, random_state=0)
+        inverse = np.linalg.inv(drawn)
+        logs = 0.5 * (mass - 1.0) * np.linalg.slogdet(inverse)[1]
+        return float(np.log(np.mean(np.exp(logs - 0.5 * np.einsum("nde,ed->n", inverse, scatter)))))
+
+    found = [log_marginal_likelihood(v, np.array([mass]), spreads, 2) for v in (2.0, 20.0)]
+    assert_allclose(found[1] - found[0], direct(20.0) - direct(2.0), rtol=0.05)
+
+
+def test_the_likeliest_amount_is_what_scatters_were_drawn_with() -> None:
+    target = np.eye(3)
+    for rows in (6.0, 60.0):
+        drawn = invwishart(rows + 4.0, rows * target).rvs(200, random_state=1)
+        random = np.random.default_rng(2)
+        scatters = np.stack([wishart(14, p).rvs(random_state=random) for p in drawn])
+        found = likeliest_rows(np.full(200, 15.0), relative_spreads(scatters, target), 3)
+        assert 0.7 * rows < found < 1.5 * rows
+    same = wishart(14, target).rvs(400, random_state=3)
+    assert likeliest_rows(np.full(400, 15.0), relative_spreads(same, target), 3) > 300.0
+    variances = same[:, [0, 1, 2], [0, 1, 2]]
+    assert likeliest_rows(np.full(400, 15.0), relative_spreads(variances, target), 1) > 300.0
+
+
+def test_amounts_are_shares_of_an_average_kernel() -> None:
+    assert worth_in_rows(0.25, 30.0) == pytest.approx(10.0)
+    assert worth_in_rows(1.0, 30.0) > 1e6
+
+
+def test_correlations_of_chance_are_taken_away() -> None:
+    found = np.cov(np.random.default_rng(4).normal(size=(12, 10)).T)
+    few = steadied(found, 12.0)
+    assert_allclose(np.diag(few), np.diag(found))
+    away = ~np.eye(10, dtype=bool)
+    assert np.abs(few[away]).max() < 0.5 * np.abs(found[away]).max()
+    strong = np.array([[1.0, 0.9], [0.9, 1.0]])
+    assert_allclose(steadied(strong, 1000.0), strong, rtol=1e-3)
+    singular = np.cov(np.random.default_rng(5).normal(size=(4, 30)).T)
+    assert np.linalg.eigvalsh(steadied(singular, 4.0)).min() > 0
+
+
+def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Options]:
+    random = np.random.default_rng(6)
+    classes = np.repeat(np.arange(3), 15)
+    root = random.normal(size=(8, 8))
+    X = 4.0 * random.normal(size=(3, 8))[classes] + random.normal(size=(45, 8)) @ root
+    structure = structure_of(covariance_type, 3)
+    starts = class_wise(X, classes, 3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
+    return X, classes, starts, Options(covariance_type=covariance_type, tol=0.0, max_iter=1)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])
+@pytest.mark.parametrize("amount", [None, 0.4])
+def test_the_second_fit_never_falls(covariance_type: str, amount: float | None) -> None:
+    X, classes, starts, options = problem(covariance_type)
+    frame = measure(X, structure_of(covariance_type))
+    current, options = shrunk(X, classes, starts, options, amount, frame=frame)
+    assert options.covariance_prior is not None
+    values = []
+    for _ in range(10):
+        result = fit(X, classes, current, options, frame=frame)
+        values.append(result.objective)
+        current = result.parameters
+    assert (np.diff(values, axis=0) > -1e-9 * np.abs(values[0])).all()
+
+
+def test_all_of_it_is_the_common_covariance_and_none_of_it_is_nothing() -> None:
+    X, classes, starts, options = problem("full")
+    frame = measure(X, structure_of("full"))
+    same, unchanged = shrunk(X, classes, starts, options, 0.0, frame=frame)
+    assert same is starts
+    assert unchanged is options
+    begin, whole = shrunk(X, classes, starts, options, 1.0, frame=frame)
+    found = fit(X, classes, begin, replace(whole, max_iter=5), frame=frame).parameters.covariances
+    assert whole.covariance_prior_scale is not None
+    assert_allclose(found, np.broadcast_to(whole.covariance_prior_scale, found.shape), rtol=1e-3, atol=1e-4)
+    tied = replace(options, covariance_type="tied")
+    of_tied = replace(starts, covariances=structure_of("tied").from_full(starts.covariances))
+    assert shrunk(X, classes, of_tied, tied, None, frame=frame)[1] is tied
+
+
+def test_blocks_find_the_same_prior() -> None:
+    X, classes, starts, options = problem("full")
+    frame = measure(X, structure_of("full"))
+    blocks = surveyed(Listed([Block(X[:20], classes[:20]), Block(X[20:], classes[20:])]))
+    _, expected = shrunk(X, classes, starts, options, None, frame=frame)
+    _, found = shrunk(blocks, None, starts, options, None, frame=frame)
+    assert found.covariance_prior == pytest.approx(expected.covariance_prior, rel=1e-6)

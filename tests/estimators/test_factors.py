@@ -1,0 +1,120 @@
+"""Low rank covariances and shrinkage through the estimators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_wine
+
+import skmix
+from skmix import SharedKernelClassifier, SharedKernelMixture
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    y = np.repeat(["a", "b", "c"], 40)
+    X = 2.0 * random.normal(size=(3, 6))[np.repeat(np.arange(3), 40)]
+    return X + random.normal(size=(120, 2)) @ random.normal(size=(2, 6)) + 0.5 * random.normal(
+        size=(120, 6)
+    ), y
+
+
+def fitted(**settings: Any) -> SharedKernelClassifier:
+    given = {"covariance_type": "low_rank", "n_factors": 2, "random_state": 0, "tol": 1e-3}
+    return SharedKernelClassifier(4, **(given | settings)).fit(*rows())
+
+
+def test_attributes_and_the_number_of_parameters() -> None:
+    X, y = rows()
+    model = SharedKernelMixture(
+        4, covariance_type="low_rank", n_factors=2, random_state=0, tol=1e-3, max_iter=500
+    ).fit(X, y)
+    assert model.covariances_.shape == (4, 6, 3)
+    assert model._n_parameters() == 4 * (6 * 3 - 1) + 4 * 6 + 3 * 3
+    assert (np.diff(model.log_likelihood_path_.sum(axis=1)) > -1e-8).all()
+    assert SharedKernelMixture(2, covariance_type="low_rank", n_factors=99).fit(X).covariances_.shape[2] == 6
+
+
+def test_what_a_model_can_do_it_can_do_with_factors(tmp_path: Path) -> None:
+    X, y = rows()
+    classifier = fitted()
+    assert classifier.score(X, y) > 0.95
+    classifier.save(tmp_path / "model.skmix")
+    loaded = skmix.load(tmp_path / "model.skmix")
+    assert_allclose(loaded.predict_proba(X), classifier.predict_proba(X), rtol=1e-12)
+    assert classifier.sample(7)[0].shape == (7, 6)
+    part = classifier.marginal([0, 3, 5])
+    gaps = X.copy()
+    gaps[:, [1, 2, 4]] = np.nan
+    assert_allclose(
+        part.predict_proba(X[:, [0, 3, 5]]), classifier.predict_proba(gaps), rtol=1e-7, atol=1e-12
+    )
+    part.save(tmp_path / "part.skmix")
+    given = classifier.condition({0: float(X[0, 0]), 1: float(X[0, 1])})
+    assert_allclose(given.predict_proba(X[:1, 2:]), classifier.predict_proba(X[:1]), rtol=1e-7, atol=1e-12)
+    assert np.isfinite(classifier.impute(gaps)).all()
+
+
+def test_missing_values_are_fitted() -> None:
+    X, y = rows()
+    X[::3, 2], X[1::4, 5] = np.nan, np.nan
+    model = SharedKernelClassifier(4, covariance_type="low_rank", n_factors=2, random_state=0, tol=1e-3)
+    assert model.fit(X, y).score(X, y) > 0.9
+
+
+def test_a_given_start_has_factors_too() -> None:
+    first = fitted()
+    start = {"means": first.means_, "covariances": first.covariances_, "weights": first.weights_}
+    assert fitted(init=start).n_iter_ <= 5
+    bad = {**start, "covariances": first.covariances_ * np.array([1.0, 1.0, -1.0])}
+    with pytest.raises(ValueError, match="variances, which must be positive"):
+        fitted(init=bad)
+    with pytest.raises(ValueError, match=r"must have shape \(4, 6, 4\)"):
+        fitted(init=start, n_factors=3)
+    assert fitted(init={"means": first.means_}).covariances_.shape == (4, 6, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_factors": 0}, "n_factors"),
+        ({"n_factors": 1.5}, "n_factors"),
+        ({"shrinkage": 1.5}, "shrinkage"),
+        ({"shrinkage": "much"}, "shrinkage"),
+        ({"shrinkage": 0.5, "covariance_prior": 3.0}, "does not go with covariance_prior"),
+        ({"shrinkage": 0.5, "checkpoint": "kept"}, "shrinkage makes many"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fitted(**settings)
+
+
+def test_unlabelled_rows_of_feature_groups_are_refused_with_shrinkage() -> None:
+    X, _ = rows()
+    y = np.repeat([0, 1, -1], 40)
+    model = SharedKernelClassifier(3, feature_groups=[[0, 1], [2, 3]], shrinkage=0.5, random_state=0)
+    with pytest.raises(ValueError, match="40 rows have no label"):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize("settings", [{"covariance_type": "low_rank"}, {"shrinkage": "auto"}])
+def test_streams_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(AttributeError, match="partial_fit"):
+        SharedKernelMixture(2, **settings).partial_fit(rows()[0])
+
+
+def test_shrinkage_helps_where_rows_are_few() -> None:
+    X, y = load_wine(return_X_y=True)
+    own = np.concatenate([np.flatnonzero(y == c)[:12] for c in range(3)])
+    others = np.setdiff1d(np.arange(len(y)), own)
+    plain, shrunk = (
+        SharedKernelClassifier(random_state=0, shrinkage=s).fit(X[own], y[own]) for s in (None, "auto")
+    )
+    assert shrunk.score(X[others], y[others]) > plain.score(X[others], y[others])
+    assert 0.0 < shrunk.models_[0].shrinkage_ < 1.0
+    assert not hasattr(plain.models_[0], "shrinkage_")
