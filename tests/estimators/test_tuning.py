@@ -205,3 +205,13 @@ def test_a_class_of_one_row_is_tuned_to() -> None:
     keep = np.concatenate([np.flatnonzero(y == "lower"), np.flatnonzero(y == "upper")[:1]])
     model = fitted().tune(X[keep], y[keep], max_iter=2, random_state=0)
     assert model.tuned_["before"]["error"] >= 0.0
+
+
+def test_long_steps_overflow_nothing() -> None:
+    # Classes that do not overlap let the optimiser try steps whose squares are no numbers.
+    random = np.random.default_rng(0)
+    y = random.integers(0, 2, size=300)
+    X = np.column_stack([random.uniform(-6, 6, 300), y + random.uniform(-0.45, 0.45, 300)])
+    X[:, 1] += 0.25 * X[:, 0]
+    model = SharedKernelClassifier(4, covariance_type="spherical", random_state=0).fit(X, y)
+    assert np.all(np.isfinite(model.tune(X, y, random_state=0).means_))

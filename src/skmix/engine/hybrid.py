@@ -38,6 +38,8 @@ _NEGLIGIBLE = 1e-12
 _SPARSE = 0.1
 _FEWEST_FEATURES_FOR_SPARSE = 16
 _FEWEST_ROWS_FOR_SPARSE = 1024
+# Exponents of weights and covariances, and steps of means in the units of their kernel, beyond any sense.
+_FARTHEST_POWER, _FARTHEST_STEP = 30.0, 1e6
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,11 @@ class Surroundings:
         self.chart = chart_of(structure.name)(structure.factor(parameters.covariances[None], n_features))
         self._cuts = np.cumsum([parameters.weights.size, parameters.means.size])
         self.size = int(self._cuts[-1]) + math.prod(self.chart.shape)
+
+    def limits(self) -> FloatArray:
+        """Return how far numbers (Q,) may go, so that no trial of an optimiser overflows."""
+        sizes = np.diff([0, *self._cuts, self.size])
+        return np.repeat([_FARTHEST_POWER, _FARTHEST_STEP, _FARTHEST_POWER], sizes)
 
     def place(self, numbers: FloatArray) -> Place:
         """Return the model of these numbers (Q,), ready for densities."""

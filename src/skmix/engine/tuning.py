@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import Bounds, minimize, minimize_scalar
 
 from .backends.threads import Workers, workers
 from .hybrid import Criterion, Labelled, Objective, Place, Surroundings
@@ -262,7 +262,16 @@ class _Stage:
                     raise StopIteration
 
             start = np.zeros(objective.surroundings.size)
-            minimize(negative, start, jac=True, method="L-BFGS-B", callback=look, options={"maxiter": left})
+            limits = objective.surroundings.limits()
+            minimize(
+                negative,
+                start,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=Bounds(-limits, limits),
+                callback=look,
+                options={"maxiter": left},
+            )
             left -= len(self.judge.rounds) - before
             if not sunk:
                 return
