@@ -52,6 +52,31 @@ def test_every_snapshot_leads_to_the_same_end(golden: Golden, batch: int) -> Non
             assert_allclose(path, other, rtol=1e-10)
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_an_accelerated_fit_goes_on_to_the_bit(covariance_type: str) -> None:
+    rng = np.random.default_rng(3)
+    X = np.concatenate([rng.normal(size=(150, 2)), rng.normal(size=(150, 2)) + 1.5])
+    classes = np.repeat([0, 1], 150)
+    covariances = np.ones((4, 3, 2)) if covariance_type == "diag" else np.tile(np.eye(2), (4, 3, 1, 1))
+    starts = Parameters(np.full((4, 3, 2), 1 / 3), rng.normal(size=(4, 3, 2)), covariances)
+    options = Options(covariance_type, max_iter=400, tol=1e-7, accelerate=True)
+    snapshots, whole = snapshots_of(X, classes, starts, options)
+    leaps = [taken.leaps for taken in snapshots]
+    tried = np.array([each.tried for each in leaps if each is not None])
+    # Some leaps are wasted, and starts leave the batch one by one.
+    assert tried.sum(axis=0).min() > 3
+    assert any(len(path) < n_iter for path, n_iter in zip(whole.path, whole.n_iter, strict=True))
+    assert len(set(whole.n_iter.tolist())) > 1
+    for taken in snapshots[:: max(1, len(snapshots) // 12)]:
+        resumed = fit(X, classes, starts, options, resume=taken)
+        assert_array_equal(resumed.n_iter, whole.n_iter)
+        assert_array_equal(resumed.parameters.means, whole.parameters.means)
+        assert_array_equal(resumed.parameters.covariances, whole.parameters.covariances)
+        assert_array_equal(resumed.parameters.weights, whole.parameters.weights)
+        for path, other in zip(resumed.path, whole.path, strict=True):
+            assert_array_equal(path, other)
+
+
 def test_the_total_rule_remembers_the_last_pass(golden: Golden) -> None:
     reference = golden("illustration")
     X, classes = reference["X"], np.unique(reference["y"], return_inverse=True)[1]

@@ -9,7 +9,9 @@ Cholesky factors of covariances with the logarithm of their diagonal.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +28,41 @@ _SLOW = 1e-3
 STRICTER = 0.3
 # Passes of a cycle: two of EM, and one that enters at an extrapolation.
 _CYCLE = 3
+
+
+@dataclass(frozen=True)
+class Leaps:
+    """Where the accelerator of R starts stands between two passes.
+
+    Attributes
+    ----------
+    entering : Parameters
+        Where the next pass enters.
+    older : Parameters
+        Where the last pass entered.
+    retreat : Parameters
+        Where to go if an extrapolation was no gain; of no meaning for starts that do not try one.
+    last, calm, steps, limit, tried, reached : ndarray of shape (R,)
+        As in `Accelerator`.
+    """
+
+    entering: Parameters
+    older: Parameters
+    retreat: Parameters
+    last: FloatArray
+    calm: IntArray
+    steps: IntArray
+    limit: FloatArray
+    tried: BoolArray
+    reached: FloatArray
+
+    def map(self, of_models: Callable[[Parameters], Parameters], of_numbers: Callable[[Any], Any]) -> Leaps:
+        """Return a record of what the functions make of parameters and of the numbers of the starts."""
+        made: dict[str, Any] = {
+            name: of_models(value) if isinstance(value, Parameters) else of_numbers(value)
+            for name, value in vars(self).items()
+        }
+        return Leaps(**made)
 
 
 class Accelerator:
@@ -53,6 +90,27 @@ class Accelerator:
         self._back = np.zeros(n_starts, dtype=bool)
         self._retreat: Parameters | None = None  # θ₂, where to go if it was no gain
         self._reached = np.full(n_starts, -np.inf)  # likelihood to beat
+
+    def leaps(self, entering: Parameters) -> Leaps:
+        """Return where it stands after a pass, given where the next one enters; it shares no numbers."""
+        assert self._older is not None
+        retreat = entering if self._retreat is None else self._retreat
+        numbers: tuple[Any, ...] = (
+            self._last,
+            self._calm,
+            self._steps,
+            self._limit,
+            self._tried,
+            self._reached,
+        )
+        return Leaps(entering, self._older, retreat, *(array.copy() for array in numbers))
+
+    def go_on(self, leaps: Leaps) -> None:
+        """Stand where another accelerator stood."""
+        self._older, self._retreat = leaps.older, leaps.retreat
+        self._last, self._calm, self._steps = leaps.last.copy(), leaps.calm.copy(), leaps.steps.copy()
+        self._limit, self._tried = leaps.limit.copy(), leaps.tried.copy()
+        self._reached = leaps.reached.copy()
 
     def keep(self, which: BoolArray) -> None:
         """Forget the starts that are not in `which`."""

@@ -171,9 +171,12 @@ def run(
         starts, previous = resume.parameters, resume.previous
     structure = structure_of(options.covariance_type).of(starts.covariances)
     regulariser = regulariser_of(options, rows.frame, structure, n_kernels=starts.means.shape[1])
+    leaps = None if resume is None else resume.leaps
     if isinstance(rows, DeviceRows):
-        starts = starts.map(lambda array: as_float64(array, rows.home))
+        starts = _there(starts, rows)
         regulariser = regulariser.map(lambda array: as_float64(array, rows.home))
+        leaps = None if leaps is None else leaps.map(partial(_there, rows=rows), np.asarray)
+    entering = starts if leaps is None else leaps.entering
     n_starts = starts.means.shape[0]
     # A start below the floor could not be told from one that collapsed, and its squares might overflow.
     covariances, factor = structure.raised(starts.covariances, regulariser.floor)
@@ -189,6 +192,8 @@ def run(
             return log_likelihood.sum(axis=1) - divergence(parameters, factor, structure, prior)
         return log_likelihood.sum(axis=1) + log_prior(parameters, factor, structure, regulariser)
 
+    covariances, factor = structure.raised(entering.covariances, regulariser.floor)
+    current = replace(entering, covariances=covariances).copy()
     final = Finished(n_starts)
     status = np.full(n_starts, Status.RUNNING, dtype=np.int64)
     n_iter = np.zeros(n_starts, dtype=np.int64)
@@ -196,8 +201,10 @@ def run(
     bounds: list[list[float]] = [[] for _ in range(n_starts)]
 
     active = np.arange(n_starts)
-    status[~to_numpy(factor.usable)] = Status.FAILED
-    latest = current  # where each start is, extrapolations aside
+    usable = to_numpy(factor.usable)
+    # An extrapolation may fail: the accelerator then goes back.
+    status[~usable if leaps is None else ~usable & ~leaps.tried] = Status.FAILED
+    latest = current if leaps is None else starts  # where each start is, extrapolations aside
     if previous is None:
         previous = np.full((n_starts, rows.n_classes if prior is None else 1), np.inf)
     n_rows = float(rows.class_sizes.sum())
@@ -205,6 +212,8 @@ def run(
     tol = options.tol * STRICTER if options.accelerate else options.tol
     rule = Stopping(replace(options, tol=tol), previous, n_rows)
     accelerator = Accelerator(n_starts, structure, n_rows) if options.accelerate else None
+    if accelerator is not None and leaps is not None:
+        accelerator.go_on(leaps)
 
     def step(parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
         return one_pass(rows, parameters, factor, structure, prior or regulariser, pool, options.freeze)
@@ -262,8 +271,13 @@ def run(
         if progress is not None:
             progress(number, active, log_likelihood.sum(axis=1))
         if keep is not None:
-            where = partial(_on_host, final.copy(), active, latest)
-            keep(take_later(where, active, status, n_iter, rule.previous, rule.latched, path))
+            everyone = partial(_on_host, final.copy(), active)
+            stands = None if accelerator is None else accelerator.leaps(current)
+            keep(
+                take_later(
+                    everyone, latest, active, status, n_iter, rule.previous, rule.latched, path, stands
+                )
+            )
     status[status == Status.RUNNING] = Status.STOPPED
 
     last = final.all(active, latest)
@@ -284,6 +298,10 @@ def run(
     reached = [np.array([*values, value]) for values, value in zip(bounds, objective, strict=True)]
     log_likelihood = final_log_likelihood()
     return Result(last, status, n_iter, log_likelihood, objective, traces, last.counts, reached, prior)
+
+
+def _there(parameters: Parameters, rows: DeviceRows) -> Parameters:
+    return parameters.map(lambda array: as_float64(array, rows.home))
 
 
 def _on_host(finished: Finished, numbers: IntArray, parameters: Parameters) -> Parameters:

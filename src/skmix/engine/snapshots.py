@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .backends.arrays import to_numpy
+from .acceleration import Leaps
 from .types import BoolArray, FloatArray, IntArray, Parameters
 
 
@@ -29,6 +29,8 @@ class Snapshot:
         Classes that the stopping rule holds for settled.
     path : list of R ndarrays of shape (passes, L)
         As in `Result`, in the coordinates of the frame.
+    leaps : Leaps or None
+        Where the accelerator of an accelerated fit stands.
     """
 
     parameters: Parameters
@@ -37,6 +39,7 @@ class Snapshot:
     previous: FloatArray
     latched: BoolArray
     path: list[FloatArray]
+    leaps: Leaps | None = None
 
 
 # Called after each pass with a function that takes the snapshot: whoever is not interested pays nothing. The
@@ -45,13 +48,15 @@ Keep = Callable[[Callable[[], Snapshot]], None]
 
 
 def take_later(
-    parameters: Callable[[], Parameters],
+    everyone: Callable[[Parameters], Parameters],
+    parameters: Parameters,
     active: IntArray,
     status: IntArray,
     n_iter: IntArray,
     previous: FloatArray,
     latched: BoolArray,
     path: list[list[FloatArray]],
+    leaps: Leaps | None = None,
 ) -> Callable[[], Snapshot]:
     """Return a function that takes the snapshot of this moment, whenever it is called.
 
@@ -59,8 +64,10 @@ def take_later(
 
     Parameters
     ----------
-    parameters : callable
-        Returns those of all R starts.
+    everyone : callable
+        From parameters of the batch to those of all R starts, on the host.
+    parameters : Parameters
+        Of the batch.
     active : ndarray of shape (A,)
         Starts still in the batch.
     status, n_iter : ndarray of shape (R,)
@@ -69,18 +76,34 @@ def take_later(
         Of the batch.
     path : list of R lists of ndarrays of shape (L,)
         Log-likelihoods so far.
+    leaps : Leaps, optional
+        Of the batch.
     """
     status, n_iter, latched = status.copy(), n_iter.copy(), latched.copy()
     lengths = [len(passes) for passes in path]
 
+    def among_all(values: np.ndarray) -> np.ndarray:
+        """Return what the batch has among all starts; those that have left need none of it."""
+        every = np.zeros((len(status), *values.shape[1:]), dtype=values.dtype)
+        every[active] = values
+        return every
+
     def take() -> Snapshot:
         shape = len(status), previous.shape[1]
-        all_previous, all_latched = np.full(shape, np.inf), np.zeros(shape, dtype=bool)
-        all_previous[active], all_latched[active] = previous, latched
+        all_previous = np.full(shape, np.inf)
+        all_previous[active] = previous
         traces = [
             np.reshape(passes[:length], (length, shape[1]))
             for passes, length in zip(path, lengths, strict=True)
         ]
-        return Snapshot(parameters().map(to_numpy), status, n_iter, all_previous, all_latched, traces)
+        return Snapshot(
+            everyone(parameters),
+            status,
+            n_iter,
+            all_previous,
+            among_all(latched),
+            traces,
+            None if leaps is None else leaps.map(everyone, among_all),
+        )
 
     return take

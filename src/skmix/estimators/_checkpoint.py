@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.acceleration import Leaps
 from ..engine.backends.cluster import ClusterError
 from ..engine.frame import Frame
 from ..engine.snapshots import Snapshot
@@ -83,13 +84,13 @@ class Checkpoint:
         if self._snapshot is None:
             return 0
         state = self._snapshot()
-        parameters = {name: value for name, value in vars(state.parameters).items() if value is not None}
+        leaps = None if state.leaps is None else _fields(state.leaps)
         record = Record(
             _KIND,
             {
                 "settings": self._settings,
                 "rows": self._rows,
-                "state": {**vars(state), "parameters": parameters},
+                "state": {**vars(state), "parameters": _fields(state.parameters), "leaps": leaps},
             },
         )
         write(self.path, *encode(record), __version__)
@@ -118,9 +119,11 @@ class Checkpoint:
                 "settings to go on from it, use another path, or remove the file to start anew."
             )
         state = dict(record.fields["state"])
-        parameters = Parameters(**{name: np.array(value) for name, value in state.pop("parameters").items()})
+        parameters = _parameters(state.pop("parameters"))
         path = [np.array(passes) for passes in state.pop("path")]
-        return Snapshot(parameters, path=path, **{name: np.array(value) for name, value in state.items()})
+        leaps = state.pop("leaps", None)
+        numbers = {name: np.array(value) for name, value in state.items()}
+        return Snapshot(parameters, path=path, leaps=None if leaps is None else _leaps(leaps), **numbers)
 
     def _difference(self, fields: dict[str, Any]) -> str:
         """Return in what another fit differs from this one; nothing when it does not."""
@@ -138,6 +141,27 @@ class Checkpoint:
             if not np.allclose(rows[name], self._rows[name], rtol=_TOLERANCE, atol=_TOLERANCE):
                 return "its rows have another mean or spread than these"
         return ""
+
+
+def _fields(record: Parameters | Leaps) -> dict[str, Any]:
+    """Return what a record holds, and the records in it, as plain values."""
+    return {
+        name: _fields(value) if isinstance(value, Parameters) else value
+        for name, value in vars(record).items()
+        if value is not None
+    }
+
+
+def _parameters(fields: dict[str, Any]) -> Parameters:
+    return Parameters(**{name: np.array(value) for name, value in fields.items()})
+
+
+def _leaps(fields: dict[str, Any]) -> Leaps:
+    made: dict[str, Any] = {
+        name: _parameters(value) if isinstance(value, dict) else np.array(value)
+        for name, value in fields.items()
+    }
+    return Leaps(**made)
 
 
 def settings_of(estimator: Any) -> dict[str, str]:

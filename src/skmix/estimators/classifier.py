@@ -151,6 +151,7 @@ class SharedKernelClassifier(
         1 prints the outcome of the fit, and on a terminal shows how it goes; 2 prints every pass.
     checkpoint : path-like, default=None
         File in which `fit` keeps its passes, see `SharedKernelMixture`; with feature groups, a file for each.
+        Where rows without a label join the groups, the passes that fit them together are not kept.
 
     Attributes
     ----------

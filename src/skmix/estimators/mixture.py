@@ -183,7 +183,8 @@ class SharedKernelMixture(
         1 prints the outcome of the fit, and on a terminal shows how it goes; 2 prints every pass.
     checkpoint : path-like, default=None
         File in which `fit` keeps its passes, every few seconds and when it fails. A later `fit` with the same
-        rows and settings goes on from there; when one ends, the file is removed.
+        rows and settings goes on from there; when one ends, the file is removed. The passes of `short_runs`
+        are not kept.
 
     Attributes
     ----------
