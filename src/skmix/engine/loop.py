@@ -179,8 +179,8 @@ def run(
     entering = starts if leaps is None else leaps.entering
     n_starts = starts.means.shape[0]
     # A start below the floor could not be told from one that collapsed, and its squares might overflow.
-    covariances, factor = structure.raised(starts.covariances, regulariser.floor)
-    current = replace(starts, covariances=covariances).copy()
+    covariances, factor = structure.raised(entering.covariances, regulariser.floor)
+    current = replace(entering, covariances=covariances).copy()
     prior = None
     if options.inference == "variational":
         n_kernels = options.prior_kernels or starts.means.shape[1]
@@ -192,8 +192,6 @@ def run(
             return log_likelihood.sum(axis=1) - divergence(parameters, factor, structure, prior)
         return log_likelihood.sum(axis=1) + log_prior(parameters, factor, structure, regulariser)
 
-    covariances, factor = structure.raised(entering.covariances, regulariser.floor)
-    current = replace(entering, covariances=covariances).copy()
     final = Finished(n_starts)
     status = np.full(n_starts, Status.RUNNING, dtype=np.int64)
     n_iter = np.zeros(n_starts, dtype=np.int64)
