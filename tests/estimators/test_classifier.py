@@ -73,6 +73,7 @@ def test_defaults_are_those_of_the_public_face() -> None:
     assert SharedKernelClassifier().get_params() == {
         "n_kernels": None,
         "covariance_type": "full",
+        "n_factors": None,
         "feature_groups": None,
         "init": "class",
         "n_init": 1,
@@ -82,6 +83,7 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "stopping": "total",
         "reg_covar": 1e-6,
         "covariance_prior": None,
+        "shrinkage": None,
         "weight_prior": None,
         "inference": "em",
         "mean_prior": None,

@@ -2,8 +2,9 @@
 
 A kernel with few rows for its features has a covariance of little worth, while that of all kernels together
 is well known. So kernels are fitted twice. The first fit is of what they have in common: full covariances
-are fitted as one. Its mean covariance T then becomes that of an inverse-Wishart prior worth ν rows, and the
-second fit climbs the likelihood times that prior, which stays as it is.
+are fitted as one. Its mean covariance T, less what chance adds to correlations, then becomes that of an
+inverse-Wishart prior worth ν rows. The second fit, from the same start as the first, climbs the likelihood
+times that prior, which stays as it is.
 
 The ν of the highest marginal likelihood is found from the kernels' scatters under the first fit. With S the
 scatter of a kernel's m rows about their mean, and the kernel's covariance P ~ inverse-Wishart of mean T,
