@@ -11,10 +11,11 @@ from oracles import COVARIANCE_TYPES, as_full, class_log_likelihood, random_mode
 from scipy.special import log_softmax
 
 from skmix.engine.backends.threads import workers
-from skmix.engine.hybrid import Criterion, Labelled, Objective, Surroundings, Value
+from skmix.engine.hybrid import Criterion, Labelled, Objective, Value
 from skmix.engine.kernels import structure_of
 from skmix.engine.kernels.charts import chart_of
 from skmix.engine.moments import measure
+from skmix.engine.surroundings import Surroundings
 from skmix.engine.types import FloatArray, Parameters
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

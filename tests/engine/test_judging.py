@@ -10,9 +10,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from skmix.engine.backends.threads import Workers, workers
-from skmix.engine.hybrid import Labelled, Objective, Surroundings
+from skmix.engine.hybrid import Labelled, Objective
 from skmix.engine.kernels import structure_of
 from skmix.engine.moments import measure
+from skmix.engine.surroundings import Surroundings
 from skmix.engine.tuning import Judge, Scores, score
 
 
