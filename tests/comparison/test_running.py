@@ -180,11 +180,11 @@ def test_the_study_of_sharing_runs_and_resumes(tmp_path: Path) -> None:
     data = many_classes(4)
     store = OutcomeStore(tmp_path / "kept")
     points = run_sharing([data], store, rows_per_class=[2, 10], n_repeats=1)
-    assert [point.rows_per_class for point in points] == [2, 2, 2, 10, 10, 10]
-    assert len(store) == 6
+    assert [point.rows_per_class for point in points] == [2] * 4 + [10] * 4
+    assert len(store) == 8
     assert run_sharing([data], OutcomeStore(tmp_path / "kept"), rows_per_class=[2, 10], n_repeats=1) == points
     table = sharing_table(points)
-    assert table.headings == ("data", "rows", "shared kernels", "separate mixtures", "QDA")
+    assert table.headings == ("data", "rows", "shared kernels", "own kernels", "QDA", "separate mixtures")
     assert table.lines[0][2] == f"{100 * points[0].outcome.error:.1f}"
     with pytest.raises(ValueError, match="at least 1, got 0"):
         run_sharing([data], store, rows_per_class=[0])

@@ -12,9 +12,9 @@ from scipy.integrate import quad
 from scipy.stats import invgamma, invwishart, wishart
 
 from skmix.engine.blocks import Block, Listed
-from skmix.engine.frame import measure
 from skmix.engine.kernels import structure_of
 from skmix.engine.loop import fit
+from skmix.engine.moments import measure
 from skmix.engine.scattered import surveyed
 from skmix.engine.shrinkage import (
     likeliest_rows,

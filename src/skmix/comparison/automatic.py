@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.cluster import kmeans_plusplus
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold, train_test_split
@@ -110,6 +111,9 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
+    shared : bool, default=True
+        Whether classes share kernels. False gives each class kernels of its own, all else being equal, to see
+        what sharing is worth; rows must then be complete.
     n_jobs : int, default=None
         Number of threads; the result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -145,8 +149,13 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
     """
 
     def __init__(
-        self, *, n_jobs: int | None = None, random_state: int | np.random.RandomState | None = None
+        self,
+        *,
+        shared: bool = True,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
     ) -> None:
+        self.shared = shared
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -172,6 +181,8 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"a classifier needs two classes or more, got one class: {self.classes_[0]!r}.")
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         gaps = bool(np.isnan(rows).any())
+        if gaps and not self.shared:
+            raise ValueError("shared=False needs rows without missing values.")
         complete = _filled(rows, seed) if gaps else rows
         folds = list(_folds(codes, seed))
         with warnings.catch_warnings():
@@ -185,7 +196,7 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
             self.choice_ = min(self.choices_, key=lambda choice: choice.loss)
             self.reduction_ = reductions[reduction]
             final = self.reduction_.transform(rows)
-            self.classifier_ = _classifier(self.choice_, final, codes, seed, self.n_jobs).fit(final, codes)
+            self.classifier_ = self._classifier(self.choice_, final, codes, seed).fit(final, codes)
         self.classifier_.temperature_ = self.choice_.temperature
         return self
 
@@ -240,7 +251,7 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
             self.choices_.append(Choice(reduction, "tied", _MIDDLE_PRIOR, 1))
             return
         n_train = min(len(training) for training, _ in folds)
-        many = len(self.classes_) >= _MANY_CLASSES
+        many = self.shared and len(self.classes_) >= _MANY_CLASSES
         numbers = (*(FEWER_THAN_CLASSES if many else ()), *KERNELS_PER_CLASS)
         for covariance_type, prior_rows in structures:
             last = np.inf
@@ -266,7 +277,7 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
         """Return the choice with its loss and temperature on held-out rows."""
         joints, held_codes = [], []
         for training, held in folds:
-            model = _classifier(choice, rows[training], codes[training], seed, self.n_jobs)
+            model = self._classifier(choice, rows[training], codes[training], seed)
             joints.append(model.fit(rows[training], codes[training])._log_joint(rows[held]))
             held_codes.append(codes[held])
         temperature, loss = best_temperature(np.concatenate(joints), np.concatenate(held_codes))
@@ -277,6 +288,24 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
             choice.kernels_per_class,
             loss,
             temperature,
+        )
+
+    def _classifier(
+        self, choice: Choice, rows: FloatArray, codes: IntArray, seed: int
+    ) -> SharedKernelClassifier:
+        """Return the unfitted classifier of a choice; the prior comes from the rows."""
+        n_features = rows.shape[1]
+        start: dict[str, Any] = {"n_kernels": round(choice.kernels_per_class * len(np.unique(codes)))}
+        if not self.shared:
+            start = {"init": _own_kernels(rows, codes, round(choice.kernels_per_class), seed)}
+        return SharedKernelClassifier(
+            **start,
+            covariance_type=choice.covariance_type,
+            covariance_prior=(choice.prior_rows * n_features, pooled_covariance(rows, codes)),
+            max_iter=_MOST_PASSES,
+            tol=_TOLERANCE,
+            n_jobs=self.n_jobs,
+            random_state=seed,
         )
 
 
@@ -320,20 +349,18 @@ def pooled_covariance(rows: FloatArray, codes: IntArray) -> FloatArray:
     return (scatter + prior) / (n_free + 1.0)
 
 
-def _classifier(
-    choice: Choice, rows: FloatArray, codes: IntArray, seed: int, n_jobs: int | None
-) -> SharedKernelClassifier:
-    """Return the unfitted classifier of a choice; the prior comes from the rows."""
-    n_features = rows.shape[1]
-    return SharedKernelClassifier(
-        round(choice.kernels_per_class * len(np.unique(codes))),
-        covariance_type=choice.covariance_type,
-        covariance_prior=(choice.prior_rows * n_features, pooled_covariance(rows, codes)),
-        max_iter=_MOST_PASSES,
-        tol=_TOLERANCE,
-        n_jobs=n_jobs,
-        random_state=seed,
-    )
+def _own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: int) -> dict[str, FloatArray]:
+    """Return a start in which each class has kernels of its own; weights of zero stay zero."""
+    parts = []
+    for c in range(int(codes.max()) + 1):
+        own = rows[codes == c]
+        parts.append(kmeans_plusplus(own, min(per_class, len(own)), random_state=seed)[0])
+    weights = np.zeros((sum(map(len, parts)), len(parts)))
+    first = 0
+    for c, part in enumerate(parts):
+        weights[first : first + len(part), c] = 1.0 / len(part)
+        first += len(part)
+    return {"means": np.concatenate(parts), "weights": weights}
 
 
 def _filled(rows: FloatArray, seed: int) -> FloatArray:

@@ -9,24 +9,30 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skmix.comparison.records import FloatArray
 
+_N_FOLDS = 3
+_FEWEST_TO_VALIDATE = 6
+
 
 class SeparateMixtures(ClassifierMixin, BaseEstimator):
     """Bayes' rule on a scikit-learn GaussianMixture for each class.
 
-    The number of components and the covariance type of each class are those of the lowest BIC.
+    Components, covariance type and regularisation of each class are those of the largest log-density of
+    held-out rows (three folds).
 
     Parameters
     ----------
     max_components : int, default=5
         Largest number of components of a class.
-    reg_covar : float, default=1e-3
-        Added to the variances; features are taken to be standardised.
+    regularisations : tuple of float, default=(1e-3, 1e-2, 1e-1, 0.5)
+        Numbers to choose from, one of which is added to the variances; features are taken to be
+        standardised. With fewer than 6 rows a class has one component, diagonal, and the largest.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of the starts.
 
@@ -44,17 +50,19 @@ class SeparateMixtures(ClassifierMixin, BaseEstimator):
         self,
         *,
         max_components: int = 5,
-        reg_covar: float = 1e-3,
+        regularisations: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 0.5),
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.max_components = max_components
-        self.reg_covar = reg_covar
+        self.regularisations = regularisations
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit a mixture to the rows X (N, M) of each class of y (N,)."""
         if self.max_components < 1:
             raise ValueError(f"max_components must be at least 1, got {self.max_components}.")
+        if not self.regularisations or min(self.regularisations) < 0.0:
+            raise ValueError(f"regularisations must be numbers of at least 0, got {self.regularisations}.")
         rows, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
@@ -64,17 +72,29 @@ class SeparateMixtures(ClassifierMixin, BaseEstimator):
         return self
 
     def _best(self, rows: FloatArray, seed: int) -> GaussianMixture:
-        """Return the mixture of lowest BIC, fitted to one class's rows (n, M)."""
+        """Return the mixture that suits held-out rows best, fitted to all of one class's rows (n, M).
+
+        BIC would not do: of few rows in many dimensions it takes the nearly singular covariance.
+        """
         if len(rows) == 1:
             # One row has no variance: the unit of standardised features stands in.
             rows = np.concatenate([rows - 1.0, rows + 1.0])
-        most = max(1, min(self.max_components, len(rows) // 2))
-        fits = [
-            GaussianMixture(n, covariance_type=kind, reg_covar=self.reg_covar, random_state=seed).fit(rows)
+        if len(rows) < _FEWEST_TO_VALIDATE:
+            largest = max(self.regularisations)
+            return GaussianMixture(1, covariance_type="diag", reg_covar=largest, random_state=seed).fit(rows)
+        most = max(1, min(self.max_components, len(rows) // 4))
+        candidates = [
+            GaussianMixture(n, covariance_type=kind, reg_covar=added, random_state=seed)
             for kind in ("full", "diag")
+            for added in self.regularisations
             for n in range(1, most + 1)
         ]
-        return min(fits, key=lambda mixture: mixture.bic(rows))
+        folds = list(KFold(_N_FOLDS, shuffle=True, random_state=seed).split(rows))
+
+        def held_out(mixture: GaussianMixture) -> float:
+            return float(sum(mixture.fit(rows[a]).score_samples(rows[b]).sum() for a, b in folds))
+
+        return max(candidates, key=held_out).fit(rows)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""

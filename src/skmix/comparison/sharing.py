@@ -1,7 +1,8 @@
 """Where sharing pays: error against rows for each class, for few classes and many.
 
-Shared kernels, a mixture of its own for each class, and quadratic discriminant analysis learn from the same
-few rows of each class and are tested on the same rows.
+Shared kernels, the same model without sharing, a scikit-learn mixture for each class, and quadratic
+discriminant analysis learn from the same few rows of each class and are tested on the same rows. Only the
+second tells what sharing is worth: the others differ from the first in priors and choices too.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skmix.comparison.automatic import AutomaticClassifier
 from skmix.comparison.data import load_data
-from skmix.comparison.field import OURS, contenders
+from skmix.comparison.field import OURS, Contender, contenders
 from skmix.comparison.records import DataSet, IntArray, Outcome, Settings
 from skmix.comparison.runner import cell_digest, measure
 from skmix.comparison.store import OutcomeStore
@@ -22,8 +24,15 @@ from skmix.study.seeds import generator
 
 ROWS_PER_CLASS = (2, 5, 10, 20, 50, 100)
 """Training rows of each class."""
-RIVALS = (OURS, "separate mixtures", "QDA")
-"""The classifiers compared, by their names in the field."""
+OWN_KERNELS = Contender(
+    "own kernels",
+    True,
+    lambda seed: AutomaticClassifier(shared=False, random_state=seed, n_jobs=1),
+    scaled=False,
+)
+"""Ours in all but sharing: the same priors, choices and calibration, but kernels of one class each."""
+RIVALS = (*contenders([OURS]), OWN_KERNELS, *contenders(["separate mixtures", "QDA"]))
+"""The classifiers compared."""
 
 _MOST_TEST_ROWS = 2000
 # Of the simulated classes: features, shared kernels, and kernels that a class uses.
@@ -133,7 +142,6 @@ def run_sharing(
     wrong = [n for n in rows_per_class if n < 1]
     if wrong or n_repeats < 1:
         raise ValueError(f"rows of a class and repeats must be at least 1, got {(wrong or [n_repeats])[0]}.")
-    field = contenders(RIVALS)
     points = []
     for each in data:
         for repeat in range(n_repeats):
@@ -142,7 +150,7 @@ def run_sharing(
                 if rows is None:
                     continue
                 digest = cell_digest(each, Settings(seed=seed), f"sharing {n_each}")
-                for contender in field:
+                for contender in RIVALS:
                     key = (each.name, contender.name, repeat, digest)
                     if key not in store:
                         store.keep(measure(each, contender, repeat, digest, *rows, seed))
@@ -155,14 +163,20 @@ def run_sharing(
 
 def sharing_table(points: Sequence[Learning]) -> TextTable:
     """Return mean errors in per cent: a line for each data set and number of rows, a column a classifier."""
-    names = [name for name in RIVALS if any(point.classifier == name for point in points)]
-    cells: dict[tuple[str, int], dict[str, list[float]]] = {}
+    names = [each.name for each in RIVALS if any(point.classifier == each.name for point in points)]
+    cells: dict[tuple[str, int], dict[str, list[Outcome]]] = {}
     for point in points:
         own = cells.setdefault((point.data, point.rows_per_class), {})
-        own.setdefault(point.classifier, []).append(100.0 * point.outcome.error)
+        own.setdefault(point.classifier, []).append(point.outcome)
     lines = tuple(
-        (data, str(rows), *(f"{np.mean(own[name]):.1f}" for name in names))
-        for (data, rows), own in cells.items()
+        (data, str(rows), *(_mean(own[name]) for name in names)) for (data, rows), own in cells.items()
     )
     title = "Test error in per cent against the training rows of each class"
     return TextTable(title, ("data", "rows", *names), lines)
+
+
+def _mean(outcomes: Sequence[Outcome]) -> str:
+    """Return a mean error in per cent; what failed has none."""
+    if any(outcome.failure for outcome in outcomes):
+        return "failed"
+    return f"{np.mean([100.0 * outcome.error for outcome in outcomes]):.1f}"

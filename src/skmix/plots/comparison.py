@@ -122,7 +122,8 @@ def plot_sharing(
     Returns
     -------
     ndarray of axes
-        One for each data set. Lines are means over the repeats, bars reach one standard error either way.
+        One for each data set. Lines are means over the repeats, bars reach one standard error either way;
+        what failed has no point.
     """
     if not points:
         raise ValueError("there are no points to plot.")
@@ -131,7 +132,11 @@ def plot_sharing(
     panels = panels_for(len(sets), axes, figure, n_columns=3, size=(3.6, 3.0))
     for data, panel in zip(sets, panels, strict=True):
         for number, name in enumerate(names):
-            curve = [point for point in points if point.data == data and point.classifier == name]
+            curve = [
+                point
+                for point in points
+                if point.data == data and point.classifier == name and not point.outcome.failure
+            ]
             sizes = sorted({point.rows_per_class for point in curve})
             errors = [
                 np.array([100.0 * point.outcome.error for point in curve if point.rows_per_class == size])
