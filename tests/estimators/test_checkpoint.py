@@ -167,6 +167,11 @@ def test_files_that_are_no_checkpoint_are_refused(passes, tmp_path):
     model.save(path)
     with pytest.raises(ValueError, match="but no checkpoint"):
         clone(model).set_params(checkpoint=path).fit(X)
+    path.write_text("no model, and no checkpoint either")
+    with pytest.raises(ValueError, match=r"fit\.skmix cannot be read as a checkpoint .*remove the file"):
+        clone(model).set_params(checkpoint=path).fit(X)
+    with pytest.raises(ValueError, match=r"checkpoint is to be a file, but .* is a folder"):
+        clone(model).set_params(checkpoint=tmp_path).fit(X)
     path.unlink()
     mixture = interrupted(path, passes)
     path.write_bytes(path.read_bytes()[:-5])

@@ -155,6 +155,23 @@ def test_files_that_are_no_arrays_are_told(tmp_path: Path) -> None:
         open_rows(tmp_path / "rows.npy")
 
 
+def test_several_files_or_arrays_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"list of 2 texts or paths, such as 'a\.parquet'.*one folder"):
+        open_rows(["a.parquet", Path("b.parquet")])
+    with pytest.raises(ValueError, match="list of 1 texts or paths"):
+        source_of(("a.npy",))
+    for pattern in ("*.parquet", "[ab].npy"):
+        with pytest.raises(FileNotFoundError, match="Patterns are not looked up: give the folder"):
+            open_rows(tmp_path / pattern)
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    group = zarr.open_group(tmp_path / "group", mode="w")
+    group.create_array("rows", data=X)
+    with pytest.raises(ValueError, match=r"X is a Zarr group of \['rows'\]"):
+        source_of(group)
+    with pytest.raises(ValueError, match=r"y is a Zarr group of \['rows'\]"):
+        open_rows(X, label=group)
+
+
 def test_bad_settings_are_told() -> None:
     for chunk_rows in (0, 1.5, True):
         with pytest.raises(ValueError, match="chunk_rows must be"):
@@ -366,6 +383,15 @@ def test_bad_parquet_files_are_told(pa, tmp_path: Path) -> None:
     write(pa, tmp_path / "days.parquet", {"a": [1.0], "day": pa.array([1], pa.date32())})
     with pytest.raises(ValueError, match="labels are whole numbers, strings or truth values"):
         open_rows(tmp_path / "days.parquet", label="day")
+
+
+def test_labels_in_the_names_of_folders_are_not_read(pa, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_to_dataset(pa.table({"a": X[:, 0], "tree": NAMES}), tmp_path, partition_cols=["tree"])
+    with pytest.raises(ValueError, match=r"no column 'tree'.* What the names of folders say is not read"):
+        open_rows(tmp_path, label="tree")
+    assert open_rows(tmp_path).feature_names == ["a"]
 
 
 def test_a_parquet_file_that_changes_is_told(pa, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ..sources import source_of
 from ._collections import by_rows, lazy_whatever_output
 from ._devices import THERE, on_devices
 from ._scoring_blocks import in_blocks, labels_of
+from ._validation import refuse_paths
 
 Estimator = TypeVar("Estimator", bound=type)
 
@@ -63,6 +64,7 @@ def accuracy(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
         if not source.has_labels:
             raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
         X, y = source, labels_of(source)
+    refuse_paths(X, y=y, sample_weight=sample_weight)
     predicted = classifier.predict(X)
     if is_collection(X):
         predicted, y, sample_weight = in_memory(predicted, y, sample_weight)

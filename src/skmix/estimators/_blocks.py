@@ -24,7 +24,7 @@ from ._checkpoint import checkpoint_of
 from ._collections import collection_blocks
 from ._decisions import check_outlier_label
 from ._selection import check_automatic
-from ._validation import number_labels
+from ._validation import number_labels, refuse_paths
 
 if TYPE_CHECKING:
     from .classifier import SharedKernelClassifier
@@ -36,10 +36,8 @@ _DIGIT = 16
 
 def blocks_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Blocks | None:
     """Return training rows that come in blocks; None for rows in memory."""
-    if isinstance(X, np.memmap) and _to_choose(estimator):
-        # A mapped array is an array too, and choices need one.
-        return None
-    source = source_of(X)
+    # A mapped array is an array too, and choices need one.
+    source = None if isinstance(X, np.memmap) and _to_choose(estimator) else source_of(X)
     if source is not None:
         if y is not None:
             source = source.labelled(y)
@@ -48,6 +46,7 @@ def blocks_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Blocks | No
         if y is not None or sample_weight is not None:
             raise ValueError("Blocks of rows hold their labels and weights: leave y and sample_weight out.")
         return X
+    refuse_paths(X, y=y, sample_weight=sample_weight)
     return collection_blocks(X, y, sample_weight)
 
 

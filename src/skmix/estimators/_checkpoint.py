@@ -107,7 +107,13 @@ class Checkpoint:
         """
         if not self.path.exists():
             return None
-        record = decode(*read(self.path))
+        try:
+            record = decode(*read(self.path))
+        except ValueError as error:
+            raise ValueError(
+                f"{self.path} cannot be read as a checkpoint ({str(error).rstrip('.')}). Use another path, "
+                "or remove the file to start anew."
+            ) from error
         if not isinstance(record, Record) or record.kind != _KIND:
             raise ValueError(
                 f"{self.path} is a model or something else, but no checkpoint. Use another path."
@@ -205,6 +211,10 @@ def check_checkpoint(estimator: Any) -> None:
         raise ValueError(
             f"checkpoint keeps the passes of one fit, and {what} makes many. Choose first, then fit what was "
             "chosen with a checkpoint."
+        )
+    if Path(estimator.checkpoint).is_dir():
+        raise ValueError(
+            f"checkpoint is to be a file, but {estimator.checkpoint} is a folder. Give a path in it."
         )
     folder = Path(estimator.checkpoint).resolve().parent
     if not folder.is_dir():

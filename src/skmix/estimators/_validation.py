@@ -58,6 +58,16 @@ def refuse_blocks(X: Any) -> None:
         )
 
 
+def refuse_paths(X: Any, **beside: Any) -> None:
+    """Refuse paths or names of columns beside rows that are not in a file; arguments go by their names."""
+    for name, given in beside.items():
+        if isinstance(given, (str, PathLike)):
+            raise ValueError(
+                f"{name} is {str(given)!r}, a path or the name of a column, which goes with a file; but X is "
+                f"a {type(X).__name__}. Give {name} as an array, or X as a path or by open_rows."
+            )
+
+
 def check_rows(estimator: BaseEstimator, X: ArrayLike, *, fitting: bool) -> np.ndarray:
     """Return rows (n, M) of floats in which NaN means missing, each with at least one value.
 

@@ -114,9 +114,11 @@ class ParquetReader:
     def _present(self, file: ParquetFile, names: Sequence[str]) -> None:
         missing = [name for name in names if name not in file.types]
         if missing:
+            told = any(part.startswith(f"{missing[0]}=") for part in file.path.parts)
+            hint = " What the names of folders say is not read: write it into the files." if told else ""
             raise ValueError(
                 f"{file.path} has no column {', '.join(map(repr, missing[:5]))} "
-                f"({len(missing)} missing); its columns are {list(file.types)[:20]}."
+                f"({len(missing)} missing); its columns are {list(file.types)[:20]}.{hint}"
             )
 
     def select(self, names: list[str]) -> ParquetReader:

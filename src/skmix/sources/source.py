@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.blocks import Answer, Block
 from .parquet import ParquetReader, is_parquet, parquet_reader
 from .readers import Reader, array_reader, check_chunk_rows, is_path, read_ahead
-from .values import Values, is_zarr, is_zarr_folder, values_at, values_of
+from .values import Values, check_exists, is_zarr, is_zarr_folder, refuse_groups, values_at, values_of
 
 # Mapped arrays below this many bytes are read like any array: workers of joblib are handed small ones.
 MAPPED_BYTES = 1 << 28
@@ -218,6 +218,7 @@ def open_rows(
     """
     chunk_rows = check_chunk_rows(chunk_rows)
     reader: Reader
+    _refuse_lists(rows)
     if is_path(rows):
         reader = _reader_at(Path(rows), chunk_rows)
     else:
@@ -233,8 +234,7 @@ def open_rows(
 
 
 def _reader_at(path: Path, chunk_rows: int | None) -> Reader:
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file or folder {path}.")
+    check_exists(path)
     if path.is_dir() and not is_zarr_folder(path):
         return parquet_reader(path, chunk_rows)
     if path.is_file() and is_parquet(path):
@@ -266,11 +266,21 @@ def source_of(X: Any) -> Source | None:
     """Return rows that are read in blocks: a path, a Zarr array, a large mapped one; None for any other."""
     if isinstance(X, Source):
         return X
+    refuse_groups(X, "X")
+    _refuse_lists(X)
     if is_path(X) or is_zarr(X):
         return open_rows(X)
     if isinstance(X, np.memmap) and X.nbytes >= MAPPED_BYTES and getattr(X, "_mmap", None) is not None:
         return open_rows(X)
     return None
+
+
+def _refuse_lists(X: Any) -> None:
+    if isinstance(X, (list, tuple)) and len(X) and all(is_path(each) for each in X):
+        raise ValueError(
+            f"X is a list of {len(X)} texts or paths, such as {str(X[0])!r}. Give one path: Parquet files "
+            "that belong together may lie in one folder, whose path is given."
+        )
 
 
 def _read(values: Values, start: int, stop: int) -> np.ndarray:

@@ -183,6 +183,7 @@ class ZarrValues:
 
 def values_of(thing: Any, name: str) -> Values:
     """Return a path, a mapped file, a Zarr array or anything array-like as values; `name` is for errors."""
+    refuse_groups(thing, name)
     if isinstance(thing, (str, os.PathLike)):
         return values_at(Path(thing))
     if isinstance(thing, np.memmap):
@@ -198,8 +199,7 @@ def values_of(thing: Any, name: str) -> Values:
 
 def values_at(path: Path) -> Values:
     """Return the array of a .npy file or a Zarr folder."""
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file or folder {path}.")
+    check_exists(path)
     if path.is_dir():
         if not is_zarr_folder(path):
             raise ValueError(f"{path} is a folder, but not a Zarr array.")
@@ -223,6 +223,20 @@ def values_at(path: Path) -> Values:
     if dtype.hasobject:
         raise ValueError(f"{path} holds Python objects. Save numbers or strings of a fixed length.")
     return FileValues(path, offset, shape, dtype, fortran)
+
+
+def check_exists(path: Path) -> None:
+    """Raise when there is nothing at a path."""
+    if not path.exists():
+        pattern = any(character in str(path) for character in "*?[")
+        hint = " Patterns are not looked up: give the folder that holds the files." if pattern else ""
+        raise FileNotFoundError(f"There is no file or folder {path}.{hint}")
+
+
+def refuse_groups(thing: Any, name: str) -> None:
+    """Refuse a Zarr group: it holds several arrays."""
+    if type(thing).__module__.split(".")[0] == "zarr" and hasattr(type(thing), "array_keys"):
+        raise ValueError(f"{name} is a Zarr group of {sorted(thing.array_keys())}. Give one of its arrays.")
 
 
 def _mapped(array: np.memmap[Any, Any], name: str) -> Values:
