@@ -16,8 +16,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skmix import SharedKernelClassifier
 from skmix.comparison import AutomaticClassifier, SeparateMixtures, count_parameters
-from skmix.comparison.automatic import _own_kernels, best_temperature, pooled_covariance
+from skmix.comparison.automatic import best_temperature, pooled_covariance
 from skmix.comparison.measures import log_loss
+from skmix.comparison.separate import own_kernels
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,7 @@ def test_without_sharing_a_kernel_belongs_to_one_class(iris: tuple[np.ndarray, n
     X, y = iris
     model = AutomaticClassifier(shared=False, random_state=0, n_jobs=1).fit(X, y)
     assert_allclose(np.count_nonzero(model.classifier_.weights_, axis=1), 1)
-    own = SharedKernelClassifier(init=_own_kernels(X, y, 1, 0), random_state=0).fit(X, y)
+    own = SharedKernelClassifier(init=own_kernels(X, y, 1, 0), random_state=0).fit(X, y)
     assert_allclose(own.means_, [X[y == c].mean(axis=0) for c in range(3)])
     with pytest.raises(ValueError, match="needs rows without missing values"):
         AutomaticClassifier(shared=False).fit([[0.0], [np.nan], [1.0], [2.0]], [0, 0, 1, 1])
@@ -112,7 +113,7 @@ def test_few_rows_in_many_dimensions_do_not_ruin_separate_mixtures() -> None:
     y = np.repeat(np.arange(4), 60)
     X = random.normal(size=(240, 12)) + 3.0 * np.eye(4, 12)[y]
     few = np.arange(240) % 60 < 12
-    model = SeparateMixtures(random_state=0).fit(X[few], y[few])
+    model = SeparateMixtures(max_components=2, random_state=0).fit(X[few], y[few])
     assert model.score(X[~few], y[~few]) > 0.8
     with pytest.raises(ValueError, match="regularisations must be numbers of at least 0"):
         SeparateMixtures(regularisations=()).fit(X, y)

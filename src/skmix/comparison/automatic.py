@@ -29,7 +29,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.cluster import kmeans_plusplus
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold, train_test_split
@@ -40,6 +39,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skmix.comparison.records import FloatArray, IntArray
+from skmix.comparison.separate import own_kernels
 from skmix.estimators import SharedKernelClassifier, SharedKernelMixture
 
 KERNELS_PER_CLASS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -297,7 +297,7 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
         n_features = rows.shape[1]
         start: dict[str, Any] = {"n_kernels": round(choice.kernels_per_class * len(np.unique(codes)))}
         if not self.shared:
-            start = {"init": _own_kernels(rows, codes, round(choice.kernels_per_class), seed)}
+            start = {"init": own_kernels(rows, codes, round(choice.kernels_per_class), seed)}
         return SharedKernelClassifier(
             **start,
             covariance_type=choice.covariance_type,
@@ -347,20 +347,6 @@ def pooled_covariance(rows: FloatArray, codes: IntArray) -> FloatArray:
     scatter = centred.T @ centred / np.sqrt(share[:, None] * share)
     n_free = max(len(rows) - int(np.count_nonzero(counts)), 0)
     return (scatter + prior) / (n_free + 1.0)
-
-
-def _own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: int) -> dict[str, FloatArray]:
-    """Return a start in which each class has kernels of its own; weights of zero stay zero."""
-    parts = []
-    for c in range(int(codes.max()) + 1):
-        own = rows[codes == c]
-        parts.append(kmeans_plusplus(own, min(per_class, len(own)), random_state=seed)[0])
-    weights = np.zeros((sum(map(len, parts)), len(parts)))
-    first = 0
-    for c, part in enumerate(parts):
-        weights[first : first + len(part), c] = 1.0 / len(part)
-        first += len(part)
-    return {"means": np.concatenate(parts), "weights": weights}
 
 
 def _filled(rows: FloatArray, seed: int) -> FloatArray:

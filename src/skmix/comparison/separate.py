@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.cluster import kmeans_plusplus
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skmix.comparison.records import FloatArray
+from skmix.comparison.records import FloatArray, IntArray
 
 _N_FOLDS = 3
 _FEWEST_TO_VALIDATE = 6
@@ -106,3 +107,17 @@ class SeparateMixtures(ClassifierMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class (n,) of each row of X (n, M)."""
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: int) -> dict[str, FloatArray]:
+    """Return a start in which each class has kernels of its own; weights of zero stay zero."""
+    parts = []
+    for c in range(int(codes.max()) + 1):
+        own = rows[codes == c]
+        parts.append(kmeans_plusplus(own, min(per_class, len(own)), random_state=seed)[0])
+    weights = np.zeros((sum(map(len, parts)), len(parts)))
+    first = 0
+    for c, part in enumerate(parts):
+        weights[first : first + len(part), c] = 1.0 / len(part)
+        first += len(part)
+    return {"means": np.concatenate(parts), "weights": weights}
