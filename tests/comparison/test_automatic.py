@@ -16,9 +16,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skmix import SharedKernelClassifier
 from skmix.comparison import AutomaticClassifier, SeparateMixtures, count_parameters
-from skmix.comparison.automatic import best_temperature, pooled_covariance
+from skmix.comparison.automatic import pooled_covariance
 from skmix.comparison.measures import log_loss
 from skmix.comparison.separate import own_kernels
+from skmix.engine.softening import least_log_loss
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_the_temperature_is_the_best_of_many() -> None:
     random = np.random.RandomState(0)
     codes = random.randint(3, size=400)
     logs = 4.0 * (random.normal(size=(400, 3)) + np.eye(3)[codes])
-    temperature, loss = best_temperature(logs, codes)
+    temperature, loss = least_log_loss(logs, codes)
     grid = np.geomspace(1.0, 50.0, 2000)
     shares = [np.exp(logs / t) / np.exp(logs / t).sum(axis=1, keepdims=True) for t in grid]
     losses = [log_loss(each, codes) for each in shares]
@@ -58,7 +59,7 @@ def test_the_temperature_is_the_best_of_many() -> None:
 
 
 def test_probabilities_are_never_sharpened() -> None:
-    temperature, loss = best_temperature(np.array([[0.0, -9.0], [-9.0, 0.0]]), np.array([0, 1]))
+    temperature, loss = least_log_loss(np.array([[0.0, -9.0], [-9.0, 0.0]]), np.array([0, 1]))
     assert temperature == pytest.approx(1.0, rel=0.01)
     assert loss < 1e-3
 

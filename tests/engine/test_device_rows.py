@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import array_api_strict
 import numpy as np
 import pytest
+from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine import scoring, starts
@@ -33,22 +33,6 @@ from skmix.engine.moments import measure
 from skmix.engine.passes import one_pass
 from skmix.engine.types import Factor, Options, Parameters
 
-try:
-    import torch
-
-    # More threads would only be in the way on rows as few as these.
-    torch.set_num_threads(1)
-except ImportError:
-    torch = None  # type: ignore[assignment]
-
-needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch, an optional extra, is not installed")
-LIBRARIES = {
-    "array-api-strict": array_api_strict.asarray,
-    "torch": lambda values: torch.as_tensor(values),
-}
-each_library = pytest.mark.parametrize(
-    "library", ["array-api-strict", pytest.param("torch", marks=needs_torch)]
-)
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
 
 

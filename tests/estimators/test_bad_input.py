@@ -302,6 +302,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"short_runs": -1}, "'short_runs' .*Got -1 instead"),
     ({"max_iter": 0}, "'max_iter' .*Got 0 instead"),
     ({"tol": -1e-3}, "'tol' .*Got -0.001 instead"),
+    ({"n_jobs": 0}, "'n_jobs' .*Got 0 instead"),
     ({"stopping": "never"}, "'stopping' .*Got 'never' instead"),
     ({"reg_covar": -1.0}, "'reg_covar' .*Got -1.0 instead"),
     ({"covariance_prior": 0.0}, "'covariance_prior' .*Got 0.0 instead"),
@@ -523,7 +524,7 @@ def test_an_interrupted_fit_leaves_the_last_one_alone(monkeypatch: pytest.Monkey
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("skmix.estimators.mixture.fit", interrupt)
+    monkeypatch.setattr("skmix.estimators._solving.fit", interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X[:, :2], y)
     assert_same_state(model, before)

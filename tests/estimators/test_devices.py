@@ -12,6 +12,7 @@ import array_api_strict
 import numpy as np
 import pandas as pd
 import pytest
+from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 
@@ -19,21 +20,6 @@ from skmix import SharedKernelClassifier, SharedKernelMixture, load
 from skmix.engine.backends.arrays import to_numpy
 from skmix.engine.backends.devices import is_elsewhere
 
-try:
-    import torch
-
-    torch.set_num_threads(1)
-except ImportError:
-    torch = None  # type: ignore[assignment]
-
-needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch, an optional extra, is not installed")
-LIBRARIES = {
-    "array-api-strict": array_api_strict.asarray,
-    "torch": lambda values: torch.as_tensor(values),
-}
-each_library = pytest.mark.parametrize(
-    "library", ["array-api-strict", pytest.param("torch", marks=needs_torch)]
-)
 X, y = load_iris(return_X_y=True)
 METHODS = [
     "predict_proba",

@@ -26,8 +26,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
@@ -40,6 +38,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skmix.comparison.records import FloatArray, IntArray
 from skmix.comparison.separate import own_kernels
+from skmix.engine.softening import least_log_loss
 from skmix.estimators import SharedKernelClassifier, SharedKernelMixture
 
 KERNELS_PER_CLASS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -68,8 +67,6 @@ _WORTHWHILE = 0.01
 _ROWS_PER_KERNEL = 3
 _MOST_PASSES = 100
 _TOLERANCE = 1e-2
-# Probabilities are never sharpened: where no held-out row is misclassified, nothing else would stop that.
-_LEAST_TEMPERATURE, _LARGEST_TEMPERATURE = 1.0, 1e6
 
 
 @dataclass(frozen=True)
@@ -280,7 +277,7 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
             model = self._classifier(choice, rows[training], codes[training], seed)
             joints.append(model.fit(rows[training], codes[training])._log_joint(rows[held]))
             held_codes.append(codes[held])
-        temperature, loss = best_temperature(np.concatenate(joints), np.concatenate(held_codes))
+        temperature, loss = least_log_loss(np.concatenate(joints), np.concatenate(held_codes))
         return Choice(
             choice.reduction,
             choice.covariance_type,
@@ -307,26 +304,6 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
             n_jobs=self.n_jobs,
             random_state=seed,
         )
-
-
-def best_temperature(log_joint: FloatArray, codes: IntArray) -> tuple[float, float]:
-    """Return the temperature of least log-loss, and that loss.
-
-    Parameters
-    ----------
-    log_joint : ndarray of shape (n, L)
-        Log-joints of rows and classes.
-    codes : ndarray of shape (n,)
-        The true classes.
-    """
-    relative = log_joint - log_joint[np.arange(len(codes)), codes, None]
-
-    def loss(log_temperature: float) -> float:
-        return float(logsumexp(relative / np.exp(log_temperature), axis=1).mean())
-
-    bounds = (np.log(_LEAST_TEMPERATURE), np.log(_LARGEST_TEMPERATURE))
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
-    return float(np.exp(found.x)), float(found.fun)
 
 
 def pooled_covariance(rows: FloatArray, codes: IntArray) -> FloatArray:

@@ -94,6 +94,11 @@ def worth_in_rows(amount: float, rows_per_kernel: float) -> float:
     return rows_per_kernel * (amount / (1.0 - amount) if amount < 1.0 else _MOST)
 
 
+def share_of(rows: float, rows_per_kernel: float) -> float:
+    """Return the share that T has with that ν: what `worth_in_rows` undoes."""
+    return rows / (rows + rows_per_kernel)
+
+
 def steadied(covariance: FloatArray, n_rows: float) -> FloatArray:
     """Return a covariance (M, M) of so many rows with correlations as much smaller as chance made them large.
 

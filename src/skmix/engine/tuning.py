@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import Bounds, minimize, minimize_scalar
+from scipy.optimize import Bounds, minimize
 
 from .backends.threads import Workers, workers
 from .hybrid import Criterion, Labelled, Objective
 from .kernels import structure_of
 from .moments import measure
+from .softening import least_log_loss
 from .surroundings import Place, Surroundings
 from .types import FloatArray, Parameters
 
@@ -27,7 +28,6 @@ _TEMPERATURE = 3.0
 _PATIENCE, _PATIENCE_OF_STEPS = 5, 20
 # A covariance is at its floor when raising it to that changes its determinant by this much.
 _RAISED = 1e-9
-_LARGEST_LOG_TEMPERATURE = 10.0
 
 
 @dataclass(frozen=True)
@@ -82,23 +82,13 @@ class Scores:
 
 def score(log_joints: FloatArray, rows: Labelled) -> Scores:
     """Return how log-joints (N, L) of labelled rows do."""
+    temperature, log_loss = least_log_loss(log_joints, rows.codes, rows.weights)
     own = log_joints[np.arange(len(rows.codes)), rows.codes]
-    gaps = log_joints - log_joints.max(axis=1, keepdims=True)
-    reached = own - log_joints.max(axis=1)
-
-    def log_loss(log_temperature: float) -> float:
-        inverse = np.exp(-log_temperature)
-        losses = np.log(np.exp(inverse * gaps).sum(axis=1)) - inverse * reached
-        return float(np.average(losses, weights=rows.weights))
-
-    found = minimize_scalar(log_loss, bounds=(0.0, _LARGEST_LOG_TEMPERATURE), method="bounded")
-    # The search never looks at the bound itself.
-    log_temperature = 0.0 if log_loss(0.0) <= found.fun else float(found.x)
     return Scores(
-        log_loss(log_temperature),
+        log_loss,
         float(np.average(log_joints.argmax(axis=1) != rows.codes, weights=rows.weights)),
         float(np.average(own, weights=rows.weights)),
-        float(np.exp(log_temperature)),
+        temperature,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.kernels import COVARIANCE_TYPES, structure_of
-from ._validation import check_distribution, check_feature_groups
+from ._settings import check_distribution, check_feature_groups
 from ._variational import OF_THE_POSTERIOR
 
 # Attributes of precision and covariance are each other's inverse to this, and to rounding.

@@ -23,7 +23,8 @@ from ..engine.kernels import structure_of
 from ..engine.sampling import choose
 from ..engine.types import FloatArray, IntArray
 from ._derive import derive
-from ._validation import check_features, check_given, columns_of
+from ._settings import check_features, check_given
+from ._validation import columns_of
 
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture

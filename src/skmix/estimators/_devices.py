@@ -43,10 +43,10 @@ def on_devices(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Any, *given: Any, **named: Any) -> Any:
         X = given[0] if given else named.get("X")
-        asked = self._asked()
+        asked = self.device
         dispatched = is_elsewhere(X) and (get_config()["array_api_dispatch"] or asked is not None)
-        there = name in self._there and (name != "fit" or self._can_fit_there(_labels(given, named)))
-        device = None if asked in (None, "cpu") or name not in self._there else asked
+        there = name in THERE and (name != "fit" or self._can_fit_there(_labels(given, named)))
+        device = None if asked in (None, "cpu") or name not in THERE else asked
         if name == "fit":
             self._check_place(X, device, dispatched=dispatched, there=there)
         if not (dispatched or device or is_elsewhere(getattr(self, "class_prior_", None))):
@@ -111,11 +111,8 @@ def hand_out(estimator: Any, home: Any) -> None:
 class OnDevice:
     """What `on_devices` asks an estimator."""
 
-    _there = frozenset(THERE)
-
-    def _asked(self) -> str | None:
-        """Return the device that was asked for."""
-        return getattr(self, "device", None)
+    device: str | None
+    precision: str
 
     def _can_fit_there(self, y: Any) -> bool:
         """Return whether rows with these labels can be fitted where they are."""
@@ -123,9 +120,10 @@ class OnDevice:
 
     def _check_place(self, X: Any, device: str | None, *, dispatched: bool, there: bool) -> None:
         """Refuse to fit where that cannot be done, rather than do it elsewhere in silence."""
-        precision = getattr(self, "precision", "float64")
-        if precision != "float64" and device is None and not dispatched:
-            raise ValueError(f"precision={precision!r} is for rows on a device; on the CPU it is float64.")
+        if self.precision != "float64" and device is None and not dispatched:
+            raise ValueError(
+                f"precision={self.precision!r} is for rows on a device; on the CPU it is float64."
+            )
         if device is None:
             return
         if source_of(X) is not None or is_collection(X):

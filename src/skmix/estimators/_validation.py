@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from numbers import Real
 from os import PathLike
 from typing import Any
 
@@ -23,13 +22,9 @@ from sklearn.utils.validation import (
 from ..engine.backends.arrays import Array, is_numpy, namespace, pick
 from ..engine.backends.devices import is_elsewhere, placed
 from ..engine.backends.partitions import is_collection
-from ..engine.kernels import Structure, structure_of
 from ..engine.patterns import has_gaps
-from ..engine.starts import uniform_weights
-from ..engine.types import FloatArray, IntArray, Parameters
+from ..engine.types import FloatArray, IntArray
 from ..sources import Source
-
-_SUM_TOLERANCE = 1e-6
 
 
 @contextmanager
@@ -206,220 +201,6 @@ def weighted_rows(
     if not len(present):
         raise ValueError("sample_weight is zero for every row that has a label.")
     return pick(rows, kept), classes[present], codes, weights[kept]
-
-
-def as_numbers(values: Any, name: str) -> FloatArray:
-    """Return a new float64 array."""
-    try:
-        return np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers: {error}.") from None
-
-
-def check_distribution(values: Any, shape: tuple[int, ...], name: str) -> FloatArray:
-    """Return non-negative numbers of that shape whose columns sum to one."""
-    array = as_numbers(values, name)
-    if array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
-    wrong = array[~(np.isfinite(array) & (array >= 0))]
-    if len(wrong):
-        raise ValueError(f"{name} must be finite and not negative, got {wrong[0]}.")
-    sums = array.sum(axis=0)
-    worst = np.ravel(sums)[np.argmax(np.abs(np.ravel(sums) - 1.0))]
-    if abs(worst - 1.0) > _SUM_TOLERANCE:
-        which = f"each column of {name}" if array.ndim > 1 else name
-        raise ValueError(f"{which} must sum to one, got a sum of {worst:.6g}.")
-    return array / sums
-
-
-def check_covariances(values: Any, structure: Structure, n_kernels: int, n_features: int) -> FloatArray:
-    """Return covariances of the right shape, symmetric and positive definite."""
-    covariance_type = structure.name
-    array = as_numbers(values, "covariances")
-    shape = structure.shape(n_kernels, n_features)
-    if array.shape != shape:
-        raise ValueError(
-            f"covariances must have shape {shape} for covariance_type={covariance_type!r} with {n_kernels} "
-            f"kernels and {n_features} features, got {array.shape}."
-        )
-    if not np.all(np.isfinite(array)):
-        raise ValueError("covariances must be finite.")
-    if structure.projects:
-        if not np.all(array[..., -1] > 0):
-            raise ValueError(
-                "the last column of covariances has the features' variances, which must be positive, got "
-                f"{array[..., -1].min():.3g}."
-            )
-        return array
-    full = structure.to_full(array[None], n_kernels, n_features)[0]
-    for k, matrix in enumerate(full):
-        gap = np.abs(matrix - matrix.T)
-        deviations = np.sqrt(np.abs(np.diagonal(matrix)))
-        if np.any(gap > 1e-6 * deviations[:, None] * deviations):
-            raise ValueError(
-                f"the covariance of kernel {k} is not symmetric: entries differ by {gap.max():.3g}."
-            )
-        smallest = np.linalg.eigvalsh(matrix)[0]
-        if not smallest > 0:
-            raise ValueError(
-                f"the covariance of kernel {k} is not positive definite: "
-                f"its smallest eigenvalue is {smallest:.3g}."
-            )
-    if array.ndim > 1 and array.shape[-1] == array.shape[-2] == n_features and covariance_type != "diag":
-        array = 0.5 * (array + np.swapaxes(array, -1, -2))
-    return array
-
-
-def check_start(
-    start: Mapping[str, Any],
-    structure: Structure,
-    n_kernels: int | None,
-    n_classes: int,
-    default_covariance: FloatArray,
-) -> Parameters:
-    """Return the starting point that a dict of `means`, `covariances` and `weights` describes.
-
-    Parameters
-    ----------
-    start : mapping
-        `means` (K, M) is required; `covariances` defaults to the features' variances over K^(2/M), and
-        `weights` (K, L) to uniform ones.
-    structure : Structure
-        Covariance structure.
-    n_kernels : int or None
-        K; None takes it from the means.
-    n_classes : int
-        L.
-    default_covariance : ndarray of shape (M,)
-        The features' variances.
-    """
-    unknown = set(start) - {"means", "covariances", "weights"}
-    if unknown or "means" not in start:
-        raise ValueError(
-            "init given as a dict needs 'means' and may have 'covariances' and 'weights', "
-            f"got the keys {sorted(map(str, start))}."
-        )
-    n_features = len(default_covariance)
-    means = as_numbers(start["means"], "means")
-    expected = "n_kernels" if n_kernels is None else n_kernels
-    if means.ndim != 2 or means.shape[1] != n_features or len(means) != (n_kernels or len(means) or -1):
-        raise ValueError(f"means must have shape ({expected}, {n_features}), got {means.shape}.")
-    if not np.all(np.isfinite(means)):
-        raise ValueError("means must be finite.")
-    n_kernels = len(means)
-    if start.get("covariances") is None:
-        full = np.diag(default_covariance / n_kernels ** (2.0 / n_features))
-        covariances = structure.from_common(full[None], n_kernels)[0]
-    else:
-        covariances = check_covariances(start["covariances"], structure, n_kernels, n_features)
-    if start.get("weights") is None:
-        weights = uniform_weights(1, n_kernels, n_classes)[0]
-    else:
-        weights = check_distribution(start["weights"], (n_kernels, n_classes), "weights")
-    return Parameters(weights, means, covariances)
-
-
-def column_index(column: Any, n_features: int, position: Mapping[str, int] | None, where: str) -> int:
-    """Return the index of a column given by index or name; `where` it was given is for the error."""
-    if isinstance(column, str):
-        if position is None:
-            raise ValueError(f"{where} names {column!r}, but X has no feature names.")
-        if column not in position:
-            raise ValueError(f"{where} names {column!r}, but features are {list(position)}.")
-        return position[column]
-    if not isinstance(column, (int, np.integer)) or isinstance(column, (bool, np.bool_)):
-        raise ValueError(f"{where} has {column!r}, which is no column index or name.")
-    if not 0 <= column < n_features:
-        raise ValueError(f"{where} has column {int(column)}, but X has {n_features} feature(s).")
-    return int(column)
-
-
-def check_features(
-    features: Iterable[Any], n_features: int, names: Sequence[str] | None, where: str
-) -> list[int]:
-    """Return features given by index or name as indices, at least one and each once."""
-    if isinstance(features, str) or not isinstance(features, Iterable):
-        raise ValueError(f"{where} must be a list of columns, got {features!r}.")
-    position = None if names is None else {name: i for i, name in enumerate(names)}
-    columns = [column_index(column, n_features, position, where) for column in features]
-    if not columns:
-        raise ValueError(f"{where} is empty.")
-    repeated = [column for i, column in enumerate(columns) if column in columns[:i]]
-    if repeated:
-        raise ValueError(f"{where} has column {repeated[0]} more than once.")
-    return columns
-
-
-def check_given(given: Mapping[Any, Any], n_features: int, names: Sequence[str] | None) -> dict[int, float]:
-    """Return known values by column index, finite and fewer than there are features."""
-    if not isinstance(given, Mapping):
-        raise ValueError(f"given must be a dict from features to values, got {given!r}.")
-    columns = check_features(given, n_features, names, "given")
-    if len(columns) == n_features:
-        raise ValueError(f"given has values of all {n_features} features: no feature is left.")
-    known: dict[int, float] = {}
-    for column, (feature, value) in zip(columns, given.items(), strict=True):
-        if not isinstance(value, Real) or not np.isfinite(float(value)):
-            raise ValueError(f"given has {value!r} for feature {feature!r}, which is no finite number.")
-        known[column] = float(value)
-    return known
-
-
-def check_feature_groups(
-    groups: Sequence[Sequence[Any]], n_features: int, names: Sequence[str] | None
-) -> list[list[int]]:
-    """Return feature groups as column indices, each column in at most one group."""
-    if isinstance(groups, str) or not isinstance(groups, Sequence) or len(groups) == 0:
-        raise ValueError(f"feature_groups must be a non-empty list of lists of columns, got {groups!r}.")
-    position = None if names is None else {name: i for i, name in enumerate(names)}
-    seen: dict[int, int] = {}
-    resolved: list[list[int]] = []
-    for g, group in enumerate(groups):
-        if isinstance(group, str) or not isinstance(group, (Sequence, np.ndarray)):
-            raise ValueError(f"feature group {g} must be a list of columns, got {group!r}.")
-        if len(group) == 0:
-            raise ValueError(f"feature group {g} is empty.")
-        columns: list[int] = []
-        for column in group:
-            index = column_index(column, n_features, position, f"feature group {g}")
-            if index in seen:
-                raise ValueError(f"column {index} is in feature group {seen[index]} and again in group {g}.")
-            seen[index] = g
-            columns.append(index)
-        resolved.append(columns)
-    return resolved
-
-
-def check_covariance_prior(prior: Any, n_features: int) -> tuple[float | None, FloatArray | None]:
-    """Return the strength in rows, and the covariance when given, of the inverse-Wishart prior."""
-    if prior is None:
-        return None, None
-    if isinstance(prior, tuple):
-        if len(prior) != 2:
-            raise ValueError(f"covariance_prior as a tuple is (rows, covariance), got {len(prior)} entries.")
-        rows, covariance = prior
-        scale = check_covariances(covariance, structure_of("tied"), 1, n_features)
-    else:
-        rows, scale = prior, None
-    if not isinstance(rows, Real) or not 0 < float(rows) < np.inf:
-        raise ValueError(f"covariance_prior must be a positive number of rows, got {rows!r}.")
-    return float(rows), scale
-
-
-def check_shrinkage(estimator: Any) -> None:
-    """Refuse shrinkage beside what says the opposite of it."""
-    if estimator.shrinkage is None:
-        return
-    if estimator.covariance_prior is not None:
-        raise ValueError(
-            f"shrinkage={estimator.shrinkage!r} is a prior on covariances too: it does not go with "
-            "covariance_prior."
-        )
-    if estimator.freeze is not None:
-        raise ValueError(
-            f"shrinkage={estimator.shrinkage!r} fits all kernels twice: it does not go with "
-            f"freeze={estimator.freeze!r}."
-        )
 
 
 def columns_of(X: np.ndarray, columns: list[int]) -> np.ndarray:

@@ -30,11 +30,10 @@ from ._devices import OnDevice
 from ._grouping import find_groups
 from ._scoring_blocks import Checked
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
+from ._settings import check_distribution, check_feature_groups
 from ._tuning import Tuning
 from ._validation import (
     all_or_nothing,
-    check_distribution,
-    check_feature_groups,
     check_labelled_rows,
     check_rows,
     check_weights,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any
@@ -24,37 +22,26 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from ..engine import starts
 from ..engine.annihilation import living_kernels
-from ..engine.backends.arrays import like, namespace, pick
+from ..engine.backends.arrays import like, namespace
 from ..engine.backends.devices import here
-from ..engine.blocks import Blocks
-from ..engine.frame import Frame
-from ..engine.kernels import COVARIANCE_TYPES, Structure, most_factors, structure_of
-from ..engine.loop import fit, shortlist
-from ..engine.moments import measure
-from ..engine.patterns import fill_gaps, has_gaps
+from ..engine.kernels import COVARIANCE_TYPES, structure_of
 from ..engine.sampling import draw
 from ..engine.scoring import class_log_likelihood, log_sum
-from ..engine.shrinkage import shrunk
-from ..engine.thinning import thin
-from ..engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
+from ..engine.types import FloatArray, IntArray, Parameters, Result, Status
 from ._anywhere import works_anywhere
 from ._blocks import blocks_of, fit_mixture
-from ._checkpoint import Checkpoint, checkpoint_of, checkpointed, keeping
+from ._checkpoint import checkpointed
 from ._criteria import n_free_parameters
 from ._densities import ConditionalDensities
 from ._devices import OnDevice
-from ._progress import passes_shown
 from ._scoring_blocks import Checked
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
+from ._solving import Solving
 from ._validation import (
     all_or_nothing,
-    check_covariance_prior,
     check_labelled_rows,
     check_rows,
-    check_shrinkage,
-    check_start,
     check_weights,
     class_sizes,
     weighted_rows,
@@ -68,15 +55,10 @@ from .saving import SavingMixin
 _STARTS = {"class", "k-means++", "random_from_data", "uniform"}
 
 
-def _given(init: Mapping[str, Any]) -> set[str]:
-    """Return what of a model a start gives."""
-    given = {"weights"} if init.get("weights") is not None else set()
-    return given | ({"kernels"} if init.get("covariances") is not None else set())
-
-
 @works_anywhere
 class SharedKernelMixture(
     OnDevice,
+    Solving,
     GrowingMixture,
     ConditionalDensities,
     SavingMixin,
@@ -283,7 +265,11 @@ class SharedKernelMixture(
         "annihilate": ["boolean"],
         "device": [str, None],
         "precision": [StrOptions({"float64", "float32", "tf32"})],
-        "n_jobs": [Integral, None],
+        "n_jobs": [
+            Interval(Integral, None, -1, closed="right"),
+            Interval(Integral, 1, None, closed="left"),
+            None,
+        ],
         "random_state": ["random_state"],
         "warm_start": ["boolean"],
         "verbose": ["verbose"],
@@ -412,148 +398,6 @@ class SharedKernelMixture(
         self.class_count_ = class_sizes(codes, row_weights, len(classes))
         self.__dict__.pop("stream_", None)
         return self
-
-    def _solve(
-        self,
-        X: np.ndarray,
-        classes: np.ndarray,
-        codes: IntArray,
-        row_weights: FloatArray | None,
-        columns: list[int] | None,
-    ) -> tuple[Result, FloatArray]:
-        """Run all starts; return how they ended, and the share (L,) of each class among labelled rows."""
-        structure = self._structure_for(X.shape[1])
-        options = self._options(X.shape[1])
-        frame = measure(X, structure, columns, row_weights)
-        sizes = class_sizes(codes, row_weights, len(classes))
-        prior = sizes / sizes.sum()
-        starts = partial(self._starts, X, codes, classes, prior, frame, structure, options, row_weights)
-        checkpoint = checkpoint_of(self, frame, classes, sizes)
-        return self._run(X, codes, row_weights, starts, options, frame, checkpoint, float(sizes.sum())), prior
-
-    def _run(
-        self,
-        X: np.ndarray | Blocks,
-        codes: IntArray | None,
-        row_weights: FloatArray | None,
-        make_starts: Callable[[], Parameters],
-        options: Options,
-        frame: Frame,
-        checkpoint: Checkpoint | None,
-        n_rows: float,
-    ) -> Result:
-        """Run all starts, or go on with those of a checkpoint; the number of rows is for who watches."""
-        resume = None if checkpoint is None else checkpoint.read()
-        if resume is None:
-            given = make_starts()
-        else:
-            given = frame.leave(resume.parameters, structure_of(options.covariance_type))
-        self.__dict__.pop("shrinkage_", None)
-        if self.shrinkage is not None:
-            amount = None if isinstance(self.shrinkage, str) else float(self.shrinkage)
-            given, options = shrunk(X, codes, given, options, amount, frame=frame, row_weights=row_weights)
-            if options.covariance_prior is not None:
-                average = n_rows / given.means.shape[1]
-                self.shrinkage_ = options.covariance_prior / (options.covariance_prior + average)
-        run: Any = thin if self.annihilate else partial(fit, keep=checkpoint, resume=resume)
-        with keeping(checkpoint), passes_shown(self, n_rows) as progress:
-            result: Result = run(
-                X, codes, given, options, frame=frame, row_weights=row_weights, progress=progress
-            )
-        return result
-
-    def _structure_for(self, n_features: int) -> Structure:
-        """Return the structure of covariances to fit to that many features."""
-        n_factors = None if self.n_factors is None else min(self.n_factors, most_factors(n_features))
-        return structure_of(self.covariance_type, n_factors)
-
-    def _options(self, n_features: int) -> Options:
-        """Return what the engine wants to know."""
-        check_shrinkage(self)
-        rows, scale = check_covariance_prior(self.covariance_prior, n_features)
-        return Options(
-            covariance_type=self.covariance_type,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            stopping=self.stopping,  # type: ignore[arg-type]
-            floor=self.reg_covar,
-            covariance_prior=rows,
-            covariance_prior_scale=scale,
-            weight_prior=self.weight_prior,
-            n_jobs=effective_n_jobs(self.n_jobs),
-            accelerate=self.accelerate,
-            freeze=self.freeze,  # type: ignore[arg-type]
-            precision=self.precision,  # type: ignore[arg-type]
-            inference=self.inference,  # type: ignore[arg-type]
-            mean_prior=self.mean_prior,
-        )
-
-    def _starts(
-        self,
-        X: np.ndarray,
-        codes: IntArray,
-        classes: np.ndarray,
-        class_prior: FloatArray,
-        frame: Frame,
-        structure: Structure,
-        options: Options,
-        row_weights: FloatArray | None,
-        whole: Blocks | None = None,
-    ) -> Parameters:
-        """Return the starting points, with a leading axis of their number.
-
-        Where X is a sample of rows in blocks, these are the `whole`.
-        """
-        n_classes, n_features = len(classes), X.shape[1]
-        assert self.n_kernels != "auto"
-        n_kernels = None if self.n_kernels is None else int(self.n_kernels)
-        # Only rows without a label need to know how frequent the classes are.
-        prior = None if np.all(codes >= 0) else class_prior
-        if self.warm_start and hasattr(self, "weights_"):
-            last = (self.covariance_type_, self.classes_.tolist(), self.means_.shape)
-            expected = self.means_.shape[0] if n_kernels is None else n_kernels
-            same_shape = self.covariances_.shape == structure.shape(expected, n_features)
-            if same_shape and last == (self.covariance_type, classes.tolist(), (expected, n_features)):
-                return replace(self._parameters, class_prior=prior).batch()
-        if self.freeze is not None and (isinstance(self.init, str) or self.freeze not in _given(self.init)):
-            raise ValueError(
-                f"freeze={self.freeze!r} keeps what a start gives, so init must be a dict with them; "
-                f"got init={self.init!r}."
-            )
-        if not isinstance(self.init, str):
-            variances = frame.variance * frame.scale**2
-            start = check_start(self.init, structure, n_kernels, n_classes, variances)
-            return replace(start, class_prior=prior).batch()
-        n_kernels = n_classes if n_kernels is None else n_kernels
-        n_starts = max(self.n_init, self.short_runs)
-        random_state = check_random_state(self.random_state)
-        rows = fill_gaps(X, codes) if has_gaps(X) else X
-        if self.init == "uniform":
-            found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
-        elif self.init == "class":
-            own: Any = slice(None) if prior is None else np.flatnonzero(codes >= 0)
-            found = starts.class_wise(
-                pick(rows, own),
-                codes[own],
-                n_classes,
-                n_starts,
-                n_kernels,
-                frame,
-                structure,
-                random_state,
-                None if row_weights is None else row_weights[own],
-            )
-        else:
-            choose = starts.k_means_plus_plus if self.init == "k-means++" else starts.random_from_data
-            found = choose(rows, n_classes, n_starts, n_kernels, frame, structure, random_state, row_weights)
-        if prior is not None:
-            found = replace(found, class_prior=np.tile(prior, (n_starts, 1)))
-        if n_starts > self.n_init:
-            given = (X, codes, row_weights) if whole is None else (whole, None, None)
-            found = shortlist(
-                given[0], given[1], found, options, n_best=self.n_init, frame=frame, row_weights=given[2]
-            )
-        return found
 
     def _progress(self, number: int, active: IntArray, log_likelihoods: FloatArray) -> None:
         best = log_likelihoods.max()

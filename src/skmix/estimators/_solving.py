@@ -1,0 +1,212 @@
+"""From settings and validated rows to a fitted batch of starts: what a mixture asks of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.utils import check_random_state
+
+from ..engine import starts
+from ..engine.backends.arrays import pick
+from ..engine.blocks import Blocks
+from ..engine.frame import Frame
+from ..engine.kernels import Structure, most_factors, structure_of
+from ..engine.loop import fit, shortlist
+from ..engine.moments import measure
+from ..engine.patterns import fill_gaps, has_gaps
+from ..engine.shrinkage import share_of, shrunk
+from ..engine.thinning import thin
+from ..engine.types import FloatArray, IntArray, Options, Parameters, Result
+from ._checkpoint import Checkpoint, checkpoint_of, keeping
+from ._progress import passes_shown
+from ._settings import check_covariance_prior, check_shrinkage, check_start
+from ._validation import (
+    class_sizes,
+)
+
+
+def _given(init: Mapping[str, Any]) -> set[str]:
+    """Return what of a model a start gives."""
+    given = {"weights"} if init.get("weights") is not None else set()
+    return given | ({"kernels"} if init.get("covariances") is not None else set())
+
+
+class Solving:
+    """How a mixture runs its starts."""
+
+    if TYPE_CHECKING:
+        n_kernels: int | str | None
+        covariance_type: str
+        n_factors: int | None
+        init: Any
+        n_init: int
+        short_runs: int
+        max_iter: int
+        tol: float
+        stopping: str
+        reg_covar: float
+        covariance_prior: Any
+        shrinkage: float | str | None
+        weight_prior: float | None
+        inference: str
+        mean_prior: float | None
+        accelerate: bool
+        freeze: str | None
+        annihilate: bool
+        precision: str
+        n_jobs: int | None
+        random_state: Any
+        warm_start: bool
+        covariance_type_: str
+        classes_: np.ndarray
+        means_: FloatArray
+        covariances_: FloatArray
+
+        @property
+        def _parameters(self) -> Parameters: ...
+
+    def _solve(
+        self,
+        X: np.ndarray,
+        classes: np.ndarray,
+        codes: IntArray,
+        row_weights: FloatArray | None,
+        columns: list[int] | None,
+    ) -> tuple[Result, FloatArray]:
+        """Run all starts; return how they ended, and the share (L,) of each class among labelled rows."""
+        structure = self._structure_for(X.shape[1])
+        options = self._options(X.shape[1])
+        frame = measure(X, structure, columns, row_weights)
+        sizes = class_sizes(codes, row_weights, len(classes))
+        prior = sizes / sizes.sum()
+        starts = partial(self._starts, X, codes, classes, prior, frame, structure, options, row_weights)
+        checkpoint = checkpoint_of(self, frame, classes, sizes)
+        return self._run(X, codes, row_weights, starts, options, frame, checkpoint, float(sizes.sum())), prior
+
+    def _run(
+        self,
+        X: np.ndarray | Blocks,
+        codes: IntArray | None,
+        row_weights: FloatArray | None,
+        make_starts: Callable[[], Parameters],
+        options: Options,
+        frame: Frame,
+        checkpoint: Checkpoint | None,
+        n_rows: float,
+    ) -> Result:
+        """Run all starts, or go on with those of a checkpoint; the number of rows is for who watches."""
+        resume = None if checkpoint is None else checkpoint.read()
+        if resume is None:
+            given = make_starts()
+        else:
+            given = frame.leave(resume.parameters, structure_of(options.covariance_type))
+        self.__dict__.pop("shrinkage_", None)
+        if self.shrinkage is not None:
+            amount = None if isinstance(self.shrinkage, str) else float(self.shrinkage)
+            given, options = shrunk(X, codes, given, options, amount, frame=frame, row_weights=row_weights)
+            if options.covariance_prior is not None:
+                self.shrinkage_ = share_of(options.covariance_prior, n_rows / given.means.shape[1])
+        run: Any = thin if self.annihilate else partial(fit, keep=checkpoint, resume=resume)
+        with keeping(checkpoint), passes_shown(self, n_rows) as progress:
+            result: Result = run(
+                X, codes, given, options, frame=frame, row_weights=row_weights, progress=progress
+            )
+        return result
+
+    def _structure_for(self, n_features: int) -> Structure:
+        """Return the structure of covariances to fit to that many features."""
+        n_factors = None if self.n_factors is None else min(self.n_factors, most_factors(n_features))
+        return structure_of(self.covariance_type, n_factors)
+
+    def _options(self, n_features: int) -> Options:
+        """Return what the engine wants to know."""
+        check_shrinkage(self)
+        rows, scale = check_covariance_prior(self.covariance_prior, n_features)
+        return Options(
+            covariance_type=self.covariance_type,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            stopping=self.stopping,  # type: ignore[arg-type]
+            floor=self.reg_covar,
+            covariance_prior=rows,
+            covariance_prior_scale=scale,
+            weight_prior=self.weight_prior,
+            n_jobs=effective_n_jobs(self.n_jobs),
+            accelerate=self.accelerate,
+            freeze=self.freeze,  # type: ignore[arg-type]
+            precision=self.precision,  # type: ignore[arg-type]
+            inference=self.inference,  # type: ignore[arg-type]
+            mean_prior=self.mean_prior,
+        )
+
+    def _starts(
+        self,
+        X: np.ndarray,
+        codes: IntArray,
+        classes: np.ndarray,
+        class_prior: FloatArray,
+        frame: Frame,
+        structure: Structure,
+        options: Options,
+        row_weights: FloatArray | None,
+        whole: Blocks | None = None,
+    ) -> Parameters:
+        """Return the starting points, with a leading axis of their number.
+
+        Where X is a sample of rows in blocks, these are the `whole`.
+        """
+        n_classes, n_features = len(classes), X.shape[1]
+        assert self.n_kernels != "auto"
+        n_kernels = None if self.n_kernels is None else int(self.n_kernels)
+        # Only rows without a label need to know how frequent the classes are.
+        prior = None if np.all(codes >= 0) else class_prior
+        if self.warm_start and hasattr(self, "weights_"):
+            last = (self.covariance_type_, self.classes_.tolist(), self.means_.shape)
+            expected = self.means_.shape[0] if n_kernels is None else n_kernels
+            same_shape = self.covariances_.shape == structure.shape(expected, n_features)
+            if same_shape and last == (self.covariance_type, classes.tolist(), (expected, n_features)):
+                return replace(self._parameters, class_prior=prior).batch()
+        if self.freeze is not None and (isinstance(self.init, str) or self.freeze not in _given(self.init)):
+            raise ValueError(
+                f"freeze={self.freeze!r} keeps what a start gives, so init must be a dict with them; "
+                f"got init={self.init!r}."
+            )
+        if not isinstance(self.init, str):
+            variances = frame.variance * frame.scale**2
+            start = check_start(self.init, structure, n_kernels, n_classes, variances)
+            return replace(start, class_prior=prior).batch()
+        n_kernels = n_classes if n_kernels is None else n_kernels
+        n_starts = max(self.n_init, self.short_runs)
+        random_state = check_random_state(self.random_state)
+        rows = fill_gaps(X, codes) if has_gaps(X) else X
+        if self.init == "uniform":
+            found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
+        elif self.init == "class":
+            own: Any = slice(None) if prior is None else np.flatnonzero(codes >= 0)
+            found = starts.class_wise(
+                pick(rows, own),
+                codes[own],
+                n_classes,
+                n_starts,
+                n_kernels,
+                frame,
+                structure,
+                random_state,
+                None if row_weights is None else row_weights[own],
+            )
+        else:
+            choose = starts.k_means_plus_plus if self.init == "k-means++" else starts.random_from_data
+            found = choose(rows, n_classes, n_starts, n_kernels, frame, structure, random_state, row_weights)
+        if prior is not None:
+            found = replace(found, class_prior=np.tile(prior, (n_starts, 1)))
+        if n_starts > self.n_init:
+            given = (X, codes, row_weights) if whole is None else (whole, None, None)
+            found = shortlist(
+                given[0], given[1], found, options, n_best=self.n_init, frame=frame, row_weights=given[2]
+            )
+        return found
