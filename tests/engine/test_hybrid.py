@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from skmix.engine.kernels import structure_of
 from skmix.engine.kernels.charts import chart_of
 from skmix.engine.moments import measure
 from skmix.engine.surroundings import Surroundings
-from skmix.engine.types import FloatArray, Parameters
+from skmix.engine.types import FloatArray, Parameters, Regulariser
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -48,6 +49,13 @@ class Problem:
         inside = self.frame.enter(model.batch(), self.structure).take(0)
         self.objective = Objective(Surroundings(inside, self.structure), self.frame, prior)
         self.size = self.objective.surroundings.size
+
+    def with_priors(self, covariance: FloatArray, rows: float, concentration: float) -> None:
+        """Put priors on covariances and weights beside ten times the rows."""
+        unit = self.frame.scale[:, None] * self.frame.scale
+        none = np.zeros(len(covariance))
+        regulariser = Regulariser(none, none, rows, covariance / unit, concentration)
+        self.objective = replace(self.objective, regulariser=regulariser, n_rows=10.0 * self.rows.size)
 
     def model(self, numbers: FloatArray) -> Parameters:
         around = self.objective.surroundings
@@ -85,6 +93,36 @@ def test_the_objective_and_its_gradient(covariance_type: str, criterion: Criteri
         for step in steps
     ]
     assert_allclose(found.gradient, slopes, atol=2e-8, rtol=1e-6)
+
+
+@each_type
+def test_priors_of_the_fit_stay(covariance_type: str) -> None:
+    given, random = problem(covariance_type, n_rows=15, n_features=2)
+    root = random.normal(size=(2, 2))
+    wanted, rows, concentration = root @ root.T + np.eye(2), 7.0, 1.8
+    bare, numbers, criterion = given.objective, 0.3 * random.normal(size=given.size), Criterion(0.3, 2.5)
+
+    def log_prior(at: FloatArray) -> float:
+        """Σ −ν/2 (log |P| + tr(P⁻¹S)) over the covariances there are, and (α − 1) Σ log w."""
+        model = given.model(at)
+        full = as_full(model.covariances, covariance_type, *model.means.shape)
+        each = [np.linalg.slogdet(P)[1] + np.trace(np.linalg.solve(P, wanted)) for P in full]
+        total = each[0] if covariance_type == "tied" else sum(each)
+        return float(-0.5 * rows * total + (concentration - 1.0) * np.log(model.weights).sum())
+
+    given.with_priors(wanted, rows, concentration)
+    with workers(1) as pool:
+        plain = bare.evaluate(numbers, given.rows, criterion, pool)
+        origin = bare.evaluate(np.zeros(given.size), given.rows, criterion, pool)
+    found, there = given.value(numbers, criterion), given.value(np.zeros(given.size), criterion)
+    n_rows = 10.0 * given.rows.size
+    # The constant depends on units, so that differences are compared.
+    change = (found.objective - plain.objective) - (there.objective - origin.objective)
+    assert_allclose(n_rows * change, log_prior(numbers) - log_prior(np.zeros(given.size)), rtol=1e-9)
+    slopes = [
+        (log_prior(numbers + step) - log_prior(numbers - step)) / 2e-5 for step in 1e-5 * np.eye(given.size)
+    ]
+    assert_allclose(n_rows * (found.gradient - plain.gradient), slopes, atol=1e-7, rtol=1e-6)
 
 
 @each_type

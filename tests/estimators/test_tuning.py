@@ -165,7 +165,7 @@ def test_threads_do_not_change_the_result() -> None:
         ({"trade_off": "best"}, "or 'auto', got 'best'"),
         ({"trade_off": []}, "trade_off is an empty list"),
         ({"trade_off": [0.1, np.inf]}, "got inf"),
-        ({"validation": 0.0}, "a share between 0 and 1, or a tuple"),
+        ({"validation": 0.0}, "a share between 0 and 1, a tuple"),
         ({"validation": True}, "got True"),
         ({"validation": 0.999}, "too few to hold out 0.999"),
         ({"validation": (np.ones((3, 2)),)}, "got 1 entries"),

@@ -10,6 +10,8 @@ behind it:
   rows must say.
 - Posteriors of mixtures are too sure of themselves; one temperature, found on the same held-out rows, mends
   that.
+- Tuning for classification helps wherever kernels are too few to describe the classes, and harms elsewhere;
+  held-out rows tell which. With the prior in its objective, twenty rounds do no great harm anywhere.
 - In many dimensions principal components come first: those of the features as they are where these have one
   unit, such as pixels, and of standardised ones otherwise. Held-out rows decide that too.
 
@@ -21,7 +23,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -49,6 +52,8 @@ PRIOR_ROWS_PER_FEATURE = (0.5, 2.0, 8.0)
 """Strengths of the prior tried: imagined rows of the pooled covariance, for each feature."""
 VARIANCE_KEPT = (0.9, 0.97)
 """Shares of the variance that principal components keep."""
+TRADE_OFFS = (1.0, 0.1, 0.0)
+"""Shares of the likelihood that tuning is tried with, each from the model that EM found."""
 
 _MANY_CLASSES = 20
 # With no more features than this, all of them are used as they are; with more than that, never.
@@ -67,6 +72,11 @@ _WORTHWHILE = 0.01
 _ROWS_PER_KERNEL = 3
 _MOST_PASSES = 100
 _TOLERANCE = 1e-2
+# Rounds of tuning: always all of them, so that folds and the last fit do the same.
+_ROUNDS = 20
+# A model with more numbers in its means than this, for each row, is not tuned: it already knows every row's
+# surroundings, and gradients would take longer than all else.
+_MOST_NUMBERS_A_ROW = 2
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,8 @@ class Choice:
         Imagined rows of the pooled covariance, for each feature.
     kernels_per_class : float
         Kernels, over the number of classes.
+    trade_off : float or None
+        Share of the likelihood in tuning; None is EM alone.
     loss : float
         Log-loss of held-out rows at the best temperature.
     temperature : float
@@ -93,6 +105,7 @@ class Choice:
     covariance_type: str
     prior_rows: float
     kernels_per_class: float
+    trade_off: float | None = None
     loss: float = np.inf
     temperature: float = 1.0
 
@@ -103,8 +116,9 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
     Chosen by the log-loss of held-out rows (five folds, three from 500 rows on, one split from 4000 on), in
     this order: principal components if there are more than 100 features, components or none if there are
     more than 12; for each covariance structure and strength of the prior, the number of kernels, from one for
-    each class upwards while it helps (of 20 classes or more, from one for every four). The temperature of the
-    probabilities comes from the same rows. The winner is fitted to all of them.
+    each class upwards while it helps (of 20 classes or more, from one for every four); and whether the winner
+    is tuned for classification, with how much of the likelihood. The temperature of the probabilities comes
+    from the same rows. The winner is then fitted to all of them.
 
     Parameters
     ----------
@@ -190,10 +204,14 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
             reduction = self._choose_reduction(reductions, complete, codes, folds, seed)
             reduced = reductions[reduction].transform(complete)
             self._choose_kernels(reduction, reduced, codes, folds, seed)
+            self._choose_tuning(reduced, codes, folds, seed)
             self.choice_ = min(self.choices_, key=lambda choice: choice.loss)
             self.reduction_ = reductions[reduction]
             final = self.reduction_.transform(rows)
             self.classifier_ = self._classifier(self.choice_, final, codes, seed).fit(final, codes)
+            if self.choice_.trade_off is not None:
+                # Where values are missing, tuning sees them filled.
+                _tuned(self.classifier_, reduced, codes, self.choice_.trade_off, seed)
         self.classifier_.temperature_ = self.choice_.temperature
         return self
 
@@ -263,6 +281,25 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
                     break
                 last = judged.loss
 
+    def _choose_tuning(
+        self, rows: FloatArray, codes: IntArray, folds: list[tuple[IntArray, IntArray]], seed: int
+    ) -> None:
+        """Try to tune the best choice so far, and note that in `choices_`."""
+        best = min(self.choices_, key=lambda choice: choice.loss)
+        n_numbers = best.kernels_per_class * len(self.classes_) * rows.shape[1]
+        if not folds or n_numbers > _MOST_NUMBERS_A_ROW * len(rows):
+            return
+        fitted = [
+            self._classifier(best, rows[training], codes[training], seed).fit(rows[training], codes[training])
+            for training, _ in folds
+        ]
+        for trade_off in TRADE_OFFS:
+            joints = [
+                _tuned(copy(model), rows[training], codes[training], trade_off, seed)._log_joint(rows[held])
+                for model, (training, held) in zip(fitted, folds, strict=True)
+            ]
+            self.choices_.append(_scored(replace(best, trade_off=trade_off), joints, codes, folds))
+
     def _judged(
         self,
         choice: Choice,
@@ -272,20 +309,13 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
         seed: int,
     ) -> Choice:
         """Return the choice with its loss and temperature on held-out rows."""
-        joints, held_codes = [], []
-        for training, held in folds:
-            model = self._classifier(choice, rows[training], codes[training], seed)
-            joints.append(model.fit(rows[training], codes[training])._log_joint(rows[held]))
-            held_codes.append(codes[held])
-        temperature, loss = least_log_loss(np.concatenate(joints), np.concatenate(held_codes))
-        return Choice(
-            choice.reduction,
-            choice.covariance_type,
-            choice.prior_rows,
-            choice.kernels_per_class,
-            loss,
-            temperature,
-        )
+        joints = [
+            self._classifier(choice, rows[training], codes[training], seed)
+            .fit(rows[training], codes[training])
+            ._log_joint(rows[held])
+            for training, held in folds
+        ]
+        return _scored(choice, joints, codes, folds)
 
     def _classifier(
         self, choice: Choice, rows: FloatArray, codes: IntArray, seed: int
@@ -304,6 +334,22 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
             n_jobs=self.n_jobs,
             random_state=seed,
         )
+
+
+def _scored(
+    choice: Choice, joints: list[FloatArray], codes: IntArray, folds: list[tuple[IntArray, IntArray]]
+) -> Choice:
+    """Return the choice with its loss and temperature, from the log-joints (n, L) of each fold's rows."""
+    held = np.concatenate([held for _, held in folds])
+    temperature, loss = least_log_loss(np.concatenate(joints), codes[held])
+    return replace(choice, loss=loss, temperature=temperature)
+
+
+def _tuned(
+    model: SharedKernelClassifier, rows: FloatArray, codes: IntArray, trade_off: float, seed: int
+) -> SharedKernelClassifier:
+    """Tune a fitted classifier for a number of rounds that no row decides."""
+    return model.tune(rows, codes, trade_off=trade_off, validation=None, max_iter=_ROUNDS, random_state=seed)
 
 
 def pooled_covariance(rows: FloatArray, codes: IntArray) -> FloatArray:

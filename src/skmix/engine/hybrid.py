@@ -4,7 +4,8 @@ For labelled rows the objective is Σ_n u_n [log s_n(c_n) + λ log p(x_n, c_n)] 
 weights, and s_n(j) ∝ p(x_n, j)^(1/T) the probabilities of the classes, softened by a temperature. Its
 derivative with respect to log N(x_n; μ_k, P_k) is Σ_j ([j = c_n] (1/T + λ) − s_n(j)/T) r_nkj, where r_nkj are
 the responsibilities given class j. All else follows from sums that have the shape of EM's statistics, so that
-a gradient costs what a pass costs: two matrix products.
+a gradient costs what a pass costs: two matrix products. Priors of the fit stay: their logarithm is added
+once, whatever λ is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .kernels import Structure
 from .rows import Part, Terms
 from .steps import Prepared, prepare
 from .surroundings import Place, Sums, Surroundings
-from .types import FloatArray, IntArray, Parameters
+from .types import FloatArray, IntArray, Parameters, Regulariser
 
 # Rows looked at in one go: their terms stay in cache, and the cut never depends on the number of threads.
 _NUMBERS = 1 << 20
@@ -96,11 +97,17 @@ class Objective:
         Coordinates of the computation, which reach all rows.
     class_prior : ndarray of shape (L,)
         Class priors, which stay as they are.
+    regulariser : Regulariser or None
+        Priors on weights and covariances, in the frame.
+    n_rows : float
+        Number of rows, or the sum of their weights, that these priors stand beside: those of all batches.
     """
 
     surroundings: Surroundings
     frame: Frame
     class_prior: FloatArray
+    regulariser: Regulariser | None = None
+    n_rows: float = 1.0
 
     def evaluate(self, numbers: FloatArray, rows: Labelled, criterion: Criterion, pool: Workers) -> Value:
         """Return the objective per row and its gradient.
@@ -121,7 +128,12 @@ class Objective:
         total = self._sum(rows, prepared, shares, criterion, pool)
         gradient = self.surroundings.gradient(place, total, prepared.origins[0]) / rows.size
         joint = total.joint / rows.size - self.frame.log_volume()
-        return Value(total.conditional / rows.size + criterion.trade_off * joint, gradient)
+        objective = total.conditional / rows.size + criterion.trade_off * joint
+        if self.regulariser is not None:
+            log_prior, slope = self.surroundings.log_prior(place, self.regulariser)
+            objective += log_prior / self.n_rows
+            gradient += slope / self.n_rows
+        return Value(objective, gradient)
 
     def log_joints(self, place: Place, rows: Labelled, pool: Workers) -> FloatArray:
         """Return log p(x_n, class j), shape (N, L), in the data's coordinates, of the model at a place."""

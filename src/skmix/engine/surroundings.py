@@ -10,7 +10,7 @@ import numpy as np
 
 from .kernels import Structure
 from .kernels.charts import chart_of
-from .types import Factor, FloatArray, Parameters
+from .types import Factor, FloatArray, Parameters, Regulariser
 
 # Exponents of weights and covariances, and steps of means in the units of their kernel, beyond any sense.
 _FARTHEST_POWER, _FARTHEST_STEP = 30.0, 1e6
@@ -128,3 +128,26 @@ class Surroundings:
         second = sums.second - first[:, i] * offset[:, j] - sums.first[:, j] * offset[:, i]
         of_means, of_covariances = self.chart.gradients(place.stretch, place.factor, sums.mass, first, second)
         return np.concatenate([of_weights.ravel(), of_means.ravel(), of_covariances.ravel()])
+
+    def log_prior(self, place: Place, regulariser: Regulariser) -> tuple[float, FloatArray]:
+        """Return the logarithm of the priors at a place, up to a constant, and its gradient (Q,).
+
+        The prior on covariances acts like rows about each kernel's mean, that on weights like rows that each
+        kernel has of each class. A weight of zero, which stays, has no part in it.
+        """
+        n_kernels, n_features = place.means.shape
+        value = 0.0
+        classes = np.where(place.weights > 0.0, regulariser.weight_prior - 1.0, 0.0)
+        if classes.any():
+            value += float(np.sum(classes * np.log(np.where(place.weights > 0.0, place.weights, 1.0))))
+        of_weights = classes - place.weights * classes.sum(axis=0)
+        mass, second = np.zeros(n_kernels), np.zeros((n_kernels, self.structure.n_second(n_features)))
+        if regulariser.prior_rows:
+            value += float(self.structure.log_prior(place.factor, regulariser)[0])
+            # Kernels with one covariance between them have one prior between them.
+            mass += regulariser.prior_rows * place.factor.whitener.shape[1] / n_kernels
+            wanted = self.structure.from_full(np.tile(regulariser.prior_covariance, (1, n_kernels, 1, 1)))
+            second += mass[:, None] * self.structure.terms_of(wanted, n_kernels, n_features)[0]
+        still = np.zeros_like(place.means)
+        of_means, of_covariances = self.chart.gradients(place.stretch, place.factor, mass, still, second)
+        return value, np.concatenate([of_weights.ravel(), of_means.ravel(), of_covariances.ravel()])

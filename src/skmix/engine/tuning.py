@@ -10,10 +10,11 @@ from scipy.optimize import Bounds, minimize
 from .backends.threads import Workers, workers
 from .hybrid import Criterion, Labelled, Objective
 from .kernels import structure_of
+from .loop import regulariser_of
 from .moments import measure
 from .softening import least_log_loss
 from .surroundings import Place, Surroundings
-from .types import FloatArray, Parameters
+from .types import FloatArray, Options, Parameters
 
 # Adam's step, in the units of the kernels, and how it averages gradients and their squares.
 _STEP = 3e-3
@@ -36,26 +37,21 @@ class TuningOptions:
 
     Attributes
     ----------
-    covariance_type : str
-        Covariance structure.
+    fitted : Options
+        How the model was fitted: its structure, floor and priors, and the number of threads.
     trade_offs : tuple of float
-        Values of λ, one after the other; each goes on from the best model so far.
+        Values of λ, one after the other; each goes on from the best model so far, or the last one where no
+        rows are held out.
     max_iter : int
         Largest number of rounds for each of them: passes over mini-batches, or steps of L-BFGS.
     batch_size : int or None
         Rows of a mini-batch; None takes all of them, and L-BFGS.
-    floor : float
-        Floor of every covariance, relative to each feature's variance.
-    n_jobs : int
-        Number of threads. It never changes the result.
     """
 
-    covariance_type: str
+    fitted: Options
     trade_offs: tuple[float, ...]
     max_iter: int
     batch_size: int | None
-    floor: float
-    n_jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -116,18 +112,19 @@ class Tuned:
     ----------
     parameters : Parameters
         The best model by the held-out rows, in the data's coordinates; the given one where none was better.
+        Without such rows, the last one.
     trade_off : float or None
         λ with which it was found; None for the given model.
-    before, after : Scores
+    before, after : Scores or None
         Of the given and of the best model, on the held-out rows.
     rounds : list of Round
-        All models that were looked at.
+        All models that held-out rows looked at.
     """
 
     parameters: Parameters
     trade_off: float | None
-    before: Scores
-    after: Scores
+    before: Scores | None
+    after: Scores | None
     rounds: list[Round]
 
 
@@ -138,22 +135,27 @@ class Judge:
     ----------
     objective : Objective
         Around the given model.
-    validation : Labelled
-        The held-out rows.
+    validation : Labelled or None
+        The held-out rows. Without any, the last model is taken to be the best.
     floor : ndarray of shape (M,)
         Floor of the covariances, in the frame.
     pool : Workers
         Threads.
     """
 
-    def __init__(self, objective: Objective, validation: Labelled, floor: FloatArray, pool: Workers) -> None:
+    def __init__(
+        self, objective: Objective, validation: Labelled | None, floor: FloatArray, pool: Workers
+    ) -> None:
         self._validation, self._floor, self._pool = validation, floor, pool
         self.best = objective.surroundings.parameters
-        place = objective.surroundings.place(np.zeros(objective.surroundings.size))
-        self.before = self.after = score(objective.log_joints(place, validation, pool), validation)
+        self.before: Scores | None = None
+        if validation is not None:
+            place = objective.surroundings.place(np.zeros(objective.surroundings.size))
+            self.before = score(objective.log_joints(place, validation, pool), validation)
+        self.after = self.before
         self.trade_off: float | None = None
         self.rounds: list[Round] = []
-        self.since_better = 0
+        self.n_seen = self.since_better = 0
 
     def see(self, objective: Objective, numbers: FloatArray, trade_off: float) -> Parameters | None:
         """Look at a model; return it with raised covariances when they had sunk below the floor."""
@@ -165,9 +167,13 @@ class Judge:
         if sunk:
             parameters = replace(parameters, covariances=covariances[0])
             place = Place(place.weights, place.means, place.stretch, factor)
-        scores = score(objective.log_joints(place, self._validation, self._pool), self._validation)
-        self.rounds.append(Round(trade_off, scores))
-        if scores.log_loss < self.after.log_loss and scores.error <= self.before.error:
+        self.n_seen += 1
+        scores, better = None, True
+        if self._validation is not None and self.before is not None and self.after is not None:
+            scores = score(objective.log_joints(place, self._validation, self._pool), self._validation)
+            self.rounds.append(Round(trade_off, scores))
+            better = scores.log_loss < self.after.log_loss and scores.error <= self.before.error
+        if better:
             self.best, self.after, self.trade_off, self.since_better = parameters, scores, trade_off, 0
         else:
             self.since_better += 1
@@ -178,7 +184,7 @@ def tune(
     parameters: Parameters,
     class_prior: FloatArray,
     training: Labelled,
-    validation: Labelled,
+    validation: Labelled | None,
     options: TuningOptions,
     random_state: np.random.RandomState,
 ) -> Tuned:
@@ -190,22 +196,25 @@ def tune(
         One model, in the data's coordinates.
     class_prior : ndarray of shape (L,)
         Class priors, which stay as they are.
-    training, validation : Labelled
-        Rows to tune to, and held-out rows that say when to stop and which model is best.
+    training : Labelled
+        Rows to tune to.
+    validation : Labelled or None
+        Held-out rows that say when to stop and which model is best. None takes all rounds, and the last.
     options : TuningOptions
         How to tune.
     random_state : RandomState
         Source of randomness of the mini-batches.
     """
-    structure = structure_of(options.covariance_type)
+    structure = structure_of(options.fitted.covariance_type)
     frame = measure(training.X, structure, row_weights=training.weights)
-    floor = options.floor * frame.variance
-    both = np.maximum(frame.bound, frame.reaching(validation.X).bound)
-    frame = replace(frame, bound=both)
+    if validation is not None:
+        frame = replace(frame, bound=np.maximum(frame.bound, frame.reaching(validation.X).bound))
     inside = frame.enter(parameters.batch(), structure).take(0)
-    with workers(options.n_jobs) as pool:
-        given = Objective(Surroundings(inside, structure), frame, class_prior)
-        judge = Judge(given, validation, floor, pool)
+    regulariser = regulariser_of(options.fitted, frame, structure, len(inside.means))
+    with workers(options.fitted.n_jobs) as pool:
+        around = Surroundings(inside, structure)
+        given = Objective(around, frame, class_prior, regulariser, training.size)
+        judge = Judge(given, validation, regulariser.floor, pool)
         for trade_off in options.trade_offs:
             judge.since_better = 0
             criterion = Criterion(trade_off, _TEMPERATURE)
@@ -239,7 +248,7 @@ class _Stage:
         objective, left = self._around(self.judge.best), self.max_iter
         while left > 0 and self.judge.since_better < _PATIENCE_OF_STEPS:
             sunk: list[Parameters] = []
-            before = len(self.judge.rounds)
+            before = self.judge.n_seen
 
             def negative(numbers: FloatArray) -> tuple[float, FloatArray]:
                 value = objective.evaluate(numbers, self.training, self.criterion, self.pool)  # noqa: B023
@@ -263,7 +272,7 @@ class _Stage:
                 callback=look,
                 options={"maxiter": left},
             )
-            left -= len(self.judge.rounds) - before
+            left -= self.judge.n_seen - before
             if not sunk:
                 return
             # Where a covariance sank below the floor, the climb goes on from the floor.

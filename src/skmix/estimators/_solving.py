@@ -41,6 +41,7 @@ class Solving:
 
     if TYPE_CHECKING:
         n_kernels: int | str | None
+        n_features_in_: int
         covariance_type: str
         n_factors: int | None
         init: Any
@@ -105,12 +106,14 @@ class Solving:
             given = make_starts()
         else:
             given = frame.leave(resume.parameters, structure_of(options.covariance_type))
-        self.__dict__.pop("shrinkage_", None)
+        for name in ("shrinkage_", "covariance_prior_"):
+            self.__dict__.pop(name, None)
         if self.shrinkage is not None:
             amount = None if isinstance(self.shrinkage, str) else float(self.shrinkage)
             given, options = shrunk(X, codes, given, options, amount, frame=frame, row_weights=row_weights)
             if options.covariance_prior is not None:
                 self.shrinkage_ = share_of(options.covariance_prior, n_rows / given.means.shape[1])
+                self.covariance_prior_ = (options.covariance_prior, options.covariance_prior_scale)
         run: Any = thin if self.annihilate else partial(fit, keep=checkpoint, resume=resume)
         with keeping(checkpoint), passes_shown(self, n_rows) as progress:
             result: Result = run(
@@ -122,6 +125,14 @@ class Solving:
         """Return the structure of covariances to fit to that many features."""
         n_factors = None if self.n_factors is None else min(self.n_factors, most_factors(n_features))
         return structure_of(self.covariance_type, n_factors)
+
+    def _fitted_options(self) -> Options:
+        """Return what the engine wants to know of the fitted model: what was chosen is now said."""
+        options = replace(self._options(self.n_features_in_), covariance_type=self.covariance_type_)
+        if hasattr(self, "covariance_prior_"):
+            rows, scale = self.covariance_prior_
+            options = replace(options, covariance_prior=rows, covariance_prior_scale=scale)
+        return options
 
     def _options(self, n_features: int) -> Options:
         """Return what the engine wants to know."""

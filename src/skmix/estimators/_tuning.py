@@ -8,7 +8,6 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
@@ -38,8 +37,6 @@ class Tuning:
         models_: list[SharedKernelMixture]
         class_prior_: FloatArray
         classes_: np.ndarray
-        reg_covar: float
-        n_jobs: int | None
         temperature_: float
         weights_: FloatArray
         means_: FloatArray
@@ -54,7 +51,7 @@ class Tuning:
         y: ArrayLike,
         *,
         trade_off: float | Sequence[float] | str = "auto",
-        validation: float | tuple[ArrayLike, ArrayLike] = 0.1,
+        validation: float | tuple[ArrayLike, ArrayLike] | None = 0.1,
         max_iter: int | None = None,
         batch_size: int | None = None,
         sample_weight: ArrayLike | None = None,
@@ -66,9 +63,9 @@ class Tuning:
         better by maximising Σ log p(c | x) + λ Σ log p(x, c), starting from what EM has found: the first term
         is how well labels are predicted, the second how well rows are described. The log-probabilities of the
         first are softened by a temperature of 3, so that rows near a boundary count even on its right side.
-        Kernels stay Gaussians above the
-        floor of `reg_covar`, so that densities, samples and saving go on working; densities fit rows less
-        well than before.
+        Priors of the fit (`covariance_prior`, `weight_prior`, `shrinkage`) stay in force. Kernels stay
+        Gaussians above the floor of `reg_covar`, so that densities, samples and saving go on working;
+        densities fit rows less well than before.
 
         Held-out rows say when to stop, and which model is best: that of the least log-loss, at the
         temperature that suits it, among those that make no more errors than the fitted one. Where there is
@@ -84,8 +81,9 @@ class Tuning:
         trade_off : float, list of float or 'auto', default='auto'
             λ; or several values, each of which goes on from the best model so far. 'auto' is 1, 0.1, 0.01,
             0.001 and 0; with mini-batches, 0.001 and 0.
-        validation : float or tuple, default=0.1
-            Share of the rows that is held out, of each class; or held-out rows and their labels, (X, y). A
+        validation : float, tuple or None, default=0.1
+            Share of the rows that is held out, of each class; or held-out rows and their labels, (X, y); or
+            None, for who knows λ and `max_iter`: then all rounds are taken, and the last model stays. A
             fit that has seen the rows that are held out looks better on them than it is, so that tuning stops
             too early: give rows of their own where the model has many parameters for the rows it has.
         max_iter : int, default=None
@@ -125,12 +123,10 @@ class Tuning:
         with all_or_nothing(self):
             size = _batch_size(batch_size, len(training.codes))
             options = TuningOptions(
-                covariance_type=self.models_[0].covariance_type_,
+                fitted=self.models_[0]._fitted_options(),
                 trade_offs=_trade_offs(trade_off, size is not None),
                 max_iter=_rounds(max_iter, size is not None),
                 batch_size=size,
-                floor=float(self.reg_covar),
-                n_jobs=effective_n_jobs(self.n_jobs),
             )
             found = tune(self.models_[0]._parameters, self.class_prior_, training, held_out, options, random)
             self._keep_tuned(found)
@@ -154,15 +150,17 @@ class Tuning:
 
     def _split(
         self, rows: Labelled, validation: Any, random: np.random.RandomState
-    ) -> tuple[Labelled, Labelled]:
+    ) -> tuple[Labelled, Labelled | None]:
         """Return rows to tune to, and held-out rows."""
+        if validation is None:
+            return rows, None
         if isinstance(validation, (tuple, list)):
             if len(validation) != 2:
                 raise ValueError(f"validation as a tuple is (X, y), got {len(validation)} entries.")
             return rows, Labelled(*self._tuning_rows(validation[0], validation[1], "validation"))
         if not _is_number(validation) or not 0 < validation < 1:
             raise ValueError(
-                f"validation must be a share between 0 and 1, or a tuple (X, y), got {validation!r}."
+                f"validation must be a share between 0 and 1, a tuple (X, y) or None, got {validation!r}."
             )
         # A class with a single row has none to spare: it is tuned to.
         plentiful = np.bincount(rows.codes)[rows.codes] > 1
@@ -189,11 +187,12 @@ class Tuning:
             # What a stream of rows has summed up belongs to the kernels that were.
             model.__dict__.pop("stream_", None)
         self.models_ = [model]
-        self.temperature_ = found.after.temperature
+        if found.after is not None:
+            self.temperature_ = found.after.temperature
         self.tuned_ = {
             "trade_off": found.trade_off,
-            "before": vars(found.before).copy(),
-            "after": vars(found.after).copy(),
+            "before": found.before and vars(found.before).copy(),
+            "after": found.after and vars(found.after).copy(),
             "rounds": [{"trade_off": r.trade_off, **vars(r.scores)} for r in found.rounds],
         }
 

@@ -215,6 +215,9 @@ class SharedKernelMixture(
         The covariance type asked for or chosen.
     shrinkage_ : float
         With `shrinkage`, the share of the common covariance in a kernel with an average number of rows.
+    covariance_prior_ : tuple of float and ndarray of shape (M, M)
+        With `shrinkage`, the prior that shrinks, as `covariance_prior` would have it: how many rows it is
+        worth, and the common covariance.
     selection_ : list of dict
         With an 'auto' setting, what was tried, ready for ``pandas.DataFrame``: `n_kernels`,
         `covariance_type`, `feature_groups`, `criterion`, its `value` (smaller is better), `log_likelihood`,
