@@ -278,5 +278,5 @@ def _contender(name: str, simulated: Simulation | None, seed: int) -> Contender:
 
 
 def _separate(seed: int) -> SeparateMixtures:
-    """Return a mixture for each class, with half the choices of the field's: time grows with the classes."""
-    return SeparateMixtures(max_components=4, regularisations=(1e-2, 1e-1, 0.5), random_state=seed)
+    """Return a mixture for each class, with a third of the field's choices: time grows with the classes."""
+    return SeparateMixtures(max_components=3, regularisations=(0.02, 0.3), random_state=seed)
