@@ -43,7 +43,7 @@ def test_accuracy_from_end_to_end(tmp_path: Path, table: Path) -> None:
 
 def test_sharing_from_end_to_end(tmp_path: Path, table: Path) -> None:
     out = tmp_path / "out"
-    code, output = run("sharing", "--data", table, "--rows", 3, "--rows", 8, "--repeats", 1, "--out", out)
+    code, output = run("sharing", "--data", table, "--rows", 3, "--rows", 8, "--draws", 1, "--out", out)
     assert code == 0, output
     assert "points, 16 rows, QDA, 1: error " in output
     assert sorted(path.name for path in out.iterdir()) == [

@@ -20,14 +20,10 @@ from skmix.comparison import (
     StoreError,
     contenders,
     load_data,
-    many_classes,
     run_cell,
     run_comparison,
-    run_sharing,
-    sharing_table,
 )
 from skmix.comparison.runner import split
-from skmix.comparison.sharing import few_rows
 
 QUICK = contenders(["LDA", "naive Bayes"])
 
@@ -159,32 +155,3 @@ def test_wrong_settings_are_refused(iris: DataSet, tmp_path: Path) -> None:
         contenders(["oracle"])
     with pytest.raises(ValueError, match="different names, got iris, iris"):
         run_comparison([iris, iris], QUICK, Settings(), OutcomeStore(tmp_path / "kept"))
-
-
-# ---------------------------------------------------------------- where sharing pays
-
-
-def test_few_rows_are_parts_of_more_and_never_tested_on() -> None:
-    data = many_classes(5)
-    small, large = few_rows(data, 2, 0, 0), few_rows(data, 50, 0, 0)
-    assert small is not None
-    assert large is not None
-    assert set(small[0]) < set(large[0])
-    assert_array_equal(np.bincount(data.y[small[0]]), [2] * 5)
-    assert_array_equal(small[1], large[1])
-    assert not set(large[0]) & set(large[1])
-    assert few_rows(data, 120, 0, 0) is None
-
-
-def test_the_study_of_sharing_runs_and_resumes(tmp_path: Path) -> None:
-    data = many_classes(4)
-    store = OutcomeStore(tmp_path / "kept")
-    points = run_sharing([data], store, rows_per_class=[2, 10], n_repeats=1)
-    assert [point.rows_per_class for point in points] == [2] * 4 + [10] * 4
-    assert len(store) == 8
-    assert run_sharing([data], OutcomeStore(tmp_path / "kept"), rows_per_class=[2, 10], n_repeats=1) == points
-    table = sharing_table(points)
-    assert table.headings == ("data", "rows", "shared kernels", "own kernels", "QDA", "separate mixtures")
-    assert table.lines[0][2] == f"{100 * points[0].outcome.error:.1f}"
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        run_sharing([data], store, rows_per_class=[0])

@@ -25,6 +25,15 @@ Data = Annotated[
         "folder with MNIST's files. May be given several times.",
     ),
 ]
+SharingData = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        help="Data: seven_segment; pool-100, parts-100 or apart-100, or with another number, for simulated "
+        "classes; or what the accuracy command takes. May be given several times. Default: "
+        f"{', '.join(comparison.SHARING_DATA)}.",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of splits and classifiers.", min=0, max=2**32 - 1)]
 MostRows = Annotated[
     int | None, typer.Option("--max-rows", help="Use at most so many rows of each data set.", min=10)
@@ -74,30 +83,37 @@ def accuracy(
 
 @bench.command()
 def sharing(
-    data: Data = None,
+    data: SharingData = None,
     rows: Annotated[
         list[int] | None, typer.Option(help="Training rows of each class; may be given several times.", min=1)
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Random draws of the rows.", min=1)] = 3,
+    draws: Annotated[int, typer.Option(help="Random draws of the rows.", min=1)] = 3,
+    processes: Annotated[int, typer.Option(help="Processes, of one thread each.", min=1)] = 1,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("sharing"),
     seed: Seed = 0,
 ) -> None:
     """Study where sharing pays: error against rows of each class, for few classes and many.
 
-    Without --data, on seven-segment digits and on a hundred simulated classes.
+    Prints tables and writes them as text and Markdown, with a picture. Finished cells are kept in
+    outcomes.jsonl: the same command goes on where it was stopped.
     """
 
     def work() -> None:
         folder = study.writable_folder(out)
-        sets = [comparison.load_data(name) for name in data] if data else comparison.default_data()
         store = comparison.OutcomeStore(folder / "outcomes.jsonl")
         sizes = rows or comparison.ROWS_PER_CLASS
         points = comparison.run_sharing(
-            sets, store, rows_per_class=sizes, n_repeats=repeats, seed=seed, progress=_tell
+            data or comparison.SHARING_DATA,
+            store,
+            rows_per_class=sizes,
+            n_draws=draws,
+            seed=seed,
+            n_processes=processes,
+            progress=_tell,
         )
         if not points:
             raise ValueError(f"no data set has so many rows in each class: {', '.join(map(str, sizes))}.")
-        _write_tables(folder, [comparison.sharing_table(points)])
+        _write_tables(folder, comparison.sharing_tables(points))
         n_sets = len({point.data for point in points})
         figure = plots.new_figure(3.6 * min(3, n_sets), 3.0 * -(-n_sets // 3))
         plots.plot_sharing(points, figure=figure)

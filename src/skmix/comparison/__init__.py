@@ -6,17 +6,19 @@ from skmix.comparison.automatic import AutomaticClassifier, Choice
 from skmix.comparison.counting import count_parameters
 from skmix.comparison.data import NAMES, load_data
 from skmix.comparison.field import FIELD, Contender, contenders
+from skmix.comparison.parts import PartsClassifier
 from skmix.comparison.records import DataSet, Outcome, Settings
 from skmix.comparison.runner import run_cell, run_comparison
 from skmix.comparison.separate import SeparateMixtures
 from skmix.comparison.sharing import (
     ROWS_PER_CLASS,
+    SHARING_DATA,
     Learning,
-    default_data,
-    many_classes,
+    draw,
     run_sharing,
-    sharing_table,
 )
+from skmix.comparison.sharing_tables import sharing_table, sharing_tables, worth_table
+from skmix.comparison.simulated import Pool, Simulation, TrueDensities, simulate
 from skmix.comparison.store import OutcomeStore, StoreError
 from skmix.comparison.tables import (
     Claim,
@@ -33,6 +35,7 @@ __all__ = [
     "FIELD",
     "NAMES",
     "ROWS_PER_CLASS",
+    "SHARING_DATA",
     "AutomaticClassifier",
     "Choice",
     "Claim",
@@ -41,23 +44,29 @@ __all__ = [
     "Learning",
     "Outcome",
     "OutcomeStore",
+    "PartsClassifier",
+    "Pool",
     "SeparateMixtures",
     "Settings",
+    "Simulation",
     "StoreError",
     "Summary",
     "TextTable",
+    "TrueDensities",
     "claims",
     "claims_table",
     "contenders",
     "count_parameters",
-    "default_data",
+    "draw",
     "load_data",
     "make_tables",
-    "many_classes",
     "mean_ranks",
     "run_cell",
     "run_comparison",
     "run_sharing",
     "sharing_table",
+    "sharing_tables",
+    "simulate",
     "summarise",
+    "worth_table",
 ]

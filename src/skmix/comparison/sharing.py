@@ -2,43 +2,59 @@
 
 Shared kernels, the same model without sharing, a scikit-learn mixture for each class, and quadratic
 discriminant analysis learn from the same few rows of each class and are tested on the same rows. Only the
-second tells what sharing is worth: the others differ from the first in priors and choices too.
+second tells what sharing is worth: the others differ from the first in priors and choices too. Where features
+fall into parts, shared and own kernels learn part by part as well; where classes are simulated, the true
+densities say what nobody can better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from joblib import Parallel, delayed, parallel_config
 
 from skmix.comparison.automatic import AutomaticClassifier
 from skmix.comparison.data import load_data
 from skmix.comparison.field import OURS, Contender, contenders
+from skmix.comparison.parts import PartsClassifier
 from skmix.comparison.records import DataSet, IntArray, Outcome, Settings
 from skmix.comparison.runner import cell_digest, measure
+from skmix.comparison.separate import SeparateMixtures
+from skmix.comparison.simulated import (
+    Simulation,
+    TrueDensities,
+    kind_and_classes,
+    part_features,
+    simulate,
+)
 from skmix.comparison.store import OutcomeStore
-from skmix.comparison.tables import TextTable
-from skmix.datasets import make_shared_kernel_data
+from skmix.datasets import make_seven_segment_digits
+from skmix.features import digit_features
 from skmix.study.seeds import generator
 
 ROWS_PER_CLASS = (2, 5, 10, 20, 50, 100)
 """Training rows of each class."""
-OWN_KERNELS = Contender(
-    "own kernels",
-    True,
-    lambda seed: AutomaticClassifier(shared=False, random_state=seed, n_jobs=1),
-    scaled=False,
+SHARING_DATA = (
+    "seven_segment",
+    *(f"{kind}-{n_classes}" for kind in ("pool", "parts", "apart") for n_classes in (10, 26, 100)),
 )
-"""Ours in all but sharing: the same priors, choices and calibration, but kernels of one class each."""
-RIVALS = (*contenders([OURS]), OWN_KERNELS, *contenders(["separate mixtures", "QDA"]))
-"""The classifiers compared."""
+"""Data of the study that need no file: digits, and simulated classes (see `simulate`)."""
+OWN, SEPARATE, QUADRATIC = "own kernels", "separate mixtures", "QDA"
+OURS_BY_PARTS, OWN_BY_PARTS = f"{OURS} by parts", f"{OWN} by parts"
+TRUE = "true densities"
+PAIRS = ((OURS, OWN), (OURS_BY_PARTS, OWN_BY_PARTS))
+"""Classifiers that differ in sharing alone: with it, and without."""
 
+_SEGMENTS = "seven_segment"
 _MOST_TEST_ROWS = 2000
-# Of the simulated classes: features, shared kernels, and kernels that a class uses.
-_N_FEATURES, _N_SHARED, _N_USED = 8, 25, 3
-_ROWS_OF_A_CLASS = 130
-_N_MANY = 100
+# Data from a file keep this share of their smallest class for training, at most.
+_TRAINING_SHARE = 0.8
+_LARGEST_SEED = 2**31 - 1
+
+_Key = tuple[str, str, int, str]
 
 
 @dataclass(frozen=True)
@@ -51,41 +67,60 @@ class Learning:
     outcome: Outcome
 
 
-def many_classes(n_classes: int = _N_MANY, *, seed: int = 0) -> DataSet:
-    """Return simulated rows of many classes over shared kernels.
+@dataclass(frozen=True)
+class SharingCell:
+    """One classifier, learning from one draw of some rows of each class: all that a process must know.
 
-    Each class draws on 3 of 25 kernels in 8 dimensions, with weights of its own; classes that use the same
-    kernels overlap.
+    Attributes
+    ----------
+    data : str
+        Name or file of the data.
+    classifier : str
+        Name of the classifier.
+    rows_per_class : int
+        Training rows of each class.
+    n_train : int
+        Training rows of all classes.
+    repeat, seed : int
+        Number of the draw, and what it is hashed from.
+    key : tuple
+        What the outcome is kept under.
+    """
+
+    data: str
+    classifier: str
+    rows_per_class: int
+    n_train: int
+    repeat: int
+    seed: int
+    key: _Key
+
+
+def rivals(name: str) -> list[str]:
+    """Return the names of the classifiers that are compared on data of that name."""
+    names = [OURS, OWN, QUADRATIC, SEPARATE]
+    simulated = kind_and_classes(name)
+    if simulated is None:
+        return names
+    return [*names, *((OURS_BY_PARTS, OWN_BY_PARTS) if simulated[0] == "parts" else ()), TRUE]
+
+
+def draw(name: str, repeat: int, seed: int) -> DataSet:
+    """Return the rows of a draw: new ones where they are simulated, always the same where they are not.
 
     Parameters
     ----------
-    n_classes : int, default=100
-        Number of classes, of 130 rows each.
-    seed : int, default=0
-        Of kernels, weights and rows.
+    name : str
+        One of `SHARING_DATA`, or what `load_data` takes.
+    repeat, seed : int
+        Number of the draw, and what it is hashed from.
 
     Returns
     -------
     DataSet
-        The rows.
+        Enough rows for the largest training set and 2000 to test on, if there are as many.
     """
-    if n_classes < 2:
-        raise ValueError(f"n_classes must be at least 2, got {n_classes}.")
-    random = generator(seed, "many classes", n_classes)
-    means = 3.0 * random.standard_normal((_N_SHARED, _N_FEATURES))
-    roots = random.standard_normal((_N_SHARED, _N_FEATURES, 2 * _N_FEATURES))
-    covariances = roots @ roots.transpose(0, 2, 1) / (2 * _N_FEATURES)
-    weights = np.zeros((_N_SHARED, n_classes))
-    for c in range(n_classes):
-        used = random.permutation(_N_SHARED)[:_N_USED]
-        weights[used, c] = random.dirichlet(np.ones(_N_USED))
-    X, y = make_shared_kernel_data(means, covariances, weights, _ROWS_OF_A_CLASS, random_state=random)
-    return DataSet(f"{n_classes} simulated classes", X, y)
-
-
-def default_data() -> list[DataSet]:
-    """Return the data sets of the study that need no file: seven-segment digits and simulated classes."""
-    return [load_data("seven_segment"), many_classes()]
+    return _drawn(name, repeat, seed)[0]
 
 
 def few_rows(data: DataSet, n_each: int, repeat: int, seed: int) -> tuple[IntArray, IntArray] | None:
@@ -101,82 +136,147 @@ def few_rows(data: DataSet, n_each: int, repeat: int, seed: int) -> tuple[IntArr
     for c in range(int(codes.max()) + 1):
         own = np.flatnonzero(codes == c)
         place[own] = np.arange(len(own))
-    counts = np.bincount(codes)
-    most = min(max(ROWS_PER_CLASS), int(0.8 * counts.min()))
+    fewest = int(np.bincount(codes).min())
+    largest = max(ROWS_PER_CLASS)
+    most = largest if fewest > largest else int(_TRAINING_SHARE * fewest)
     if n_each > most:
         return None
     return order[place < n_each], order[place >= most][:_MOST_TEST_ROWS]
 
 
 def run_sharing(
-    data: Sequence[DataSet],
+    data: Sequence[str],
     store: OutcomeStore,
     *,
     rows_per_class: Sequence[int] = ROWS_PER_CLASS,
-    n_repeats: int = 3,
+    n_draws: int = 3,
     seed: int = 0,
+    n_processes: int = 1,
     progress: Callable[[Outcome], None] | None = None,
 ) -> list[Learning]:
     """Run the study, or what the store lacks of it.
 
     Parameters
     ----------
-    data : sequence of DataSet
-        Data sets, see `default_data`.
+    data : sequence of str
+        Data sets by name or file, see `draw`.
     store : OutcomeStore
         Where finished cells are kept.
     rows_per_class : sequence of int, default=(2, 5, 10, 20, 50, 100)
         Training rows of each class; numbers that a data set cannot give are left out for it.
-    n_repeats : int, default=3
+    n_draws : int, default=3
         Random draws of the rows.
     seed : int, default=0
         From which all draws are hashed.
+    n_processes : int, default=1
+        Processes, of one thread each.
     progress : callable, default=None
-        Called with each outcome, found or made.
+        Called with each outcome that is made.
 
     Returns
     -------
     list of Learning
-        All points.
+        All points, in the order of data, draws and rows.
     """
-    wrong = [n for n in rows_per_class if n < 1]
-    if wrong or n_repeats < 1:
-        raise ValueError(f"rows of a class and repeats must be at least 1, got {(wrong or [n_repeats])[0]}.")
-    points = []
-    for each in data:
-        for repeat in range(n_repeats):
-            for n_each in rows_per_class:
-                rows = few_rows(each, n_each, repeat, seed)
-                if rows is None:
-                    continue
-                digest = cell_digest(each, Settings(seed=seed), f"sharing {n_each}")
-                for contender in RIVALS:
-                    key = (each.name, contender.name, repeat, digest)
-                    if key not in store:
-                        store.keep(measure(each, contender, repeat, digest, *rows, seed))
-                    outcome = store.get(key)
-                    points.append(Learning(each.name, contender.name, n_each, outcome))
-                    if progress is not None:
-                        progress(outcome)
-    return points
+    wrong = [n for n in (*rows_per_class, n_draws, n_processes) if n < 1]
+    if wrong:
+        raise ValueError(f"rows of a class, draws and processes must be at least 1, got {wrong[0]}.")
+    cells = [
+        cell
+        for name in dict.fromkeys(data)
+        for repeat in range(n_draws)
+        for cell in _cells(name, rows_per_class, repeat, seed)
+    ]
+    for outcome in _made([cell for cell in cells if cell.key not in store], n_processes):
+        store.keep(outcome)
+        if progress is not None:
+            progress(outcome)
+    return [
+        Learning(cell.key[0], cell.classifier, cell.rows_per_class, store.get(cell.key)) for cell in cells
+    ]
 
 
-def sharing_table(points: Sequence[Learning]) -> TextTable:
-    """Return mean errors in per cent: a line for each data set and number of rows, a column a classifier."""
-    names = [each.name for each in RIVALS if any(point.classifier == each.name for point in points)]
-    cells: dict[tuple[str, int], dict[str, list[Outcome]]] = {}
-    for point in points:
-        own = cells.setdefault((point.data, point.rows_per_class), {})
-        own.setdefault(point.classifier, []).append(point.outcome)
-    lines = tuple(
-        (data, str(rows), *(_mean(own[name]) for name in names)) for (data, rows), own in cells.items()
-    )
-    title = "Test error in per cent against the training rows of each class"
-    return TextTable(title, ("data", "rows", *names), lines)
+def run_sharing_cell(cell: SharingCell) -> Outcome:
+    """Make a cell, the same wherever and whenever it is made."""
+    data, simulated = _drawn(cell.data, cell.repeat, cell.seed)
+    rows = few_rows(data, cell.rows_per_class, cell.repeat, cell.seed)
+    if rows is None:
+        raise ValueError(f"{data.name} has too few rows for {cell.rows_per_class} of each class.")
+    seed = int(generator(cell.seed, "classifiers", data.name, cell.repeat).randint(_LARGEST_SEED))
+    contender = _contender(cell.classifier, simulated, seed)
+    return measure(data, contender, cell.repeat, cell.key[3], *rows, cell.seed)
 
 
-def _mean(outcomes: Sequence[Outcome]) -> str:
-    """Return a mean error in per cent; what failed has none."""
-    if any(outcome.failure for outcome in outcomes):
-        return "failed"
-    return f"{np.mean([100.0 * outcome.error for outcome in outcomes]):.1f}"
+def _cells(name: str, rows_per_class: Iterable[int], repeat: int, seed: int) -> Iterator[SharingCell]:
+    """Yield the cells of one draw."""
+    data = draw(name, repeat, seed)
+    for n_each in rows_per_class:
+        rows = few_rows(data, n_each, repeat, seed)
+        if rows is None:
+            continue
+        digest = cell_digest(data, Settings(seed=seed), f"sharing {n_each}")
+        for classifier in rivals(name):
+            key = (data.name, classifier, repeat, digest)
+            yield SharingCell(name, classifier, n_each, len(rows[0]), repeat, seed, key)
+
+
+def _made(cells: Sequence[SharingCell], n_processes: int) -> Iterator[Outcome]:
+    """Yield the outcomes of cells as they are done."""
+    if n_processes == 1:
+        yield from map(run_sharing_cell, cells)
+        return
+    # Those that take longest come first, so that no process is left alone with one of them at the end.
+    ordered = sorted(cells, key=lambda cell: -cell.n_train)
+    with parallel_config(backend="loky", inner_max_num_threads=1):
+        yield from Parallel(n_processes, batch_size=1, pre_dispatch="all", return_as="generator_unordered")(
+            delayed(run_sharing_cell)(cell) for cell in ordered
+        )
+
+
+@lru_cache(maxsize=16)
+def _drawn(name: str, repeat: int, seed: int) -> tuple[DataSet, Simulation | None]:
+    """Return a draw, and the densities it came from if they are known."""
+    found = kind_and_classes(name)
+    if found is not None:
+        simulated = simulate(name, _rows_of_a_class(found[1]), seed, repeat)
+        return simulated.data, simulated
+    if name != _SEGMENTS:
+        return _loaded(name), None
+    random = generator(seed, "seven segments", repeat)
+    images, labels = make_seven_segment_digits(_rows_of_a_class(10), random_state=random)
+    # The first quadrant's mass follows from the others'.
+    return DataSet(name, np.delete(digit_features(images), 10, axis=1), labels), None
+
+
+def _rows_of_a_class(n_classes: int) -> int:
+    return max(ROWS_PER_CLASS) + -(-_MOST_TEST_ROWS // max(n_classes, 1))
+
+
+@lru_cache(maxsize=4)
+def _loaded(name: str) -> DataSet:
+    return load_data(name)
+
+
+def _contender(name: str, simulated: Simulation | None, seed: int) -> Contender:
+    """Return a classifier by name, whose folds and starts come from a seed that all have in common.
+
+    Otherwise part of the difference between shared and own kernels would be that of their folds.
+    """
+    makers: dict[str, Callable[[], object]] = {
+        OURS: lambda: AutomaticClassifier(random_state=seed, n_jobs=1),
+        OWN: lambda: AutomaticClassifier(shared=False, random_state=seed, n_jobs=1),
+        OURS_BY_PARTS: lambda: PartsClassifier(part_features("parts"), random_state=seed),
+        OWN_BY_PARTS: lambda: PartsClassifier(part_features("parts"), shared=False, random_state=seed),
+    }
+    if simulated is not None:
+        makers[TRUE] = lambda: TrueDensities(simulated.pools)
+    if name in makers:
+        return Contender(name, True, lambda _: makers[name](), scaled=False)
+    if name == SEPARATE:
+        return Contender(name, True, lambda _: _separate(seed))
+    return contenders([name])[0]
+
+
+def _separate(seed: int) -> SeparateMixtures:
+    """Return a mixture for each class, with a third of the field's choices: time grows with the classes."""
+    return SeparateMixtures(max_components=3, regularisations=(0.02, 0.3), random_state=seed)

@@ -1,0 +1,151 @@
+"""The study of sharing: draws, simulated classes with known densities, cells that are made once, tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
+
+from skmix.comparison import (
+    Learning,
+    Outcome,
+    OutcomeStore,
+    PartsClassifier,
+    TrueDensities,
+    draw,
+    run_sharing,
+    sharing_table,
+    simulate,
+    worth_table,
+)
+from skmix.comparison.sharing import few_rows
+from skmix.comparison.simulated import part_features
+
+OUTCOME = Outcome("set", "shared kernels", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
+
+
+def test_few_rows_are_parts_of_more_and_never_tested_on() -> None:
+    data = draw("pool-5", 0, 0)
+    small, large = few_rows(data, 2, 0, 0), few_rows(data, 100, 0, 0)
+    assert small is not None
+    assert large is not None
+    assert set(small[0]) < set(large[0])
+    assert_array_equal(np.bincount(data.y[small[0]]), [2] * 5)
+    assert_array_equal(small[1], large[1])
+    assert len(large[1]) == 2000
+    assert not set(large[0]) & set(large[1])
+    assert few_rows(data, 101, 0, 0) is None
+
+
+def test_a_draw_of_simulated_rows_is_new_and_repeats() -> None:
+    for name in ("pool-3", "parts-3", "apart-3"):
+        first = draw(name, 0, 0)
+        assert_array_equal(simulate(name, len(first.y) // 3, 0, 0).data.X, first.X)
+        assert not np.array_equal(draw(name, 1, 0).X, first.X)
+        assert not np.array_equal(draw(name, 0, 1).X, first.X)
+
+
+@pytest.mark.parametrize(("kind", "n_users"), [("pool", 6), ("apart", 1), ("parts", 6)])
+def test_kernels_are_shared_or_apart(kind: str, n_users: int) -> None:
+    pools = simulate(f"{kind}-6", 2, 0).pools
+    assert len(pools) == (6 if kind == "parts" else 1)
+    for pool in pools:
+        assert_allclose(pool.weights.sum(axis=0), 1.0)
+        assert np.count_nonzero(pool.weights, axis=1).max() == n_users
+
+
+def test_true_densities_are_those_the_rows_came_from() -> None:
+    simulated = simulate("parts-3", 4, 0)
+    X, y = simulated.data.X, simulated.data.y
+    found = TrueDensities(simulated.pools).fit(X, y).predict_proba(X)
+    for row, probabilities in zip(X[::5], found[::5], strict=True):
+        joint = np.ones(3)
+        for pool, part in zip(simulated.pools, part_features("parts"), strict=True):
+            density = [
+                multivariate_normal(mean, covariance).pdf(row[part])
+                for mean, covariance in zip(pool.means, pool.covariances, strict=True)
+            ]
+            joint *= np.array(density) @ pool.weights
+        assert_allclose(probabilities, joint / joint.sum(), rtol=1e-8)
+
+
+def test_no_classifier_betters_the_kernels_for_each_class() -> None:
+    simulated = simulate("pool-40", 100, 0)
+    X, y = simulated.data.X, simulated.data.y
+    assert np.mean(TrueDensities(simulated.pools).fit(X, y).predict_proba(X).argmax(axis=1) == y) < 20 / 40
+
+
+def test_names_of_another_sort_are_refused() -> None:
+    for name in ("pool-1", "pool", "puddle-10"):
+        with pytest.raises(ValueError, match=f"pool, parts, apart, and how many .* got '{name}'"):
+            simulate(name, 5, 0)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_densities_of_parts_are_multiplied(shared: bool) -> None:
+    data = simulate("parts-3", 8, 0).data
+    parts = part_features("parts")[:2]
+    model = PartsClassifier(parts, shared=shared, random_state=0).fit(data.X, data.y)
+    joint = np.ones((len(data.y), 3))
+    for fitted, part in zip(model.models_, parts, strict=True):
+        # Shared kernels serve several classes; own ones a single class each.
+        assert (np.count_nonzero(fitted.weights_, axis=1).max() > 1) == shared
+        densities = [
+            multivariate_normal(mean, covariance).pdf(data.X[:, part])
+            for mean, covariance in zip(fitted.means_, fitted.covariances_, strict=True)
+        ]
+        joint *= np.column_stack(densities) @ fitted.weights_
+    softened = joint ** (1.0 / model.choice_.temperature)
+    expected = softened / softened.sum(axis=1, keepdims=True)
+    assert_allclose(model.predict_proba(data.X), expected, rtol=1e-6)
+    assert_array_equal(model.predict(data.X), expected.argmax(axis=1))
+
+
+def test_parts_without_features_are_refused() -> None:
+    with pytest.raises(ValueError, match="each part must have a feature"):
+        PartsClassifier([[0], []]).fit(np.eye(4), [0, 0, 1, 1])
+
+
+def test_the_study_runs_in_processes_and_resumes(tmp_path: Path) -> None:
+    made: list[Outcome] = []
+    store = OutcomeStore(tmp_path / "kept")
+    points = run_sharing(["pool-3"], store, rows_per_class=[2, 3], n_draws=1, progress=made.append)
+    names = ["shared kernels", "own kernels", "QDA", "separate mixtures", "true densities"]
+    assert [(point.rows_per_class, point.classifier) for point in points] == [
+        (rows, name) for rows in (2, 3) for name in names
+    ]
+    assert len(made) == len(store) == 10
+    assert points[4].outcome.error == points[9].outcome.error < points[5].outcome.error
+    again = run_sharing(
+        ["pool-3"], OutcomeStore(tmp_path / "kept"), rows_per_class=[2, 3], n_draws=1, progress=made.append
+    )
+    assert again == points
+    assert len(made) == 10
+    other = run_sharing(
+        ["pool-3"], OutcomeStore(tmp_path / "other"), rows_per_class=[2], n_draws=1, n_processes=2
+    )
+    assert [point.outcome.error for point in other] == [point.outcome.error for point in points[:5]]
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        run_sharing(["pool-3"], store, rows_per_class=[0])
+
+
+def test_worth_is_the_difference_within_draws() -> None:
+    errors = {"shared kernels": (0.10, 0.20), "own kernels": (0.13, 0.21)}
+    points = [
+        Learning("a", name, 5, replace(OUTCOME, classifier=name, repeat=repeat, error=error))
+        for name, both in errors.items()
+        for repeat, error in enumerate(both)
+    ]
+    # Differences of 3 and 1 points: mean 2, standard deviation root 2, over the root of 2 draws.
+    assert worth_table(points).lines == (
+        ("a", "5", "shared kernels", "2", "2.0 ± 1.0", "2 : 0", "0.000 ± 0.000"),
+    )
+    # 10 and 20: mean 15, standard deviation root 50, over the root of 2.
+    assert sharing_table(points).lines == (("a", "5", "15.0 ± 5.0", "17.0 ± 4.0"),)
+    failed = [replace(points[0], outcome=replace(points[0].outcome, failure="no")), *points[1:]]
+    assert sharing_table(failed).lines[0][2] == "1 of 2 failed"
+    assert worth_table(failed).lines[0][3:5] == ("1", "1.0")
