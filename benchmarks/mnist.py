@@ -116,8 +116,10 @@ class Outcome:
         The seed.
     error, log_loss : float
         Of the images that were kept for judging.
-    error_before : float
-        Of the held-out images, before tuning.
+    error_before, error_after : float
+        Of the held-out images, before and after tuning.
+    kept : bool
+        Whether a tuned model was kept; where none was better, the numbers are those of EM's.
     rounds : int
         Passes of tuning that were made.
     parameters, parameters_of_components : int
@@ -131,6 +133,8 @@ class Outcome:
     error: float
     log_loss: float
     error_before: float
+    error_after: float
+    kept: bool
     rounds: int
     parameters: int
     parameters_of_components: int
@@ -211,6 +215,8 @@ def measure(recipe: Recipe, data: SplitImages, seed: int, threads: int) -> Outco
         float(zero_one_loss(data.test_labels, model.predict(judged))),
         float(log_loss(data.test_labels, model.predict_proba(judged), labels=model.classes_)),
         tuned["before"]["error"],
+        tuned["after"]["error"],
+        tuned["trade_off"] is not None,
         len(tuned["rounds"]),
         count_parameters(model),
         count_parameters(preparation),
@@ -351,8 +357,9 @@ def main() -> None:
         finished[name][seed] = outcome
         console.print(
             f"{name}, seed {seed}: {describe(outcome.recipe)}: error {100 * outcome.error:.2f} %, "
-            f"log-loss {outcome.log_loss:.4f}; held out before tuning "
-            f"{100 * outcome.error_before:.2f} %; {outcome.rounds} passes; "
+            f"log-loss {outcome.log_loss:.4f}; held out {100 * outcome.error_before:.2f} %, "
+            f"tuned {100 * outcome.error_after:.2f} %{'' if outcome.kept else ' (not kept)'}; "
+            f"{outcome.rounds} passes; "
             + ", ".join(f"{step} {seconds:.0f} s" for step, seconds in outcome.seconds.items()),
             soft_wrap=True,
         )
