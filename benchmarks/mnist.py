@@ -1,0 +1,389 @@
+"""MNIST by one pipeline: deskewing, principal components, EM, tuning. Three models of it, on the test images.
+
+    python benchmarks/mnist.py --folder mnist --seeds 0 1 2 --out benchmarks/results/mnist.json
+
+Each seed starts, splits and shuffles anew. Settings are chosen on training images alone: with ``--try``,
+10 000 of them, the same for all seeds, take the place of the test images, and the pipeline sees the other
+50 000. The test images are looked at once for each of the three models and each seed, when nothing is left
+to choose. Of the images that it sees, the pipeline keeps a share out of the fit to say when tuning is to
+stop; these are training images too. No image is added, and none is altered but by deskewing.
+
+    python benchmarks/mnist.py --folder mnist --try deskew=yes components=40,50 kernels=8,12 --processes 4
+
+runs all combinations of these settings, each ``--try`` its own; the others are the defaults of `Recipe`.
+Times are wall-clock, with `--threads` threads for each process: processes times threads should not exceed
+the cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn
+from rich.console import Console
+from rich.table import Table
+from sklearn.decomposition import PCA
+from sklearn.metrics import log_loss, zero_one_loss
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from threadpoolctl import threadpool_limits
+
+import skmix
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.comparison.counting import count_parameters
+from skmix.datasets import SplitImages, load_mnist
+from skmix.features import Deskew
+from skmix.persistence import replacing
+
+N_CLASSES = 10
+N_VALIDATION = 10_000
+# The images that settings are judged by are always the same ones.
+SEED_OF_VALIDATION = 20
+STEPS = ("prepare", "fit", "tune")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the pipeline.
+
+    Attributes
+    ----------
+    deskew : bool
+        Whether images are made upright first.
+    components : int
+        Number of principal components.
+    kernels : int
+        Number of kernels for each class; all are shared.
+    start : str
+        'class', the classifier's own start, or 'separate', from mixtures fitted to each class by itself.
+    prior : float
+        Imagined rows of the covariance prior.
+    max_iter : int
+        Largest number of passes of EM.
+    tol : float
+        EM ends when a pass gains less a row.
+    trade_off : tuple of float
+        Values of λ that tuning goes through.
+    passes : int
+        Largest number of passes of tuning over the images, for each λ.
+    batch : int
+        Images of a mini-batch.
+    held_out : float
+        Share of the images that the fit does not see, by which tuning is judged.
+    """
+
+    deskew: bool = False
+    components: int = 45
+    kernels: int = 10
+    start: str = "class"
+    prior: float = 10.0
+    max_iter: int = 50
+    tol: float = 1e-2
+    trade_off: tuple[float, ...] = (0.0,)
+    passes: int = 30
+    batch: int = 500
+    held_out: float = 0.1
+
+
+RECIPES = {
+    "raw": Recipe(),
+    "deskewed": Recipe(deskew=True, components=40, kernels=8),
+    "smallest": Recipe(deskew=True, components=50, kernels=2),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one recipe did with one seed.
+
+    Attributes
+    ----------
+    recipe : Recipe
+        The settings.
+    seed : int
+        The seed.
+    error, log_loss : float
+        Of the images that were kept for judging.
+    error_before, error_after : float
+        Of the held-out images, before and after tuning.
+    kept : bool
+        Whether a tuned model was kept; where none was better, the numbers are those of EM's.
+    rounds : int
+        Passes of tuning that were made.
+    parameters, parameters_of_components : int
+        Numbers in the classifier, and in the projection before it.
+    seconds : dict of str to float
+        Wall-clock time of each step.
+    """
+
+    recipe: Recipe
+    seed: int
+    error: float
+    log_loss: float
+    error_before: float
+    error_after: float
+    kept: bool
+    rounds: int
+    parameters: int
+    parameters_of_components: int
+    seconds: dict[str, float]
+
+
+def start_of(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, seed: int, threads: int) -> Any:
+    """Return what to give to the classifier as `init`."""
+    if recipe.start == "class":
+        return "class"
+    parts = [
+        SharedKernelMixture(
+            recipe.kernels,
+            covariance_prior=recipe.prior,
+            max_iter=recipe.max_iter,
+            tol=recipe.tol,
+            n_jobs=threads,
+            random_state=seed,
+        ).fit(rows[labels == label])
+        for label in range(N_CLASSES)
+    ]
+    # A weight of zero would stay zero, so that no kernel could ever be shared.
+    weights = np.full((N_CLASSES * recipe.kernels, N_CLASSES), 0.01 / (N_CLASSES * recipe.kernels))
+    for label, part in enumerate(parts):
+        own = slice(label * recipe.kernels, (label + 1) * recipe.kernels)
+        weights[own, label] += 0.99 * part.weights_[:, 0]
+    return {
+        "means": np.concatenate([part.means_ for part in parts]),
+        "covariances": np.concatenate([part.covariances_ for part in parts]),
+        "weights": weights,
+    }
+
+
+def measure(recipe: Recipe, data: SplitImages, seed: int, threads: int) -> Outcome:
+    """Return how a recipe does on the test images of `data`, which need not be MNIST's own."""
+    clock, seconds = time.perf_counter(), {}
+
+    def lap(step: str) -> None:
+        nonlocal clock
+        seconds[step] = time.perf_counter() - clock
+        clock = time.perf_counter()
+
+    flat = FunctionTransformer(lambda images: images.reshape(len(images), -1).astype(np.float64))
+    preparation = make_pipeline(
+        Deskew() if recipe.deskew else flat, PCA(recipe.components, random_state=seed)
+    )
+    rows, labels = preparation.fit_transform(data.train_images), data.train_labels
+    lap("prepare")
+    fitted, held_out, fitted_labels, held_out_labels = train_test_split(
+        rows, labels, test_size=recipe.held_out, stratify=labels, random_state=seed
+    )
+    model = SharedKernelClassifier(
+        N_CLASSES * recipe.kernels,
+        init=start_of(recipe, fitted, fitted_labels, seed, threads),
+        covariance_prior=recipe.prior,
+        max_iter=recipe.max_iter,
+        tol=recipe.tol,
+        n_jobs=threads,
+        random_state=seed,
+    )
+    model.fit(fitted, fitted_labels)
+    lap("fit")
+    model.tune(
+        fitted,
+        fitted_labels,
+        trade_off=recipe.trade_off,
+        validation=(held_out, held_out_labels),
+        max_iter=recipe.passes,
+        batch_size=recipe.batch,
+        random_state=seed,
+    )
+    lap("tune")
+    judged = preparation.transform(data.test_images)
+    tuned: dict[str, Any] = model.tuned_
+    return Outcome(
+        recipe,
+        seed,
+        float(zero_one_loss(data.test_labels, model.predict(judged))),
+        float(log_loss(data.test_labels, model.predict_proba(judged), labels=model.classes_)),
+        tuned["before"]["error"],
+        tuned["after"]["error"],
+        tuned["trade_off"] is not None,
+        len(tuned["rounds"]),
+        count_parameters(model),
+        count_parameters(preparation),
+        seconds,
+    )
+
+
+def within_training(data: SplitImages) -> SplitImages:
+    """Return training images in the place of test images, and the rest of them to train."""
+    n_validation = min(N_VALIDATION, len(data.train_labels) // 6)
+    kept, judged = train_test_split(
+        np.arange(len(data.train_labels)),
+        test_size=n_validation,
+        stratify=data.train_labels,
+        random_state=SEED_OF_VALIDATION,
+    )
+    images, labels = data.train_images, data.train_labels
+    return SplitImages(images[kept], labels[kept], images[judged], labels[judged])
+
+
+def run(recipe: Recipe, seed: int, arguments: argparse.Namespace) -> Outcome:
+    """Measure in a process of its own, on its share of the threads."""
+    data = load_mnist(arguments.folder)
+    if arguments.rows is not None:
+        few = slice(0, arguments.rows)
+        data = replace(data, train_images=data.train_images[few], train_labels=data.train_labels[few])
+    if arguments.trials:
+        data = within_training(data)
+    with threadpool_limits(arguments.threads):
+        return measure(recipe, data, seed, arguments.threads)
+
+
+def run_all(
+    wanted: list[tuple[str, int]], recipes: dict[str, Recipe], arguments: argparse.Namespace
+) -> Iterator[tuple[str, int, Outcome]]:
+    """Yield names, seeds and outcomes, as they come."""
+    if arguments.processes == 1:
+        for name, seed in wanted:
+            yield name, seed, run(recipes[name], seed, arguments)
+        return
+    # Fresh processes: a fork would inherit the state of BLAS threads.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.processes, mp_context=context) as pool:
+        jobs = {pool.submit(run, recipes[name], seed, arguments): (name, seed) for name, seed in wanted}
+        for job in as_completed(jobs):
+            yield *jobs[job], job.result()
+
+
+def parse(text: str, name: str) -> Any:
+    """Return a setting of a recipe, given as text."""
+    kind = type(getattr(Recipe(), name))
+    if kind is bool:
+        choices = {"yes": True, "no": False}
+        if text not in choices:
+            raise ValueError(f"{name} is yes or no, got {text!r}.")
+        return choices[text]
+    if kind is tuple:
+        return tuple(float(part) for part in text.split("+"))
+    if name == "start" and text not in ("class", "separate"):
+        raise ValueError(f"start is class or separate, got {text!r}.")
+    return kind(text)
+
+
+def combinations(settings: list[str]) -> list[Recipe]:
+    """Return all recipes of settings such as ``kernels=8,12``; λ = 0.001 and then 0 is ``0.001+0``."""
+    names = [field.name for field in fields(Recipe)]
+    choices: dict[str, list[Any]] = {}
+    for setting in settings:
+        name, _, texts = setting.partition("=")
+        if name not in names or not texts:
+            raise ValueError(
+                f"{setting!r} is not NAME=VALUE[,VALUE ...] with a name among {', '.join(names)}."
+            )
+        choices[name] = [parse(text, name) for text in texts.split(",")]
+    return [Recipe(**dict(zip(choices, chosen, strict=True))) for chosen in product(*choices.values())]
+
+
+def describe(recipe: Recipe) -> str:
+    """Return the settings of a recipe that are not the defaults; what is always worth knowing first."""
+    first = (
+        f"{'deskewed' if recipe.deskew else 'raw'}, {recipe.components} components, {recipe.kernels} a class"
+    )
+    told = ("deskew", "components", "kernels")
+    default = asdict(Recipe())
+    others = [f"{k}={v}" for k, v in asdict(recipe).items() if k not in told and v != default[k]]
+    return ", ".join([first, *others])
+
+
+def tabulate(outcomes: dict[str, list[Outcome]], title: str) -> Table:
+    """Return a table with a line for each recipe: means over seeds, and the errors one by one."""
+    table = Table(title=title)
+    table.add_column("model")
+    for column in ("errors, %", "mean", "log-loss", "parameters", "of PCA", *STEPS, "seconds"):
+        table.add_column(column, justify="right")
+    for name, several in outcomes.items():
+        steps = [np.mean([each.seconds[step] for each in several]) for step in STEPS]
+        table.add_row(
+            f"{name}: {describe(several[0].recipe)}",
+            " ".join(f"{100 * each.error:.2f}" for each in several),
+            f"{100 * np.mean([each.error for each in several]):.3f}",
+            f"{np.mean([each.log_loss for each in several]):.4f}",
+            f"{several[0].parameters}",
+            f"{several[0].parameters_of_components}",
+            *(f"{step:.0f}" for step in steps),
+            f"{sum(steps):.0f}",
+        )
+    return table
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", required=True, help="folder with the four IDX files")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--models", nargs="+", choices=list(RECIPES), default=list(RECIPES))
+    parser.add_argument("--try", dest="trials", action="append", nargs="+", metavar="NAME=VALUES")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2, help="of each process")
+    parser.add_argument("--rows", type=int, help="train on the first images only")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if arguments.trials:
+        try:
+            tried = [recipe for settings in arguments.trials for recipe in combinations(settings)]
+        except ValueError as error:
+            parser.error(str(error))
+        recipes = {f"trial {number}": recipe for number, recipe in enumerate(tried)}
+        judged_by = "training images kept for judging"
+    else:
+        recipes = {name: RECIPES[name] for name in arguments.models}
+        judged_by = "the test images"
+    console = Console(width=170)
+    finished: dict[str, dict[int, Outcome]] = {name: {} for name in recipes}
+    wanted = [(name, seed) for seed in arguments.seeds for name in recipes]
+    for name, seed, outcome in run_all(wanted, recipes, arguments):
+        finished[name][seed] = outcome
+        console.print(
+            f"{name}, seed {seed}: {describe(outcome.recipe)}: error {100 * outcome.error:.2f} %, "
+            f"log-loss {outcome.log_loss:.4f}; held out {100 * outcome.error_before:.2f} %, "
+            f"tuned {100 * outcome.error_after:.2f} %{'' if outcome.kept else ' (not kept)'}; "
+            f"{outcome.rounds} passes; "
+            + ", ".join(f"{step} {seconds:.0f} s" for step, seconds in outcome.seconds.items()),
+            soft_wrap=True,
+        )
+    ordered = {name: [found[seed] for seed in arguments.seeds] for name, found in finished.items()}
+    if arguments.trials:
+        ordered = dict(sorted(ordered.items(), key=lambda item: np.mean([each.error for each in item[1]])))
+    title = f"MNIST, judged by {judged_by}; {arguments.threads} threads, seeds {arguments.seeds}"
+    console.print(tabulate(ordered, title))
+    if arguments.out is not None:
+        results = {
+            "judged_by": judged_by,
+            "threads": arguments.threads,
+            "processes_at_a_time": arguments.processes,
+            "rows": arguments.rows,
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scikit-learn": sklearn.__version__,
+            "skmix": skmix.__version__,
+            "outcomes": {name: [asdict(each) for each in several] for name, several in ordered.items()},
+        }
+        with replacing(arguments.out) as file:
+            file.write((json.dumps(results, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

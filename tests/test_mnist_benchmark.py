@@ -1,0 +1,130 @@
+"""The benchmark of MNIST, on images made here: what it may look at, and what it writes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from skmix.datasets import SplitImages
+
+SCRIPT = Path(__file__).parent.parent / "benchmarks" / "mnist.py"
+
+
+@pytest.fixture(scope="module")
+def mnist() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("mnist_benchmark", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def images_of(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return noise with one bright patch, at the place of the label."""
+    images = random.integers(0, 60, size=(len(labels), 12, 12), dtype=np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        row, column = 2 * (label // 5) + 3, 2 * (label % 5) + 1
+        image[row : row + 2, column : column + 2] = 250
+    return images
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of IDX files; the labels of the test images are all wrong by one."""
+    folder = tmp_path_factory.mktemp("mnist")
+    random = np.random.default_rng(0)
+    for part, n_each in (("train", 60), ("t10k", 6)):
+        labels = np.repeat(np.arange(10, dtype=np.uint8), n_each)
+        random.shuffle(labels)
+        images = images_of(labels, random)
+        told = labels if part == "train" else (labels + 1) % 10
+        for kind, values in (("images-idx3", images), ("labels-idx1", told.astype(np.uint8))):
+            shape = np.array(values.shape, dtype=">u4").tobytes()
+            header = bytes([0, 0, 8, values.ndim]) + shape
+            (folder / f"{part}-{kind}-ubyte").write_bytes(header + values.tobytes())
+    return folder
+
+
+@pytest.fixture
+def call(mnist: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a way to call the script with arguments, in this process."""
+
+    def main(*arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["mnist.py", "--threads", "1", "--seeds", "0", *arguments])
+        mnist.main()
+
+    return main
+
+
+def test_trials_are_judged_by_training_images_alone(
+    call: Callable[..., None], folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "trials.json"
+    settings = ["components=8", "kernels=1", "prior=5", "passes=2", "start=class,separate"]
+    call("--folder", str(folder), "--try", *settings, "--out", str(out))
+    results = json.loads(out.read_text())
+    assert results["judged_by"] == "training images kept for judging"
+    outcomes = [outcome for several in results["outcomes"].values() for outcome in several]
+    assert {outcome["recipe"]["start"] for outcome in outcomes} == {"class", "separate"}
+    # Every test label is wrong, so that a look at them would show as an error of one.
+    assert all(outcome["error"] < 0.1 for outcome in outcomes)
+
+
+def test_models_are_judged_by_the_test_images(
+    call: Callable[..., None], folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "mnist.json"
+    call("--folder", str(folder), "--models", "smallest", "--out", str(out))
+    results = json.loads(out.read_text())
+    (outcome,) = results["outcomes"]["smallest"]
+    assert outcome["error"] > 0.9
+    assert set(outcome["seconds"]) == {"prepare", "fit", "tune"}
+    kernels, components = 10 * outcome["recipe"]["kernels"], outcome["recipe"]["components"]
+    # Means, covariances, weights that sum to one in each class, and class priors that do too.
+    own = kernels * (components + components * (components + 1) // 2) + 10 * (kernels - 1) + 9
+    assert outcome["parameters"] == own
+    assert outcome["parameters_of_components"] == (components + 1) * 12 * 12
+
+
+def test_images_for_judging_are_not_trained_on(mnist: ModuleType) -> None:
+    labels = np.repeat(np.arange(10), 30)
+    numbered = np.arange(300, dtype=np.int64).reshape(-1, 1, 1)
+    inside = mnist.within_training(SplitImages(numbered, labels, numbered[:0] - 1, labels[:0]))
+    together = np.concatenate([inside.train_images, inside.test_images]).ravel()
+    assert np.array_equal(np.sort(together), np.arange(300))
+    assert np.array_equal(inside.test_labels, labels[inside.test_images.ravel()])
+    assert np.bincount(inside.test_labels).tolist() == [5] * 10
+
+
+def test_settings_combine(mnist: ModuleType) -> None:
+    recipes = mnist.combinations(["kernels=2,3", "deskew=yes", "trade_off=0.001+0,0"])
+    assert [(each.kernels, each.deskew, each.trade_off) for each in recipes] == [
+        (2, True, (0.001, 0.0)),
+        (2, True, (0.0,)),
+        (3, True, (0.001, 0.0)),
+        (3, True, (0.0,)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("kernel=2", "'kernel=2' is not NAME=VALUE.* among deskew, components"),
+        ("kernels=", "'kernels=' is not"),
+        ("deskew=1", "deskew is yes or no, got '1'"),
+        ("start=random", "start is class or separate, got 'random'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(mnist: ModuleType, setting: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mnist.combinations([setting])
