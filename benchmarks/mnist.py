@@ -99,8 +99,8 @@ class Recipe:
 
 RECIPES = {
     "raw": Recipe(),
-    "deskewed": Recipe(deskew=True, components=40, kernels=8),
-    "smallest": Recipe(deskew=True, components=50, kernels=2),
+    "deskewed": Recipe(deskew=True, components=40, kernels=8, prior=3.0),
+    "smallest": Recipe(deskew=True, components=25, kernels=1, passes=40),
 }
 
 

@@ -92,6 +92,7 @@ FIELD: tuple[Contender, ...] = (
     Contender("QDA", True, lambda seed: QuadraticDiscriminantAnalysis(solver="eigen", shrinkage="auto")),
     Contender("naive Bayes", True, lambda seed: GaussianNB()),
     Contender("separate mixtures", True, lambda seed: SeparateMixtures(random_state=seed)),
+    Contender("separate by BIC", True, lambda seed: SeparateMixtures(criterion="bic", random_state=seed)),
     Contender("nearest neighbours", False, _neighbours),
     Contender(SUPPORT_VECTORS, False, _support_vectors),
     Contender(

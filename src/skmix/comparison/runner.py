@@ -182,7 +182,8 @@ def _choice(model: object) -> str:
     if not isinstance(last, AutomaticClassifier):
         return ""
     chosen = last.choice_
+    tuned = "EM" if chosen.trade_off is None else f"tuned with {chosen.trade_off:g}"
     return (
         f"{chosen.reduction}, {chosen.covariance_type}, prior {chosen.prior_rows:g} rows a feature, "
-        f"{chosen.kernels_per_class:g} kernels a class, temperature {chosen.temperature:.2f}"
+        f"{chosen.kernels_per_class:g} kernels a class, {tuned}, temperature {chosen.temperature:.2f}"
     )

@@ -4,8 +4,8 @@ For labelled rows the objective is Σ_n u_n [log s_n(c_n) + λ log p(x_n, c_n)] 
 weights, and s_n(j) ∝ p(x_n, j)^(1/T) the probabilities of the classes, softened by a temperature. Its
 derivative with respect to log N(x_n; μ_k, P_k) is Σ_j ([j = c_n] (1/T + λ) − s_n(j)/T) r_nkj, where r_nkj are
 the responsibilities given class j. All else follows from sums that have the shape of EM's statistics, so that
-a gradient costs what a pass costs: two matrix products. Priors of the fit stay: their logarithm is added
-once, whatever λ is.
+a gradient costs what a pass costs: two matrix products. Where the fit had priors, their logarithm
+is added, times 1/T + λ: imagined rows weigh what rows weigh that are certain of their class.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ class Criterion:
 
     trade_off: float
     temperature: float = 1.0
+
+    @property
+    def of_own_class(self) -> float:
+        """Weight 1/T + λ that a row has for the kernels of its own class."""
+        return 1.0 / self.temperature + self.trade_off
 
 
 @dataclass(frozen=True)
@@ -131,8 +136,8 @@ class Objective:
         objective = total.conditional / rows.size + criterion.trade_off * joint
         if self.regulariser is not None:
             log_prior, slope = self.surroundings.log_prior(place, self.regulariser)
-            objective += log_prior / self.n_rows
-            gradient += slope / self.n_rows
+            objective += criterion.of_own_class * log_prior / self.n_rows
+            gradient += criterion.of_own_class * slope / self.n_rows
         return Value(objective, gradient)
 
     def log_joints(self, place: Place, rows: Labelled, pool: Workers) -> FloatArray:
