@@ -21,7 +21,7 @@ ROWS_PER_NUMBER = 3.0
 """Rows a kernel needs for each number that its covariance has for a feature.
 
 With fewer, shrunk covariances describe other rows better in all that benchmarks/few_rows.py measures; with
-twice as many no longer.
+more it depends on the data.
 """
 
 Product = tuple[FloatArray, FloatArray, FloatArray]
