@@ -6,7 +6,7 @@ Held-out rows judge: their mean log-density in their own class, and how many of 
 The last column says whether shrinking raised the density. ROWS_PER_NUMBER of the covariance structures comes
 from this.
 
-About a minute on one core; glass, vehicle and letter are tables that ``--files`` names.
+Some minutes on one core; glass, vehicle and letter are tables that ``--files`` names.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from skmix.persistence import replacing
 
 NAMES = ("wine", "breast_cancer", "digits", "seven_segment")
 ROWS_PER_NUMBER = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 12.0)
+STRUCTURES = ("full", "low_rank")
 MOST_HELD_OUT = 1500
 
 
@@ -66,6 +67,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", nargs="*", default=[], help="tables to use beside the sets with a name")
+    parser.add_argument("--structures", nargs="+", choices=STRUCTURES, default=STRUCTURES)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="JSON file of the numbers")
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
@@ -74,7 +76,7 @@ def main() -> None:
     names = NAMES[:1] if arguments.small else (*NAMES, *arguments.files)
     n_repeats = 1 if arguments.small else arguments.repeats
     results = []
-    for covariance_type in ("full", "low_rank"):
+    for covariance_type in arguments.structures:
         table = Table(title=f"{covariance_type} covariances, one kernel for each class, held-out rows")
         for title in ("data", "rows for each number", "rows", "log-density", "shrunk", "error", "shrunk"):
             table.add_column(title, justify="left" if title == "data" else "right")
