@@ -33,7 +33,7 @@ def main() -> None:
             )
             y = np.full(len(digits), -1)
             y[shown] = digits[shown]
-            model = SharedKernelClassifier(random_state=repeat)
+            model = SharedKernelClassifier(shrinkage="auto", random_state=repeat)
             alone[i, repeat] = model.fit(X[shown], digits[shown]).score(X_test, test_digits)
             helped[i, repeat] = model.fit(X, y).score(X_test, test_digits)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")

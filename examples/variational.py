@@ -20,7 +20,7 @@ from skmix.datasets import illustration, make_shared_kernel_data
 from skmix.plots import draw_kernels, save_figure
 
 WAYS = {
-    "EM": ({"inference": "em"}, "#D55E00"),
+    "EM": ({"inference": "em", "shrinkage": 0}, "#D55E00"),
     "variational": ({"inference": "variational"}, "#0072B2"),
 }
 PER_CLASS = (1, 2, 3, 4, 6)

@@ -63,6 +63,29 @@ def test_the_benchmark_of_acceleration_runs() -> None:
     assert "accelerated" in done.stdout
 
 
+def test_the_benchmark_of_few_rows_runs(tmp_path: Path) -> None:
+    out = tmp_path / "few_rows.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "few_rows.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "full covariances" in done.stdout
+    found = [row for row in json.loads(out.read_text()) if row["ratio"] < 3.0]
+    assert {row["covariance_type"] for row in found} == {"full", "low_rank"}
+    # What the default rests on.
+    assert all(row["density_shrunk"] > row["density"] for row in found)
+
+
+def test_the_benchmark_of_high_dimension_runs(tmp_path: Path) -> None:
+    out = tmp_path / "high_dimension.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "high_dimension.py"), "--small", "--jobs", "1"]
+    done = subprocess.run([*command, "--out", str(out)], check=True, capture_output=True, text=True)
+    assert "full (computed)" in done.stdout
+    results = json.loads(out.read_text())
+    assert results["fit"]["last"] > results["fit"]["first"]
+    ours, theirs = (results["peers"][name]["log_density"] for name in ("skmix", "scikit-learn"))
+    # The same model by two ways, both stopped a little early.
+    assert ours == pytest.approx(theirs, abs=0.05)
+
+
 def test_the_benchmark_of_files_runs(tmp_path: Path) -> None:
     out = tmp_path / "out_of_core.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "out_of_core.py"), "--gigabytes", "0.005"]

@@ -73,6 +73,8 @@ def test_the_winner_is_the_classifier_one_would_ask_for(iris: tuple[np.ndarray, 
     assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
     chosen = model.classifier_
     asked = SharedKernelClassifier(**chosen.get_params()).fit(X, y)
+    assert model.choice_.trade_off is not None
+    asked.tune(X, y, trade_off=model.choice_.trade_off, validation=None, max_iter=20)
     assert_allclose(asked.means_, chosen.means_)
     assert chosen.temperature_ == model.choice_.temperature
     again = AutomaticClassifier(random_state=0, n_jobs=1).fit(X, names)

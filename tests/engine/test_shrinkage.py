@@ -50,7 +50,7 @@ def test_marginal_likelihood_of_matrices_is_an_average() -> None:
     """Against the mean of Wishart densities over many covariances drawn from the prior."""
     target = random_covariances(np.random.default_rng(0), 1, 2)[0]
     scatter, mass = 6.0 * random_covariances(np.random.default_rng(1), 1, 2)[0], 9.0
-    spreads = relative_spreads(scatter[None], target)
+    spreads = relative_spreads(scatter[None], target, np.array([mass]))
 
     def direct(rows: float) -> float:
         drawn = invwishart(rows + 3.0, rows * target).rvs(20_000, random_state=0)
@@ -68,12 +68,28 @@ def test_the_likeliest_amount_is_what_scatters_were_drawn_with() -> None:
         drawn = invwishart(rows + 4.0, rows * target).rvs(200, random_state=1)
         random = np.random.default_rng(2)
         scatters = np.stack([wishart(14, p).rvs(random_state=random) for p in drawn])
-        found = likeliest_rows(np.full(200, 15.0), relative_spreads(scatters, target), 3)
+        found = likeliest_rows(np.full(200, 15.0), relative_spreads(scatters, target, np.full(200, 15.0)), 3)
         assert 0.7 * rows < found < 1.5 * rows
     same = wishart(14, target).rvs(400, random_state=3)
-    assert likeliest_rows(np.full(400, 15.0), relative_spreads(same, target), 3) > 300.0
+    mass = np.full(400, 15.0)
+    assert likeliest_rows(mass, relative_spreads(same, target, mass), 3) > 300.0
     variances = same[:, [0, 1, 2], [0, 1, 2]]
-    assert likeliest_rows(np.full(400, 15.0), relative_spreads(variances, target), 1) > 300.0
+    assert likeliest_rows(mass, relative_spreads(variances, target, mass), 1) > 300.0
+
+
+def test_features_that_are_constant_in_some_kernels_do_not_decide() -> None:
+    """Of those that vary, the rows wanted are the same as if there were no others."""
+    random = np.random.default_rng(5)
+    target = random_covariances(random, 1, 4)[0]
+    scatters = np.stack([wishart(14, target).rvs(random_state=random) for _ in range(30)])
+    mass = np.full(30, 15.0)
+    expected = likeliest_rows(mass, relative_spreads(scatters[:, :3, :3], target[:3, :3], mass), 3)
+    scatters[:, 3] = scatters[:, :, 3] = 0.0
+    assert likeliest_rows(mass, relative_spreads(scatters, target, mass), 4) == pytest.approx(expected)
+    variances = np.diagonal(scatters, axis1=1, axis2=2)
+    alone = likeliest_rows(mass, relative_spreads(variances[:, :3], target[:3, :3], mass), 1)
+    assert likeliest_rows(mass, relative_spreads(variances, target, mass), 1) == pytest.approx(alone)
+    assert likeliest_rows(mass, relative_spreads(np.zeros((30, 4, 4)), target, mass), 4) == 1e6
 
 
 def test_amounts_are_shares_of_an_average_kernel() -> None:

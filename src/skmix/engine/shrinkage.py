@@ -21,9 +21,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import eigh
 from scipy.optimize import minimize_scalar
-from scipy.special import multigammaln
+from scipy.special import gammaln
 
 from .backends.arrays import as_float64, to_numpy
 from .backends.threads import workers
@@ -35,6 +35,7 @@ from .kernels.full import unpack
 from .loop import fit, rows_of
 from .passes import expect
 from .types import FloatArray, IntArray, Options, Parameters, Status
+from .variational import default_rows
 
 # The range of ν, in rows: the most leaves nothing of a kernel's own.
 _FEWEST, _MOST = 1e-2, 1e6
@@ -42,6 +43,8 @@ _FEWEST, _MOST = 1e-2, 1e6
 _PASSES = 50
 # A kernel needs rows of its own to say anything about covariances.
 _FEWEST_ROWS = 2.0
+# A feature with less than this share of the common variance is as good as constant among a kernel's rows.
+_CONSTANT = 1e-3
 
 
 def shrunk(
@@ -81,11 +84,15 @@ def shrunk(
     mass, scatters = _scatters(X, classes, best, common, first, frame, row_weights)
     target = steadied(_mean_covariance(best, common, mass), float(mass.sum()) - n_kernels)
     if amount is None:
-        spreads = relative_spreads(scatters, target / (frame.scale[:, None] * frame.scale))
+        inside = target / (frame.scale[:, None] * frame.scale)
         own = mass > _FEWEST_ROWS
-        rows = likeliest_rows(mass[own], spreads[own], n_features if scatters.ndim == 3 else 1)
+        spreads = relative_spreads(scatters[own], inside, mass[own])
+        rows = likeliest_rows(mass[own], spreads, n_features if scatters.ndim == 3 else 1)
     else:
         rows = worth_in_rows(amount, float(mass.mean()))
+    if options.inference == "variational":
+        # Its own prior is the least that a posterior needs.
+        rows = max(rows, default_rows(structure, n_features))
     return given, replace(options, covariance_prior=rows, covariance_prior_scale=target)
 
 
@@ -113,18 +120,34 @@ def steadied(covariance: FloatArray, n_rows: float) -> FloatArray:
     return np.where(np.eye(len(covariance), dtype=bool), covariance, (1.0 - share) * covariance)
 
 
-def relative_spreads(scatters: FloatArray, target: FloatArray) -> FloatArray:
+def relative_spreads(scatters: FloatArray, target: FloatArray, mass: FloatArray) -> FloatArray:
     """Return the eigenvalues (K, M) of scatters relative to a covariance T (M, M).
 
-    Scatters are matrices (K, M, M), or their diagonals (K, M), which are compared with that of T.
+    Scatters are matrices (K, M, M), or their diagonals (K, M), which are compared with that of T. Features
+    that hardly vary among a kernel's rows are left out of its scatter and T: the eigenvalues that
+    this takes away are NaN. Pixels that are white in all of a class's images would
+    otherwise want a prior of no rows, whatever the other features say.
+
+    Parameters
+    ----------
+    scatters : ndarray of shape (K, M, M) or (K, M)
+        Of kernels about their means.
+    target : ndarray of shape (M, M)
+        T.
+    mass : ndarray of shape (K,)
+        Rows of each kernel.
     """
+    variances = scatters if scatters.ndim == 2 else np.diagonal(scatters, axis1=-2, axis2=-1)
+    ratios = variances / np.diagonal(target)
+    varies = ratios > _CONSTANT * np.maximum(mass, 1.0)[:, None]
     if scatters.ndim == 2:
-        spreads: FloatArray = scatters / np.diagonal(target)
-        return spreads
-    root = np.linalg.cholesky(target)
-    white = np.stack([solve_triangular(root, s, lower=True) for s in scatters])
-    white = np.stack([solve_triangular(root, w.T, lower=True) for w in white])
-    return np.maximum(np.linalg.eigvalsh(white), 0.0)
+        return np.where(varies, ratios, np.nan)
+    spreads = np.full(varies.shape, np.nan)
+    for scatter, own, found in zip(scatters, varies, spreads, strict=True):
+        if own.any():
+            pair = scatter[np.ix_(own, own)], target[np.ix_(own, own)]
+            found[: own.sum()] = np.maximum(eigh(*pair, eigvals_only=True), 0.0)
+    return spreads
 
 
 def log_marginal_likelihood(rows: float, mass: FloatArray, spreads: FloatArray, order: int) -> float:
@@ -137,23 +160,30 @@ def log_marginal_likelihood(rows: float, mass: FloatArray, spreads: FloatArray, 
     mass : ndarray of shape (K,)
         Rows of each kernel.
     spreads : ndarray of shape (K, M)
-        Eigenvalues of the scatters relative to T, or ratios of variances.
+        Eigenvalues of the scatters relative to T, or ratios of variances; NaN where features are left out.
     order : int
         Features of one inverse-Wishart distribution: M, or 1 when each feature has its own.
     """
-    freedom = rows + order + 1.0
-    after = freedom + mass - 1.0
-    n_factors = spreads.shape[1] / order
-    gammas = multigammaln(0.5 * after, order) - multigammaln(0.5 * freedom, order)
-    powers = 0.5 * freedom * spreads.shape[1] * np.log(rows) - 0.5 * after * np.log(rows + spreads).sum(
-        axis=1
-    )
-    return float(np.sum(n_factors * gammas + powers))
+    used = np.isfinite(spreads).sum(axis=1)
+    # The covariance of some features has the distribution of all, as if there were no others.
+    orders = used if order > 1 else np.ones_like(used)
+    freedom = (rows + orders + 1.0)[:, None]
+    after = freedom + mass[:, None] - 1.0
+    places = np.arange(order)
+    within = places < orders[:, None]
+    halves = np.where(within, 0.5 * places, 0.0)
+    gammas = gammaln(0.5 * after - halves) - gammaln(0.5 * freedom - halves)
+    gammas = np.where(within, gammas, 0.0).sum(axis=1)
+    if order == 1:
+        gammas *= used
+    powers = 0.5 * freedom[:, 0] * used * np.log(rows)
+    powers -= 0.5 * after[:, 0] * np.nansum(np.log(rows + spreads), axis=1)
+    return float(np.sum(gammas + powers))
 
 
 def likeliest_rows(mass: FloatArray, spreads: FloatArray, order: int) -> float:
     """Return the ν of the highest marginal likelihood, see `log_marginal_likelihood`."""
-    if not len(mass):
+    if not np.isfinite(spreads).any():
         return _MOST
     grid = np.linspace(np.log(_FEWEST), np.log(_MOST), 60)
     values = [log_marginal_likelihood(np.exp(v), mass, spreads, order) for v in grid]

@@ -42,7 +42,7 @@ def prior_of(
 ) -> Prior:
     """Return the prior that the options ask for, with defaults that suit the data."""
     dimension = wishart_of(structure, len(frame.scale)).dimension
-    rows = options.covariance_prior or dimension + _COVARIANCE_ROWS
+    rows = options.covariance_prior or default_rows(structure, len(frame.scale))
     if not rows > dimension - 1:
         raise ValueError(
             f"A prior of {rows} rows says nothing of {structure.name} covariances of {dimension} features: "
@@ -57,11 +57,19 @@ def prior_of(
     )
 
 
+def default_rows(structure: Structure, n_features: int) -> float:
+    """Return how many rows the prior of the covariances is worth when nobody says."""
+    return wishart_of(structure, n_features).dimension + _COVARIANCE_ROWS
+
+
 def wishart_of(structure: Structure, n_features: int) -> Wishart:
     """Return how precisions are distributed, or refuse a structure without a conjugate prior."""
     found = structure.wishart(n_features)
     if found is None:
-        raise ValueError(f"A variational fit of {structure.name} covariances is not possible.")
+        raise ValueError(
+            f"A variational fit of {structure.name} covariances is not possible: they have no conjugate "
+            "prior. Use inference='em', or another covariance_type."
+        )
     return found
 
 

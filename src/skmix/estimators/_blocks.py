@@ -164,7 +164,9 @@ def _fit_model(
     X, codes, weights = sampled_rows(rows.survey)
     starts = partial(model._starts, X, codes, classes, prior, frame, structure, options, weights, rows)
     checkpoint = checkpoint_of(model, frame, classes, sizes)
-    result = model._run(rows, None, None, starts, options, frame, checkpoint, float(sizes.sum()))
+    found = rows.survey
+    total = float(found.sizes.sum())
+    result = model._run(rows, None, None, starts, options, frame, checkpoint, found.n_rows, total)
     model._accept(result, prior, classes)
     model.class_count_ = sizes
     model.__dict__.pop("stream_", None)

@@ -48,6 +48,11 @@ class Checkpoint:
         Labels.
     sizes : ndarray of shape (L,)
         Rows of each class, or the sum of their weights.
+
+    Attributes
+    ----------
+    prior : tuple of float and ndarray of shape (M, M), or None
+        Rows and covariance of the prior that shrinks, found before the first pass that is kept.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class Checkpoint:
             "scale": frame.scale,
             "shift": frame.shift,
         }
+        self.prior: tuple[float, FloatArray] | None = None
         self._snapshot: Callable[[], Snapshot] | None = None
         self._written = time.monotonic()
 
@@ -90,6 +96,7 @@ class Checkpoint:
             {
                 "settings": self._settings,
                 "rows": self._rows,
+                "prior": None if self.prior is None else list(self.prior),
                 "state": {**vars(state), "parameters": _fields(state.parameters), "leaps": leaps},
             },
         )
@@ -124,6 +131,8 @@ class Checkpoint:
                 f"The checkpoint {self.path} is of another fit: {difference}. Fit with the same rows and "
                 "settings to go on from it, use another path, or remove the file to start anew."
             )
+        prior = record.fields.get("prior")
+        self.prior = None if prior is None else (float(prior[0]), np.array(prior[1]))
         state = dict(record.fields["state"])
         parameters = _parameters(state.pop("parameters"))
         path = [np.array(passes) for passes in state.pop("path")]
@@ -205,9 +214,8 @@ def check_checkpoint(estimator: Any) -> None:
         for name in ("n_kernels", "covariance_type", "feature_groups")
         if isinstance(getattr(estimator, name, None), str) and getattr(estimator, name) == "auto"
     ]
-    shrinks = estimator.shrinkage is not None
-    if automatic or estimator.annihilate or shrinks:
-        what = f"{automatic[0]}='auto'" if automatic else "shrinkage" if shrinks else "annihilate=True"
+    if automatic or estimator.annihilate:
+        what = f"{automatic[0]}='auto'" if automatic else "annihilate=True"
         raise ValueError(
             f"checkpoint keeps the passes of one fit, and {what} makes many. Choose first, then fit what was "
             "chosen with a checkpoint."

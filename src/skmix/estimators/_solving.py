@@ -24,7 +24,7 @@ from ..engine.thinning import thin
 from ..engine.types import FloatArray, IntArray, Options, Parameters, Result
 from ._checkpoint import Checkpoint, checkpoint_of, keeping
 from ._progress import passes_shown
-from ._settings import check_covariance_prior, check_shrinkage, check_start
+from ._settings import amount_to_shrink, check_covariance_prior, check_shrinkage, check_start
 from ._validation import (
     class_sizes,
 )
@@ -87,7 +87,8 @@ class Solving:
         prior = sizes / sizes.sum()
         starts = partial(self._starts, X, codes, classes, prior, frame, structure, options, row_weights)
         checkpoint = checkpoint_of(self, frame, classes, sizes)
-        return self._run(X, codes, row_weights, starts, options, frame, checkpoint, float(sizes.sum())), prior
+        total = float(X.shape[0] if row_weights is None else row_weights.sum())
+        return self._run(X, codes, row_weights, starts, options, frame, checkpoint, X.shape[0], total), prior
 
     def _run(
         self,
@@ -98,9 +99,13 @@ class Solving:
         options: Options,
         frame: Frame,
         checkpoint: Checkpoint | None,
-        n_rows: float,
+        n_rows: int,
+        total: float,
     ) -> Result:
-        """Run all starts, or go on with those of a checkpoint; the number of rows is for who watches."""
+        """Run all starts, or go on with those of a checkpoint.
+
+        The number of rows and their total weight say whether kernels have few of them.
+        """
         resume = None if checkpoint is None else checkpoint.read()
         if resume is None:
             given = make_starts()
@@ -108,14 +113,28 @@ class Solving:
             given = frame.leave(resume.parameters, structure_of(options.covariance_type))
         for name in ("shrinkage_", "covariance_prior_"):
             self.__dict__.pop(name, None)
-        if self.shrinkage is not None:
-            amount = None if isinstance(self.shrinkage, str) else float(self.shrinkage)
-            given, options = shrunk(X, codes, given, options, amount, frame=frame, row_weights=row_weights)
-            if options.covariance_prior is not None:
-                self.shrinkage_ = share_of(options.covariance_prior, n_rows / given.means.shape[1])
-                self.covariance_prior_ = (options.covariance_prior, options.covariance_prior_scale)
+        n_kernels, n_features = given.means.shape[1:]
+        # Weights that sum to one are no reason to think that there is one row.
+        wanted = structure_of(options.covariance_type).of(given.covariances).rows_wanted(n_features)
+        amount = amount_to_shrink(self, max(total, n_rows) / n_kernels, wanted)
+        if amount != 0.0:
+            if resume is None:
+                given, options = shrunk(
+                    X, codes, given, options, amount, frame=frame, row_weights=row_weights
+                )
+            elif checkpoint is not None and checkpoint.prior is not None:
+                options = replace(
+                    options,
+                    covariance_prior=checkpoint.prior[0],
+                    covariance_prior_scale=checkpoint.prior[1],
+                )
+            if options.covariance_prior is not None and options.covariance_prior_scale is not None:
+                self.covariance_prior_ = options.covariance_prior, options.covariance_prior_scale
+                if checkpoint is not None:
+                    checkpoint.prior = self.covariance_prior_
+                self.shrinkage_ = share_of(options.covariance_prior, total / n_kernels)
         run: Any = thin if self.annihilate else partial(fit, keep=checkpoint, resume=resume)
-        with keeping(checkpoint), passes_shown(self, n_rows) as progress:
+        with keeping(checkpoint), passes_shown(self, total) as progress:
             result: Result = run(
                 X, codes, given, options, frame=frame, row_weights=row_weights, progress=progress
             )

@@ -49,7 +49,7 @@ from .joint import fit_jointly
 from .mixture import SharedKernelMixture
 from .saving import SavingMixin
 
-_OF_ONE_MODEL = ("n_kernels_", *OF_ONE_MODEL)
+_OF_ONE_MODEL = ("n_kernels_", "shrinkage_", *OF_ONE_MODEL)
 
 
 @works_anywhere
@@ -104,7 +104,8 @@ class SharedKernelClassifier(
     covariance_prior : float or tuple, default=None
         Inverse-Wishart prior on the covariances, see `SharedKernelMixture`; with `feature_groups`, a number.
     shrinkage : float or 'auto', default=None
-        How far to shrink the kernels' covariances towards the one that they have in common, from 0 to 1, see
+        How far to shrink the kernels' covariances towards the one that they have in common, from 0 to 1. None
+        chooses the share from the rows where kernels have few of them, and is 0 elsewhere, see
         `SharedKernelMixture`.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights, see `SharedKernelMixture`.
@@ -186,7 +187,9 @@ class SharedKernelClassifier(
     means_ : ndarray of shape (K, M)
         Kernel means.
     covariances_ : ndarray
-        Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,).
+        Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,); low_rank (K, M, q + 1).
+    shrinkage_ : float
+        Where covariances were shrunk, the share of the common one in a kernel with an average number of rows.
     converged_ : bool
         Whether the best start met the stopping rule.
     n_iter_ : int

@@ -21,6 +21,7 @@ from ..engine.online import Running, absorb, resume
 from ..engine.starts import uniform_weights
 from ..engine.types import FloatArray, IntArray, Options, Parameters
 from ._decisions import check_outlier_label
+from ._settings import asks_to_shrink
 from ._validation import (
     all_or_nothing,
     check_gaps,
@@ -46,7 +47,7 @@ def _chooses_nothing(estimator: Any) -> bool:
             "A stream cannot choose: partial_fit needs n_kernels, covariance_type and feature_groups other "
             "than 'auto', and no annihilate."
         )
-    if estimator.covariance_type == "low_rank" or estimator.shrinkage is not None:
+    if estimator.covariance_type == "low_rank" or asks_to_shrink(estimator):
         raise AttributeError(
             "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
             "else in each batch, and shrinkage fits twice. Use fit, with blocks of rows if there are many."

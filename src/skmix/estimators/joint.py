@@ -19,6 +19,7 @@ from ..engine.kernels import structure_of
 from ..engine.loop import fit
 from ..engine.moments import measure
 from ..engine.types import FloatArray, IntArray, Status
+from ._settings import asks_to_shrink
 from ._validation import columns_of, observed_rows
 from ._warnings import warn_caller
 from .mixture import SharedKernelMixture
@@ -52,11 +53,14 @@ def fit_jointly(
     row_weights : ndarray of shape (N,) or None
         Weights of the rows.
     """
-    if models[0].shrinkage is not None:
+    if asks_to_shrink(models[0]):
         raise ValueError(
             f"{np.count_nonzero(codes < 0)} rows have no label, and with several feature groups the models "
             "are fitted together, one pass at a time: shrinkage, which fits twice, does not go with that."
         )
+    settings = [model.shrinkage for model in models]
+    for model in models:
+        model.shrinkage = 0.0  # for the same reason, few rows are none to shrink either
     weights = np.ones(len(X)) if row_weights is None else row_weights
     known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
     n_classes = len(classes)
@@ -93,7 +97,8 @@ def fit_jointly(
             _one_pass(model, rows, every_code, now, columns)
         sizes = counted + shares.sum(axis=0)
         prior = sizes / sizes.sum()
-    for model in models:
+    for model, shrinkage in zip(models, settings, strict=True):
+        model.shrinkage = shrinkage
         model.class_prior_ = prior
         model.n_iter_ = len(path)
         model.converged_ = converged

@@ -112,7 +112,9 @@ class SharedKernelMixture(
         it. 'auto' takes the share of the highest marginal likelihood. The kernels are fitted twice, first
         with one covariance for all (full) or as they are (diag, low_rank), whose mean is then that of an
         inverse-Wishart prior; what the second fit climbs is the likelihood with this prior. Tied and
-        spherical covariances stay as they are.
+        spherical covariances stay as they are. None is 'auto' where kernels have few rows on average,
+        fewer than 3 M (full) or 3 (q + 1) (low_rank), and 0 elsewhere; it is 0 too beside a
+        `covariance_prior`, `freeze` or `annihilate`, and in a variational fit.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
         positive number for a variational fit, where None is 1 / K.
@@ -165,8 +167,8 @@ class SharedKernelMixture(
         1 prints the outcome of the fit, and on a terminal shows how it goes; 2 prints every pass.
     checkpoint : path-like, default=None
         File in which `fit` keeps its passes, every few seconds and when it fails. A later `fit` with the same
-        rows and settings goes on from there; when one ends, the file is removed. The passes of `short_runs`
-        are not kept.
+        rows and settings goes on from there; when one ends, the file is removed. The passes of `short_runs`,
+        and those that find what to shrink towards, are not kept.
 
     Attributes
     ----------
@@ -214,10 +216,10 @@ class SharedKernelMixture(
     covariance_type_ : str
         The covariance type asked for or chosen.
     shrinkage_ : float
-        With `shrinkage`, the share of the common covariance in a kernel with an average number of rows.
+        Where covariances were shrunk, the share of the common one in a kernel with an average number of rows.
     covariance_prior_ : tuple of float and ndarray of shape (M, M)
-        With `shrinkage`, the prior that shrinks, as `covariance_prior` would have it: how many rows it is
-        worth, and the common covariance.
+        Where covariances were shrunk, the prior that did it, as `covariance_prior` would have it: how many
+        rows it is worth, and the common covariance.
     selection_ : list of dict
         With an 'auto' setting, what was tried, ready for ``pandas.DataFrame``: `n_kernels`,
         `covariance_type`, `feature_groups`, `criterion`, its `value` (smaller is better), `log_likelihood`,

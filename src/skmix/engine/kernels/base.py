@@ -17,6 +17,13 @@ import numpy as np
 from ..backends.arrays import namespace, pick
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
+ROWS_PER_NUMBER = 3.0
+"""Rows a kernel needs for each number that its covariance has for a feature.
+
+With fewer, shrunk covariances describe other rows better in all that benchmarks/few_rows.py measures; with
+more it depends on the data.
+"""
+
 Product = tuple[FloatArray, FloatArray, FloatArray]
 
 
@@ -248,6 +255,10 @@ class Structure(ABC):
     @abstractmethod
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         """Return the number of free covariance parameters."""
+
+    def rows_wanted(self, n_features: int) -> float:
+        """Return from how many rows on a kernel's covariance is better left as it is than shrunk."""
+        return 0.0
 
     def wishart(self, n_features: int) -> Wishart | None:
         """Return how precisions are distributed in a variational fit; None where none is possible."""

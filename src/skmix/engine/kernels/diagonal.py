@@ -133,7 +133,7 @@ class Diagonal(Structure):
         trace = self.trace(factor, regulariser.prior_covariance)
         return prior_log_density(factor.log_determinant, trace, regulariser)
 
-    def wishart(self, n_features: int) -> Wishart:
+    def wishart(self, n_features: int) -> Wishart | None:
         return Wishart(1, copies=n_features)
 
     def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 from ..backends.arrays import Array, constant, is_numpy, namespace
 from ..linalg import invert_lower, whiten_batch, whiten_bounded
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
-from .base import Product, Structure, Wishart, prior_log_density
+from .base import ROWS_PER_NUMBER, Product, Structure, Wishart, prior_log_density
 
 
 @lru_cache(maxsize=64)
@@ -224,6 +224,9 @@ class Full(Structure):
     def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
         trace = self.trace(factor, regulariser.prior_covariance)
         return prior_log_density(factor.log_determinant, trace, regulariser)
+
+    def rows_wanted(self, n_features: int) -> float:
+        return ROWS_PER_NUMBER * n_features
 
     def wishart(self, n_features: int) -> Wishart:
         return Wishart(n_features)

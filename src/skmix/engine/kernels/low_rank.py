@@ -13,7 +13,7 @@ import numpy as np
 
 from ..linalg import whiten_batch
 from ..types import BoolArray, Factor, FloatArray, IntArray, Regulariser
-from .base import Structure, prior_log_density
+from .base import ROWS_PER_NUMBER, Structure, prior_log_density
 from .diagonal import Diagonal
 
 # A column of zeros would stay zero under EM: a start gives every factor this share of the variances.
@@ -290,6 +290,15 @@ class LowRank(Diagonal):
         prior = regulariser.prior_covariance
         trace = roots**2 @ np.diagonal(prior) - ((prior @ projections) * projections).sum(axis=(-2, -1))
         return prior_log_density(factor.log_determinant, trace, regulariser)
+
+    def rows_wanted(self, n_features: int) -> float:
+        return ROWS_PER_NUMBER * (self._count(n_features) + 1)
+
+    def wishart(self, n_features: int) -> None:
+        return None
+
+    def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
+        return Structure.trace(self, factor, covariance)
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         # Factors count up to their rotations, and never for more than a full covariance has.

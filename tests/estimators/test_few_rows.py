@@ -1,0 +1,196 @@
+"""Default fits to few rows are shrunk, those to plenty are not, and what was said otherwise goes first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from libraries import LIBRARIES, each_library
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+import skmix
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.engine.backends.arrays import to_numpy
+from skmix.engine.blocks import Block, Listed
+
+N_FEATURES = 5
+ENOUGH = 3 * N_FEATURES
+
+
+def draw(n_each: int, n_features: int = N_FEATURES, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of two classes whose covariances have much in common."""
+    random = np.random.default_rng(seed)
+    root = np.random.default_rng(9).normal(size=(n_features, n_features))
+    y = np.repeat([0, 1], n_each)
+    return 2.0 * y[:, None] + random.normal(size=(2 * n_each, n_features)) @ root, y
+
+
+def settings(**given: Any) -> dict[str, Any]:
+    return {"tol": 1e-3, "random_state": 0, **given}
+
+
+def assert_same(a: Any, b: Any) -> None:
+    for name in ("weights_", "means_", "covariances_"):
+        assert_array_equal(getattr(a, name), getattr(b, name))
+
+
+def test_a_user_with_many_features_and_few_rows_is_served() -> None:
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(10), 40)
+    X = (
+        0.3 * random.normal(size=(10, 60))[y]
+        + random.normal(size=(400, 60)) @ random.normal(size=(60, 60)) / 8
+    )
+    train = np.arange(400) % 2 == 0
+    default, plain = (
+        SharedKernelClassifier(**settings(shrinkage=s)).fit(X[train], y[train]) for s in (None, 0.0)
+    )
+    accuracy, without = (model.score(X[~train], y[~train]) for model in (default, plain))
+    assert accuracy > without + 0.05
+    densities = [model.models_[0].score(X[~train], y[~train]) for model in (default, plain)]
+    assert densities[0] > -100.0 > -1000.0 > densities[1]
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "low_rank"])
+def test_the_border_is_three_rows_for_each_number_of_a_feature(covariance_type: str) -> None:
+    # Two factors and a variance: three numbers where a full covariance has five.
+    enough = ENOUGH if covariance_type == "full" else 9
+    chosen = settings(covariance_type=covariance_type, n_factors=2)
+    X, y = draw(enough)
+    plenty = SharedKernelClassifier(**chosen).fit(X, y)
+    assert not hasattr(plenty, "shrinkage_")
+    assert_same(plenty, SharedKernelClassifier(shrinkage=0.0, **chosen).fit(X, y))
+    few = SharedKernelClassifier(**chosen).fit(X[1:], y[1:])
+    assert 0.0 < few.shrinkage_ <= 1.0
+    assert_same(few, SharedKernelClassifier(shrinkage="auto", **chosen).fit(X[1:], y[1:]))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"covariance_prior": 4.0},
+        {"covariance_type": "diag"},
+        {"covariance_type": "tied"},
+        {"covariance_type": "spherical"},
+        {"annihilate": True},
+        {"inference": "variational"},
+    ],
+)
+def test_what_was_said_otherwise_goes_first(said: dict[str, Any]) -> None:
+    X, y = draw(8)
+    found = SharedKernelMixture(2, **settings(**said)).fit(X, y)
+    assert not hasattr(found, "shrinkage_")
+    if "covariance_prior" not in said:
+        assert_same(found, SharedKernelMixture(2, shrinkage=0.0, **settings(**said)).fit(X, y))
+
+
+def test_frozen_kernels_stay_as_they_are() -> None:
+    X, y = draw(8)
+    first = SharedKernelMixture(2, **settings()).fit(X, y)
+    start = {"means": first.means_, "covariances": first.covariances_}
+    frozen = SharedKernelMixture(init=start, freeze="kernels", **settings()).fit(X, y)
+    assert_allclose(frozen.covariances_, first.covariances_, rtol=1e-12)
+
+
+def test_weights_count_rows_but_their_unit_does_not() -> None:
+    X, y = draw(20)
+    weights = np.random.default_rng(1).integers(0, 3, size=40)
+    weighted = SharedKernelMixture(**settings(init={"means": X[[0, 20]]})).fit(X, y, sample_weight=weights)
+    again = np.repeat(np.arange(40), weights)
+    repeated = SharedKernelMixture(**settings(init={"means": X[[0, 20]]})).fit(X[again], y[again])
+    assert hasattr(weighted, "shrinkage_") == hasattr(repeated, "shrinkage_")
+    assert_allclose(weighted.covariances_, repeated.covariances_, rtol=1e-9)
+    shares = SharedKernelMixture(**settings()).fit(X, y, sample_weight=np.full(40, 1.0 / 40))
+    assert not hasattr(shares, "shrinkage_")
+
+
+def test_the_share_counts_rows_without_a_label() -> None:
+    X, y = draw(30)
+    y[::2] = -1
+    assert SharedKernelMixture(**settings(shrinkage=0.4)).fit(X, y).shrinkage_ == pytest.approx(0.4)
+    # Fifteen labelled rows for each kernel, and as many without a label.
+    assert not hasattr(SharedKernelMixture(**settings()).fit(X[1:], y[1:]), "shrinkage_")
+
+
+def test_blocks_are_shrunk_like_rows_in_memory() -> None:
+    X, y = draw(10)
+    blocks = Listed([Block(X[:7], y[:7]), Block(X[7:], y[7:])])
+    together = SharedKernelMixture(**settings()).fit(X, y)
+    apart = SharedKernelMixture(**settings()).fit(blocks)
+    assert apart.shrinkage_ == pytest.approx(together.shrinkage_, rel=1e-6)
+    assert_allclose(apart.covariances_, together.covariances_, rtol=1e-6)
+
+
+@each_library
+def test_rows_on_a_device_are_shrunk_too(library: str) -> None:
+    X, y = draw(8)
+    ours = SharedKernelClassifier(**settings()).fit(X, y)
+    make = LIBRARIES[library]
+    theirs = SharedKernelClassifier(device="cpu", **settings()).fit(make(X), make(y))
+    assert theirs.shrinkage_ == pytest.approx(ours.shrinkage_, rel=1e-6)
+    assert_allclose(to_numpy(theirs.covariances_), ours.covariances_, rtol=1e-6)
+
+
+class CutError(Exception):
+    """Stands for whatever ends a fit."""
+
+
+def test_a_checkpoint_keeps_the_prior(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    X, y = random.normal(size=(60, 4)), np.repeat([0, 1], 30)
+    whole = SharedKernelMixture(8, tol=1e-6, random_state=0)
+    expected = clone(whole).fit(X, y)
+    assert expected.n_iter_ > 5
+
+    def cut(self: Any, number: int, active: Any, log_likelihoods: Any) -> None:
+        # The first fit, of the common covariance, shows no passes.
+        if number == 4:
+            raise CutError
+
+    path = tmp_path / "kept"
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedKernelMixture, "_progress", cut)
+        with pytest.raises(CutError):
+            clone(whole).set_params(checkpoint=path, verbose=2).fit(X, y)
+    resumed = clone(whole).set_params(checkpoint=path).fit(X, y)
+    assert resumed.n_iter_ == expected.n_iter_
+    assert resumed.shrinkage_ == expected.shrinkage_
+    assert_allclose(resumed.covariances_, expected.covariances_, rtol=1e-9)
+
+
+def test_groups_fitted_together_are_not_shrunk() -> None:
+    X, y = draw(8)
+    y = np.where(np.arange(16) % 4 == 3, -1, y)
+    model = SharedKernelClassifier(feature_groups=[[0, 1, 2], [3, 4]], **settings()).fit(X, y)
+    assert [part.shrinkage for part in model.models_] == [None, None]
+    assert not any(hasattr(part, "shrinkage_") for part in model.models_)
+
+
+def test_a_shrinkage_of_zero_goes_with_everything() -> None:
+    X, y = draw(20)
+    SharedKernelMixture(**settings(shrinkage=0.0)).partial_fit(X, y)
+    SharedKernelMixture(**settings(shrinkage=0.0, covariance_prior=3.0)).fit(X, y)
+
+
+def test_variational_fits_are_shrunk_to_what_a_posterior_needs() -> None:
+    # Five equal rows ask for a prior of no rows at all, which no posterior could be made of.
+    X, y = draw(10)
+    X, y = np.repeat(X[::5], 5, axis=0), np.repeat(y[::5], 5)
+    for shrinkage in ("auto", 0.01):
+        model = SharedKernelMixture(inference="variational", shrinkage=shrinkage, random_state=0).fit(X, y)
+        assert np.isfinite(model.score_samples(X)).all()
+        assert model.shrinkage_ >= (N_FEATURES + 2) / (N_FEATURES + 2 + 10) - 1e-12
+
+
+def test_the_share_is_kept_in_files(tmp_path: Path) -> None:
+    X, y = draw(8)
+    model = SharedKernelClassifier(**settings()).fit(X, y)
+    model.save(tmp_path / "model.skmix")
+    loaded = skmix.load(tmp_path / "model.skmix")
+    assert loaded.shrinkage_ == loaded.models_[0].shrinkage_ == model.shrinkage_
+    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    # A later fit to plenty of rows leaves nothing of it.
+    assert not hasattr(model.fit(*draw(40)), "shrinkage_")
