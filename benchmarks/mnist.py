@@ -70,6 +70,8 @@ class Recipe:
         'class', the classifier's own start, or 'separate', from mixtures fitted to each class by itself.
     prior : float
         Imagined rows of the covariance prior.
+    shrink : bool
+        Whether covariances are instead shrunk towards their common one, by an amount that the images choose.
     max_iter : int
         Largest number of passes of EM.
     tol : float
@@ -81,7 +83,10 @@ class Recipe:
     batch : int
         Images of a mini-batch.
     held_out : float
-        Share of the images that the fit does not see, by which tuning is judged.
+        Share of the images that the fit does not see.
+    judge : bool
+        Whether these images say when tuning stops. Otherwise it takes all its passes, and they set the
+        temperature alone.
     """
 
     deskew: bool = False
@@ -89,12 +94,14 @@ class Recipe:
     kernels: int = 10
     start: str = "class"
     prior: float = 10.0
+    shrink: bool = False
     max_iter: int = 50
     tol: float = 1e-2
     trade_off: tuple[float, ...] = (0.0,)
     passes: int = 30
     batch: int = 500
     held_out: float = 0.1
+    judge: bool = True
 
 
 RECIPES = {
@@ -141,6 +148,11 @@ class Outcome:
     seconds: dict[str, float]
 
 
+def prior_of(recipe: Recipe) -> dict[str, Any]:
+    """Return the settings of the estimators that keep covariances from fitting too few images."""
+    return {"shrinkage": "auto"} if recipe.shrink else {"covariance_prior": recipe.prior}
+
+
 def start_of(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, seed: int, threads: int) -> Any:
     """Return what to give to the classifier as `init`."""
     if recipe.start == "class":
@@ -148,7 +160,7 @@ def start_of(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, seed: int, th
     parts = [
         SharedKernelMixture(
             recipe.kernels,
-            covariance_prior=recipe.prior,
+            **prior_of(recipe),
             max_iter=recipe.max_iter,
             tol=recipe.tol,
             n_jobs=threads,
@@ -189,7 +201,7 @@ def measure(recipe: Recipe, data: SplitImages, seed: int, threads: int) -> Outco
     model = SharedKernelClassifier(
         N_CLASSES * recipe.kernels,
         init=start_of(recipe, fitted, fitted_labels, seed, threads),
-        covariance_prior=recipe.prior,
+        **prior_of(recipe),
         max_iter=recipe.max_iter,
         tol=recipe.tol,
         n_jobs=threads,
@@ -197,15 +209,18 @@ def measure(recipe: Recipe, data: SplitImages, seed: int, threads: int) -> Outco
     )
     model.fit(fitted, fitted_labels)
     lap("fit")
+    error_before = zero_one_loss(held_out_labels, model.predict(held_out))
     model.tune(
         fitted,
         fitted_labels,
         trade_off=recipe.trade_off,
-        validation=(held_out, held_out_labels),
+        validation=(held_out, held_out_labels) if recipe.judge else None,
         max_iter=recipe.passes,
         batch_size=recipe.batch,
         random_state=seed,
     )
+    if not recipe.judge:
+        model.calibrate(held_out, held_out_labels)
     lap("tune")
     judged = preparation.transform(data.test_images)
     tuned: dict[str, Any] = model.tuned_
@@ -214,10 +229,10 @@ def measure(recipe: Recipe, data: SplitImages, seed: int, threads: int) -> Outco
         seed,
         float(zero_one_loss(data.test_labels, model.predict(judged))),
         float(log_loss(data.test_labels, model.predict_proba(judged), labels=model.classes_)),
-        tuned["before"]["error"],
-        tuned["after"]["error"],
+        float(error_before),
+        float(zero_one_loss(held_out_labels, model.predict(held_out))),
         tuned["trade_off"] is not None,
-        len(tuned["rounds"]),
+        len(tuned["rounds"]) or recipe.passes,
         count_parameters(model),
         count_parameters(preparation),
         seconds,
