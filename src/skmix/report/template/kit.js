@@ -92,6 +92,22 @@ function options(select, entries, wanted) {
 // The chosen value of a group of radio buttons.
 const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value;
 
+// Calls paint(width) now and whenever the width of the container changes, so that text keeps its size.
+function responsive(container, paint) {
+  let last = 0;
+  const repaint = () => {
+    const width = Math.floor(container.clientWidth);
+    if (width === last || width < 40) return;
+    last = width;
+    const old = container.querySelector(":scope > svg");
+    const fresh = paint(width);
+    if (old) old.replaceWith(fresh);
+    else container.append(fresh);
+  };
+  new ResizeObserver(repaint).observe(container);
+  repaint();
+}
+
 // The line of the contents that stands for what is on screen.
 if ("IntersectionObserver" in window) {
   const links = new Map([...document.querySelectorAll("nav.contents a")].map((a) => [a.hash.slice(1), a]));
