@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
 from sklearn.utils.validation import check_is_fitted
 
 from skmix.engine.kernels import Structure, structure_of
@@ -72,6 +71,12 @@ class Kernels:
             raise ValueError(f"feature {feature} does not exist: the model has {len(self.names)} feature(s).")
         return int(feature)
 
+    def n_parameters(self) -> int:
+        """Return the number of free parameters: means, covariances, and K − 1 weights a class."""
+        n_kernels, n_features = self.means.shape
+        covariances = self.structure.of(self.stored).n_parameters(n_kernels, n_features)
+        return covariances + n_kernels * n_features + (n_kernels - 1) * len(self.classes)
+
     def covariances(self, features: Sequence[int]) -> FloatArray:
         """Return the covariances (K, F, F) of F features."""
         chosen = np.ix_(features, features)
@@ -83,11 +88,16 @@ class Kernels:
         return self.means @ directions.T, covariances
 
     def separation(self) -> FloatArray:
-        """Return the share (M,) of each feature's variance that lies between the kernels, zero without any."""
-        between, within = self._scatter()
-        own = np.diagonal(between)
-        total = own + np.diagonal(within)
-        return np.divide(own, total, out=np.zeros_like(own), where=total > 0)
+        """Return how far apart the kernels are in each feature (M,), from 0 to 1.
+
+        That is the mean of δ² / (1 + δ²) over kernels by weight, δ being a mean's distance from the common
+        one in standard deviations within kernels. A light kernel far away counts no more than its weight.
+        """
+        weights, offsets, within = self._scatter()
+        variances = np.diagonal(within)
+        squares = offsets**2
+        total = squares + variances
+        return weights @ np.divide(squares, total, out=np.zeros_like(squares), where=total > 0)
 
     def most_separate(self, n_features: int) -> list[int]:
         """Return that many features in which the kernels differ most, in the order of the model."""
@@ -97,29 +107,31 @@ class Kernels:
     def directions_of_difference(self, n_directions: int) -> FloatArray:
         """Return directions (F, M) along which the kernels differ most, each of unit variance within them.
 
-        These are linear discriminants with kernels in the place of classes; there are at most as many as
-        features, and as kernels less one.
+        These are linear discriminants with kernels in the place of classes, where again a light kernel far
+        away counts no more than its weight; there are at most as many as features, and as kernels less one.
         """
         n_kernels, n_features = self.means.shape
-        between, within = self._scatter()
-        scale = np.sqrt(np.diagonal(between) + np.diagonal(within))
+        weights, offsets, within = self._scatter()
+        scale = np.sqrt(weights @ offsets**2 + np.diagonal(within))
         scale[scale == 0.0] = 1.0
-        outer = np.outer(scale, scale)
-        values, vectors = eigh(between / outer, within / outer + _RIDGE * np.eye(n_features))
+        variances, vectors = np.linalg.eigh(within / np.outer(scale, scale) + _RIDGE * np.eye(n_features))
+        whiten = vectors / np.sqrt(variances)
+        white = (offsets / scale) @ whiten
+        bounded = white / np.sqrt(1.0 + (white**2).sum(axis=1, keepdims=True))
+        _, principal = np.linalg.eigh((bounded * weights[:, None]).T @ bounded)
         count = min(n_directions, n_features, n_kernels - 1)
-        chosen = vectors[:, np.argsort(-values, kind="stable")[:count]].T
+        chosen = (whiten @ principal[:, ::-1][:, :count]).T
         # A direction and its opposite are the same: the largest part points upwards.
         signs = np.sign(chosen[np.arange(count), np.abs(chosen).argmax(axis=1)])
         return signs[:, None] * chosen / scale
 
-    def _scatter(self) -> tuple[FloatArray, FloatArray]:
-        """Return covariances (M, M) between and within the kernels, all classes together."""
+    def _scatter(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return weights (K,), means (K, M) about the common one, and the covariance (M, M) in kernels."""
         weights = self.weights_of(None)
-        offsets = self.means - weights @ self.means / weights.sum()
         within = np.zeros((len(self.names), len(self.names)))
         for weight, full in zip(weights, self._full(), strict=True):
             within += weight * full
-        return (offsets * weights[:, None]).T @ offsets, within
+        return weights, self.means - weights @ self.means / weights.sum(), within
 
     def _full(self) -> Iterator[FloatArray]:
         """Yield full covariances (M, M) one by one: those of hundreds of features would not fit at once."""
@@ -135,7 +147,8 @@ def kernels_of(model: Any) -> Kernels:
     groups = groups_of(model)
     if len(groups) > 1:
         raise ValueError(
-            f"The model has {len(groups)} feature groups, each with its own kernels: plot one of model.models_."
+            f"The model has {len(groups)} feature groups, each with its own kernels: "
+            "plot one of model.models_."
         )
     return groups[0]
 

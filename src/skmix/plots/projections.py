@@ -35,8 +35,8 @@ def plot_projections(
 ) -> NDArray[Any]:
     """Plot a fitted model's kernels in every plane of two features, as one class weighs them.
 
-    With one feature the plot is a curve: the density of the class and, below it, what each kernel adds. Of more
-    than eight features a new figure shows the eight in which the kernels differ most.
+    With one feature the plot is a curve: the density of the class and, below it, what each kernel adds. Of
+    more than eight features a new figure shows the eight in which the kernels differ most.
 
     Parameters
     ----------
@@ -54,8 +54,8 @@ def plot_projections(
     figure : matplotlib figure, default=None
         An empty figure to lay the panels and the key out in, instead of `axes`.
     features : sequence of int or str, default=None
-        Features to plot, by index or name. None plots all; in a new figure at most eight, those of whose
-        variance the largest share lies between the kernels.
+        Features to plot, by index or name. None plots all; in a new figure at most eight, those in which the
+        kernels are furthest apart.
     style : {'paper', 'accessible'}, default='paper'
         Colours and thicknesses, see `draw_kernels`.
     n_std : float, default=1.0

@@ -121,19 +121,9 @@ function density(svg, mixture, weights, frame) {
   const own = values.filter((_, i) => isOwn(explorer.rows.labels[i]));
   frame.across = range(values, 0.04);
   const [low, high] = frame.across;
-  const bins = 48;
-  const counts = new Array(bins).fill(0);
-  for (const value of own) counts[Math.min(bins - 1, Math.floor(((value - low) / (high - low)) * bins))] += 1;
-  const binWidth = (high - low) / bins;
-  const heights = counts.map((count) => count / ((own.length || 1) * binWidth));
+  const { width: binWidth, heights } = histogramOf(own, low, high);
   const sigmas = mixture.covariances.map((triangle) => Math.sqrt(entry(triangle, size, place, place)));
-  // Regular points, and the neighbourhood of every mean, so that a narrow kernel keeps its peak.
-  const at = Array.from({ length: 241 }, (_, i) => low + ((high - low) * i) / 240);
-  mixture.means.forEach((mean, k) => { for (let i = -12; i <= 12; i += 1) at.push(mean[place] + (i / 4) * sigmas[k]); });
-  const grid = at.filter((value) => value >= low && value <= high).sort((a, b) => a - b);
-  const curves = mixture.means.map((mean, k) => grid.map((value) => (
-    (weights[k] / (sigmas[k] * Math.sqrt(2 * Math.PI))) * Math.exp(-0.5 * ((value - mean[place]) / sigmas[k]) ** 2))));
-  const total = grid.map((_, i) => curves.reduce((sum, curve) => sum + curve[i], 0));
+  const { grid, curves, total } = densitiesOf(mixture.means.map((mean) => mean[place]), sigmas, weights, low, high);
   // A kernel on a constant feature is a needle; the histogram must stay visible beside it.
   const top = Math.min(Math.max(...total, ...heights), 4 * Math.max(...heights, 1e-9));
   frame.up = [0, top * 1.06];

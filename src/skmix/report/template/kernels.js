@@ -63,3 +63,22 @@ function axes(svg, x, y, frame, names) {
 
 // The heaviest last, so that it is drawn on top.
 const order = (weights) => weights.map((_, k) => k).sort((a, b) => weights[a] - weights[b] || a - b);
+
+// Densities of one feature between two values: what each kernel adds, and their sum.
+function densitiesOf(means, sigmas, weights, low, high) {
+  // Regular points, and the neighbourhood of every mean, so that a narrow kernel keeps its peak.
+  const at = Array.from({ length: 241 }, (_, i) => low + ((high - low) * i) / 240);
+  means.forEach((mean, k) => { for (let i = -12; i <= 12; i += 1) at.push(mean + (i / 4) * sigmas[k]); });
+  const grid = at.filter((value) => value >= low && value <= high).sort((a, b) => a - b);
+  const curves = means.map((mean, k) => grid.map((value) => (
+    (weights[k] / (sigmas[k] * Math.sqrt(2 * Math.PI))) * Math.exp(-0.5 * ((value - mean) / sigmas[k]) ** 2))));
+  return { grid, curves, total: grid.map((_, i) => curves.reduce((sum, curve) => sum + curve[i], 0)) };
+}
+
+// Densities of values in bins between low and high.
+function histogramOf(values, low, high, bins = 48) {
+  const counts = new Array(bins).fill(0);
+  for (const value of values) counts[Math.min(bins - 1, Math.floor(((value - low) / (high - low)) * bins))] += 1;
+  const width = (high - low) / bins;
+  return { width, heights: counts.map((count) => count / ((values.length || 1) * width)) };
+}
