@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skmix.plots._common import MEDIUM, ROWS_COLOUR, FloatArray, dots, figure_or_new, need_matplotlib, soften
+from skmix.plots._common import (
+    MEDIUM,
+    ROWS_COLOUR,
+    SMALL,
+    FloatArray,
+    dots,
+    figure_or_new,
+    need_matplotlib,
+    soften,
+)
 from skmix.plots._models import Feature, kernels_of
 from skmix.plots.kernels import Style, draw_kernels, key_handles, step_of
 
@@ -122,10 +131,11 @@ def plot_projections(
         steps = sorted({step_of(weight) for weight in weights}, reverse=True)
         # The upper right half of a corner of panels is free.
         handles = key_handles(style, steps) + panels[0].get_legend_handles_labels()[0]
+        look: dict[str, Any] = {"frameon": False, "fontsize": SMALL + 1, "title_fontsize": MEDIUM}
         if len(columns) < 3:
-            own.legend(handles=handles, title="weight", loc="outside right upper", frameon=False)
+            own.legend(handles=handles, title="weight", loc="outside right upper", **look)
         else:
-            own.legend(handles=handles, title="weight", loc="upper right", frameon=False)
+            own.legend(handles=handles, title="weight", loc="upper right", **look)
     return panels
 
 
