@@ -66,10 +66,14 @@ function light(k, on) {
   for (const element of document.querySelectorAll(`#kernels [data-kernel="${k}"]`)) element.classList.toggle("lit", on);
 }
 
-function kernelGroup(group, k, weights, measure, path) {
+// Lines of dozens of kernels would fill the picture.
+const thinness = (drawn) => (drawn.length > 60 ? 0.45 : 1);
+
+function kernelGroup(group, k, weights, measure, path, thin) {
   const text = tellKernel(group, k, weights);
+  const line = lineOf(measure);
   const element = draw("g", { class: "kernel-group", role: "img", "aria-label": text.replaceAll("\n", "; "), "data-kernel": k },
-    draw("path", { class: "kernel-hit", d: path }), draw("path", { class: "kernel", d: path, ...lineOf(measure) }));
+    draw("path", { class: "kernel-hit", d: path }), draw("path", { class: "kernel", d: path, ...line, "stroke-width": line["stroke-width"] * thin }));
   explain(element, text, () => light(k, true), () => light(k, false));
   return element;
 }
@@ -159,7 +163,7 @@ function drawPlane(svg, group, weights, frame) {
   for (const k of drawn) {
     const mean = places.map((place) => group.means[k][place]);
     const covariance = [[0, 0], [0, 1], [1, 1]].map(([a, b]) => varianceOf(group, k, places[a], places[b]));
-    inside.append(kernelGroup(group, k, weights, measure[k], ellipsePath(mean, covariance, x, y)));
+    inside.append(kernelGroup(group, k, weights, measure[k], ellipsePath(mean, covariance, x, y), thinness(drawn)));
     // Numbers of dozens of kernels would be all that is seen.
     if (drawn.length <= 30 && !isLight(measure[k])) numbers.append(draw("text", { class: "number", x: x(mean[0]), y: y(mean[1]) }, String(k + 1)));
   }
@@ -187,7 +191,8 @@ function drawDensity(svg, group, weights, frame) {
   const inside = clipped(svg, frame);
   const trace = (curve) => `M${grid.map((value, i) => `${x(value).toFixed(2)} ${y(Math.min(curve[i], top * 3)).toFixed(2)}`).join("L")}`;
   const measure = measures(weights);
-  for (const k of drawnOf(group, weights)) inside.append(kernelGroup(group, k, weights, measure[k], trace(curves[k])));
+  const drawn = drawnOf(group, weights);
+  for (const k of drawn) inside.append(kernelGroup(group, k, weights, measure[k], trace(curves[k]), thinness(drawn)));
   inside.append(draw("path", { class: "total", d: trace(total) }));
   classKey.replaceChildren();
 }
@@ -242,10 +247,11 @@ function planeButton(group, i, j, weights) {
   const dots = values[0].map((value, n) => (n % every || value === null || values[1][n] === null || !isOwn(n) ? "" : `M${x(value).toFixed(1)} ${y(values[1][n]).toFixed(1)}h1.6v1.6h-1.6z`)).join("");
   svg.append(draw("path", { class: "dot", d: dots || "M0 0" }));
   const measure = measures(weights);
-  for (const k of drawnOf(group, weights)) {
+  const drawn = drawnOf(group, weights);
+  for (const k of drawn) {
     const covariance = [varianceOf(group, k, i, i), varianceOf(group, k, i, j), varianceOf(group, k, j, j)];
     const line = lineOf(measure[k]);
-    svg.append(draw("path", { fill: "none", d: ellipsePath([group.means[k][i], group.means[k][j]], covariance, x, y), ...line, "stroke-width": 0.3 + 0.5 * line["stroke-width"] }));
+    svg.append(draw("path", { fill: "none", d: ellipsePath([group.means[k][i], group.means[k][j]], covariance, x, y), ...line, "stroke-width": (0.3 + 0.5 * line["stroke-width"]) * thinness(drawn) }));
   }
   const names = featuresOf(group);
   const now = control.across.value === String(i) && control.up.value === String(j);
