@@ -15,6 +15,7 @@ from skmix.plots.paper import paper_figures
 from skmix.plots.projections import plot_projections
 from skmix.plots.reliability import plot_reliability
 from skmix.plots.study import plot_accuracy_against_kernels, plot_accuracy_distribution
+from skmix.plots.weights import plot_weights
 
 __all__ = [
     "draw_kernels",
@@ -33,6 +34,7 @@ __all__ = [
     "plot_reliability",
     "plot_segments",
     "plot_sharing",
+    "plot_weights",
     "save_figure",
     "weight_key",
 ]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skmix.plots._common import FRAME_COLOUR, MEDIUM, SMALL, panels_for
+from skmix.plots._common import MEDIUM, SMALL, panels_for
+from skmix.plots._matrix import draw_matrix, size_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +26,8 @@ def plot_confusion(
 ) -> Axes:
     """Plot a confusion matrix: counts as numbers, their shares of the true class as shades.
 
-    Shades grow with the square root of the share, so that rare errors are seen.
+    Shades grow with the square root of the share, so that rare errors are seen. Of more than thirty classes
+    there are shades alone.
 
     Parameters
     ----------
@@ -58,26 +60,19 @@ def plot_confusion(
     names = [str(label) for label in (range(len(counts)) if labels is None else labels)]
     if len(names) != len(counts):
         raise ValueError(f"the matrix has {len(counts)} classes but there are {len(names)} labels.")
-    side = max(0.34 * len(counts), 2.0)
-    (panel,) = panels_for(1, axes, figure, n_columns=1, size=(side + 0.7, side + 0.9))
+    width, height = size_of(names, names)
+    (panel,) = panels_for(1, axes, figure, n_columns=1, size=(width, height + 0.2))
 
     totals = counts.sum(axis=1, keepdims=True)
     shades = np.sqrt(counts / np.where(totals > 0, totals, 1))
-    panel.imshow(shades, cmap="Blues", vmin=0.0, vmax=1.15)
     whole = np.issubdtype(counts.dtype, np.integer)
-    for (i, j), count in np.ndenumerate(counts):
-        if count > 0:
-            text = str(count) if whole else f"{count:.2f}"
-            colour = "white" if shades[i, j] > 0.65 else "black"
-            panel.text(j, i, text, ha="center", va="center", fontsize=SMALL - 1, color=colour)
-    ticks = range(len(counts))
-    panel.set_xticks(ticks, names, fontsize=SMALL)
-    panel.set_yticks(ticks, names, fontsize=SMALL)
+    texts = [
+        ["" if not count > 0 else str(count) if whole else f"{count:.2f}" for count in row] for row in counts
+    ]
+    draw_matrix(panel, shades, texts, names, names)
+    panel.set_aspect("equal")
     panel.set_xlabel("predicted", fontsize=SMALL)
     panel.set_ylabel("true", fontsize=SMALL)
-    panel.tick_params(length=0)
-    for spine in panel.spines.values():
-        spine.set_color(FRAME_COLOUR)
     accuracy = np.trace(counts) / max(counts.sum(), np.finfo(float).tiny)
     panel.set_title(f"accuracy {accuracy:.3f}" if title is None else title, fontsize=MEDIUM)
     return panel

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from skmix.datasets import sample_points, segment_layout
 from skmix.plots._common import (
+    CLASS_COLOURS,
     INK,
     MEDIUM,
     ROWS_COLOUR,
@@ -121,7 +122,7 @@ def plot_digit_points(
     )
     layout = segment_layout(half_length, half_width, variance_scale)
     panels = panels_for(len(shown), axes, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
-    line = {"edgecolor": "#d55e00", "linewidth": 1.0, "linestyle": "solid"}
+    line = {"edgecolor": CLASS_COLOURS[1], "linewidth": 1.0, "linestyle": "solid"}
     for position, (digit, panel) in enumerate(zip(shown, panels, strict=True)):
         cloud = points[index == position]
         dots(panel, cloud, size=1.3, color=INK, alpha=0.6)
@@ -281,7 +282,9 @@ def _label_tiles(
         panel.tick_params(left=False, labelsize=MEDIUM)
         return
     for name, (top, left) in zip(names.tolist(), corners, strict=True):
-        panel.annotate(str(name), (left + 1, top + 1), ha="left", va="top", fontsize=6, color="#d55e00")
+        panel.annotate(
+            str(name), (left + 1, top + 1), ha="left", va="top", fontsize=6, color=CLASS_COLOURS[1]
+        )
 
 
 def _measure(panel: Axes, start: tuple[float, float], end: tuple[float, float], text: str) -> None:

@@ -7,16 +7,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.plots._common import CLASS_COLOURS, dots, ellipses, need_matplotlib
+from skmix.plots._common import (
+    CLASS_COLOURS,
+    MEDIUM,
+    SMALL,
+    dots,
+    ellipses,
+    need_matplotlib,
+    new_figure,
+    panels_for,
+    soften,
+)
 from skmix.plots.kernels import draw_kernels, weight_key
 from skmix.study.illustration import IllustrationRecord
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) -> NDArray[Any]:
+def plot_illustration(
+    record: IllustrationRecord, figure: Figure | None = None, *, axes: Any = None
+) -> NDArray[Any]:
     """Plot a run of the paper's two-dimensional illustration.
 
     Parameters
@@ -25,6 +38,8 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
         What `skmix.study.run_illustration` returned.
     figure : matplotlib figure, default=None
         An empty figure to draw into. None makes one without a window, ready for ``savefig``.
+    axes : array of 1 + L axes, default=None
+        Axes to draw into instead: the overview, then one for each class. The key to the lines is left out.
 
     Returns
     -------
@@ -32,20 +47,17 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
         First the rows with the true and the estimated kernels, then the kernels as each class weighs them.
     """
     need_matplotlib()
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
 
-    if figure is None:
-        figure = Figure(figsize=(10.0, 3.6), layout="constrained")
     model, example = record.model, record.example
     classes = model.classes_.tolist()
     n_classes = len(classes)
-    n_lines = n_classes // 2 + 1
-    grid = figure.add_gridspec(n_lines, 4, width_ratios=(1.17, 1.17, 1.0, 1.0))
-    overview = figure.add_subplot(grid[:, :2])
-    cells = [grid[line, 2 + column] for line in range(n_lines) for column in range(2)]
-    panels = [figure.add_subplot(cell, sharex=overview, sharey=overview) for cell in cells[:n_classes]]
+    corner = None
+    if axes is not None:
+        overview, *panels = panels_for(1 + n_classes, axes, figure, n_columns=1, size=(1.0, 1.0))
+    else:
+        overview, panels, corner = _lay_out(figure, n_classes)
     colours = [CLASS_COLOURS[c % len(CLASS_COLOURS)] for c in range(n_classes)]
     codes = np.searchsorted(model.classes_, record.y)
 
@@ -65,11 +77,10 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
     ]
     for name, line in (("estimated, 1σ and 2σ", estimated), ("true", true)):
         handles.append(Line2D([], [], color=line["edgecolor"], lw=1.6, ls=line["linestyle"], label=name))
-    overview.legend(handles=handles, loc="lower right", fontsize=8, frameon=False, borderpad=0.2)
-    overview.set_title("Kernels, true and estimated", fontsize=10)
-    overview.set_xlabel("feature 0", fontsize=9)
-    overview.set_ylabel("feature 1", fontsize=9)
-    overview.tick_params(labelsize=8)
+    overview.legend(handles=handles, loc="lower right", fontsize=SMALL, frameon=False, borderpad=0.2)
+    overview.set_title("Kernels, true and estimated", fontsize=MEDIUM)
+    overview.set_xlabel("feature 0", fontsize=SMALL)
+    overview.set_ylabel("feature 1", fontsize=SMALL)
 
     for c, (label, panel) in enumerate(zip(classes, panels, strict=True)):
         dots(panel, record.X[codes == c], size=1.2)
@@ -77,17 +88,34 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
         tops = model.means_[:, 1] + np.sqrt(model.covariances_[:, 1, 1])
         for across_k, top, weight in zip(model.means_[:, 0], tops, model.weights_[:, c], strict=True):
             number = panel.annotate(
-                f"{weight:.3f}", (across_k, top), (0, 4), textcoords="offset points", ha="center", fontsize=8
+                f"{weight:.3f}",
+                (across_k, top),
+                (0, 4),
+                textcoords="offset points",
+                ha="center",
+                fontsize=SMALL,
             )
             number.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
-        panel.set_title(f"Weights of class {label}", fontsize=10, color=colours[c])
+        panel.set_title(f"Weights of class {label}", fontsize=MEDIUM, color=colours[c])
         panel.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)
+    if corner is not None:
+        weight_key(corner, style="accessible", loc="center", fontsize=SMALL, title_fontsize=SMALL)
+    for panel in (overview, *panels):
+        panel.set_aspect("equal", anchor="N")
+        soften(panel)
+    return np.array([overview, *panels], dtype=object)
+
+
+def _lay_out(figure: Figure | None, n_classes: int) -> tuple[Axes, list[Axes], Axes | None]:
+    """Return the overview, a panel for each class beside it, and an empty corner where one is left."""
+    figure = new_figure(10.0, 3.6) if figure is None else figure
+    n_lines = n_classes // 2 + 1
+    grid = figure.add_gridspec(n_lines, 4, width_ratios=(1.17, 1.17, 1.0, 1.0))
+    overview = figure.add_subplot(grid[:, :2])
+    cells = [grid[line, 2 + column] for line in range(n_lines) for column in range(2)]
+    panels = [figure.add_subplot(cell, sharex=overview, sharey=overview) for cell in cells[:n_classes]]
+    corner = None
     if len(cells) > n_classes:
         corner = figure.add_subplot(cells[n_classes])
         corner.axis("off")
-        weight_key(corner, style="accessible", loc="center", fontsize=8, title_fontsize=8)
-    for panel in (overview, *panels):
-        panel.set_aspect("equal", anchor="N")
-        for spine in panel.spines.values():
-            spine.set_color("0.6")
-    return np.array([overview, *panels], dtype=object)
+    return overview, panels, corner

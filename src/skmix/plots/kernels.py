@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from skmix.engine.kernels import structure_of
-from skmix.plots._common import FloatArray, ellipses, need_matplotlib
-from skmix.study.records import GroupModel
+from skmix.plots._common import MEDIUM, FloatArray, ellipses, need_matplotlib, panels_for, soften
+from skmix.plots._models import Feature, Kernels, kernels_of
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-Feature = int | str
 Style = Literal["paper", "accessible"]
 
 # A class's weight of a kernel decides how the kernel is drawn, in the steps of the paper's table 7.
 STEPS = (0.0, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5)
-_STEP_NAMES = ("< 0.01", "0.01 – 0.1", "0.1 – 0.2", "0.2 – 0.3", "0.3 – 0.4", "0.4 – 0.5", "≥ 0.5")
+STEP_NAMES = ("< 0.01", "0.01 – 0.1", "0.1 – 0.2", "0.2 – 0.3", "0.3 – 0.4", "0.4 – 0.5", "≥ 0.5")
 _DASHES = ("dashed", "solid", "solid", "solid", "solid", "solid", "solid")
-_WIDTHS: dict[str, tuple[float, ...]] = {
+WIDTHS: dict[str, tuple[float, ...]] = {
     "paper": (0.5, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0),
     "accessible": (0.7, 0.9, 1.2, 1.6, 2.1, 2.7, 3.4),
 }
-_COLOURS: dict[str, tuple[str, ...]] = {
+COLOURS: dict[str, tuple[str, ...]] = {
     "paper": ("yellow", "green", "cyan", "magenta", "red", "blue", "black"),
     # Falling lightness, so that the order survives any colour vision and a grey print; the lightest still
     # has a contrast of 3 to 1 against white.
@@ -36,74 +32,30 @@ _COLOURS: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The kernels of a fitted model, whatever its class and covariance structure.
-
-    Attributes
-    ----------
-    classes : list of L labels
-        Class labels.
-    weights : ndarray of shape (K, L)
-        Pr(kernel k | class j).
-    prior : ndarray of shape (L,)
-        Class priors.
-    means : ndarray of shape (K, M)
-        Kernel means.
-    covariances : ndarray of shape (K, M, M)
-        Kernel covariances.
-    names : list of M str
-        Names of the features.
-    """
-
-    classes: list[Any]
-    weights: FloatArray
-    prior: FloatArray
-    means: FloatArray
-    covariances: FloatArray
-    names: list[str]
-
-    def weights_of(self, label: Hashable | None) -> FloatArray:
-        """Return the weights (K,) of one class; for None, those of all classes together."""
-        if label is None:
-            return self.weights @ self.prior
-        for column, known in enumerate(self.classes):
-            if known == label:
-                return self.weights[:, column]
-        raise ValueError(f"label={label!r} is not one of the model's classes {self.classes}.")
-
-    def feature(self, feature: Feature) -> int:
-        """Return the column of a feature given by index or name."""
-        if isinstance(feature, str):
-            if feature not in self.names:
-                raise ValueError(f"feature {feature!r} is not one of {self.names}.")
-            return self.names.index(feature)
-        if not 0 <= feature < len(self.names):
-            raise ValueError(f"feature {feature} does not exist: the model has {len(self.names)} feature(s).")
-        return int(feature)
-
-
 def draw_kernels(
     model: Any,
-    label: Hashable | None,
-    axes: Axes,
+    label: Hashable | None = None,
+    axes: Axes | None = None,
     *,
-    features: tuple[Feature, Feature] = (0, 1),
+    features: Sequence[Feature] | None = None,
     style: Style = "paper",
     n_std: float = 1.0,
 ) -> Axes:
     """Draw a fitted model's kernels as ellipses, their lines telling the weights in one class.
 
+    In one feature kernels are curves: what each adds to the density of the class, and the density above them.
+
     Parameters
     ----------
     model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
         The model, of any covariance type.
-    label : hashable or None
+    label : hashable, default=None
         Class whose weights choose the lines; None takes the weights of all classes together, by their priors.
-    axes : matplotlib axes
-        Where to draw.
-    features : pair of int or str, default=(0, 1)
-        The features on the horizontal and the vertical axis, by index or name.
+    axes : matplotlib axes, default=None
+        Where to draw; None makes a new figure.
+    features : sequence of one or two of int or str, default=None
+        The features on the horizontal and the vertical axis, by index or name; one alone is shown as
+        curves. None takes the first two, or the only one.
     style : {'paper', 'accessible'}, default='paper'
         'paper' has the thicknesses and colours of the paper's table 7; 'accessible' colours of falling
         lightness that are safe for any colour vision and legible on white.
@@ -113,22 +65,51 @@ def draw_kernels(
     Returns
     -------
     matplotlib axes
-        The given axes, with one ellipse for each kernel, the heaviest on top.
+        The axes, with one ellipse or curve for each kernel, the heaviest on top.
     """
-    need_matplotlib()
     kernels = kernels_of(model)
-    columns = [kernels.feature(feature) for feature in features]
+    chosen = range(min(2, len(kernels.names))) if features is None else features
+    if not 1 <= len(chosen) <= 2:
+        raise ValueError(f"kernels are drawn in one feature or in two, got {len(chosen)}.")
+    columns = [kernels.feature(feature) for feature in chosen]
     weights = kernels.weights_of(label)
     lines = [line_of(weight, style) for weight in weights]
+    (panel,) = panels_for(1, axes, None, n_columns=1, size=(4.2, 3.6))
+    if axes is None:
+        soften(panel)
+        panel.set_xlabel(kernels.names[columns[0]], fontsize=MEDIUM)
+        panel.set_ylabel(kernels.names[columns[1]] if len(columns) == 2 else "density", fontsize=MEDIUM)
     order = np.argsort(weights, kind="stable")
+    if len(columns) == 1:
+        _draw_curves(panel, kernels, columns[0], weights, lines)
+        return panel
     ellipses(
-        axes,
+        panel,
         kernels.means[order][:, columns],
-        kernels.covariances[order][:, columns][:, :, columns],
+        kernels.covariances(columns)[order],
         [lines[k] for k in order],
         n_std,
     )
-    return axes
+    return panel
+
+
+def _draw_curves(
+    axes: Axes, kernels: Kernels, column: int, weights: FloatArray, lines: list[dict[str, Any]]
+) -> None:
+    """Draw the density of one feature, and each kernel's part of it."""
+    means = kernels.means[:, column]
+    deviations = np.sqrt(kernels.covariances([column])[:, 0, 0])
+    # Points around every kernel that matters, so that none is too narrow to be seen.
+    seen = weights >= min(STEPS[1], weights.max())
+    grid = np.unique(means[seen, None] + deviations[seen, None] * np.linspace(-4.0, 4.0, 201))
+    scaled = (grid - means[:, None]) / deviations[:, None]
+    parts = weights[:, None] * np.exp(-0.5 * scaled**2) / (np.sqrt(2.0 * np.pi) * deviations[:, None])
+    for k in np.argsort(weights, kind="stable"):
+        line = lines[k]
+        axes.plot(grid, parts[k], color=line["edgecolor"], lw=line["linewidth"], ls=line["linestyle"])
+    # Under the parts: where one kernel is the whole density, its line shall tell its weight.
+    axes.plot(grid, parts.sum(axis=0), color="0.35", lw=5.0, alpha=0.35, label="all kernels", zorder=1.5)
+    axes.set_ylim(bottom=0.0)
 
 
 def weight_key(axes: Axes, *, style: Style = "paper", **legend: Any) -> Axes:
@@ -154,28 +135,6 @@ def weight_key(axes: Axes, *, style: Style = "paper", **legend: Any) -> Axes:
     return axes
 
 
-def kernels_of(model: Any) -> Kernels:
-    """Return what a fitted model says about its kernels."""
-    # The models that a study keeps are records, which are never without their numbers.
-    if not isinstance(model, GroupModel):
-        check_is_fitted(model)
-    n_groups = len(getattr(model, "models_", [model]))
-    if n_groups > 1:
-        raise ValueError(
-            f"The model has {n_groups} feature groups, each with its own kernels: plot one of model.models_."
-        )
-    means = np.asarray(model.means_, dtype=np.float64)
-    n_kernels, n_features = means.shape
-    covariances = np.asarray(model.covariances_, dtype=np.float64)
-    full = structure_of(model.covariance_type).to_full(covariances[None], n_kernels, n_features)[0]
-    # An ordinary mixture has weights (K,) and no classes.
-    weights = np.asarray(model.weights_, dtype=np.float64).reshape(n_kernels, -1)
-    classes = getattr(model, "classes_", np.zeros(1, dtype=int)).tolist()
-    prior = np.asarray(getattr(model, "class_prior_", [1.0]), dtype=np.float64)
-    names = getattr(model, "feature_names_in_", [f"feature {d}" for d in range(n_features)])
-    return Kernels(classes, weights, prior, means, full, [str(name) for name in names])
-
-
 def step_of(weight: float) -> int:
     """Return the step of the line style that a weight falls into."""
     return int(np.searchsorted(STEPS, weight, side="right")) - 1
@@ -183,12 +142,12 @@ def step_of(weight: float) -> int:
 
 def line_of(weight: float, style: str) -> dict[str, Any]:
     """Return the line that stands for a weight."""
-    if style not in _COLOURS:
-        raise ValueError(f"style={style!r} is not one of {', '.join(map(repr, _COLOURS))}.")
+    if style not in COLOURS:
+        raise ValueError(f"style={style!r} is not one of {', '.join(map(repr, COLOURS))}.")
     step = step_of(weight)
     return {
-        "edgecolor": _COLOURS[style][step],
-        "linewidth": _WIDTHS[style][step],
+        "edgecolor": COLOURS[style][step],
+        "linewidth": WIDTHS[style][step],
         "linestyle": _DASHES[step],
     }
 
@@ -205,7 +164,7 @@ def key_handles(style: str, steps: list[int]) -> list[Artist]:
             color=line["edgecolor"],
             lw=line["linewidth"],
             ls=line["linestyle"],
-            label=_STEP_NAMES[step],
+            label=STEP_NAMES[step],
         )
         for step, line in zip(steps, lines, strict=True)
     ]

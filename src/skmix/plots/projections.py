@@ -9,22 +9,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skmix.plots._common import ROWS_COLOUR, FloatArray, dots, figure_or_new, need_matplotlib
-from skmix.plots.kernels import (
-    STEPS,
-    Feature,
-    Kernels,
-    Style,
-    draw_kernels,
-    kernels_of,
-    key_handles,
-    line_of,
-    step_of,
+from skmix.plots._common import (
+    MEDIUM,
+    ROWS_COLOUR,
+    SMALL,
+    FloatArray,
+    dots,
+    figure_or_new,
+    need_matplotlib,
+    soften,
 )
+from skmix.plots._models import Feature, kernels_of
+from skmix.plots.kernels import Style, draw_kernels, key_handles, step_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_MOST_FEATURES = 8
+"""Planes of more features than these are too many for one picture, unless they were asked for."""
 
 
 def plot_projections(
@@ -41,7 +44,8 @@ def plot_projections(
 ) -> NDArray[Any]:
     """Plot a fitted model's kernels in every plane of two features, as one class weighs them.
 
-    With one feature the plot is a curve: the density of the class and, below it, what each kernel adds.
+    With one feature the plot is a curve: the density of the class and, below it, what each kernel adds. Of
+    more than eight features a new figure shows the eight in which the kernels differ most.
 
     Parameters
     ----------
@@ -59,7 +63,8 @@ def plot_projections(
     figure : matplotlib figure, default=None
         An empty figure to lay the panels and the key out in, instead of `axes`.
     features : sequence of int or str, default=None
-        Features to plot, by index or name; None plots all.
+        Features to plot, by index or name. None plots all; in a new figure at most eight, those in which the
+        kernels are furthest apart.
     style : {'paper', 'accessible'}, default='paper'
         Colours and thicknesses, see `draw_kernels`.
     n_std : float, default=1.0
@@ -82,11 +87,16 @@ def plot_projections(
     need_matplotlib()
     kernels = kernels_of(model)
     weights = kernels.weights_of(label)
-    chosen = range(len(kernels.names)) if features is None else features
+    n_features = len(kernels.names)
+    chosen = range(n_features) if features is None else features
     columns = [kernels.feature(feature) for feature in chosen]
     if not columns:
         raise ValueError("features is empty: choose at least one.")
-    rows = _rows_of(X, y, label, len(kernels.names))
+    title = [] if label is None else [f"class {label}"]
+    if features is None and axes is None and n_features > _MOST_FEATURES:
+        columns = kernels.most_separate(_MOST_FEATURES)
+        title.append(f"{_MOST_FEATURES} of {n_features} features: where the kernels differ most")
+    rows = _rows_of(X, y, label, n_features)
     pairs = list(itertools.combinations(columns, 2))
     own_figure = axes is None
     if not own_figure and figure is not None:
@@ -99,25 +109,33 @@ def plot_projections(
             f"{len(columns)} feature(s) need {max(len(pairs), 1)} axes, one for each pair; got {len(panels)}."
         )
     if not pairs:
-        _curve(panels[0], kernels, columns[0], weights, rows, style)
+        if rows is not None:
+            known = rows[np.isfinite(rows[:, columns[0]]), columns[0]]
+            panels[0].hist(known, bins="auto", density=True, color=ROWS_COLOUR, alpha=0.6, zorder=0)
+        draw_kernels(model, label, panels[0], features=columns, style=style)
+        panels[0].set_xlabel(kernels.names[columns[0]], fontsize=MEDIUM)
+        panels[0].set_ylabel("density", fontsize=MEDIUM)
     for panel, (i, j) in zip(panels, pairs, strict=False):
         if rows is not None:
             dots(panel, rows[:, (i, j)])
         draw_kernels(model, label, panel, features=(i, j), style=style, n_std=n_std)
-        panel.set(xlabel=kernels.names[i], ylabel=kernels.names[j])
+        panel.set_xlabel(kernels.names[i], fontsize=MEDIUM)
+        panel.set_ylabel(kernels.names[j], fontsize=MEDIUM)
     if own_figure:
         own: Figure = panels[0].figure
+        soften(*panels)
         for panel in panels:
             panel.label_outer()
-        if label is not None:
-            own.suptitle(f"class {label}")
+        if title:
+            own.suptitle(", ".join(title))
         steps = sorted({step_of(weight) for weight in weights}, reverse=True)
         # The upper right half of a corner of panels is free.
         handles = key_handles(style, steps) + panels[0].get_legend_handles_labels()[0]
+        look: dict[str, Any] = {"frameon": False, "fontsize": SMALL + 1, "title_fontsize": MEDIUM}
         if len(columns) < 3:
-            own.legend(handles=handles, title="weight", loc="outside right upper", frameon=False)
+            own.legend(handles=handles, title="weight", loc="outside right upper", **look)
         else:
-            own.legend(handles=handles, title="weight", loc="upper right", frameon=False)
+            own.legend(handles=handles, title="weight", loc="upper right", **look)
     return panels
 
 
@@ -134,26 +152,6 @@ def _rows_of(X: ArrayLike | None, y: Any, label: Hashable | None, n_features: in
     if len(labels) != len(rows):
         raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
     return rows[[known == label for known in labels]]
-
-
-def _curve(
-    axes: Axes, kernels: Kernels, column: int, weights: FloatArray, rows: FloatArray | None, style: str
-) -> None:
-    """Draw the density of one feature, and each kernel's part of it."""
-    means, deviations = kernels.means[:, column], np.sqrt(kernels.covariances[:, column, column])
-    # Points around every kernel that matters, so that none is too narrow to be seen.
-    seen = weights >= min(STEPS[1], weights.max())
-    grid = np.unique(means[seen, None] + deviations[seen, None] * np.linspace(-4.0, 4.0, 201))
-    scaled = (grid - means[:, None]) / deviations[:, None]
-    parts = weights[:, None] * np.exp(-0.5 * scaled**2) / (np.sqrt(2.0 * np.pi) * deviations[:, None])
-    if rows is not None:
-        axes.hist(rows[:, column], bins="auto", density=True, color=ROWS_COLOUR, alpha=0.6, zorder=0)
-    for k in np.argsort(weights, kind="stable"):
-        line = line_of(weights[k], style)
-        axes.plot(grid, parts[k], color=line["edgecolor"], lw=line["linewidth"], ls=line["linestyle"])
-    axes.plot(grid, parts.sum(axis=0), color="black", lw=1.0, label="all kernels")
-    axes.set(xlabel=kernels.names[column], ylabel="all kernels")
-    axes.set_ylim(bottom=0.0)
 
 
 def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:

@@ -8,14 +8,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from skmix.plots._common import CLASS_COLOURS, new_figure
+from skmix.plots._common import CLASS_COLOURS, SMALL, panels_for, soften
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def plot_reliability(
-    classifier: Any, X: ArrayLike, y: ArrayLike, *, n_bins: int = 10, axes: Axes | None = None
+    classifier: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    n_bins: int = 10,
+    axes: Axes | None = None,
+    figure: Figure | None = None,
 ) -> Axes:
     """Draw how often a classifier is right against how sure it is.
 
@@ -34,7 +41,9 @@ def plot_reliability(
     n_bins : int, default=10
         Number of bins between 0 and 1.
     axes : Axes, default=None
-        Where to draw; None makes a new figure.
+        Axes to draw into.
+    figure : matplotlib figure, default=None
+        An empty figure for new axes; None makes one.
 
     Returns
     -------
@@ -59,9 +68,8 @@ def plot_reliability(
             "before calibration": raw / raw.sum(axis=1, keepdims=True),
             f"temperature {temperature:.2g}": probabilities,
         }
-    if axes is None:
-        axes = new_figure(4.6, 4.4).add_subplot()
-    axes.plot([0.0, 1.0], [0.0, 1.0], color="0.5", lw=1.0, zorder=1)
+    (panel,) = panels_for(1, axes, figure, n_columns=1, size=(4.2, 4.0))
+    panel.plot([0.0, 1.0], [0.0, 1.0], color="0.5", lw=1.0, zorder=1)
     looks = [(CLASS_COLOURS[1], "s--"), (CLASS_COLOURS[0], "o-")][-len(curves) :]
     for (name, values), (colour, marker) in zip(curves.items(), looks, strict=True):
         confidence = values.max(axis=1)
@@ -74,7 +82,7 @@ def plot_reliability(
         centre = (right + 1.96**2 / (2.0 * counts)) / shrink
         half = 1.96 * np.sqrt(right * (1.0 - right) / counts + (0.98 / counts) ** 2) / shrink
         bars = np.maximum([right - (centre - half), centre + half - right], 0.0)
-        axes.errorbar(
+        panel.errorbar(
             sure,
             right,
             bars,
@@ -86,8 +94,12 @@ def plot_reliability(
             label=f"{name}: {error:.3f}",
         )
     # Of the last curve, the probabilities that the classifier reports.
-    axes.bar((used + 0.5) / n_bins, counts / len(labels), 0.96 / n_bins, color="0.9", zorder=0)
-    axes.set(xlabel="probability of the predicted class", ylabel="share of correct predictions")
-    axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.02))
-    axes.legend(title="calibration error", loc="upper left", frameon=False)
-    return axes
+    panel.bar((used + 0.5) / n_bins, counts / len(labels), 0.96 / n_bins, color="0.9", zorder=0)
+    panel.set_xlabel("probability of the predicted class", fontsize=SMALL)
+    panel.set_ylabel("share of correct predictions", fontsize=SMALL)
+    panel.set(xlim=(0.0, 1.02), ylim=(0.0, 1.02))
+    panel.legend(
+        title="calibration error", loc="upper left", frameon=False, fontsize=SMALL, title_fontsize=SMALL
+    )
+    soften(panel)
+    return panel

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.plots._common import MEDIUM, SMALL, FloatArray, dots, panels_for, soften
+from skmix.plots._common import CLASS_COLOURS, MEDIUM, SMALL, FloatArray, dots, panels_for, soften
 from skmix.study.records import FAILED_BELOW, Run
 from skmix.study.tables import counted_in_sweep
 from skmix.study.variants import MAIN_KERNELS, VARIANTS, WAYS, Way
@@ -17,7 +17,11 @@ from skmix.study.variants import MAIN_KERNELS, VARIANTS, WAYS, Way
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WAY_COLOURS: dict[Way, str] = {"published": "#d55e00", "robust": "#0072b2", "class-wise": "#009e73"}
+WAY_COLOURS: dict[Way, str] = {
+    "published": CLASS_COLOURS[1],
+    "robust": CLASS_COLOURS[0],
+    "class-wise": CLASS_COLOURS[2],
+}
 _MARKERS: dict[Way, str] = {"published": "o", "robust": "s", "class-wise": "^"}
 _DOTS_OF_A_LANE = 500
 _LANE = 0.36

@@ -1,8 +1,14 @@
-"""The study's report: results in, one self-contained HTML page out. Nothing is computed again."""
+"""Pages to open in a browser: the study's report, a fitted model, an evaluation.
+
+Each is one self-contained HTML file. First a dictionary of plain values, then a template; drawing computes
+nothing again.
+"""
 
 from __future__ import annotations
 
 from skmix.report.data import report_data
+from skmix.report.evaluation_page import evaluation_page
+from skmix.report.model_page import model_page
 from skmix.report.page import render, write_report
 
-__all__ = ["render", "report_data", "write_report"]
+__all__ = ["evaluation_page", "model_page", "render", "report_data", "write_report"]

@@ -94,9 +94,9 @@ def _line_styles() -> dict[str, Any]:
     """Return the steps of weight and how a kernel's line is drawn in each, as the plots have it."""
     return {
         "steps": list(kernels.STEPS),
-        "step_names": list(kernels._STEP_NAMES),
+        "step_names": list(kernels.STEP_NAMES),
         "styles": {
-            style: {"widths": list(kernels._WIDTHS[style]), "colours": list(kernels._COLOURS[style])}
+            style: {"widths": list(kernels.WIDTHS[style]), "colours": list(kernels.COLOURS[style])}
             for style in ("paper", "accessible")
         },
     }

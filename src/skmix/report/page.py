@@ -1,20 +1,19 @@
-"""From the dictionary to the page: one HTML file with styles, scripts, data and pictures inside it."""
+"""The study's report: from its dictionary to the page."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from skmix.report.data import report_data
+from skmix.report.rendering import render_page
 from skmix.study.files import replacing
 from skmix.study.records import StudyResults
 from skmix.study.tables import Table
 
-_SCRIPTS = ("kit.js", "charts.js", "explorer.js")
+_SCRIPTS = ("kit.js", "kernels.js", "charts.js", "explorer.js")
 # What the scripts draw; everything else is in the page already.
 _EMBEDDED = ("ways", "digits", "bin", "distributions", "sweep", "confusions", "explorer")
 
@@ -57,26 +56,4 @@ def write_report(
 
 def render(data: Mapping[str, Any]) -> str:
     """Return the page that shows what `report_data` returned."""
-    try:
-        from jinja2 import Environment, StrictUndefined
-        from markupsafe import Markup
-    except ImportError as error:
-        raise ImportError("The report needs jinja2: pip install skmix[report]") from error
-    folder = files("skmix.report") / "template"
-    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(
-        (folder / "report.html.j2").read_text(encoding="utf-8")
-    )
-    return template.render(
-        data,
-        style=Markup((folder / "report.css").read_text(encoding="utf-8")),
-        scripts=[Markup((folder / name).read_text(encoding="utf-8")) for name in _SCRIPTS],
-        embedded=Markup(embedded_json({key: data[key] for key in _EMBEDDED})),
-    )
-
-
-def embedded_json(content: Any) -> str:
-    """Return JSON that is safe inside a script element: nothing in it can end the element or open another."""
-    plain = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    for character in "<>&\u2028\u2029":
-        plain = plain.replace(character, f"\\u{ord(character):04x}")
-    return plain
+    return render_page("report.html.j2", data, embedded=_EMBEDDED, styles=("report.css",), scripts=_SCRIPTS)

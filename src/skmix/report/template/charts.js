@@ -1,22 +1,6 @@
 "use strict";
 // Distribution of accuracy, accuracy against K, reasons for failures, confusion matrices.
 
-// Calls paint(width) now and whenever the width of the container changes, so that text keeps its size.
-function responsive(container, paint) {
-  let last = 0;
-  const repaint = () => {
-    const width = Math.floor(container.clientWidth);
-    if (width === last || width < 40) return;
-    last = width;
-    const old = container.querySelector(":scope > svg");
-    const fresh = paint(width);
-    if (old) old.replaceWith(fresh);
-    else container.append(fresh);
-  };
-  new ResizeObserver(repaint).observe(container);
-  repaint();
-}
-
 function panel(parent, title, detail) {
   const body = make("div");
   parent.append(make("figure", { class: "chart panel" }, make("h3", {}, title, " ", make("small", {}, detail)), body));

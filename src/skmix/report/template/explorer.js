@@ -8,7 +8,6 @@ const weightsBox = document.getElementById("explorer-weights");
 const statusLine = document.getElementById("explorer-status");
 const styleKey = document.getElementById("explorer-key");
 const DENSITY = "density";
-const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
 const stepOf = (weight) => explorer.steps.reduce((found, start, i) => (weight >= start ? i : found), 0);
 
@@ -18,15 +17,6 @@ function lineOf(weight) {
   const table = paper ? explorer.styles.paper : explorer.styles.accessible;
   const colours = !paper && dark.matches ? lightened(table.colours) : table.colours;
   return { stroke: colours[step], "stroke-width": table.widths[step], "stroke-dasharray": step === 0 ? "4 3" : null };
-}
-
-// On a dark page the heaviest kernels are the lightest, and the others still stand out from the page.
-function lightened(colours) {
-  return [...colours].reverse().map((colour, step) => {
-    const parts = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
-    const share = 0.5 - 0.03 * step;
-    return `rgb(${parts.map((part) => Math.round(part + (255 - part) * share)).join(", ")})`;
-  });
 }
 
 const variantOf = () => explorer.variants.find((variant) => variant.name === control.variant.value);
@@ -69,40 +59,6 @@ function rowsOf(feature) {
   return rows.map((row) => row[column]);
 }
 
-function range(values, spread) {
-  const low = Math.min(...values);
-  const high = Math.max(...values);
-  const margin = (high - low || 1) * spread;
-  return [low - margin, high + margin];
-}
-
-// Half axes and angle of the ellipse of one standard deviation of [[a, b], [b, c]].
-function ellipseOf(a, b, c) {
-  const half = (a + c) / 2;
-  const root = Math.hypot((a - c) / 2, b);
-  return { major: Math.sqrt(Math.max(half + root, 0)), minor: Math.sqrt(Math.max(half - root, 0)), angle: Math.atan2(2 * b, a - c) / 2 };
-}
-
-function ellipsePath(mean, covariance, x, y) {
-  const { major, minor, angle } = ellipseOf(...covariance);
-  const points = [];
-  for (let i = 0; i < 72; i += 1) {
-    const t = (i / 72) * 2 * Math.PI;
-    const u = major * Math.cos(t);
-    const v = minor * Math.sin(t);
-    const px = x(mean[0] + u * Math.cos(angle) - v * Math.sin(angle));
-    const py = y(mean[1] + u * Math.sin(angle) + v * Math.cos(angle));
-    points.push(`${px.toFixed(2)} ${py.toFixed(2)}`);
-  }
-  return `M${points.join("L")}Z`;
-}
-
-// Covariances are kept as upper triangles, row by row.
-function entry(triangle, size, i, j) {
-  const [a, b] = i <= j ? [i, j] : [j, i];
-  return triangle[a * size - (a * (a - 1)) / 2 + (b - a)];
-}
-
 function kernelGroup(k, weight, path) {
   const text = `kernel ${k + 1}, weight ${number(weight)}`;
   const group = draw("g", { class: "kernel-group", tabindex: 0, role: "img", "aria-label": text, "data-kernel": k },
@@ -114,21 +70,6 @@ function kernelGroup(k, weight, path) {
 
 function light(k, on) {
   for (const element of document.querySelectorAll(`#explorer [data-kernel="${k}"]`)) element.classList.toggle("lit", on);
-}
-
-function axes(svg, x, y, frame, names) {
-  const { left, right, top, bottom } = frame;
-  svg.append(draw("path", { class: "axis", fill: "none", d: `M${left} ${top}V${bottom}H${right}` }));
-  for (const tick of ticks(...frame.across, 5)) {
-    svg.append(draw("line", { class: "axis", x1: x(tick.value), x2: x(tick.value), y1: bottom, y2: bottom + 5 }),
-      draw("text", { x: x(tick.value), y: bottom + 18, "text-anchor": "middle" }, tick.text));
-  }
-  for (const tick of ticks(...frame.up, 5)) {
-    svg.append(draw("line", { class: "axis", x1: left - 5, x2: left, y1: y(tick.value), y2: y(tick.value) }),
-      draw("text", { x: left - 8, y: y(tick.value) + 4, "text-anchor": "end" }, tick.text));
-  }
-  svg.append(draw("text", { x: (left + right) / 2, y: bottom + 36, "text-anchor": "middle" }, names[0]),
-    draw("text", { x: 12, y: (top + bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 12 ${(top + bottom) / 2})` }, names[1]));
 }
 
 const isOwn = (label) => control.digit.value === "all" || label === Number(control.digit.value);
@@ -172,9 +113,6 @@ function plane(svg, mixture, weights, frame) {
   svg.append(numbers);
 }
 
-// The heaviest last, so that it is drawn on top.
-const order = (weights) => weights.map((_, k) => k).sort((a, b) => weights[a] - weights[b] || a - b);
-
 function density(svg, mixture, weights, frame) {
   const feature = control.across.value;
   const place = placeOf(feature).index;
@@ -183,19 +121,9 @@ function density(svg, mixture, weights, frame) {
   const own = values.filter((_, i) => isOwn(explorer.rows.labels[i]));
   frame.across = range(values, 0.04);
   const [low, high] = frame.across;
-  const bins = 48;
-  const counts = new Array(bins).fill(0);
-  for (const value of own) counts[Math.min(bins - 1, Math.floor(((value - low) / (high - low)) * bins))] += 1;
-  const binWidth = (high - low) / bins;
-  const heights = counts.map((count) => count / ((own.length || 1) * binWidth));
+  const { width: binWidth, heights } = histogramOf(own, low, high);
   const sigmas = mixture.covariances.map((triangle) => Math.sqrt(entry(triangle, size, place, place)));
-  // Regular points, and the neighbourhood of every mean, so that a narrow kernel keeps its peak.
-  const at = Array.from({ length: 241 }, (_, i) => low + ((high - low) * i) / 240);
-  mixture.means.forEach((mean, k) => { for (let i = -12; i <= 12; i += 1) at.push(mean[place] + (i / 4) * sigmas[k]); });
-  const grid = at.filter((value) => value >= low && value <= high).sort((a, b) => a - b);
-  const curves = mixture.means.map((mean, k) => grid.map((value) => (
-    (weights[k] / (sigmas[k] * Math.sqrt(2 * Math.PI))) * Math.exp(-0.5 * ((value - mean[place]) / sigmas[k]) ** 2))));
-  const total = grid.map((_, i) => curves.reduce((sum, curve) => sum + curve[i], 0));
+  const { grid, curves, total } = densitiesOf(mixture.means.map((mean) => mean[place]), sigmas, weights, low, high);
   // A kernel on a constant feature is a needle; the histogram must stay visible beside it.
   const top = Math.min(Math.max(...total, ...heights), 4 * Math.max(...heights, 1e-9));
   frame.up = [0, top * 1.06];

@@ -92,6 +92,40 @@ function options(select, entries, wanted) {
 // The chosen value of a group of radio buttons.
 const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value;
 
+// Calls paint(width) now and whenever the width of the container changes, so that text keeps its size.
+function responsive(container, paint) {
+  let last = 0;
+  const repaint = () => {
+    const width = Math.floor(container.clientWidth);
+    if (width === last || width < 40) return;
+    last = width;
+    const old = container.querySelector(":scope > svg");
+    const fresh = paint(width);
+    if (old) old.replaceWith(fresh);
+    else container.append(fresh);
+  };
+  new ResizeObserver(repaint).observe(container);
+  repaint();
+}
+
+// Many things to look at take one stop of the Tab key: arrows go from one to the next.
+function rove(elements, columns = 1) {
+  elements.forEach((element, i) => {
+    element.setAttribute("tabindex", i === 0 ? 0 : -1);
+    element.addEventListener("keydown", (event) => {
+      const column = i % columns;
+      const steps = { ArrowRight: columns === 1 || column + 1 < columns ? 1 : 0, ArrowLeft: columns === 1 || column > 0 ? -1 : 0,
+        ArrowDown: columns, ArrowUp: -columns, Home: -i, End: elements.length - 1 - i };
+      const next = elements[i + (steps[event.key] ?? 0)];
+      if (!(event.key in steps) || !next) return;
+      event.preventDefault();
+      element.setAttribute("tabindex", -1);
+      next.setAttribute("tabindex", 0);
+      next.focus();
+    });
+  });
+}
+
 // The line of the contents that stands for what is on screen.
 if ("IntersectionObserver" in window) {
   const links = new Map([...document.querySelectorAll("nav.contents a")].map((a) => [a.hash.slice(1), a]));

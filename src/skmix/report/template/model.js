@@ -1,0 +1,338 @@
+"use strict";
+// The kernels of a fitted model: in a plane of two features or along one, as a class weighs them.
+
+const control = Object.fromEntries(["group", "class", "across", "up", "measure", "style", "light"].map((name) => [name, document.getElementById(`model-${name}`)]));
+const plot = document.getElementById("model-plot");
+const weightsBox = document.getElementById("model-weights");
+const moreNote = document.getElementById("model-more");
+const statusLine = document.getElementById("model-status");
+const lineKey = document.getElementById("model-key");
+const classKey = document.getElementById("model-classes");
+const groupNote = document.getElementById("model-note");
+const planesBox = document.getElementById("model-planes");
+const DENSITY = "density";
+const ALL = "all";
+const MOST_LISTED = 40;
+const MOST_IN_KEY = 30;
+
+const groupNow = () => report.groups[control.group ? Number(control.group.value) : 0];
+const featuresOf = (group) => [...group.features, ...group.axes];
+// The chosen class as its place among the classes; null is all of them.
+const classNow = () => (!control.class || control.class.value === ALL ? null : Number(control.class.value));
+const inClass = () => (classNow() === null ? (report.classes.length > 1 ? " in all classes" : "") : ` in class ${report.classes[classNow()]}`);
+const overall = (row) => row.reduce((sum, weight, j) => sum + weight * report.prior[j], 0);
+const weightsIn = (group, c) => group.weights.map((row) => (c === null ? overall(row) : row[c]));
+
+// What decides a kernel's line: its weight, or what that is of the largest.
+function measures(weights) {
+  const whole = control.measure.value === "share" ? Math.max(...weights) || 1 : 1;
+  return weights.map((weight) => weight / whole);
+}
+
+const stepOf = (measure) => report.steps.reduce((found, start, i) => (measure >= start ? i : found), 0);
+
+function lineOf(measure) {
+  const step = stepOf(measure);
+  const paper = control.style.value === "paper";
+  const table = paper ? report.styles.paper : report.styles.accessible;
+  const colours = !paper && dark.matches ? lightened(table.colours) : table.colours;
+  return { stroke: colours[step], "stroke-width": table.widths[step], "stroke-dasharray": step === 0 ? "4 3" : null };
+}
+
+const isLight = (measure) => measure < report.steps[1];
+
+// Of many kernels the lightest would hide the others.
+function drawnOf(group, weights) {
+  const shown = measures(weights);
+  return order(weights).filter((k) => control.light.checked || !isLight(shown[k]));
+}
+
+const round = (value) => Number(value.toPrecision(4));
+
+function tellKernel(group, k, weights) {
+  const lines = [`kernel ${k + 1}, weight ${number(weights[k])}${inClass()}`];
+  if (report.classes.length > 1) {
+    const row = group.weights[k];
+    const most = row.indexOf(Math.max(...row));
+    lines.push(`most used by ${report.classes[most]}: ${number(row[most])}`);
+  }
+  const names = featuresOf(group);
+  const places = [Number(control.across.value), ...(control.up.value === DENSITY ? [] : [Number(control.up.value)])];
+  lines.push(`mean: ${places.map((place) => `${names[place]} ${round(group.means[k][place])}`).join(", ")}`);
+  return lines.join("\n");
+}
+
+function light(k, on) {
+  for (const element of document.querySelectorAll(`#kernels [data-kernel="${k}"]`)) element.classList.toggle("lit", on);
+}
+
+// Lines of dozens of kernels would fill the picture.
+const thinness = (drawn) => (drawn.length > 60 ? 0.45 : 1);
+
+function kernelGroup(group, k, weights, measure, path, thin) {
+  const text = tellKernel(group, k, weights);
+  const line = lineOf(measure);
+  const element = draw("g", { class: "kernel-group", role: "img", "aria-label": text.replaceAll("\n", "; "), "data-kernel": k },
+    draw("path", { class: "kernel-hit", d: path }), draw("path", { class: "kernel", d: path, ...line, "stroke-width": line["stroke-width"] * thin }));
+  explain(element, text, () => light(k, true), () => light(k, false));
+  return element;
+}
+
+// ---------------------------------------------------------------- rows
+
+const shapes = [
+  (x, y) => `M${x - 2.6} ${y}a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0`,
+  (x, y) => `M${x - 2.3} ${y - 2.3}h4.6v4.6h-4.6z`,
+  (x, y) => `M${x} ${y - 3}l3 5.2h-6z`,
+  (x, y) => `M${x} ${y - 3.3}l3.3 3.3l-3.3 3.3l-3.3 -3.3z`,
+  (x, y) => `M${x} ${y + 3}l3 -5.2h-6z`,
+];
+const colourOf = (c) => report.colours[c % report.colours.length];
+const shapeOf = (c) => shapes[Math.floor(c / report.colours.length) % shapes.length];
+
+function valuesOf(place) {
+  if (!report.rows) return [];
+  return report.rows.values[control.group ? Number(control.group.value) : 0][place];
+}
+
+const labelOf = (i) => (report.rows.labels ? report.rows.labels[i] : null);
+const isOwn = (i) => classNow() === null || labelOf(i) === classNow() || !report.rows.labels;
+
+function drawRows(svg, across, up, x, y) {
+  const faint = draw("g");
+  const own = draw("g");
+  const coloured = classNow() === null && report.rows && report.rows.labels && report.classes.length > 1;
+  across.forEach((value, i) => {
+    if (value === null || up[i] === null) return;
+    const px = Number(x(value).toFixed(1));
+    const py = Number(y(up[i]).toFixed(1));
+    const c = labelOf(i);
+    if (coloured && c !== null) own.append(draw("path", { class: "row", fill: colourOf(c), d: shapeOf(c)(px, py), "data-row": i }));
+    else if (isOwn(i)) own.append(draw("circle", { class: "own row", cx: px, cy: py, r: 2.4, "data-row": i }));
+    else faint.append(draw("circle", { class: "others row", cx: px, cy: py, r: 1.7, "data-row": i }));
+  });
+  svg.append(faint, own);
+  const keyed = coloured && report.classes.length <= MOST_IN_KEY;
+  classKey.replaceChildren(...(keyed ? report.classes.map((name, c) => make("li", {},
+    draw("svg", { class: "row-key", viewBox: "-5 -5 10 10", "aria-hidden": "true" }, draw("path", { fill: colourOf(c), d: shapeOf(c)(0, 0) })), name)) : []));
+}
+
+plot.addEventListener("pointermove", (event) => {
+  const row = event.target.closest?.("[data-row]");
+  if (!row) return;
+  const c = labelOf(Number(row.dataset.row));
+  showTip(c === null ? "a row without a known class" : `a row of class ${report.classes[c]}`, event.clientX, event.clientY);
+});
+plot.addEventListener("pointerout", (event) => { if (event.target.closest?.("[data-row]")) hideTip(); });
+
+// ---------------------------------------------------------------- pictures
+
+const varianceOf = (group, k, i, j) => entry(group.covariances[k], featuresOf(group).length, i, j);
+
+// Values that a picture must have room for: the rows, and the kernels that any class uses.
+function extentOf(group, place, reach) {
+  const largest = Math.max(...group.weights.flat()) || 1;
+  const whole = control.measure.value === "share" ? largest : 1;
+  const ends = group.means.flatMap((mean, k) => {
+    if (isLight(Math.max(...group.weights[k]) / whole)) return [];
+    const sigma = Math.sqrt(varianceOf(group, k, place, place));
+    return [mean[place] - reach * sigma, mean[place] + reach * sigma];
+  });
+  const rows = valuesOf(place).filter((value) => value !== null);
+  return range([...rows, ...ends], 0.04);
+}
+
+function clipped(svg, frame) {
+  const inside = draw("g", { "clip-path": "url(#model-clip)" });
+  svg.append(draw("clipPath", { id: "model-clip" }, draw("rect", { x: frame.left, y: frame.top, width: frame.right - frame.left, height: frame.bottom - frame.top })), inside);
+  return inside;
+}
+
+function drawPlane(svg, group, weights, frame) {
+  const places = [Number(control.across.value), Number(control.up.value)];
+  frame.across = extentOf(group, places[0], 1);
+  frame.up = extentOf(group, places[1], 1);
+  const x = scale(...frame.across, frame.left, frame.right);
+  const y = scale(...frame.up, frame.bottom, frame.top);
+  axes(svg, x, y, frame, places.map((place) => featuresOf(group)[place]));
+  drawRows(svg, valuesOf(places[0]), valuesOf(places[1]), x, y);
+  const inside = clipped(svg, frame);
+  const numbers = draw("g", { "clip-path": "url(#model-clip)" });
+  const measure = measures(weights);
+  const drawn = drawnOf(group, weights);
+  for (const k of drawn) {
+    const mean = places.map((place) => group.means[k][place]);
+    const covariance = [[0, 0], [0, 1], [1, 1]].map(([a, b]) => varianceOf(group, k, places[a], places[b]));
+    inside.append(kernelGroup(group, k, weights, measure[k], ellipsePath(mean, covariance, x, y), thinness(drawn)));
+    // Numbers of dozens of kernels would be all that is seen.
+    if (drawn.length <= 30 && !isLight(measure[k])) numbers.append(draw("text", { class: "number", x: x(mean[0]), y: y(mean[1]) }, String(k + 1)));
+  }
+  svg.append(numbers);
+}
+
+function drawDensity(svg, group, weights, frame) {
+  const place = Number(control.across.value);
+  frame.across = extentOf(group, place, 3);
+  const [low, high] = frame.across;
+  const own = valuesOf(place).filter((value, i) => value !== null && isOwn(i));
+  const { width: binWidth, heights } = histogramOf(own, low, high);
+  const sigmas = group.means.map((_, k) => Math.sqrt(varianceOf(group, k, place, place)));
+  const { grid, curves, total } = densitiesOf(group.means.map((mean) => mean[place]), sigmas, weights, low, high);
+  // A kernel on a constant feature is a needle; the histogram must stay visible beside it.
+  const tallest = Math.max(...heights);
+  const top = tallest > 0 ? Math.min(Math.max(...total, tallest), 4 * tallest) : Math.max(...total);
+  frame.up = [0, top * 1.06];
+  const x = scale(...frame.across, frame.left, frame.right);
+  const y = scale(...frame.up, frame.bottom, frame.top);
+  heights.forEach((height, i) => {
+    if (height) svg.append(draw("rect", { class: "histogram", x: x(low + i * binWidth) + 0.5, width: x(low + binWidth) - x(low) - 1, y: y(height), height: frame.bottom - y(height) }));
+  });
+  axes(svg, x, y, frame, [featuresOf(group)[place], DENSITY]);
+  const inside = clipped(svg, frame);
+  const trace = (curve) => `M${grid.map((value, i) => `${x(value).toFixed(2)} ${y(Math.min(curve[i], top * 3)).toFixed(2)}`).join("L")}`;
+  const measure = measures(weights);
+  const drawn = drawnOf(group, weights);
+  for (const k of drawn) inside.append(kernelGroup(group, k, weights, measure[k], trace(curves[k]), thinness(drawn)));
+  inside.append(draw("path", { class: "total", d: trace(total) }));
+  classKey.replaceChildren();
+}
+
+// ---------------------------------------------------------------- beside the picture
+
+function showWeights(weights) {
+  const measure = measures(weights);
+  const whole = Math.max(...weights) || 1;
+  const sorted = order(weights).reverse();
+  weightsBox.replaceChildren(...sorted.slice(0, MOST_LISTED).map((k) => {
+    const line = draw("svg", { viewBox: "0 0 100 16", preserveAspectRatio: "none" },
+      draw("line", { x1: 0, x2: Math.max(2, (100 * weights[k]) / whole), y1: 8, y2: 8, ...lineOf(measure[k]), "vector-effect": "non-scaling-stroke" }));
+    const row = make("tr", { "data-kernel": k }, make("th", { scope: "row" }, String(k + 1)), make("td", {}, number(weights[k])),
+      make("td", { class: "line", "aria-hidden": "true" }, line));
+    row.addEventListener("pointerenter", () => light(k, true));
+    row.addEventListener("pointerleave", () => light(k, false));
+    return row;
+  }));
+  moreNote.textContent = sorted.length > MOST_LISTED ? `and ${plural(sorted.length - MOST_LISTED, "lighter kernel")}` : "";
+}
+
+function showKey() {
+  const white = control.style.value === "paper" ? "swatch on-white" : "swatch";
+  const unit = control.measure.value === "share" ? " of the largest" : "";
+  lineKey.replaceChildren(...report.step_names.map((name, i) => make("li", {},
+    make("span", { class: white }, draw("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, draw("line", { x1: 1, x2: 29, y1: 6, y2: 6, ...lineOf(report.steps[i]) }))),
+    `${name}${i === report.step_names.length - 1 ? unit : ""}`)));
+}
+
+function describe(group, weights) {
+  const heaviest = order(weights).at(-1);
+  const hidden = weights.length - drawnOf(group, weights).length;
+  const what = classNow() === null ? (report.classes.length > 1 ? "All classes together, by their priors" : "The mixture") : `Class ${report.classes[classNow()]}`;
+  const used = plural(weights.filter((weight) => weight >= report.steps[1]).length, "weight");
+  return `${what}: ${used} of 0.01 or more, the heaviest of kernel ${heaviest + 1} with ${number(weights[heaviest])}.`
+    + (hidden ? ` ${plural(hidden, "kernel")} lighter than these lines show ${hidden === 1 ? "is" : "are"} left out.` : "");
+}
+
+// ---------------------------------------------------------------- planes side by side
+
+function planeButton(group, i, j, weights) {
+  const width = 160;
+  const height = 124;
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+  const [across, up] = [extentOf(group, i, 1), extentOf(group, j, 1)];
+  const x = scale(...across, 4, width - 4);
+  const y = scale(...up, height - 4, 4);
+  const values = [valuesOf(i), valuesOf(j)];
+  // A few hundred rows say where a class lies; one path of all of them is quick to draw.
+  const every = Math.max(1, Math.ceil(values[0].length / 300));
+  const dots = values[0].map((value, n) => (n % every || value === null || values[1][n] === null || !isOwn(n) ? "" : `M${x(value).toFixed(1)} ${y(values[1][n]).toFixed(1)}h1.6v1.6h-1.6z`)).join("");
+  svg.append(draw("path", { class: "dot", d: dots || "M0 0" }));
+  const measure = measures(weights);
+  const drawn = drawnOf(group, weights);
+  for (const k of drawn) {
+    const covariance = [varianceOf(group, k, i, i), varianceOf(group, k, i, j), varianceOf(group, k, j, j)];
+    const line = lineOf(measure[k]);
+    svg.append(draw("path", { fill: "none", d: ellipsePath([group.means[k][i], group.means[k][j]], covariance, x, y), ...line, "stroke-width": (0.3 + 0.5 * line["stroke-width"]) * thinness(drawn) }));
+  }
+  const names = featuresOf(group);
+  const now = control.across.value === String(i) && control.up.value === String(j);
+  const button = make("button", { type: "button", "aria-pressed": now }, svg, `${names[j]} against ${names[i]}`);
+  button.addEventListener("click", () => {
+    control.across.value = String(i);
+    offerUp();
+    control.up.value = String(j);
+    show();
+    plot.scrollIntoView({ block: "nearest" });
+    document.querySelector('#model-planes [aria-pressed="true"]')?.focus({ preventScroll: true });
+  });
+  return button;
+}
+
+function showPlanes(group, weights) {
+  document.getElementById("model-projections").hidden = !group.planes.length;
+  planesBox.classList.toggle("on-white", control.style.value === "paper");
+  planesBox.replaceChildren(...group.planes.flatMap((i, n) => group.planes.slice(n + 1).map((j) => planeButton(group, i, j, weights))));
+}
+
+// ---------------------------------------------------------------- the whole
+
+function offerGroup() {
+  const group = groupNow();
+  const entries = featuresOf(group).map((name, place) => [String(place), name]);
+  options(control.across, entries, String(group.first[0]));
+  offerUp(String(group.first[1] ?? DENSITY));
+  const explained = group.axes.length ? "Axes are the directions along which the kernels differ most, as linear discriminants; one unit is a standard deviation within the kernels." : "";
+  groupNote.textContent = [group.note, explained].filter(Boolean).join(" ");
+  // With dozens of kernels all weights are small: what counts is how they compare.
+  const many = group.means.length > 30;
+  control.measure.value = many ? "share" : "weight";
+  control.light.checked = !many;
+}
+
+function offerUp(wanted = control.up.value) {
+  const entries = featuresOf(groupNow()).map((name, place) => [String(place), name]).filter(([place]) => place !== control.across.value);
+  options(control.up, [...entries, [DENSITY, DENSITY]], wanted);
+}
+
+let plotWidth = 0;
+
+function show() {
+  hideTip();
+  const group = groupNow();
+  const weights = weightsIn(group, classNow());
+  plot.classList.toggle("on-white", control.style.value === "paper");
+  showKey();
+  const height = Math.round(Math.min(540, Math.max(300, plotWidth * 0.74)));
+  const frame = { left: 56, right: plotWidth - 14, top: 12, bottom: height - 46 };
+  const names = featuresOf(group);
+  const up = control.up.value === DENSITY ? DENSITY : names[Number(control.up.value)];
+  const svg = draw("svg", { viewBox: `0 0 ${plotWidth} ${height}`, role: "group", "aria-label": `Kernels: ${up} against ${names[Number(control.across.value)]}` });
+  if (control.up.value === DENSITY) drawDensity(svg, group, weights, frame);
+  else drawPlane(svg, group, weights, frame);
+  plot.replaceChildren(svg);
+  // The heaviest is drawn last and comes first.
+  rove([...svg.querySelectorAll(".kernel-group")].reverse());
+  showWeights(weights);
+  statusLine.textContent = describe(group, weights);
+  showPlanes(group, weights);
+  document.dispatchEvent(new Event("model-shown"));
+}
+
+function chooseClass(c) {
+  if (!control.class) return;
+  control.class.value = c === null ? ALL : String(c);
+  show();
+}
+
+if (control.group) options(control.group, report.groups.map((group, g) => [String(g), `${group.name}: ${group.features.slice(0, 3).join(", ")}${group.features.length > 3 ? ", …" : ""}`]), "0");
+if (control.class) options(control.class, [[ALL, "all"], ...report.classes.map((name, c) => [String(c), name])], ALL);
+offerGroup();
+control.group?.addEventListener("change", () => { offerGroup(); show(); });
+control.across.addEventListener("change", () => { offerUp(); show(); });
+for (const name of ["class", "up", "measure", "style", "light"]) control[name]?.addEventListener("change", show);
+dark.addEventListener("change", show);
+new ResizeObserver(() => {
+  const width = Math.floor(plot.clientWidth) - 14;
+  if (width === plotWidth || width < 120) return;
+  plotWidth = width;
+  show();
+}).observe(plot);

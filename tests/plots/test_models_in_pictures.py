@@ -1,0 +1,213 @@
+"""What pictures know of models, and the pictures that every model has: any covariance, M, K and L."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_iris
+
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, plots
+from skmix.plots import (
+    draw_kernels,
+    plot_confusion,
+    plot_illustration,
+    plot_projections,
+    plot_reliability,
+    plot_weights,
+)
+from skmix.plots._models import groups_of, kernels_of
+from skmix.study import run_illustration
+
+SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
+
+
+def model_of(means: Any, covariances: Any, weights: Any, classes: Any = ("a", "b")) -> SharedKernelMixture:
+    """Return a model with these parameters, classes of equal priors."""
+    model = SharedKernelMixture(len(means))
+    model.weights_, model.means_ = np.array(weights, dtype=float), np.array(means, dtype=float)
+    model.covariances_ = np.array(covariances, dtype=float)
+    model.classes_ = np.array(classes)
+    model.class_prior_ = np.full(len(classes), 1.0 / len(classes))
+    return model
+
+
+# ---------------------------------------------------------------- what is known of a model
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "low_rank", "auto"])
+def test_covariances_along_any_directions(covariance_type: str) -> None:
+    X, y = load_iris(return_X_y=True)
+    model = SharedKernelMixture(3, covariance_type=covariance_type, **SETTINGS).fit(X, y)
+    stored = model.covariances_
+    full = {
+        "full": lambda k: stored[k],
+        "tied": lambda k: stored,
+        "diag": lambda k: np.diag(stored[k]),
+        "spherical": lambda k: stored[k] * np.eye(4),
+        "low_rank": lambda k: stored[k][:, :-1] @ stored[k][:, :-1].T + np.diag(stored[k][:, -1]),
+    }[model.covariance_type_]
+    kernels = kernels_of(model)
+    directions = np.random.RandomState(0).normal(size=(2, 4))
+    means, covariances = kernels.project(directions)
+    chosen = kernels.covariances([3, 1])
+    for k in range(3):
+        assert_allclose(means[k], directions @ model.means_[k])
+        assert_allclose(covariances[k], directions @ full(k) @ directions.T)
+        assert_allclose(chosen[k], full(k)[np.ix_([3, 1], [3, 1])])
+
+
+def test_groups_know_their_columns_and_names() -> None:
+    pd = pytest.importorskip("pandas")
+    X, y = load_iris(return_X_y=True)
+    table = pd.DataFrame(X, columns=list("pqrs"))
+    model = SharedKernelClassifier(
+        3, feature_groups=[["s", "p"], ["q"]], priors=[0.5, 0.3, 0.2], **SETTINGS
+    ).fit(table, y)
+    first, second = groups_of(model)
+    assert (first.names, first.columns) == (["s", "p"], [3, 0])
+    assert (second.names, second.columns) == (["q"], [1])
+    assert_allclose(second.prior, [0.5, 0.3, 0.2])
+    # A single group of some columns is a model like any other.
+    model = SharedKernelClassifier(3, feature_groups=[[3, 1]], **SETTINGS).fit(X, y)
+    (panel,) = plot_projections(model, 0)
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("feature 3", "feature 1")
+
+
+def test_two_kernels_differ_along_fishers_discriminant() -> None:
+    random = np.random.RandomState(0)
+    roots = random.normal(size=(2, 4, 4))
+    covariances = roots @ np.swapaxes(roots, 1, 2) + np.eye(4)
+    model = model_of(random.normal(size=(2, 4)), covariances, [[0.7, 0.1], [0.3, 0.9]])
+    (direction,) = kernels_of(model).directions_of_difference(3)
+    within = np.tensordot([0.4, 0.6], covariances, axes=1)
+    fisher = np.linalg.solve(within, model.means_[0] - model.means_[1])
+    cosine = direction @ fisher / np.linalg.norm(direction) / np.linalg.norm(fisher)
+    assert abs(cosine) == pytest.approx(1.0, abs=1e-3)
+    assert direction @ within @ direction == pytest.approx(1.0, rel=1e-2)
+
+
+def test_a_light_kernel_far_away_does_not_decide_what_is_shown() -> None:
+    """Heavy kernels differ in the first feature; one of weight 0.001 is far away in the second."""
+    means = [[-2.0, 0.0, 0.0], [2.0, 0.0, 0.1], [0.0, 1000.0, 0.0]]
+    kernels = kernels_of(model_of(means, [np.eye(3)] * 3, [[0.899, 0.1], [0.1, 0.899], [0.001, 0.001]]))
+    assert kernels.most_separate(1) == [0]
+    first = kernels.directions_of_difference(2)[0]
+    assert abs(first[0]) > 10 * np.abs(first[1:]).max()
+
+
+# ---------------------------------------------------------------- pictures of any model
+
+
+def test_thirty_features_show_the_eight_that_tell_most() -> None:
+    random = np.random.RandomState(0)
+    means = 0.01 * random.normal(size=(2, 30))
+    telling = [1, 4, 9, 16, 17, 20, 25, 29]
+    means[0, telling] += 5.0
+    model = model_of(means, [np.eye(30)] * 2, np.eye(2))
+    axes = plot_projections(model, "a")
+    assert len(axes) == 28
+    assert [panel.get_ylabel() for panel in axes[:7]] == [f"feature {d}" for d in telling[1:]]
+    title = axes[0].figure.get_suptitle()
+    assert title == "class a, 8 of 30 features: where the kernels differ most"
+    # What was asked for is shown.
+    assert len(plot_projections(model, "a", features=range(10), figure=Figure())) == 45
+
+
+def test_kernels_of_one_feature_are_curves() -> None:
+    model = model_of([[0.0, 9.0], [4.0, 9.0]], [np.eye(2)] * 2, [[0.25, 1.0], [0.75, 0.0]])
+    axes = draw_kernels(model, "a", features=[0])
+    *parts, total = axes.get_lines()
+    across, up = total.get_data()
+    assert len(parts) == 2
+    # The larger mode is that of the heavier kernel, three quarters of a standard normal.
+    assert across[up.argmax()] == pytest.approx(4.0, abs=0.05)
+    assert up.max() == pytest.approx(0.75 / np.sqrt(2 * np.pi), rel=1e-3)
+    one = model_of([[0.0], [3.0]], [np.eye(1)] * 2, np.eye(2))
+    assert len(draw_kernels(one, axes=Figure().subplots()).get_lines()) == 3
+    assert draw_kernels(model).get_ylabel() == "feature 1"
+    with pytest.raises(ValueError, match="one feature or in two, got 3"):
+        draw_kernels(model, features=[0, 1, 0])
+
+
+def test_rows_with_gaps_are_no_obstacle() -> None:
+    X = np.random.RandomState(0).normal(size=(50, 1))
+    model = GaussianMixture(2, random_state=0).fit(X)
+    X[3] = np.nan
+    assert len(plot_projections(model, X=X)) == 1
+
+
+def test_weights_are_written_where_they_are() -> None:
+    weights = [[0.0, 0.7], [0.6, 0.3], [0.4, 0.0]]
+    model = model_of(np.zeros((3, 2)), [np.eye(2)] * 3, weights)
+    axes = plot_weights(model, order="number")
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["1", "2", "3"]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b"]
+    written = {text.get_position(): text.get_text() for text in axes.texts}
+    assert written == {(1, 0): "0.70", (0, 1): "0.60", (1, 1): "0.30", (0, 2): "0.40"}
+    # Kernels of the first class first, the heaviest on top.
+    by_class = plot_weights(model)
+    assert [text.get_text() for text in by_class.get_yticklabels()] == ["2", "3", "1"]
+    with pytest.raises(ValueError, match="order='size' is not one of"):
+        plot_weights(model, order="size")  # type: ignore[arg-type]
+
+
+def test_weights_of_one_class_are_bars() -> None:
+    weights = [[0.2], [0.5], [0.3]]
+    axes = plot_weights(model_of(np.zeros((3, 1)), [np.eye(1)] * 3, weights, classes=[0]))
+    assert [bar.get_width() for bar in axes.patches] == [0.5, 0.3, 0.2]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["2", "3", "1"]
+
+
+def test_hundreds_of_kernels_and_classes_are_shades_alone() -> None:
+    weights = np.random.RandomState(0).dirichlet(np.full(200, 0.05), size=60).T
+    model = model_of(np.zeros((200, 1)), [np.eye(1)] * 200, weights, classes=range(60))
+    for axes in (plot_weights(model), plot_confusion(np.eye(60, dtype=int))):
+        assert len(axes.texts) == 0
+        assert max(len(axes.get_yticks()), len(axes.get_xticks())) <= 45
+        assert max(axes.figure.get_size_inches()) < 12
+
+
+def test_long_names_of_classes_stand_upright() -> None:
+    short = plot_confusion(np.eye(3, dtype=int), labels=["a", "b", "c"])
+    long = plot_confusion(np.eye(3, dtype=int), labels=["a", "b", "a very long name"])
+    assert {tick.get_rotation() for tick in short.get_xticklabels()} == {0.0}
+    assert {tick.get_rotation() for tick in long.get_xticklabels()} == {90.0}
+
+
+# ---------------------------------------------------------------- manners
+
+
+def test_every_plot_takes_axes_and_says_what_it_does() -> None:
+    for name in plots.__all__:
+        function = getattr(plots, name)
+        assert function.__doc__, name
+        if name.startswith(("plot_", "draw_")):
+            assert "axes" in inspect.signature(function).parameters, name
+
+
+def test_given_axes_are_drawn_into_and_settings_left_alone() -> None:
+    X, y = load_iris(return_X_y=True)
+    model = SharedKernelClassifier(**SETTINGS).fit(X, y)
+    before = dict(mpl.rcParams)
+    grid = Figure().subplots(2, 3).ravel()
+    assert plot_weights(model, axes=grid[0]) is grid[0]
+    assert plot_reliability(model, X, y, axes=grid[1]) is grid[1]
+    assert draw_kernels(model, 0, grid[2]) is grid[2]
+    assert plot_confusion(np.eye(3, dtype=int), axes=grid[3]) is grid[3]
+    record = run_illustration(seed=0)
+    panels = Figure().subplots(1, 4)
+    assert list(plot_illustration(record, axes=panels)) == list(panels)
+    with pytest.raises(ValueError, match="4 axes are needed, got 6"):
+        plot_illustration(record, axes=grid)
+    assert plt.get_fignums() == []
+    assert dict(mpl.rcParams) == before

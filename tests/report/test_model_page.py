@@ -1,0 +1,317 @@
+"""The page of a fitted model says what the model says, for any model, and escapes what comes from data."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browsing import PHONE, WIDE, choose, fits, visit, wait_for
+from numpy.testing import assert_allclose
+from sklearn.exceptions import NotFittedError
+
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from skmix.report import model_page
+from skmix.report.model_data import model_data
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
+
+
+def labelled(n_features: int, labels: Any = ("a", "b", "c")) -> tuple[np.ndarray, np.ndarray]:
+    y = np.repeat(np.array(labels), 40)
+    centres = 3.0 * np.random.RandomState(1).normal(size=(len(labels), n_features))
+    return np.random.RandomState(0).normal(size=(len(y), n_features)) + np.repeat(centres, 40, axis=0), y
+
+
+def fitted(n_features: int = 3, **settings: Any) -> SharedKernelClassifier:
+    return SharedKernelClassifier(4, **SETTINGS, **settings).fit(*labelled(n_features))
+
+
+def embedded(page: str) -> dict[str, Any]:
+    (found,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.S)
+    return json.loads(found)
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_the_data_are_those_of_the_model() -> None:
+    model = fitted(3)
+    X, y = labelled(3)
+    data = embedded(model_page(model, title="model", X=X, y=y))
+    (group,) = data["groups"]
+    assert group["features"] == ["feature 0", "feature 1", "feature 2"]
+    assert_allclose(group["weights"], model.weights_, atol=5e-6)
+    assert_allclose(np.array(group["means"])[:, :3], model.means_, rtol=1e-4)
+    upper = np.triu_indices(3 + len(group["axes"]))
+    for triangle, covariance in zip(group["covariances"], model.covariances_, strict=True):
+        full = np.zeros((upper[0].max() + 1,) * 2)
+        full[upper] = triangle
+        assert_allclose(full[:3, :3], np.triu(covariance), rtol=1e-4)
+    assert_allclose(np.array(data["rows"]["values"][0])[:3], X.T, rtol=1e-4)
+    assert [data["classes"][c] for c in data["rows"]["labels"]] == y.tolist()
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "low_rank", "auto"])
+def test_any_covariance_type(covariance_type: str) -> None:
+    X, y = labelled(4)
+    model = SharedKernelMixture(5, covariance_type=covariance_type, **SETTINGS).fit(X, y)
+    (group,) = model_data(model, title="model")["groups"]
+    assert np.shape(group["covariances"]) == (5, 8 * 9 // 2)
+    # Drawn rows know the covariance too: of all kernels together it is within and between them.
+    weights = model.weights_ @ model.class_prior_
+    drawn, _ = model.sample(40_000)
+    within = weights @ np.array(group["covariances"])[:, 0]
+    assert within + np.cov(model.means_[:, 0], aweights=weights, ddof=0) == pytest.approx(
+        drawn[:, 0].var(), rel=0.05
+    )
+
+
+def test_classes_and_facts() -> None:
+    model = fitted(2, priors=[0.5, 0.25, 0.25])
+    data = model_data(model, title="model")
+    assert [row["name"] for row in data["class_rows"]] == ["a", "b", "c"]
+    assert [row["prior"] for row in data["class_rows"]] == ["0.500", "0.250", "0.250"]
+    assert [row["count"] for row in data["class_rows"]] == ["40", "40", "40"]
+    for c, row in enumerate(data["class_rows"]):
+        own = model.weights_[:, c]
+        assert row["heaviest"] == f"{own.argmax() + 1} ({own.max():.2f})"
+        assert int(row["used"]) == (own >= 0.01).sum()
+    facts = {fact["name"]: fact["value"] for fact in data["facts"]}
+    # Four kernels of two means, three entries of a covariance; three weights for each of three classes.
+    assert facts["free parameters"] == str(4 * 5 + 3 * 3)
+    settings = dict(data["settings"])
+    assert settings["estimator"] == "SharedKernelClassifier"
+    assert settings["priors"] == "[0.5, 0.25, 0.25]"
+    assert "reg_covar" not in settings
+
+
+def test_feature_groups_have_their_own_kernels_and_columns() -> None:
+    model = fitted(4, feature_groups=[[3, 0], [2]])
+    X, y = labelled(4)
+    data = model_data(model, title="model", X=X, y=y)
+    assert [group["features"] for group in data["groups"]] == [["feature 3", "feature 0"], ["feature 2"]]
+    for group, part in zip(data["groups"], model.models_, strict=True):
+        assert_allclose(group["means"], part.means_, rtol=1e-4)
+    assert_allclose(data["rows"]["values"][0], X[:, [3, 0]].T, rtol=1e-4)
+    assert_allclose(data["rows"]["values"][1], X[:, [2]].T, rtol=1e-4)
+
+
+def test_many_features_are_held_to_what_a_page_can_take() -> None:
+    model = SharedKernelMixture(3, covariance_type="diag", **SETTINGS).fit(labelled(300)[0])
+    page = model_page(model, title="model", X=labelled(300)[0])
+    (group,) = embedded(page)["groups"]
+    assert len(group["features"]) + len(group["axes"]) == 40
+    assert group["note"].startswith("38 of the 300 features are offered")
+    assert len(page) < 400_000
+
+
+def test_rows_are_sampled_and_unknown_labels_kept_apart() -> None:
+    model = fitted(2)
+    X, y = np.random.RandomState(0).normal(size=(5000, 2)), np.array(["a", "z"] * 2500)
+    X[7, 1] = np.nan
+    data = model_data(model, title="model", X=X, y=y)
+    assert len(data["rows"]["labels"]) == len(data["rows"]["values"][0][0]) == 2000
+    assert set(data["rows"]["labels"]) == {0, None}
+    assert data["rows_note"] == "2000 of the 5000 rows are drawn, chosen by chance."
+    given = {tuple(row) for row in np.round(X, 3).tolist()}
+    drawn = np.round(np.array(data["rows"]["values"][0], dtype=float).T, 3)
+    assert sum(tuple(row) in given for row in drawn.tolist()) > 1900
+    assert model_page(model, title="m", X=X, y=y) == model_page(model, title="m", X=X, y=y)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    model = fitted(2)
+    X, y = labelled(2)
+    with pytest.raises(ValueError, match="X has 1 features, but the model was fitted to 2"):
+        model_page(model, title="m", X=X[:, :1])
+    with pytest.raises(ValueError, match="X has 120 rows but y has 119 labels"):
+        model_page(model, title="m", X=X, y=y[1:])
+    with pytest.raises(ValueError, match="give X too"):
+        model_page(model, title="m", y=y)
+    with pytest.raises(NotFittedError):
+        model_page(SharedKernelMixture(), title="m")
+
+
+def test_tables_with_other_columns_are_refused() -> None:
+    pd = pytest.importorskip("pandas")
+    X, y = labelled(2)
+    model = SharedKernelMixture(3, **SETTINGS).fit(pd.DataFrame(X, columns=["u", "v"]), y)
+    with pytest.raises(ValueError, match="feature names"):
+        model_page(model, title="m", X=pd.DataFrame(X, columns=["u", "w"]))
+    # Rows without names are taken as they come.
+    assert '"features":["u","v"]' in model_page(model, title="m", X=X)
+
+
+def hostile_page() -> str:
+    pd = pytest.importorskip("pandas")
+    X, y = labelled(3, (HOSTILE, "b & c", "plain"))
+    table = pd.DataFrame(X, columns=[HOSTILE, "x'\"", "y"])
+    model = SharedKernelClassifier(3, **SETTINGS).fit(table, y)
+    return model_page(model, title=HOSTILE, X=table, y=y)
+
+
+def test_what_comes_from_data_is_escaped() -> None:
+    page = hostile_page()
+    assert "<img" not in page
+    assert "onerror=alert(1)>" not in page
+    assert page.count("</script>") == page.count("<script")
+    assert embedded(page)["classes"][0] == HOSTILE
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+def drawn(browser: Any) -> str:
+    return wait_for(browser, "return document.querySelector('#model-plot svg')?.innerHTML")
+
+
+def written(folder: Path, page: str) -> Path:
+    path = folder / "page.html"
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def pages() -> dict[str, str]:
+    X, y = labelled(7)
+    one = labelled(1)[0]
+    many = np.random.RandomState(0).uniform(size=(1200, 2))
+    return {
+        "classes": model_page(fitted(7), title="classes", X=X, y=y),
+        "groups": model_page(fitted(4, feature_groups=[[3, 0], [2]]), title="groups"),
+        "one feature": model_page(GaussianMixture(1).fit(one), title="one", X=one),
+        "many kernels": model_page(
+            SharedKernelMixture(150, max_iter=9, tol=100.0, random_state=0).fit(many), title="many", X=many
+        ),
+    }
+
+
+def test_pages_load_without_errors_and_fit(chromium: Any, tmp_path: Path) -> None:
+    for name, page in pages().items():
+        path = written(tmp_path, page)
+        for size, scheme in ((WIDE, "light"), (PHONE, "dark")):
+            visit(chromium, path, size, scheme)
+            assert drawn(chromium), name
+            assert chromium.get_log("browser") == [], name
+            assert fits(chromium, size), name
+            # Something is painted on the map of weights.
+            assert chromium.execute_script(
+                "const c = document.getElementById('heat-body'); const d = c.getContext('2d')"
+                ".getImageData(0, 0, c.width, c.height).data; return d.some((v) => v > 0)"
+            ), name
+    nameless = chromium.execute_script(
+        "return [...document.querySelectorAll('select, input')].filter((c) => !c.labels.length).length"
+    )
+    assert nameless == 0
+    messages = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
+    wanted = [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
+    assert [url for url in wanted if not url.startswith(("data:", "file:"))] == []
+
+
+def test_the_page_follows_its_controls(chromium: Any, tmp_path: Path) -> None:
+    model = fitted(3)
+    X, y = labelled(3)
+    visit(chromium, written(tmp_path, model_page(model, title="m", X=X, y=y)))
+    before = drawn(chromium)
+    for control, value in (
+        ("model-measure", "share"),
+        ("model-class", "1"),
+        ("model-across", "2"),
+        ("model-up", "1"),
+        ("model-up", "density"),
+        ("model-style", "paper"),
+    ):
+        choose(chromium, control, value)
+        assert drawn(chromium) != before, control
+        before = drawn(chromium)
+    shown = chromium.execute_script(
+        "return [...document.querySelectorAll('#model-weights tr')]"
+        ".map((r) => [Number(r.children[0].textContent), Number(r.children[1].textContent)])"
+    )
+    assert_allclose([dict(shown)[k + 1] for k in range(4)], model.weights_[:, 1], atol=5.6e-4)
+    assert chromium.get_log("browser") == []
+
+
+def test_ellipses_reach_one_standard_deviation_in_the_chosen_plane(chromium: Any, tmp_path: Path) -> None:
+    model = fitted(3)
+    visit(chromium, written(tmp_path, model_page(model, title="m")))
+    drawn(chromium)
+    choose(chromium, "model-across", "2")
+    choose(chromium, "model-up", "0")
+    paths = chromium.execute_script(
+        "return [...document.querySelectorAll('#model-plot .kernel-group')]"
+        ".map((g) => [Number(g.dataset.kernel), g.querySelector('.kernel').getAttribute('d')])"
+    )
+    assert sorted(k for k, _ in paths) == [0, 1, 2, 3]
+    for axis, feature in enumerate((2, 0)):
+        values, pixels = [], []
+        for k, path in paths:
+            points = np.array(re.findall(r"-?[\d.]+", path), dtype=float).reshape(-1, 2)[:, axis]
+            sigma = np.sqrt(model.covariances_[k, feature, feature])
+            ends = [points.min(), points.max()] if axis == 0 else [points.max(), points.min()]
+            values += [model.means_[k, feature] - sigma, model.means_[k, feature] + sigma]
+            pixels += ends
+        slope, intercept = np.polyfit(values, pixels, 1)
+        assert_allclose(intercept + slope * np.array(values), pixels, atol=0.4)
+
+
+def test_kernels_and_weights_take_the_keyboard(chromium: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    model = fitted(3)
+    visit(chromium, written(tmp_path, model_page(model, title="m")))
+    drawn(chromium)
+    overall = model.weights_ @ model.class_prior_
+    by_weight = np.argsort(-overall)
+    kernel = chromium.find_element("css selector", "#model-plot .kernel-group[tabindex='0']")
+    assert len(chromium.find_elements("css selector", "#model-plot [tabindex='0']")) == 1
+    chromium.execute_script("arguments[0].focus()", kernel)
+    tip = chromium.find_element("id", "tip")
+    assert f"kernel {by_weight[0] + 1}, weight {overall[by_weight[0]]:.3f} in all classes" in tip.text
+    kernel.send_keys(Keys.ARROW_RIGHT)
+    assert f"kernel {by_weight[1] + 1}, weight" in tip.text
+
+    choose(chromium, "heat-order", "number")
+    heat = chromium.find_element("id", "heat")
+    chromium.execute_script("arguments[0].focus()", heat)
+    for key in (Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_RIGHT):
+        heat.send_keys(key)
+    told = chromium.execute_script("return document.getElementById('tip').textContent")
+    assert told.startswith(f"kernel 2 in class b: weight {model.weights_[1, 1]:.4f}")
+    heat.send_keys(Keys.ENTER)
+    assert chromium.execute_script("return document.getElementById('model-class').value") == "1"
+
+
+def test_a_plane_can_be_chosen_among_the_projections(chromium: Any, tmp_path: Path) -> None:
+    visit(chromium, written(tmp_path, model_page(fitted(4), title="m")))
+    drawn(chromium)
+    buttons = chromium.find_elements("css selector", "#model-planes button")
+    assert len(buttons) == 6
+    chromium.execute_script("arguments[0].click()", buttons[4])
+    assert chromium.execute_script(
+        "return ['across', 'up'].map((n) => document.getElementById(`model-${n}`).value)"
+    ) == ["1", "3"]
+
+
+def test_hostile_labels_are_only_shown(chromium: Any, tmp_path: Path) -> None:
+    visit(chromium, written(tmp_path, hostile_page()))
+    drawn(chromium)
+    assert chromium.title == HOSTILE
+    assert chromium.execute_script("return document.images.length") == 0
+    offered = chromium.execute_script(
+        "return [...document.querySelectorAll('#model-class option, #model-across option')]"
+        ".map((o) => o.text)"
+    )
+    assert offered.count(HOSTILE) == 2
+    kernel = chromium.find_element("css selector", "#model-plot .kernel-group[tabindex='0']")
+    chromium.execute_script("arguments[0].focus()", kernel)
+    assert HOSTILE in chromium.find_element("id", "tip").text
+    assert chromium.get_log("browser") == []
