@@ -42,7 +42,9 @@ def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyP
     shown: list[int] = []
     monkeypatch.setattr(plt, "show", lambda: shown.extend(plt.get_fignums()))
     plt.close("all")
-    namespace = {"__name__": "__main__", "__file__": str(example)}
+    # As in the gallery: in the example's folder, and without __file__.
+    monkeypatch.chdir(example.parent)
+    namespace = {"__name__": "__main__"}
     *cells, last = cells_of(example)
     try:
         try:

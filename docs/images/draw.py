@@ -7,6 +7,7 @@ ones named. ``--into FOLDER`` puts them elsewhere.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import runpy
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import matplotlib.pyplot as plt
 
 from skmix.plots import save_figure
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 EXAMPLES = {path.stem: path for path in sorted((HERE.parents[1] / "examples").glob("*/*.py"))}
 
 
@@ -32,7 +33,8 @@ def draw(name: str, folder: Path) -> None:
     plt.close("all")
     # Nothing to show here: the figure goes into a file.
     plt.show = lambda: None
-    runpy.run_path(str(EXAMPLES[name]), run_name="__main__")
+    with contextlib.chdir(EXAMPLES[name].parent):
+        runpy.run_path(str(EXAMPLES[name]), run_name="__main__")
     save_figure(plt.gcf(), picture_of(name, folder), dpi=110)
 
 

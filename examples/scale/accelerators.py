@@ -13,8 +13,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 # %%
-# The measurements, with the machine they were made on.
-measured = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "device.json").read_text())
+# The measurements, with the machine they were made on. Run this anywhere inside the repository.
+here = Path.cwd()
+folder = next(path / "benchmarks" for path in (here, *here.parents) if (path / "benchmarks").is_dir())
+measured = json.loads((folder / "results" / "device.json").read_text())
 rows = [row for row in measured["passes"] if row["clusters"] == "of unit variance"]
 sizes = list(dict.fromkeys((row["rows"], row["features"], row["kernels"]) for row in rows))
 

@@ -14,8 +14,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 # %%
-# The measurements: bytes of a pass for growing data, and passes over many rows and over next to none.
-measured = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "cluster.json").read_text())
+# The measurements: bytes of a pass for growing data, and passes over many rows and over next to none. Run
+# this anywhere inside the repository.
+here = Path.cwd()
+folder = next(path / "benchmarks" for path in (here, *here.parents) if (path / "benchmarks").is_dir())
+measured = json.loads((folder / "results" / "cluster.json").read_text())
 row_bytes = 8 * measured["n_features"]
 large, tiny = (next(row for row in measured["passes"] if row["rows"] == n) for n in (800_000, 1024))
 same_number, same_size = measured["bytes"][:3], measured["bytes"][3:]
