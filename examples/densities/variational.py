@@ -34,8 +34,8 @@ print(f"EM keeps {by_em.n_kernels_} kernels, the variational fit {by_bayes.n_ker
 # %%
 # What it does to rows that were held out: wine, with 13 features and some 41 training rows a class.
 wine, labels = load_wine(return_X_y=True)
-per_class, splits = (1, 2, 4, 6), StratifiedShuffleSplit(4, test_size=0.3, random_state=0)
-losses = np.empty((2, len(per_class), 4))
+per_class, splits = (1, 2, 4, 6), StratifiedShuffleSplit(3, test_size=0.3, random_state=0)
+losses = np.empty((2, len(per_class), 3))
 for split, (training, held_out) in enumerate(splits.split(wine, labels)):
     for j, n_kernels in enumerate(per_class):
         for i, inference in enumerate(("em", "variational")):

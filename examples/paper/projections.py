@@ -4,6 +4,8 @@ Projections of a fitted model
 
 A model of four features, looked at in every plane of two. The kernels are the same for all classes; the
 line says how much the class at hand uses each of them.
+
+It needs pandas.
 """
 
 import matplotlib.pyplot as plt

@@ -20,16 +20,16 @@ from skmix import SharedKernelMixture, open_rows
 
 # %%
 # One pass is enough to see the most that a fit allocates at a time.
-def peak_of(source, read) -> float:
+def peak_of(source, read) -> int:
     """Return the megabytes that reading and fitting took."""
     tracemalloc.start()
     model = SharedKernelMixture(
         2, covariance_type="diag", init="random_from_data", max_iter=1, random_state=0
     )
     model.fit(read(source))
-    peak = tracemalloc.get_traced_memory()[1] / 1e6
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return peak
+    return round(peak / 1e6)
 
 
 # %%
@@ -45,7 +45,7 @@ with tempfile.TemporaryDirectory() as folder:
         np.save(path, random.normal(size=(size * 1_000_000 // (8 * 16), 16)))
         in_memory.append(peak_of(path, np.load))
         from_file.append(peak_of(path, lambda path: open_rows(path, chunk_rows=8192)))
-print(f"{sizes[-1]} MB of rows: {in_memory[-1]:.0f} MB in memory, {from_file[-1]:.0f} MB from the file")
+print(f"{sizes[-1]} MB of rows: {in_memory[-1]} MB in memory, {from_file[-1]} MB from the file")
 
 # %%
 # From a file, the memory needed is that of its blocks.

@@ -5,6 +5,8 @@ Saving, loading, ONNX
 A model file holds numbers, not code, and gives back the same model to the last bit. ``to_onnx`` makes a
 graph for runtimes that know nothing of Python; it works with logarithms from end to end, so rows far from
 everything still have probabilities.
+
+It needs ``skmix[onnx]`` and onnxruntime.
 """
 
 import tempfile
