@@ -104,10 +104,11 @@ class Recipe:
     judge: bool = True
 
 
+_CHOSEN = Recipe(components=40, kernels=8, start="separate", prior=3.0, held_out=0.02, judge=False)
 RECIPES = {
-    "raw": Recipe(),
-    "deskewed": Recipe(deskew=True, components=40, kernels=8, prior=3.0),
-    "smallest": Recipe(deskew=True, components=25, kernels=1, passes=40),
+    "raw": _CHOSEN,
+    "deskewed": replace(_CHOSEN, deskew=True),
+    "smallest": replace(_CHOSEN, deskew=True, components=22, kernels=1, start="class", prior=10.0, passes=40),
 }
 
 

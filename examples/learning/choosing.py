@@ -1,0 +1,63 @@
+"""
+How many kernels, and of what shape
+===================================
+
+Write ``"auto"`` where you would write a number of kernels or a type of covariance. Every candidate is kept
+in ``selection_``, so that you can see by how much the winner won.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from skmix import SharedKernelClassifier
+from skmix.datasets import make_shared_kernel_data
+from skmix.plots import draw_kernels
+
+# %%
+# Four classes over six kernels, which they share in pairs.
+angles = np.arange(6) * np.pi / 3
+means = 4.0 * np.column_stack([np.cos(angles), np.sin(angles)])
+covariances = np.array([np.diag([1.2, 0.3]) if k % 2 else np.diag([0.3, 1.2]) for k in range(6)])
+weights = np.array([[6, 3, 1, 0, 0, 0], [0, 4, 4, 2, 0, 0], [0, 0, 1, 5, 4, 0], [3, 0, 0, 0, 2, 5]]).T / 10.0
+X, y = make_shared_kernel_data(means, covariances, weights, 150, random_state=0)
+
+# %%
+# The Bayesian information criterion weighs the likelihood against the number of parameters.
+settings = {"n_init": 8, "max_iter": 500, "random_state": 0}
+model = SharedKernelClassifier("auto", covariance_type="auto", candidates=range(4, 10), **settings).fit(X, y)
+print(f"chosen: {model.n_kernels_} kernels, {model.covariance_type_} covariances")
+
+# %%
+# The winner is the model that you get by asking for it directly.
+direct = SharedKernelClassifier(model.n_kernels_, covariance_type=model.covariance_type_, **settings).fit(
+    X, y
+)
+print("the same means:", np.array_equal(direct.means_, model.means_))
+
+# %%
+# The true kernels lie along the axes, and that is what the diagonal type says with the fewest numbers.
+figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", width_ratios=[4, 3])
+for name, colour, marker in (
+    ("full", "#0072b2", "o"),
+    ("tied", "#d55e00", "s"),
+    ("diag", "#009e73", "^"),
+    ("spherical", "#cc79a7", "v"),
+):
+    rows = [row for row in model.selection_ if row["covariance_type"] == name]
+    values = [row["value"] for row in rows]
+    left.plot([row["n_kernels"] for row in rows], values, f"{marker}-", color=colour, lw=2, label=name)
+best = next(row for row in model.selection_ if row["chosen"])
+place = best["n_kernels"], best["value"]
+left.plot(*place, "o", ms=18, mfc="none", mec="black", mew=1.8)
+left.annotate("chosen", place, (0, -24), textcoords="offset points", ha="center", weight="bold")
+left.set(xlabel="kernels", ylabel="BIC (lower is better)")
+left.margins(y=0.14)
+left.legend(title="covariances", frameon=False)
+left.spines[["top", "right"]].set_visible(False)
+
+for c, (colour, marker) in enumerate(zip(("#0072b2", "#e69f00", "#009e73", "#cc79a7"), "os^v", strict=True)):
+    right.scatter(*X[y == c].T, s=14, color=colour, marker=marker, alpha=0.6, lw=0, label=f"class {c + 1}")
+draw_kernels(direct, None, right, style="accessible", n_std=2.0)
+right.set(xlabel="feature 1", ylabel="feature 2", aspect="equal", title="The chosen model")
+right.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, handletextpad=0.1, markerscale=1.6)
+plt.show()

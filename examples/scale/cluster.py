@@ -1,0 +1,56 @@
+"""
+What a pass costs on a cluster
+==============================
+
+On a Dask cluster every worker sums over the blocks it holds, and rows stay where they are.
+``benchmarks/cluster.py`` has measured what goes over the network; this draws its numbers, and what they
+mean for a terabyte.
+"""
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+# %%
+# The measurements: bytes of a pass for growing data, and passes over many rows and over next to none. Run
+# this anywhere inside the repository.
+here = Path.cwd()
+folder = next(path / "benchmarks" for path in (here, *here.parents) if (path / "benchmarks").is_dir())
+measured = json.loads((folder / "results" / "cluster.json").read_text())
+row_bytes = 8 * measured["n_features"]
+large, tiny = (next(row for row in measured["passes"] if row["rows"] == n) for n in (800_000, 1024))
+same_number, same_size = measured["bytes"][:3], measured["bytes"][3:]
+
+# %%
+# A terabyte in blocks of 256 MB: the seconds to compute are divided by the workers, those to schedule
+# blocks are not.
+compute = large["seconds"] / large["rows"] * 1e12 / row_bytes
+scheduling = tiny["seconds"] / tiny["blocks"] * 1e12 / 256e6
+workers = np.geomspace(10, 1000, 60)
+print(f"a pass over a terabyte: {compute / 100 + scheduling:.0f} s on 100 workers, extrapolated")
+
+# %%
+# Left: traffic hardly depends on the data. Right: where more workers stop to help.
+orange, blue = "#d55e00", "#0072b2"
+figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+for rows, colour, marker, label in (
+    (same_number, blue, "o", "always 16 blocks"),
+    (same_size, orange, "s", "blocks of one size"),
+):
+    megabytes = [row["rows"] * row_bytes / 1e6 for row in rows]
+    kilobytes = [row["bytes_per_pass"] / 1e3 for row in rows]
+    left.plot(megabytes, kilobytes, f"{marker}-", color=colour, lw=2.2, ms=7, label=label)
+left.set(
+    xlabel="data, MB", ylabel="over the network in a pass, kB", title="Traffic on two workers", ylim=(0, 400)
+)
+left.legend(frameon=False, loc="lower right")
+right.loglog(workers, compute / workers, color=blue, lw=2.2, ls="--", label="computing")
+right.axhline(scheduling, color=orange, lw=2.2, ls=":", label="scheduling blocks of 256 MB")
+right.loglog(workers, compute / workers + scheduling, color="black", lw=2.6, label="a pass")
+right.set(xlabel="workers of one core", ylabel="seconds", title="One terabyte, extrapolated")
+right.legend(frameon=False)
+for axes in (left, right):
+    axes.spines[["top", "right"]].set_visible(False)
+plt.show()

@@ -1,0 +1,105 @@
+"""Every example runs, as the gallery runs it, and ends in a picture with something on it."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import runpy
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import pytest
+from matplotlib.axes import Axes
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("**/*.py"))
+CELL = re.compile(r"^# %%$", re.MULTILINE)
+OPTIONAL = {"onnx", "onnxruntime", "pandas"}
+MOST_LINES = 80
+
+of_each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+
+
+def cells_of(example: Path) -> list[str]:
+    """Return the code of each cell, with as many empty lines above as make line numbers right."""
+    source = example.read_text(encoding="utf-8")
+    cuts = [0, *(found.start() for found in CELL.finditer(source)), len(source)]
+    return ["\n" * source[:a].count("\n") + source[a:b] for a, b in itertools.pairwise(cuts)]
+
+
+def marks_of(axes: Axes) -> int:
+    """Count what was drawn into axes; their own frame and ticks do not count."""
+    return sum(map(len, (axes.lines, axes.patches, axes.collections, axes.images, axes.texts)))
+
+
+@of_each_example
+def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[int] = []
+    monkeypatch.setattr(plt, "show", lambda: shown.extend(plt.get_fignums()))
+    plt.close("all")
+    # As in the gallery: in the example's folder, and without __file__.
+    monkeypatch.chdir(example.parent)
+    namespace = {"__name__": "__main__"}
+    *cells, last = cells_of(example)
+    try:
+        try:
+            for cell in cells:
+                exec(compile(cell, str(example), "exec"), namespace)
+        except ModuleNotFoundError as error:
+            if error.name not in OPTIONAL:
+                raise
+            pytest.skip(f"{error.name} is not installed")
+        # The gallery keeps and closes figures after each cell: one begun earlier would be shown unfinished.
+        assert plt.get_fignums() == []
+        exec(compile(last, str(example), "exec"), namespace)
+        assert shown, "plt.show() did not come last, or there was nothing to show"
+        for number in shown:
+            figure = plt.figure(number)
+            figure.draw_without_rendering()
+            empty = [axes.get_title() or axes for axes in figure.axes if not marks_of(axes)]
+            assert figure.axes
+            assert not empty, f"nothing was drawn into {empty}"
+    finally:
+        plt.close("all")
+
+
+@of_each_example
+def test_an_example_is_written_for_the_gallery(example: Path) -> None:
+    source = example.read_text(encoding="utf-8")
+    title, line, empty, *paragraph = (ast.get_docstring(ast.parse(source)) or "").splitlines()
+    assert line == "=" * len(title), "the docstring begins with a title and a line of = as long"
+    assert empty == ""
+    assert any(paragraph)
+    assert len(source.splitlines()) < MOST_LINES
+    assert source.endswith("plt.show()\n")
+    for cell in CELL.split(source)[1:]:
+        assert cell.startswith("\n# "), "a cell begins with a comment"
+
+
+def test_names_are_unique_and_folders_have_headers() -> None:
+    names = [example.stem for example in EXAMPLES]
+    assert len(set(names)) == len(names) >= 12
+    for folder in {example.parent for example in EXAMPLES} | {ROOT / "examples"}:
+        assert (folder / "GALLERY_HEADER.rst").is_file(), folder.name
+    assert {example.parents[1] for example in EXAMPLES} == {ROOT / "examples"}
+
+
+def test_pictures_are_drawn_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plt, "show", plt.show)  # which drawing replaces
+    drawing = runpy.run_path(str(ROOT / "docs" / "images" / "draw.py"))
+    drawing["draw"]("three_classes", tmp_path)
+    plt.close("all")
+    assert [path.name for path in tmp_path.iterdir()] == ["three-classes.png"]
+    assert mpl.image.imread(tmp_path / "three-classes.png").std() > 0.05
+
+
+def test_every_example_that_the_guide_names_exists() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guide").glob("*.md")]
+    named = {name for page in pages for name in re.findall(r"examples/[\w/]+\.py", page.read_text("utf-8"))}
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
