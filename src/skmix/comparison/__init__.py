@@ -5,7 +5,10 @@ from __future__ import annotations
 from skmix.comparison.automatic import AutomaticClassifier, Choice
 from skmix.comparison.counting import count_parameters
 from skmix.comparison.data import NAMES, load_data
+from skmix.comparison.description import describe
+from skmix.comparison.evaluation import Evaluation, ReliabilityBin, evaluate
 from skmix.comparison.field import FIELD, Contender, contenders
+from skmix.comparison.predictions import is_classifier, outlier_threshold, predict_columns
 from skmix.comparison.records import DataSet, Outcome, Settings
 from skmix.comparison.runner import run_cell, run_comparison
 from skmix.comparison.separate import SeparateMixtures
@@ -38,9 +41,11 @@ __all__ = [
     "Claim",
     "Contender",
     "DataSet",
+    "Evaluation",
     "Learning",
     "Outcome",
     "OutcomeStore",
+    "ReliabilityBin",
     "SeparateMixtures",
     "Settings",
     "StoreError",
@@ -51,10 +56,15 @@ __all__ = [
     "contenders",
     "count_parameters",
     "default_data",
+    "describe",
+    "evaluate",
+    "is_classifier",
     "load_data",
     "make_tables",
     "many_classes",
     "mean_ranks",
+    "outlier_threshold",
+    "predict_columns",
     "run_cell",
     "run_comparison",
     "run_sharing",
