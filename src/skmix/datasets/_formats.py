@@ -11,7 +11,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Protocol, cast
 
@@ -80,37 +80,37 @@ def opened(source: Path | BinaryIO, *, header: bool) -> Iterator[Opened]:
     header : bool
         Whether the first line of a text file has names.
     """
-    # Closed below: a stream is its owner's to close.
-    file = open(source, "rb") if isinstance(source, Path) else _seekable(source)  # noqa: SIM115
-    try:
-        size = file.seek(0, io.SEEK_END)
-        file.seek(0)
-        start = file.read(4)
-        file.seek(0)
-        if start == _PARQUET:
-            yield _Parquet(file)
-        elif start == _ZIP:
-            yield _Arrays(file)
-        else:
-            packed = start.startswith(_GZIP)
-            stream = cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file
-            with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-                # How far a file has been read is known of the file itself, compressed or not.
-                yield _Text(text, lambda: file.tell() / size, header=header)
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"it is not text in UTF-8 ({error.reason}), nor Parquet or NPZ. Save it as CSV in UTF-8."
-        ) from None
-    except _DAMAGED as error:
-        raise ValueError(f"it is damaged or no table ({error}).") from None
-    finally:
-        if isinstance(source, Path):
-            file.close()
+    with open(source, "rb") if isinstance(source, Path) else nullcontext(source) as stream:
+        # Parquet and NPZ are read from their ends, which a pipe has only when all of it has been read.
+        file = stream if isinstance(source, Path) and stream.seekable() else io.BytesIO(stream.read())
+        try:
+            with _table(file, header) as table:
+                yield table
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"it is not text in UTF-8 ({error.reason}), nor Parquet or NPZ. Save it as CSV in UTF-8."
+            ) from None
+        except _DAMAGED as error:
+            raise ValueError(f"it is damaged or no table ({error}).") from None
 
 
-def _seekable(stream: BinaryIO) -> BinaryIO:
-    """Return a stream as a file in memory: Parquet and NPZ are read from their ends."""
-    return io.BytesIO(stream.read())
+@contextmanager
+def _table(file: BinaryIO, header: bool) -> Iterator[Opened]:
+    """Lend the table in a file that can be read from any place."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    start = file.read(4)
+    file.seek(0)
+    if start == _PARQUET:
+        yield _Parquet(file)
+    elif start == _ZIP:
+        yield _Arrays(file)
+    else:
+        packed = start.startswith(_GZIP)
+        stream = cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file
+        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+            # How far a file has been read is known of the file itself, compressed or not.
+            yield _Text(text, lambda: file.tell() / size, header=header)
 
 
 class _Text:

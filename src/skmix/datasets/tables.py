@@ -20,7 +20,8 @@ BoolArray = NDArray[np.bool_]
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _TRUTH = {"true": 1.0, "false": 0.0}
 # More labels than this, and they are no classes: numbers with a fraction, or nearly one label for each row.
-_MOST_FRACTIONS = 20
+_MOST_FRACTIONS = 10
+_MOST_OF_FEW_ROWS = 20
 _MOST_NAMED = 10
 
 
@@ -301,7 +302,7 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
             f"column {name!r} has {told} in {len(text)} rows; classes must be two or more.", name
         )
     fractions = [value for value in present if not _WHOLE.fullmatch(value) and _is_number(value)]
-    if len(fractions) > _MOST_FRACTIONS or (len(present) > _MOST_FRACTIONS and 2 * len(present) > n_known):
+    if len(fractions) > _MOST_FRACTIONS or (len(present) > _MOST_OF_FEW_ROWS and 2 * len(present) > n_known):
         raise ColumnError(
             f"column {name!r} has {len(present)} different values in {n_known} rows, such as {present[0]!r}: "
             "these are no classes.",
