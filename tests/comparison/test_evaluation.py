@@ -116,5 +116,5 @@ def test_descriptions_are_plain_values(model: SharedKernelClassifier) -> None:
     assert described["settings"] == {"n_kernels": 2, "feature_groups": "[[0, 1], [3]]", "random_state": 0}
     assert describe(model)["classes"][1] == {"label": "versicolor", "n_rows": 50.0, "prior": 0.3}
     assert describe(model)["outlier_threshold"] == model.threshold_
-    # Parameters by the book: two means, three entries of a covariance, K − 1 weights a class, L − 1 priors.
-    assert describe(model)["n_parameters"] == 3 * (2 + 3) + 3 * 2 + 2
+    # Parameters by the book: two means and three entries of a covariance a kernel, K − 1 weights a class.
+    assert describe(model)["n_parameters"] == 3 * (2 + 3) + 3 * 2

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from skmix.comparison.counting import count_parameters
 from skmix.comparison.predictions import is_classifier, outlier_threshold
 
 
@@ -22,8 +21,9 @@ def describe(model: Any) -> dict[str, Any]:
     -------
     dict
         Its ``kind``, ``features``, ``target``, ``classes`` (label, rows, prior), ``groups`` (the features,
-        kernels and weights of each feature group; a single one as a rule), how the fit ended, the threshold
-        of outliers, the temperature, and the ``settings`` that are not defaults.
+        kernels and weights of each feature group; a single one as a rule), the number of free parameters of
+        its densities, how the fit ended, the threshold of outliers, the temperature, and the ``settings``
+        that are not defaults.
     """
     n_features = int(model.n_features_in_)
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
@@ -37,7 +37,7 @@ def describe(model: Any) -> dict[str, Any]:
         "target": getattr(model, "target_name_", None),
         "classes": _classes(model),
         "covariance_type": str(getattr(model, "covariance_type_", model.covariance_type)),
-        "n_parameters": count_parameters(model) or int(model._n_parameters()),
+        "n_parameters": sum(int(part._n_parameters()) for part in parts),
         "groups": [
             _group(part, [names[column] for column in own]) for part, own in zip(parts, columns, strict=True)
         ],
