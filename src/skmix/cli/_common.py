@@ -79,9 +79,12 @@ def stop(message: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
+_notes: list[str] = []
+
+
 def note(message: str) -> None:
-    """Say something on the error stream, where it is in nobody's way."""
-    typer.echo(f"Note: {message}", err=True)
+    """Say something on the error stream once the work is done, so that no display of progress hides it."""
+    _notes.append(message)
 
 
 def print_json(content: Any) -> None:
@@ -108,9 +111,19 @@ def text_aside(aside: bool) -> Iterator[None]:
 
 
 @contextmanager
+def _notes_at_the_end() -> Iterator[None]:
+    _notes.clear()
+    try:
+        yield
+    finally:
+        for message in _notes:
+            typer.echo(f"Note: {message}", err=True)
+
+
+@contextmanager
 def guarded() -> Iterator[None]:
     """End with a sentence if the work cannot be done, and turn warnings into notes."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _notes_at_the_end():
         # What libraries tell programmers is not for who runs a command.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)

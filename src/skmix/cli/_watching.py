@@ -12,15 +12,26 @@ from rich.progress import (
     BarColumn,
     Progress,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
+from rich.text import Text
 
 from skmix.estimators import watched_by
 
 PATIENCE = 2.0
 """Seconds before anything is shown."""
+
+
+class TimeLeft(TimeRemainingColumn):
+    """The time left if all steps are needed; nothing where their number is unknown."""
+
+    def render(self, task: Task) -> Text:
+        """Return the text of the column."""
+        return Text("") if task.total is None else Text("at most ") + super().render(task) + Text(" left")
 
 
 class Watch:
@@ -38,11 +49,10 @@ class Watch:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=16),
             TimeElapsedColumn(),
-            TextColumn("at most"),
-            TimeRemainingColumn(),
-            TextColumn("left {task.fields[message]}"),
+            TimeLeft(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[message]}"),
             console=console,
             transient=True,
         )
@@ -72,8 +82,12 @@ class Watch:
         task = self._progress.add_task(title, total=total, message="")
 
         def report(message: str) -> None:
-            # What is said on a pass is long, and on a narrow terminal would hide the time left.
-            self._progress.update(task, advance=1, message=message[:60])
+            # All that is said on a pass would hide the time left on a narrow terminal.
+            self._progress.update(task, advance=1, message=message.split(",")[0])
+            shown = self._progress.tasks[self._progress.task_ids.index(task)]
+            if shown.total is not None and shown.completed >= shown.total:
+                # A search may go on beyond the steps that were sure to come.
+                self._progress.update(task, total=shown.completed + 1)
 
         try:
             yield report
