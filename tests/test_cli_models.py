@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import Result
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
 from sklearn.datasets import load_iris
@@ -254,6 +256,8 @@ def test_samples(folder: Path, tmp_path: Path) -> None:
     assert list(made) == [*NAMES, "species"]
     assert_array_equal(made[NAMES], model.sample(50, "virginica")[0])
     assert set(made["species"]) == {"virginica"}
+    told = json.loads(run("sample", folder / "iris.skmix", 9, "-o", tmp_path / "made.csv", "--json").stdout)
+    assert told == {"file": str(tmp_path / "made.csv"), "n_rows": 9, "columns": [*NAMES, "species"]}
     first = run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout
     assert run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout == first
     assert run("sample", folder / "iris.skmix", 5, "--seed", 2).stdout != first
@@ -468,3 +472,29 @@ def test_fits_report_their_passes_to_who_watches() -> None:
     told.clear()
     SharedKernelClassifier(random_state=0).fit(X, CODES)
     assert told == []
+
+
+cells = st.sampled_from(["", "0", "1", "1", "2.5", "-3e8", "1e308", "x", "NA", "true", "0"])
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(cells, cells, st.sampled_from(["a", "b", "c", "1", ""])), max_size=9), st.booleans()
+)
+@example([("1e308", "0", "a"), ("-1e308", "1", "b"), ("0", "1", "b")], True)
+@example([("1", "1", "a"), ("1", "1", "b")], True)
+def test_any_small_table_ends_in_a_model_or_a_sentence(
+    tmp_path: Path, rows: list[tuple[str, str, str]], labelled: bool
+) -> None:
+    table = "\n".join([",".join(row) for row in [("u", "v", "y"), *rows]]).encode()
+    path = tmp_path / "m"
+    target = ["-t", "y", "--unlabelled", "use"] if labelled else ["--drop", "y"]
+    result = CliRunner().invoke(app, ["fit", "-", *target, "--kernels", "2", "-o", str(path)], input=table)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    if result.exit_code:
+        assert result.exit_code == 1
+        assert result.stderr.startswith(("Error: ", "Note: "))
+        return
+    for command in (["predict", str(path), "-"], ["show", str(path)], ["sample", str(path), "2"]):
+        result = CliRunner().invoke(app, command, input=table)
+        assert result.exit_code == 0, (result.output, result.exception)

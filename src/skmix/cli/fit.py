@@ -159,6 +159,10 @@ def fit(
     With --target a classifier whose classes share Gaussian kernels; without
     it an ordinary Gaussian mixture. Empty values are missing ones, and are
     learnt around. The names of the columns travel with the model.
+
+    Rows less likely than --outliers of the training rows are outliers: skmix
+    predict marks them, and in Python predict returns 'outlier' for them, or
+    -1 where labels are numbers.
     """
     settings: dict[str, Any] = {
         "n_kernels": parse_number("--kernels", kernels, least=1, most=np.inf, whole=True),

@@ -55,8 +55,7 @@ def predict(
     With --json, a summary is printed once the file is written.
     """
     check_out(out)
-    if as_json and out == STANDARD:
-        stop("--json prints a summary, so that predictions need a file of their own: --out FILE.", WRONG_USE)
+    _check_summary(as_json, out)
     with guarded(), watching() as watch:
         fitted = load_model(model)
         with watch.share("reading") as progress:
@@ -104,12 +103,15 @@ def sample(
         int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
     ] = None,
     digits: Digits = None,
+    as_json: Json = False,
 ) -> None:
     """Draw rows from a model.
 
     The table has the columns of the fit, with the label last.
+    With --json, a summary is printed once the file is written.
     """
     check_out(out)
+    _check_summary(as_json, out)
     with guarded():
         fitted = load_model(model)
         features = getattr(fitted, "feature_names_in_", None)
@@ -130,8 +132,15 @@ def sample(
             drawn, labels = fitted.sample(number, chosen)
             columns = {getattr(fitted, "target_name_", "label"): labels}
         write_table(out, {**dict(zip(map(str, names), drawn.T, strict=True)), **columns}, digits)
-    if out != STANDARD:
+    if as_json:
+        print_json({"file": out, "n_rows": number, "columns": [*map(str, names), *columns]})
+    elif out != STANDARD:
         typer.echo(f"{number} rows written into {out}")
+
+
+def _check_summary(as_json: bool, out: str) -> None:
+    if as_json and out == STANDARD:
+        stop("--json prints a summary, so that the table needs a file of its own: --out FILE.", WRONG_USE)
 
 
 def _class(label: str, classes: np.ndarray) -> object:
