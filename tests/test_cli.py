@@ -105,11 +105,14 @@ def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
     assert "Traceback" not in refused.stderr
 
     written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    again = run_skmix(*arguments, PYTHONIOENCODING="ascii")
+    again = run_skmix(*arguments, "--json", PYTHONIOENCODING="ascii")
     assert again.returncode == 0, again.stderr
     assert again.stdout.isascii()
-    assert "24 runs are kept from before." in again.stdout
-    assert "Making" not in again.stdout
+    assert "24 runs are kept from before." in again.stderr
+    assert "Making" not in again.stderr
+    told = json.loads(again.stdout)
+    assert [table["name"] for table in told["tables"]][:2] == ["table1", "table2"]
+    assert {"claim", "target", "measured", "holds", "note"} == set(told["verdicts"][0])
     assert {path for path, content in written.items() if path.read_bytes() != content} == set()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,12 @@ def test_accuracy_from_end_to_end(tmp_path: Path, table: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == names
     assert (out / "tables.md").read_text().startswith("### Test error in per cent")
     written = {path.name: path.read_bytes() for path in out.iterdir()}
-    code, _ = run(*arguments)
-    assert code == 0
+    result = CliRunner().invoke(app, ["bench", *map(str, arguments), "--json"])
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert told[0]["title"].startswith("Test error in per cent")
+    assert len(told[0]["lines"][0]) == len(told[0]["headings"])
+    assert "Written into" in result.stderr
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
 from skmix.cli import app
-from skmix.datasets import make_seven_segment_digits
+from skmix.datasets import make_seven_segment_digits, read_rows
 from skmix.features import DIGIT_FEATURES, digit_features
 
 
@@ -33,6 +34,18 @@ def test_images_labels_and_features_are_written(tmp_path: Path) -> None:
         assert_array_equal(stored["labels"], labels)
         assert_array_equal(stored["features"], digit_features(images))
         assert tuple(stored["feature_names"].tolist()) == DIGIT_FEATURES
+
+
+def test_a_table_has_features_and_the_digit(tmp_path: Path) -> None:
+    out = tmp_path / "digits.csv"
+    code, output = run("--out", out, "--per-digit", 2, "--seed", 7, "--json")
+    assert code == 0, output
+    assert json.loads(output) == {"file": str(out), "sheet": None, "n_images": 20}
+    images, labels = make_seven_segment_digits(2, random_state=7)
+    rows = read_rows(out, target="digit")
+    assert rows.feature_names == DIGIT_FEATURES
+    assert_array_equal(rows.X, digit_features(images))
+    assert rows.labels == [str(label) for label in labels]
 
 
 def test_settings_reach_the_images(tmp_path: Path) -> None:
@@ -70,7 +83,7 @@ def test_sheets(tmp_path: Path, suffix: str, begin: bytes) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "digits.csv"], "--out digits.csv: the name must end in .npz"),
+        (["--out", "digits.txt"], "--out digits.txt: the name must end in .npz or .csv"),
         (["--out", "digits"], "--out digits: the name must end in .npz"),
         (["--sheet", "sheet.gif"], "--sheet sheet.gif: the name must end in .pdf or .png or .svg"),
         (["--half-width", "0"], "half_width must be positive and finite, got 0.0"),

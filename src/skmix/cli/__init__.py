@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skmix.cli._common import app
 
-# Importing a command's module registers it.
-from skmix.cli import bench, digits, reproduce  # isort: skip
+# Importing a command's module registers it; help lists them in this order.
+from skmix.cli import fit, predict, evaluate, show, digits, reproduce, bench  # isort: skip
 
-__all__ = ["app", "bench", "digits", "reproduce"]
+__all__ = ["app", "bench", "digits", "evaluate", "fit", "predict", "reproduce", "show"]

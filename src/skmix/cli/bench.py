@@ -9,9 +9,18 @@ from typing import Annotated
 import typer
 
 from skmix import comparison, plots, study
-from skmix.cli._common import NOT_INSTALLED, WRONG_USE, app, stop
+from skmix.cli._common import (
+    INTERRUPTED,
+    NOT_INSTALLED,
+    WRONG_USE,
+    Json,
+    app,
+    examples,
+    print_json,
+    stop,
+    text_aside,
+)
 
-_INTERRUPTED = 130
 _SMALL_SETS = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
 
 bench = typer.Typer(help="Shared kernels beside the field.", no_args_is_help=True)
@@ -40,7 +49,12 @@ MostRows = Annotated[
 ]
 
 
-@bench.command()
+@bench.command(
+    epilog=examples(
+        "skmix bench accuracy",
+        "skmix bench accuracy --data wine --data flowers.csv --repeats 10",
+    )
+)
 def accuracy(
     data: Data = None,
     repeats: Annotated[int, typer.Option(help="Splits of each data set.", min=1)] = 5,
@@ -50,6 +64,7 @@ def accuracy(
     ] = None,
     max_rows: MostRows = None,
     seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """Compare classifiers: error, log-loss, calibration, time and size on repeated stratified splits.
 
@@ -57,7 +72,7 @@ def accuracy(
     outcomes.jsonl: the same command goes on where it was stopped.
     """
 
-    def work() -> None:
+    def work() -> list[comparison.TextTable]:
         folder = study.writable_folder(out)
         field = comparison.contenders(classifier)
         sets = [comparison.load_data(name, max_rows=max_rows) for name in data or _SMALL_SETS]
@@ -77,11 +92,14 @@ def accuracy(
         plots.plot_errors(outcomes, figure=figure)
         plots.save_figure(figure, folder / "errors.png")
         typer.echo(f"Written into {folder}: tables.txt, tables.md, ranks.png, errors.png, outcomes.jsonl.")
+        return tables
 
-    _guarded(work, out)
+    _finish(work, out, as_json)
 
 
-@bench.command()
+@bench.command(
+    epilog=examples("skmix bench sharing", "skmix bench sharing --data letter.csv --rows 5 --rows 20")
+)
 def sharing(
     data: SharingData = None,
     rows: Annotated[
@@ -91,6 +109,7 @@ def sharing(
     processes: Annotated[int, typer.Option(help="Processes, of one thread each.", min=1)] = 1,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("sharing"),
     seed: Seed = 0,
+    as_json: Json = False,
 ) -> None:
     """Study where sharing pays: error against rows of each class, for few classes and many.
 
@@ -98,7 +117,7 @@ def sharing(
     outcomes.jsonl: the same command goes on where it was stopped.
     """
 
-    def work() -> None:
+    def work() -> list[comparison.TextTable]:
         folder = study.writable_folder(out)
         store = comparison.OutcomeStore(folder / "outcomes.jsonl")
         sizes = rows or comparison.ROWS_PER_CLASS
@@ -113,14 +132,16 @@ def sharing(
         )
         if not points:
             raise ValueError(f"no data set has so many rows in each class: {', '.join(map(str, sizes))}.")
-        _write_tables(folder, comparison.sharing_tables(points))
+        tables = comparison.sharing_tables(points)
+        _write_tables(folder, tables)
         n_sets = len({point.data for point in points})
         figure = plots.new_figure(3.6 * min(3, n_sets), 3.0 * -(-n_sets // 3))
         plots.plot_sharing(points, figure=figure)
         plots.save_figure(figure, folder / "sharing.png")
         typer.echo(f"Written into {folder}: tables.txt, tables.md, sharing.png, outcomes.jsonl.")
+        return tables
 
-    _guarded(work, out)
+    _finish(work, out, as_json)
 
 
 def _tell(outcome: comparison.Outcome) -> None:
@@ -142,10 +163,11 @@ def _write_tables(folder: Path, tables: list[comparison.TextTable]) -> None:
             file.write(content.encode() + b"\n")
 
 
-def _guarded(work: Callable[[], None], out: Path) -> None:
+def _finish(work: Callable[[], list[comparison.TextTable]], out: Path, as_json: bool) -> None:
     """Do the work, and end with a sentence if it cannot be done."""
     try:
-        work()
+        with text_aside(as_json):
+            tables = work()
     except OSError as error:
         stop(f"cannot read the data or write into {out}: {error.strerror or error}", WRONG_USE)
     except ValueError as error:
@@ -153,4 +175,6 @@ def _guarded(work: Callable[[], None], out: Path) -> None:
     except ImportError as error:
         stop(str(error), NOT_INSTALLED)
     except KeyboardInterrupt:
-        stop("interrupted. Finished cells are kept; the same command goes on from there.", _INTERRUPTED)
+        stop("interrupted. Finished cells are kept; the same command goes on from there.", INTERRUPTED)
+    if as_json:
+        print_json([{"title": each.title, "headings": each.headings, "lines": each.lines} for each in tables])

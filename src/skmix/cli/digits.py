@@ -10,18 +10,27 @@ import typer
 from numpy.typing import NDArray
 
 from skmix import datasets, features, plots, study
-from skmix.cli._common import NOT_INSTALLED, WRONG_USE, app, stop
+from skmix.cli._common import NOT_INSTALLED, WRONG_USE, Json, app, examples, print_json, stop
 
 _SHEET_SUFFIXES = (".pdf", ".png", ".svg")
 _MOST_ON_A_SHEET = 20
 """Images of each digit that a sheet shows."""
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "skmix digits --sheet digits.png",
+        "skmix digits --out digits.csv --per-digit 50 --seed 1",
+    )
+)
 def digits(
-    out: Annotated[Path, typer.Option(help="File for images, labels and features (.npz).")] = Path(
-        "digits.npz"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="File for images, labels and features (.npz), or for a table of features and labels "
+            f"({', '.join(datasets.WRITABLE)})."
+        ),
+    ] = Path("digits.npz"),
     per_digit: Annotated[int, typer.Option(help="Images of each digit.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the images.", min=0, max=2**32 - 1)] = 0,
     half_length: Annotated[float, typer.Option(help="Half the length of a segment.")] = 2.0,
@@ -34,13 +43,15 @@ def digits(
             help=f"Picture of the first {_MOST_ON_A_SHEET} images of each digit (.png, .pdf, .svg)."
         ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Simulate images of seven-segment digits and compute their features.
 
-    The file holds images (n, 28, 28), labels (n,), features (n, 14) and feature_names (14,); read it with
-    numpy.load.
+    An .npz file holds images (n, 28, 28), labels (n,), features (n, 14) and
+    feature_names (14,); read it with numpy.load. A table has the 14 features
+    and, as its last column, the digit.
     """
-    _check_suffix("--out", out, (".npz",))
+    _check_suffix("--out", out, (".npz", *datasets.WRITABLE))
     if sheet is not None:
         _check_suffix("--sheet", sheet, _SHEET_SUFFIXES)
     files = f"{out}" if sheet is None else f"{out} and {sheet}"
@@ -58,14 +69,7 @@ def digits(
         )
         # Before anything is written, since drawing may find that matplotlib is missing.
         figure = None if sheet is None else _sheet(images, labels, per_digit)
-        with study.replacing(out) as opened:
-            np.savez_compressed(
-                opened,
-                images=images,
-                labels=labels,
-                features=features.digit_features(images),
-                feature_names=np.array(features.DIGIT_FEATURES),
-            )
+        _write(out, images, labels)
         if figure is not None and sheet is not None:
             plots.save_figure(figure, sheet, dpi=120)
     except OSError as error:
@@ -74,11 +78,33 @@ def digits(
         stop(str(error), WRONG_USE)
     except ImportError as error:
         stop(str(error), NOT_INSTALLED)
-    typer.echo(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
+    if as_json:
+        print_json(
+            {"file": str(out), "sheet": None if sheet is None else str(sheet), "n_images": len(labels)}
+        )
+    else:
+        typer.echo(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
+
+
+def _write(out: Path, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
+    """Write everything into an NPZ file, or features and labels into a table."""
+    found = features.digit_features(images)
+    if out.suffix.lower() != ".npz":
+        columns = dict(zip(features.DIGIT_FEATURES, found.T, strict=True))
+        datasets.write_columns(out, {**columns, "digit": labels})
+        return
+    with study.replacing(out) as opened:
+        np.savez_compressed(
+            opened,
+            images=images,
+            labels=labels,
+            features=found,
+            feature_names=np.array(features.DIGIT_FEATURES),
+        )
 
 
 def _check_suffix(option: str, file: Path, known: tuple[str, ...]) -> None:
-    if file.suffix.lower() not in known:
+    if not file.name.lower().endswith(known):
         stop(f"{option} {file}: the name must end in {' or '.join(known)}.", WRONG_USE)
 
 

@@ -6,6 +6,7 @@ import enum
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +20,21 @@ from rich.table import Table
 
 import skmix
 from skmix import plots, report, study
-from skmix.cli._common import NOT_INSTALLED, WRONG_USE, app, stop
+from skmix.cli._common import (
+    ENDED_EARLY,
+    INTERRUPTED,
+    NOT_INSTALLED,
+    WRONG_USE,
+    Json,
+    app,
+    examples,
+    print_json,
+    stop,
+    text_aside,
+)
 from skmix.cli._study import print_tables, print_verdicts, progress
 from skmix.engine.backends.cluster import ClusterError
 from skmix.engine.backends.farm import cluster_at, n_threads
-
-_INTERRUPTED = 130
-_ENDED_EARLY = 3
 
 
 class WayChoice(enum.StrEnum):
@@ -43,7 +52,7 @@ class DitherChoice(enum.StrEnum):
     PAPER = "paper"
 
 
-@app.command()
+@app.command(epilog=examples("skmix reproduce", "skmix reproduce --only 3D --runs 20 --out small"))
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
     seed: Annotated[
@@ -74,6 +83,7 @@ def reproduce(
             "says, in 10D and 13D."
         ),
     ] = DitherChoice.ALL,
+    as_json: Json = False,
 ) -> None:
     """Reproduce the paper: its illustration, its study of seven-segment digits, all tables and figures.
 
@@ -90,7 +100,7 @@ def reproduce(
     console = Console()
     try:
         # First: who gave a wrong address should not wait for the illustration.
-        with _cluster(dask) as cluster:
+        with text_aside(as_json), _cluster(dask) as cluster:
             folder = study.writable_folder(out)
             record = study.run_illustration(seed)
             picture = plots.plot_illustration(record)[0].figure
@@ -104,17 +114,19 @@ def reproduce(
                 n_jobs = jobs or joblib.cpu_count() if cluster is None else n_threads(cluster)
                 _run(console, cells, settings, data, store, n_jobs, cluster)
                 results = study.study_results(cells, settings, data, store)
-            _outcome(console, folder, results)
+            outcome = _outcome(console, folder, results)
     except study.StoreError as error:
         stop(str(error), WRONG_USE)
     except (study.StudyError, ClusterError) as error:
-        stop(str(error), _ENDED_EARLY)
+        stop(str(error), ENDED_EARLY)
     except OSError as error:
         stop(f"cannot write the results into {out}: {error.strerror or error}", WRONG_USE)
     except ImportError as error:
         stop(str(error), NOT_INSTALLED)
     except KeyboardInterrupt:
-        stop("interrupted. Finished runs are kept; the same command goes on from there.", _INTERRUPTED)
+        stop("interrupted. Finished runs are kept; the same command goes on from there.", INTERRUPTED)
+    if as_json:
+        print_json(outcome)
 
 
 def _run(
@@ -143,8 +155,8 @@ def _cluster(address: str | None) -> Iterator[Any]:
             yield client
 
 
-def _outcome(console: Console, folder: Path, results: study.StudyResults) -> None:
-    """Print and write tables, figures and report."""
+def _outcome(console: Console, folder: Path, results: study.StudyResults) -> dict[str, Any]:
+    """Print and write tables, figures and report; returns tables and verdicts in plain values."""
     tables, verdicts = study.make_tables(results), study.verdicts(results)
     differences = study.differences(results)
     print_tables(console, tables)
@@ -161,6 +173,12 @@ def _outcome(console: Console, folder: Path, results: study.StudyResults) -> Non
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
         "illustration.pdf; finished runs in study.sqlite."
     )
+    return {
+        "folder": str(folder),
+        "tables": [asdict(table) for table in tables],
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+        "differences": [asdict(difference) for difference in differences],
+    }
 
 
 def _print_illustration(record: study.IllustrationRecord) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from skmix.comparison.automatic import AutomaticClassifier, Choice
 from skmix.comparison.counting import count_parameters
 from skmix.comparison.data import NAMES, load_data
+from skmix.comparison.description import describe
+from skmix.comparison.evaluation import Evaluation, ReliabilityBin, evaluate
 from skmix.comparison.field import FIELD, Contender, contenders
 from skmix.comparison.parts import PartsClassifier
+from skmix.comparison.predictions import is_classifier, outlier_threshold, predict_columns
 from skmix.comparison.records import DataSet, Outcome, Settings
 from skmix.comparison.runner import run_cell, run_comparison
 from skmix.comparison.separate import SeparateMixtures
@@ -41,11 +44,13 @@ __all__ = [
     "Claim",
     "Contender",
     "DataSet",
+    "Evaluation",
     "Learning",
     "Outcome",
     "OutcomeStore",
     "PartsClassifier",
     "Pool",
+    "ReliabilityBin",
     "SeparateMixtures",
     "Settings",
     "Simulation",
@@ -57,10 +62,15 @@ __all__ = [
     "claims_table",
     "contenders",
     "count_parameters",
+    "describe",
     "draw",
+    "evaluate",
+    "is_classifier",
     "load_data",
     "make_tables",
     "mean_ranks",
+    "outlier_threshold",
+    "predict_columns",
     "run_cell",
     "run_comparison",
     "run_sharing",

@@ -13,21 +13,31 @@ from skmix.datasets.digits import (
 )
 from skmix.datasets.files import LabelledTable, SplitImages, load_mnist, read_idx, read_table
 from skmix.datasets.shared_kernel import Illustration, illustration, make_shared_kernel_data
+from skmix.datasets.tables import ColumnError, TableRows, class_labels, labels_like, read_rows
+from skmix.datasets.writing import WRITABLE, check_writable, write_columns
 
 __all__ = [
     "IMAGE_SIDE",
     "LIT_SEGMENTS",
+    "WRITABLE",
+    "ColumnError",
     "Illustration",
     "LabelledTable",
     "SegmentLayout",
     "SplitImages",
+    "TableRows",
     "bin_points",
+    "check_writable",
+    "class_labels",
     "illustration",
+    "labels_like",
     "load_mnist",
     "make_seven_segment_digits",
     "make_shared_kernel_data",
     "read_idx",
+    "read_rows",
     "read_table",
     "sample_points",
     "segment_layout",
+    "write_columns",
 ]

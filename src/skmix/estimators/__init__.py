@@ -1,8 +1,9 @@
 """scikit-learn's contract around the engine."""
 
+from ._progress import watched_by
 from .classifier import SharedKernelClassifier
 from .gaussian import GaussianMixture
 from .loading import load
 from .mixture import SharedKernelMixture
 
-__all__ = ["GaussianMixture", "SharedKernelClassifier", "SharedKernelMixture", "load"]
+__all__ = ["GaussianMixture", "SharedKernelClassifier", "SharedKernelMixture", "load", "watched_by"]

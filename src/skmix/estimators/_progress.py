@@ -5,13 +5,34 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ..engine.loop import Progress
 from ..engine.types import FloatArray, IntArray
 
 Report = Callable[[str], None]
+Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
+
+_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """Let somebody else show how fits go, whatever their `verbose`.
+
+    Parameters
+    ----------
+    watcher : callable
+        Called with the title and the number of steps of what begins, None if it is unknown. It returns a
+        context that lends a function to call after each step.
+    """
+    before = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(before)
 
 
 def _silent(message: str) -> None:
@@ -24,6 +45,11 @@ def progress_bar(title: str, total: int | None, *, shown: bool) -> Iterator[Repo
 
     The bar is drawn on a terminal only, and only when rich is installed.
     """
+    watcher = _watcher.get()
+    if watcher is not None:
+        with watcher(title, total) as report:
+            yield report
+        return
     if not (shown and sys.stderr.isatty()):
         yield _silent
         return
@@ -61,7 +87,7 @@ def passes_shown(estimator: Any, n_rows: float) -> Iterator[Progress | None]:
     n_rows : float
         Number of rows, or the sum of their weights.
     """
-    if estimator.verbose != 1 or not sys.stderr.isatty():
+    if _watcher.get() is None and (estimator.verbose != 1 or not sys.stderr.isatty()):
         yield estimator._progress if estimator.verbose > 1 else None
         return
     with progress_bar("passes", estimator.max_iter, shown=True) as report:

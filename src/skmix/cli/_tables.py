@@ -1,0 +1,220 @@
+"""Tables and models on the command line: options that commands share, and how they are read and written."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, cast
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, note, stop, writing
+from skmix.datasets import (
+    WRITABLE,
+    ColumnError,
+    TableRows,
+    check_writable,
+    labels_like,
+    read_rows,
+    write_columns,
+)
+from skmix.estimators import load
+from skmix.persistence import replacing
+from skmix.study import writable_folder
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="Table with a line of names: CSV, TSV (.gz too), Parquet or NPZ; - reads standard input.",
+    ),
+]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, as skmix fit writes it.")]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", "-t", metavar="COLUMN", help="Column of labels; by default the one of the fit."),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option("--drop", metavar="COLUMN", help="Leave a column out; may be given several times."),
+]
+NoHeader = Annotated[
+    bool, typer.Option("--no-header", help="The first line has values; columns are column_1, column_2 ...")
+]
+Out = Annotated[
+    str,
+    typer.Option(
+        "--out", "-o", metavar="FILE", help=f"Where to: {', '.join(WRITABLE)}; - is CSV on standard output."
+    ),
+]
+Digits = Annotated[
+    int | None, typer.Option("--digits", help="Significant digits of numbers in text; by default all.", min=1)
+]
+Html = Annotated[
+    str | None, typer.Option("--html", metavar="FILE", help="Write a page to open in a browser.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0, max=2**32 - 1)]
+
+
+def read(
+    data: str,
+    *,
+    features: Sequence[str] | None = None,
+    target: str | None = None,
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    header: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> TableRows:
+    """Read a table or standard input; a column that cannot be used ends the program with what to do."""
+    source = sys.stdin.buffer if data == STANDARD else data
+    try:
+        rows = read_rows(
+            cast("str | BinaryIO", source),
+            features=features,
+            target=target,
+            drop=drop,
+            keep=keep,
+            header=header,
+            progress=progress,
+        )
+    except ColumnError as error:
+        hint = f" Leave it out with --drop {error.column!r}." if error.is_feature and features is None else ""
+        stop(f"{error}{hint}", BAD_INPUT)
+    for each in rows.notes:
+        note(each + ".")
+    return rows
+
+
+def read_for(
+    model: Any,
+    data: str,
+    *,
+    target: str | None = None,
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    header: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> TableRows:
+    """Read what a model knows of a table: its features, by their names, in whatever order they are."""
+    names = getattr(model, "feature_names_in_", None)
+    # Labels that are not asked for are no surprise.
+    aside = [str(model.target_name_)] if names is not None and hasattr(model, "target_name_") else []
+    rows = read(
+        data,
+        features=None if names is None else [str(name) for name in names],
+        target=target,
+        drop=[*drop, *aside],
+        keep=keep,
+        header=header,
+        progress=progress,
+    )
+    if names is None:
+        if rows.X.shape[1] != model.n_features_in_:
+            stop(
+                f"the model knows {model.n_features_in_} features but no names of them, and {data} has "
+                f"{rows.X.shape[1]} columns: {', '.join(rows.feature_names[:10])}. Leave others out with "
+                "--drop.",
+                BAD_INPUT,
+            )
+        note("the model has no names of features; columns are taken in their order.")
+    return rows
+
+
+def read_labelled(
+    model: Any, data: str, target: str | None, **options: Any
+) -> tuple[TableRows, NDArray[Any], NDArray[np.bool_]]:
+    """Read rows with labels of a model's classes; also returns the labels, and which rows have one."""
+    column = target_of(model, target)
+    rows = read_for(model, data, target=column, **options)
+    assert rows.labels is not None
+    labels, known = labels_like(rows.labels, model.classes_, column)
+    if not known.any():
+        stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)
+    if not known.all():
+        note(f"{np.count_nonzero(~known)} of {len(known)} rows have no label in {column!r} and are left out.")
+    return rows, labels, known
+
+
+def target_of(model: Any, target: str | None) -> str:
+    """Return the column of labels: as given, or as the model remembers it."""
+    column = target or getattr(model, "target_name_", None)
+    if not column:
+        stop("the model does not say which column has the labels. Name it: --target COLUMN.", WRONG_USE)
+    return str(column)
+
+
+def load_model(path: str) -> Any:
+    """Return a model that has been fitted."""
+    if path == STANDARD:
+        stop("a model must be a file; - is for tables.", WRONG_USE)
+    return load(path)
+
+
+def unnamed(model: Any) -> Any:
+    """Return a model to use with arrays, whose columns have been matched by name already."""
+    vars(model).pop("feature_names_in_", None)
+    return model
+
+
+def check_out(out: str) -> None:
+    """Refuse, before any work, a table that cannot be written or whose name says nothing about its format."""
+    if out != STANDARD:
+        try:
+            check_writable(Path(out))
+        except ValueError as error:
+            stop(str(error), WRONG_USE)
+    check_place(out)
+
+
+def check_place(*files: str | None) -> None:
+    """Make the folders of files, and end the program where nothing can be written into them."""
+    for file in files:
+        if file is not None and file != STANDARD:
+            with writing(file):
+                writable_folder(Path(file).parent)
+
+
+def write_table(out: str, columns: Mapping[str, NDArray[Any]], digits: int | None = None) -> None:
+    """Write columns into a file, beside it first, or as CSV to standard output."""
+    with writing(out):
+        write_columns(standard_output() if out == STANDARD else out, columns, digits=digits)
+
+
+def write_model(out: str, model: Any) -> None:
+    """Write a model into a file, beside it first, or to standard output."""
+    with writing(out):
+        if out != STANDARD:
+            model.save(out)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(Path(folder) / "model")
+            content = (Path(folder) / "model").read_bytes()
+        standard_output().write(content)
+
+
+def page_writers() -> Any:
+    """Return what makes pages, which needs the libraries of the report."""
+    from skmix import report
+
+    return report
+
+
+def write_page(out: str, page: str) -> None:
+    """Write a page, beside its place first, or to standard output."""
+    with writing(out):
+        if out == STANDARD:
+            standard_output().write(page.encode())
+        else:
+            with replacing(out) as file:
+                file.write(page.encode())
+
+
+def standard_output() -> BinaryIO:
+    """Return standard output as a stream of bytes, with what was printed before already on its way."""
+    sys.stdout.flush()
+    return cast(BinaryIO, sys.stdout.buffer)

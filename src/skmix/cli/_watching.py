@@ -1,0 +1,115 @@
+"""Progress with the time left, for work that takes more than two seconds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+from rich.text import Text
+
+from skmix.estimators import watched_by
+
+PATIENCE = 2.0
+"""Seconds before anything is shown."""
+
+
+class TimeLeft(TimeRemainingColumn):
+    """The time left if all steps are needed; nothing where their number is unknown."""
+
+    def render(self, task: Task) -> Text:
+        """Return the text of the column."""
+        return Text("") if task.total is None else Text("at most ") + super().render(task) + Text(" left")
+
+
+class Watch:
+    """A display of tasks that stays hidden as long as they are quick.
+
+    Parameters
+    ----------
+    console : Console
+        A terminal; on anything else nothing is shown.
+    patience : float
+        Seconds before it appears.
+    """
+
+    def __init__(self, console: Console, patience: float) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=16),
+            TimeElapsedColumn(),
+            TimeLeft(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[message]}"),
+            console=console,
+            transient=True,
+        )
+        self._lock = threading.Lock()
+        self._over = False
+        self._timer = threading.Timer(patience, self._appear)
+        self._timer.daemon = True
+        if console.is_terminal:
+            self._timer.start()
+
+    def _appear(self) -> None:
+        with self._lock:
+            if not self._over:
+                self._progress.start()
+
+    def close(self) -> None:
+        """Take the display away."""
+        self._timer.cancel()
+        with self._lock:
+            self._over = True
+            if self._progress.live.is_started:
+                self._progress.stop()
+
+    @contextmanager
+    def steps(self, title: str, total: int | None) -> Iterator[Callable[[str], None]]:
+        """Show a task of some steps; yields what to call after each, with a word on how it stands."""
+        task = self._progress.add_task(title, total=total, message="")
+
+        def report(message: str) -> None:
+            # All that is said on a pass would hide the time left on a narrow terminal.
+            self._progress.update(task, advance=1, message=message.split(",")[0])
+            shown = self._progress.tasks[self._progress.task_ids.index(task)]
+            if shown.total is not None and shown.completed >= shown.total:
+                # A search may go on beyond the steps that were sure to come.
+                self._progress.update(task, total=shown.completed + 1)
+
+        try:
+            yield report
+        finally:
+            self._progress.remove_task(task)
+
+    @contextmanager
+    def share(self, title: str) -> Iterator[Callable[[float], None]]:
+        """Show a task of which the share that is done is known, from 0 to 1; yields what to call with it."""
+        task = self._progress.add_task(title, total=1.0, message="")
+        try:
+            yield lambda done: self._progress.update(task, completed=done)
+        finally:
+            self._progress.remove_task(task)
+
+
+@contextmanager
+def watching(console: Any = None, patience: float = PATIENCE) -> Iterator[Watch]:
+    """Show on the error stream how reading, fitting and predicting go, once they take long."""
+    watch = Watch(console or Console(stderr=True), patience)
+    try:
+        with watched_by(watch.steps):
+            yield watch
+    finally:
+        watch.close()

@@ -1,0 +1,129 @@
+"""`skmix evaluate`: how good a model is on rows with labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from skmix import comparison
+from skmix.cli._common import BAD_INPUT, STANDARD, Json, app, examples, guarded, print_json, stop
+from skmix.cli._tables import (
+    Data,
+    Drop,
+    Html,
+    Model,
+    NoHeader,
+    Target,
+    check_place,
+    load_model,
+    page_writers,
+    read_labelled,
+    unnamed,
+    write_page,
+)
+from skmix.cli._watching import watching
+
+# A confusion matrix of more classes does not fit on a terminal; its largest entries do.
+_MOST_CLASSES = 12
+_MOST_MISTAKES = 10
+
+
+@app.command(
+    epilog=examples(
+        "skmix evaluate flowers.skmix test.csv",
+        "skmix evaluate flowers.skmix test.csv --json > scores.json",
+        "skmix evaluate flowers.skmix test.csv --html scores.html",
+    )
+)
+def evaluate(
+    model: Model,
+    data: Data,
+    target: Target = None,
+    drop: Drop = None,
+    no_header: NoHeader = False,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a classifier on rows that it was not fitted to.
+
+    Accuracy, mean IoU, log-loss, calibration error, the confusion matrix and
+    precision, recall and IoU of each class. Rows without a label are left out.
+    """
+    check_place(html)
+    with guarded(), watching() as watch:
+        fitted = load_model(model)
+        if not comparison.is_classifier(fitted):
+            stop(f"{model} has no classes to tell apart: it was fitted without --target.", BAD_INPUT)
+        with watch.share("reading") as progress:
+            rows, labels, known = read_labelled(
+                fitted, data, target, drop=drop or (), header=not no_header, progress=progress
+            )
+        with watch.steps("evaluating", None):
+            found = comparison.evaluate(unnamed(fitted), rows.X[known], labels[known])
+        if html is not None:
+            source = "standard input" if data == STANDARD else Path(data).name
+            write_page(html, page_writers().evaluation_page(found, title=f"{Path(model).name} on {source}"))
+    if html == STANDARD:
+        return
+    if as_json:
+        print_json(found.as_dict())
+        return
+    _print(found)
+    if html is not None:
+        typer.echo(f"\nwritten into {html}")
+
+
+def _print(found: comparison.Evaluation) -> None:
+    typer.echo(f"{found.n_rows} rows, {len(found.classes)} classes")
+    measures = {
+        "accuracy": found.accuracy,
+        "mean IoU": found.mean_iou,
+        "log-loss": found.log_loss,
+        "calibration error": found.calibration_error,
+        "outliers": found.outliers,
+    }
+    for name, value in measures.items():
+        if value is not None:
+            typer.echo(f"  {name:<18}{value:.4f}")
+    console = Console()
+    shown = _table(["class", "rows", "precision", "recall", "IoU"])
+    for place, label in enumerate(found.classes):
+        shares = (found.precision[place], found.recall[place], found.iou[place])
+        shown.add_row(label, str(found.confusion[place].sum()), *map(_share, shares))
+    typer.echo("")
+    console.print(shown)
+    typer.echo("")
+    if len(found.classes) <= _MOST_CLASSES:
+        shown = _table(["true \\ predicted", *found.classes])
+        for label, counts in zip(found.classes, found.confusion, strict=True):
+            shown.add_row(label, *map(str, counts))
+        console.print(shown)
+    else:
+        _print_mistakes(console, found)
+
+
+def _print_mistakes(console: Console, found: comparison.Evaluation) -> None:
+    """Print the largest entries beside the diagonal of a large confusion matrix."""
+    mistakes = found.confusion - np.diag(np.diagonal(found.confusion))
+    largest = np.argsort(-mistakes, axis=None, kind="stable")[:_MOST_MISTAKES]
+    shown = _table(["most frequent mistakes", "taken for", "rows"])
+    for true, predicted in zip(*np.unravel_index(largest, mistakes.shape), strict=True):
+        if mistakes[true, predicted]:
+            shown.add_row(found.classes[true], found.classes[predicted], str(mistakes[true, predicted]))
+    console.print(shown)
+
+
+def _share(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.3f}"
+
+
+def _table(headings: list[str]) -> Table:
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for place, heading in enumerate(headings):
+        shown.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    return shown

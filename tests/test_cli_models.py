@@ -1,0 +1,500 @@
+"""From a table to a model, and from a model to predictions, on the command line."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from rich.console import Console
+from sklearn.datasets import load_iris
+from typer.testing import CliRunner
+
+import skmix
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.cli import app
+from skmix.cli._watching import watching
+
+X, CODES = load_iris(return_X_y=True)
+NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
+SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
+
+
+def run(*arguments: object, code: int = 0, given: bytes | None = None) -> Result:
+    result = CliRunner().invoke(app, [str(each) for each in arguments], input=given)
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def lines_of(names: list[str], rows: np.ndarray, **beside: Any) -> str:
+    head = ",".join([*names, *beside])
+    body = (
+        ",".join(map(str, [*row, *rest])) for row, *rest in zip(rows.tolist(), *beside.values(), strict=True)
+    )
+    return "\n".join([head, *body]) + "\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table, and a model of its even rows."""
+    place = tmp_path_factory.mktemp("models")
+    (place / "iris.csv").write_text(lines_of(NAMES, X, species=SPECIES))
+    (place / "even.csv").write_text(lines_of(NAMES, X[::2], species=SPECIES[::2]))
+    (place / "odd.csv").write_text(lines_of(NAMES, X[1::2], species=SPECIES[1::2]))
+    run("fit", place / "even.csv", "--target", "species", "--kernels", 3, "-o", place / "iris.skmix")
+    return place
+
+
+def test_a_fit_is_that_of_python(folder: Path) -> None:
+    model = skmix.load(folder / "iris.skmix")
+    own = SharedKernelClassifier(3, reject_below=0.01, outlier_label="outlier", random_state=0)
+    own.fit(X[::2], SPECIES[::2])
+    assert_array_equal(model.means_, own.means_)
+    assert model.threshold_ == own.threshold_
+    assert model.feature_names_in_.tolist() == NAMES
+    assert model.target_name_ == "species"
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_fit_says(folder: Path, tmp_path: Path) -> None:
+    result = run(
+        *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--hold-out", 0.2, "--seed", 3)
+    )
+    assert "120 rows, 4 features, 3 classes (setosa 40, versicolor 40, virginica 40)" in result.stdout
+    assert re.search(
+        r"^\d+ kernels shared by all classes, full covariances, \d+ parameters$", result.stdout, re.M
+    )
+    assert re.search(r"^9\d\.\d % of 30 held-out rows, log-loss 0\.\d+, calibration", result.stdout, re.M)
+    assert f"written into {tmp_path / 'm'}" in result.stdout
+    again = run(
+        *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "n", "--hold-out", 0.2, "--seed", 3),
+        "--json",
+    )
+    told = json.loads(again.stdout)
+    assert told["n_rows"] == 120
+    assert told["held_out"]["n_rows"] == 30
+    assert told["features"] == NAMES
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "n").read_bytes()
+
+
+def test_settings_reach_the_model(folder: Path, tmp_path: Path) -> None:
+    run(
+        *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--kernels", 4, "--seed", 5),
+        *("--covariance", "diag", "--groups", "petal length,petal width; sepal width", "--priors"),
+        *("virginica=0.5,setosa=0.2,versicolor=0.3", "--shrinkage", "0.1"),
+        *("--starts", 2, "--max-passes", 50, "--outliers", 0.1, "--criterion", "icl", "--jobs", 1),
+    )
+    model = skmix.load(tmp_path / "m")
+    assert model.feature_groups_ == [[2, 3], [1]]
+    assert model.class_prior_.tolist() == [0.2, 0.3, 0.5]
+    settings = model.get_params()
+    expected = {
+        "n_kernels": 4,
+        "covariance_type": "diag",
+        "shrinkage": 0.1,
+        "n_init": 2,
+        "max_iter": 50,
+        "reject_below": 0.1,
+        "criterion": "icl",
+        "n_jobs": 1,
+        "random_state": 5,
+    }
+    assert {name: settings[name] for name in expected} == expected
+    shown = run("show", tmp_path / "m").stdout
+    assert "group of petal length, petal width" in shown
+    run(
+        *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--kernels", 3),
+        *("--tune", "--outliers", 0, "--covariance-prior", 2),
+    )
+    assert skmix.load(tmp_path / "m").covariance_prior == 2.0
+    assert skmix.load(tmp_path / "m").threshold_ == -np.inf
+    assert hasattr(skmix.load(tmp_path / "m"), "tuned_")
+
+
+def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
+    """Columns in another order, with others between them, from standard input and in Parquet."""
+    import pandas as pd
+
+    frame = pd.read_csv(folder / "odd.csv")[["petal width", "species", *NAMES[:3]]]
+    frame.insert(0, "flower", [f"no {i}" for i in range(len(frame))])
+    content = frame.to_csv(index=False, sep="\t").encode()
+    result = run("predict", folder / "iris.skmix", "-", "--keep", "flower", given=gzip.compress(content))
+    assert result.stderr == ""
+    read = pd.read_csv(io.StringIO(result.stdout))
+    assert list(read)[:2] == ["flower", "label"]
+    model = skmix.load(folder / "iris.skmix")
+    own = pd.DataFrame(X[1::2], columns=NAMES)
+    assert_array_equal(read["outlier"] == 1, model.predict(own) == "outlier")
+    assert_allclose(read["p_versicolor"], model.predict_proba(own)[:, 1], rtol=1e-12)
+    assert_array_equal(read["log_density"], model.score_samples(own))
+    assert_array_equal(read["flower"], frame["flower"])
+
+    frame.to_parquet(tmp_path / "odd.parquet")
+    out = tmp_path / "out.parquet"
+    result = run("predict", folder / "iris.skmix", tmp_path / "odd.parquet", "-o", out)
+    assert "Note: ignored, as the model does not know it: flower." in result.stderr
+    n_outliers = int(read["outlier"].sum())
+    assert result.stdout == f"75 rows, {n_outliers} of them outliers, written into {out}\n"
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(out), read.drop(columns="flower"), check_dtype=False, check_exact=False, rtol=1e-12
+    )
+    told = json.loads(run("predict", folder / "iris.skmix", folder / "odd.csv", "-o", out, "--json").stdout)
+    assert told == {
+        "file": str(out),
+        "n_rows": 75,
+        "n_outliers": n_outliers,
+        "label": read["label"].value_counts().to_dict(),
+    }
+
+
+def test_far_rows_are_outliers(folder: Path) -> None:
+    rows = lines_of(NAMES, np.array([X[0], X[0] + 50.0])).encode()
+    out = run("predict", folder / "iris.skmix", "-", given=rows).stdout.splitlines()
+    assert [line.rsplit(",", 1)[1] for line in out] == ["outlier", "0", "1"]
+
+
+def test_evaluations_agree_with_predictions(folder: Path) -> None:
+    result = run("evaluate", folder / "iris.skmix", folder / "odd.csv", "--json")
+    told = json.loads(result.stdout)
+    model = skmix.load(folder / "iris.skmix")
+    del model.feature_names_in_
+    truth = SPECIES[1::2]
+    right = model.classes_[model.predict_proba(X[1::2]).argmax(axis=1)] == truth
+    assert told["accuracy"] == pytest.approx(right.mean())
+    assert np.trace(told["confusion"]) == right.sum()
+    text = run("evaluate", folder / "iris.skmix", folder / "odd.csv").stdout
+    assert f"accuracy          {right.mean():.4f}" in text
+    for name in ("mean IoU", "log-loss", "calibration error", "outliers", "precision", "recall"):
+        assert name in text
+    assert re.search(r"^setosa +25 +0 +0 *$", text, re.M)
+
+
+def test_labels_of_evaluations(folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text(lines_of(NAMES, X[:4], kind=["setosa", "", "setosa", "setosa"]))
+    result = run("evaluate", folder / "iris.skmix", table, "--target", "kind", "--json")
+    assert "1 of 4 rows have no label in 'kind' and are left out" in result.stderr
+    assert json.loads(result.stdout)["n_rows"] == 3
+    table.write_text(lines_of(NAMES, X[:2], species=["rose", "setosa"]))
+    result = run("evaluate", folder / "iris.skmix", table, code=1)
+    assert "column 'species' has labels that the model does not know: rose" in result.stderr
+
+
+def test_many_classes_show_their_worst_mistakes(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(13), 12)
+    rows = y[:, None] // 2 + random.normal(size=(len(y), 2)) / 20
+    (tmp_path / "t.csv").write_text(lines_of(["a", "b"], rows, y=y))
+    run("fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m", "--kernels", 7)
+    text = run("evaluate", tmp_path / "m", tmp_path / "t.csv").stdout
+    assert "most frequent mistakes" in text
+    text = run("show", tmp_path / "m").stdout
+    assert re.search(r"kernel +share +0 +1 +2", text)
+
+
+def test_pages_get_what_they_need(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def evaluation_page(evaluation: Any, *, title: str) -> str:
+        seen.update(evaluation=evaluation, title=title)
+        return "<p>évaluation</p>"
+
+    def model_page(model: Any, *, title: str, X: Any = None, y: Any = None) -> str:
+        seen.update(model=model, title=title, X=X, y=y)
+        return "<p>model</p>"
+
+    monkeypatch.setattr("skmix.report.evaluation_page", evaluation_page, raising=False)
+    monkeypatch.setattr("skmix.report.model_page", model_page, raising=False)
+    page = tmp_path / "page.html"
+    result = run("evaluate", folder / "iris.skmix", folder / "odd.csv", "--html", page)
+    assert page.read_text(encoding="utf-8") == "<p>évaluation</p>"
+    assert seen["evaluation"].n_rows == 75
+    assert seen["title"] == "iris.skmix on odd.csv"
+    assert f"written into {page}" in result.stdout
+    run("show", folder / "iris.skmix", "--html", page, "--data", folder / "odd.csv")
+    assert page.read_text() == "<p>model</p>"
+    assert_array_equal(seen["X"], X[1::2])
+    assert_array_equal(seen["y"], SPECIES[1::2])
+    assert seen["model"].feature_names_in_.tolist() == NAMES
+    run("show", folder / "iris.skmix", "--html", page)
+    assert seen["X"] is None
+    assert run("show", folder / "iris.skmix", "--html", "-").stdout == "<p>model</p>"
+
+
+def test_show(folder: Path) -> None:
+    text = run("show", folder / "iris.skmix").stdout
+    for part in (
+        "iris.skmix: SharedKernelClassifier",
+        "sepal length, sepal width",
+        "target      species",
+        "██████",
+    ):
+        assert part in text
+    told = json.loads(run("show", folder / "iris.skmix", "--json").stdout)
+    model = skmix.load(folder / "iris.skmix")
+    assert told["groups"][0]["weights"] == model.weights_.tolist()
+    assert told["settings"]["n_kernels"] == 3
+
+
+def test_samples(folder: Path, tmp_path: Path) -> None:
+    import pandas as pd
+
+    model = skmix.load(folder / "iris.skmix")
+    run("sample", folder / "iris.skmix", 50, "--label", "virginica", "-o", tmp_path / "made.csv")
+    made = pd.read_csv(tmp_path / "made.csv")
+    assert list(made) == [*NAMES, "species"]
+    assert_array_equal(made[NAMES], model.sample(50, "virginica")[0])
+    assert set(made["species"]) == {"virginica"}
+    told = json.loads(run("sample", folder / "iris.skmix", 9, "-o", tmp_path / "made.csv", "--json").stdout)
+    assert told == {"file": str(tmp_path / "made.csv"), "n_rows": 9, "columns": [*NAMES, "species"]}
+    first = run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout
+    assert run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout == first
+    assert run("sample", folder / "iris.skmix", 5, "--seed", 2).stdout != first
+    result = run("sample", folder / "iris.skmix", 5, "--label", "rose", code=1)
+    assert "--label rose: the model knows setosa, versicolor, virginica" in result.stderr
+
+
+def test_export(folder: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    told = json.loads(run("export", folder / "iris.skmix", "--onnx", tmp_path / "m.onnx", "--json").stdout)
+    assert told["features"] == NAMES
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    model = skmix.load(folder / "iris.skmix")
+    del model.feature_names_in_
+    (found,) = session.run(["probabilities"], {"X": X})
+    assert_allclose(found, model.predict_proba(X), atol=1e-9)
+    assert "outputs: label" in run("export", folder / "iris.skmix", "--onnx", tmp_path / "m.onnx").stdout
+
+
+def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    result = run(
+        "fit", folder / "iris.csv", "--drop", "species", "--kernels", 2, "--outliers", 0.1, "-o", path
+    )
+    assert "150 rows, 4 features\n2 kernels, full covariances" in result.stdout
+    model = skmix.load(path)
+    assert isinstance(model, SharedKernelMixture)
+    out = run("predict", path, folder / "iris.csv").stdout.splitlines()
+    assert out[0] == "kernel,p_1,p_2,log_density,outlier"
+    flags = [line.endswith(",1") for line in out[1:]]
+    del model.feature_names_in_
+    densities = model.score_samples(X)
+    assert_array_equal(flags, densities < np.sort(densities)[14])
+    assert "weight" in run("show", path).stdout
+    assert len(run("sample", path, 4).stdout.splitlines()) == 5
+    assert "no classes" in run("evaluate", path, folder / "iris.csv", code=1).stderr
+    assert "no classes" in run("sample", path, 4, "--label", "a", code=2).stderr
+    run("fit", folder / "iris.csv", "--drop", "species", "-o", path)
+    assert skmix.load(path).n_kernels_ > 1
+
+
+def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:
+    some = np.where(np.arange(150) % 3 == 0, SPECIES, "")
+    table, path = tmp_path / "few.csv", tmp_path / "m"
+    table.write_text(lines_of(NAMES, X, species=some))
+    arguments = ["fit", table, "-t", "species", "--kernels", 3, "-o", path, "--unlabelled"]
+    assert "no label in 100 of 150 rows" in run(*arguments[:-1], code=1).stderr
+    assert "50 rows" in run(*arguments, "drop").stdout
+    assert "100 rows without a label" in run(*arguments, "use").stdout
+    model = skmix.load(path)
+    own = SharedKernelClassifier(3, reject_below=0.01, random_state=0)
+    own.fit(X, np.where(some == "", -1, CODES))
+    assert_array_equal(model.means_, own.means_)
+    assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+    assert json.loads(run("evaluate", path, folder / "iris.csv", "--json").stdout)["accuracy"] > 0.9
+
+
+def test_missing_values_and_negative_labels(tmp_path: Path) -> None:
+    rows = X.astype(object).copy()
+    rows[::5, 1] = "NA"
+    table = tmp_path / "t.csv"
+    table.write_text(lines_of(NAMES, rows, y=CODES - 1))
+    run("fit", table, "-t", "y", "-o", tmp_path / "m", "--kernels", 3)
+    assert skmix.load(tmp_path / "m").classes_.tolist() == ["-1", "0", "1"]
+    told = json.loads(run("evaluate", tmp_path / "m", table, "--json").stdout)
+    assert told["n_rows"] == 150
+    assert told["accuracy"] > 0.9
+
+
+def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) -> None:
+    SharedKernelClassifier(random_state=0).fit(X, CODES).save(tmp_path / "m")
+    result = run("predict", tmp_path / "m", folder / "iris.csv", "--drop", "species")
+    assert "columns are taken in their order" in result.stderr
+    assert "holds text" in run("predict", tmp_path / "m", folder / "iris.csv", code=1).stderr
+    result = run(
+        "predict", tmp_path / "m", folder / "iris.csv", "--drop", "species", "--drop", NAMES[0], code=1
+    )
+    assert "the model knows 4 features but no names of them" in result.stderr
+    assert "--target COLUMN" in run("evaluate", tmp_path / "m", folder / "iris.csv", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["fit", "iris.csv"], 1, "column 'species' holds text, such as 'setosa' on line 2"),
+        (["fit", "iris.csv"], 1, "Leave it out with --drop 'species'"),
+        (["fit", "iris.csv", "-t", "kind"], 1, "there is no column 'kind'; there are sepal length"),
+        (
+            ["fit", "iris.csv", "-t", "petal width", "--drop", "species"],
+            1,
+            "column 'petal width' has 22 different values",
+        ),
+        (["fit", "none.csv"], 1, "cannot read none.csv: No such file"),
+        (["fit", "."], 1, "cannot read"),
+        (
+            ["fit", "iris.csv", "-t", "species", "--kernels", "many"],
+            2,
+            "'many' is neither 'auto' nor a whole number",
+        ),
+        (["fit", "iris.csv", "-t", "species", "--kernels", "0"], 2, "of at least 1"),
+        (["fit", "iris.csv", "-t", "species", "--shrinkage", "2"], 2, "from 0 to 1"),
+        (["fit", "iris.csv", "-t", "species", "--groups", "a;b"], 2, "there is no feature 'a'"),
+        (["fit", "iris.csv", "-t", "species", "--groups", ";"], 2, "is empty"),
+        (["fit", "iris.csv", "-t", "species", "--priors", "a=1"], 2, "name each class once: setosa"),
+        (["fit", "iris.csv", "-t", "species", "--priors", "a"], 2, "not of the form label=number"),
+        (["fit", "iris.csv", "-t", "species", "-o", "iris.csv/m"], 2, "cannot write iris.csv/m"),
+        (["fit", "iris.csv", "--covariance", "round"], 2, "round"),
+        (["fit", "iris.csv", "--tune"], 2, "--tune needs classes"),
+        (["fit", "iris.csv", "--groups", "auto"], 2, "--groups needs classes"),
+        (["predict", "iris.skmix", "few.csv"], 1, "there is no column 'petal length' (and 1 more)"),
+        (["predict", "iris.csv", "iris.csv"], 1, "is no skmix model"),
+        (["predict", "-", "iris.csv"], 2, "a model must be a file"),
+        (["predict", "iris.skmix", "iris.csv", "-o", "out.xls"], 2, "must end in .csv"),
+        (["predict", "iris.skmix", "iris.csv", "-o", "iris.csv/o.csv"], 2, "cannot write iris.csv/o.csv"),
+        (["predict", "iris.skmix", "iris.csv", "--json"], 2, "--out FILE"),
+        (["predict", "iris.skmix", "clash.csv", "--keep", "label"], 2, "--keep label"),
+        (["show", "iris.skmix", "--data", "iris.csv"], 2, "add --html FILE"),
+        (["sample", "iris.skmix", "0"], 2, "N"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "few.csv").write_text("sepal length,sepal width\n1,2\n")
+    (folder / "clash.csv").write_text(lines_of([*NAMES, "label"], np.column_stack([X, CODES])))
+    result = run(*arguments, code=code)
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert message in said
+    assert result.stdout == ""
+
+
+def test_without_a_library_it_says_what_to_install(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    result = run("export", folder / "iris.skmix", "--onnx", tmp_path / "m.onnx", code=1)
+    assert "pip install skmix[onnx]" in result.stderr
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    assert (
+        "pip install skmix[parquet]"
+        in run("predict", folder / "iris.skmix", tmp_path / "t.parquet", code=1).stderr
+    )
+
+
+def test_warnings_are_notes(folder: Path, tmp_path: Path) -> None:
+    result = run(
+        "fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--max-passes", 1, "--kernels", 6
+    )
+    assert "Note: The best of 1 starts did not converge in 1 passes" in result.stderr
+    assert "did not converge in 1 pass" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["fit", "predict", "evaluate", "show", "sample", "export", "digits", "reproduce"]
+)
+def test_help_teaches(command: str) -> None:
+    text = run(command, "--help").stdout
+    assert "Examples:" in text
+    assert f"skmix {command} " in text or f"skmix {command}\n" in " \n".join(
+        map(str.rstrip, text.splitlines())
+    )
+
+
+def test_help_has_the_exit_codes() -> None:
+    text = run("--help").stdout
+    for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong use"), (130, "interrupted")):
+        assert re.search(rf"{code}  {meaning}", text)
+    assert "--install-completion" in text
+
+
+def test_progress_waits_and_then_has_the_time_left() -> None:
+    def shown(patience: float, *, terminal: bool = True) -> str:
+        stream = io.StringIO()
+        console = Console(file=stream, force_terminal=terminal, width=100)
+        with watching(console, patience) as watch:
+            SharedKernelMixture(2, random_state=0).fit(X)
+            with watch.share("reading") as progress:
+                progress(0.25)
+                if patience == 0.0 and terminal:
+                    watch._timer.join()
+                    watch._progress.refresh()
+        return stream.getvalue()
+
+    assert shown(60.0) == ""
+    assert shown(0.0, terminal=False) == ""
+    text = shown(0.0)
+    assert "reading" in text
+    assert re.search(r"at most.*(-:--:--|\d:\d\d:\d\d).*left", text)
+
+
+def test_fits_report_their_passes_to_who_watches() -> None:
+    from contextlib import contextmanager
+
+    from skmix.estimators import watched_by
+
+    told: list[tuple[str, int | None, list[str]]] = []
+
+    @contextmanager
+    def watcher(title: str, total: int | None):
+        messages: list[str] = []
+        told.append((title, total, messages))
+        yield messages.append
+
+    with watched_by(watcher):
+        model = SharedKernelClassifier("auto", random_state=0, max_iter=77).fit(X, CODES)
+    assert ("choosing kernels", len(told[0][2])) == (told[0][0], len(model.selection_))
+    title, total, messages = told[-1]
+    assert (title, total, len(messages)) == ("passes", 77, model.n_iter_)
+    told.clear()
+    SharedKernelClassifier(random_state=0).fit(X, CODES)
+    assert told == []
+
+
+cells = st.sampled_from(["", "0", "1", "1", "2.5", "-3e8", "1e308", "x", "NA", "true", "0"])
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(cells, cells, st.sampled_from(["a", "b", "c", "1", ""])), max_size=9), st.booleans()
+)
+@example([("1e308", "0", "a"), ("-1e308", "1", "b"), ("0", "1", "b")], True)
+@example([("1", "1", "a"), ("1", "1", "b")], True)
+def test_any_small_table_ends_in_a_model_or_a_sentence(
+    tmp_path: Path, rows: list[tuple[str, str, str]], labelled: bool
+) -> None:
+    table = "\n".join([",".join(row) for row in [("u", "v", "y"), *rows]]).encode()
+    path = tmp_path / "m"
+    target = ["-t", "y", "--unlabelled", "use"] if labelled else ["--drop", "y"]
+    result = CliRunner().invoke(app, ["fit", "-", *target, "--kernels", "2", "-o", str(path)], input=table)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    if result.exit_code:
+        assert result.exit_code == 1
+        assert result.stderr.startswith(("Error: ", "Note: "))
+        return
+    for command in (["predict", str(path), "-"], ["show", str(path)], ["sample", str(path), "2"]):
+        result = CliRunner().invoke(app, command, input=table)
+        assert result.exit_code == 0, (result.output, result.exception)

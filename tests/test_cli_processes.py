@@ -1,0 +1,79 @@
+"""The program in a shell: pipes, interrupts, and terminals that know only ASCII."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import skmix
+
+SKMIX = [str(Path(sys.executable).parent / "skmix")]
+STREAMS = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+posix = pytest.mark.skipif(os.name != "posix", reason="sends signals and reads named pipes")
+
+
+@pytest.fixture(scope="module")
+def table() -> bytes:
+    random = np.random.default_rng(0)
+    kinds = np.array(["rösti", "soup"])[np.arange(200) % 2]
+    rows = random.normal(size=(200, 2)) + 4.0 * (kinds == "soup")[:, None]
+    lines = [f"{a},{b},{kind}" for (a, b), kind in zip(rows.tolist(), kinds, strict=True)]
+    return ("\n".join(["a,b,kind", *lines]) + "\n").encode()
+
+
+def test_a_model_through_pipes_and_on_a_plain_terminal(tmp_path: Path, table: bytes) -> None:
+    done = subprocess.run(
+        [*SKMIX, "fit", "-", "--target", "kind", "--kernels", "2", "-o", "-"],
+        input=table,
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "kind.skmix"
+    path.write_bytes(done.stdout)
+    assert skmix.load(path).classes_.tolist() == ["rösti", "soup"]
+    assert "200 rows, 2 features, 2 classes" in done.stderr.decode()
+    shown = subprocess.run(
+        [*SKMIX, "show", path],
+        capture_output=True,
+        timeout=120,
+        env=os.environ | {"PYTHONIOENCODING": "ascii:backslashreplace", "NO_COLOR": "1"},
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.isascii()
+    assert b"1.000 ######" in shown.stdout
+
+
+@posix
+def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path, table: bytes) -> None:
+    skmix.SharedKernelMixture(2, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 2))).save(
+        tmp_path / "m"
+    )
+    with subprocess.Popen([*SKMIX, "sample", tmp_path / "m", "200000"], **STREAMS) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.stdout.readline() == b"x1,x2\n"
+        program.stdout.close()
+        assert program.stderr.read() == b""
+        assert program.wait(timeout=60) == 0
+
+
+@posix
+def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    fifo, out = tmp_path / "rows", tmp_path / "out" / "m"
+    os.mkfifo(fifo)
+    # Opening a pipe waits for the other side, so that the program is then reading.
+    with subprocess.Popen([*SKMIX, "fit", fifo, "-o", out], **STREAMS) as program, open(fifo, "wb") as pipe:
+        pipe.write(b"a,b\n1,2\n")
+        pipe.flush()
+        program.send_signal(signal.SIGINT)
+        _, errors = program.communicate(timeout=60)
+    assert program.returncode == 130
+    assert errors == b"Error: interrupted; nothing was written.\n"
+    assert list(out.parent.iterdir()) == []
