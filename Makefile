@@ -46,7 +46,7 @@ docs: $(DOCS) ## build the documentation, into docs/_build/html
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 
 clean: ## remove caches and built files (keeps .venv and results/)
-	rm -rf build dist docs/_build htmlcov .coverage .hypothesis .import_linter_cache
+	rm -rf build dist docs/_build docs/api/generated docs/gallery htmlcov .coverage .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples docs -type d -name __pycache__ -prune -exec rm -rf {} +
 
