@@ -82,7 +82,7 @@ def device() -> str:
         [
             table(headings, rows),
             "",
-            f"Medians on {measured['device']}, PyTorch {measured['torch']}; errors of the means after a pass, "
+            f"Medians on {measured['device']}, PyTorch {measured['torch']}; errors of means after a pass, "
             f"in standard deviations, against float64. The paper's study, {measured['study']['runs']} robust "
             f"runs of each of {len(measured['study']['variants'])} variants, takes {seconds['device']:.0f} s "
             f"there and {seconds['one_core']:.0f} s on one core of the same machine.",
