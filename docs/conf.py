@@ -43,8 +43,7 @@ exclude_patterns = [
     "gallery/**/*.py",
 ]
 templates_path = ["_templates"]
-# The gallery's sort key is a class, which cannot be kept between builds; a glob may find no page yet.
-suppress_warnings = ["config.cache", "toc.empty_glob"]
+suppress_warnings = ["config.cache"]  # the gallery's sort key is a class, which cannot be kept between builds
 # A reference to a function that is not there is a warning, and warnings are errors.
 nitpicky = True
 
@@ -108,5 +107,5 @@ html_theme_options = {
     "logo": {"text": "skmix"},
     "search_bar_text": "Search the documentation",
 }
-html_sidebars = {"index": [], "reproducing": [], "benchmarks": []}
+html_sidebars = {"index": [], "guide/start": [], "reproducing": [], "benchmarks": []}
 copybutton_exclude = ".linenos, .gp, .go"

@@ -105,3 +105,11 @@ def test_every_command_and_option_is_on_the_page(generated: ModuleType) -> None:
         seen.append(words)
     assert len(seen) > 4
     assert "**Commands**" not in text
+
+
+def test_examples_of_help_texts_keep_their_lines(generated: ModuleType) -> None:
+    head = "# `skmix`\n\nHelp.\n\n**Commands**:\n\n* `fit`: Fit a...\n\n"
+    text = head + "## `skmix fit`\n\nExamples:\n\n\b\n  one\n    two\n\nEnd.\n"
+    assert generated.as_page(text) == (
+        "\nHelp.\n\n## `skmix fit`\n\nExamples:\n\n```text\none\n  two\n```\n\nEnd.\n"
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -173,10 +174,21 @@ def commands() -> str:
 
     command = typer.main.get_command(app)
     with typer.Context(command, info_name="skmix") as context:
-        text = get_docs_for_click(obj=command, ctx=context, name="skmix")
+        return as_page(get_docs_for_click(obj=command, ctx=context, name="skmix"))
+
+
+def as_page(text: str) -> str:
+    """Return typer's Markdown as part of a page."""
     # The page has a title of its own, and lists of commands, cut short, stand above their sections.
     body = re.sub(r"^\*\*Commands\*\*:\n\n(?:\* .*\n)+\n", "", text.partition("\n")[2], flags=re.MULTILINE)
+    # Lines that are to stay as they are begin with spaces: examples, exit codes.
+    body = re.sub(r"^(?:\x08\n)?((?: {2,}\S.*\n)+)", as_text, body, flags=re.MULTILINE)
     return body.replace("[required]", "(required)").replace("```console\n$ ", "```text\n")
+
+
+def as_text(found: re.Match[str]) -> str:
+    """Return indented lines as a block of text."""
+    return "```text\n" + textwrap.dedent(found[1]) + "```\n"
 
 
 PARTS: dict[str, Callable[[], str]] = {

@@ -95,9 +95,8 @@ def gaussian(X: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndar
     return np.exp(-0.5 * distances) / np.sqrt(np.linalg.det(2.0 * np.pi * covariance))
 
 
-def draw_curves(repeats: int = 12) -> None:
+def draw_curves(repeats: int = 12, counts: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)) -> None:
     """Draw how well new rows of the rare class are described, against its number of rows."""
-    counts = np.array([4, 8, 16, 32, 64, 128, 256])
     figure = new_figure(10.0, 3.9)
     titles = ("the rare class uses the kernels of the others", "the rare class lies elsewhere")
     for place, title in enumerate(titles):
@@ -106,7 +105,7 @@ def draw_curves(repeats: int = 12) -> None:
         for repeat in range(repeats):
             new, labels = rows_of(0, 2000, seed=1000 + repeat, elsewhere=bool(place))
             for i, count in enumerate(counts):
-                X, y = rows_of(300, int(count), seed=repeat, elsewhere=bool(place))
+                X, y = rows_of(300, count, seed=repeat, elsewhere=bool(place))
                 for way, shared in enumerate((True, False)):
                     scores[way, i, repeat] = score_of_rare(fitted(X, y, shared=shared), new[labels == RARE])
         for values, colour, marker, name in zip(
