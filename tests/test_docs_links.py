@@ -29,7 +29,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)|^:link: (\S+)$", re.MULTILINE)
 HEADING = re.compile(r"^#{1,4} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^(```+|~~~+).*?^\1", re.DOTALL | re.MULTILINE)
 ROLE = re.compile(r"\{py:(\w+)\}`~?([\w.]+)`")
-LISTED = re.compile(r"^   (skmix[\w.]*)$", re.MULTILINE)
+LISTED = re.compile(r"^   ~?(skmix[\w.]*)$", re.MULTILINE)
 
 
 def prose(page: Path) -> str:
