@@ -8,7 +8,7 @@ import warnings
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-from sphinx_gallery.sorting import FileNameSortKey
+from sphinx_gallery.sorting import ExplicitOrder, FileNameSortKey
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "extensions"))
@@ -44,6 +44,7 @@ exclude_patterns = [
 ]
 templates_path = ["_templates"]
 suppress_warnings = ["config.cache"]  # the gallery's sort key is a class, which cannot be kept between builds
+smartquotes_action = "qe"  # the two dashes of an option stay two
 # A reference to a function that is not there is a warning, and warnings are errors.
 nitpicky = True
 
@@ -64,10 +65,12 @@ numpydoc_xref_param_type = False
 
 # ---------------------------------------------------------------- gallery
 
+SECTIONS = ("paper", "learning", "densities", "scale")
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/\w+\.py$",
+    "subsection_order": ExplicitOrder([*(f"../examples/{name}" for name in SECTIONS), "*"]),
     "within_subsection_order": FileNameSortKey,
     "backreferences_dir": "gallery/backreferences",
     "doc_module": ("skmix",),
