@@ -43,10 +43,11 @@ bench: $(DEV) ## measure speed beside other libraries, into benchmarks/results/
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 
 docs: $(DOCS) ## build the documentation, into docs/_build/html
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@rm -rf docs/api/generated docs/gallery  # pages of what is no longer there would be errors
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
 
 clean: ## remove caches and built files (keeps .venv and results/)
-	rm -rf build dist docs/_build htmlcov .coverage .hypothesis .import_linter_cache
+	rm -rf build dist docs/_build docs/api/generated docs/gallery htmlcov .coverage .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples docs -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,15 +1,114 @@
-"""Sphinx configuration."""
+"""Sphinx configuration. Nothing here asks the network, neither the build nor the pages."""
 
+from __future__ import annotations
+
+import os
+import sys
+import warnings
 from importlib.metadata import version as installed_version
+from pathlib import Path
+
+from sphinx_gallery.sorting import ExplicitOrder, FileNameSortKey
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "extensions"))
+# Pictures of the gallery are the same on every machine.
+os.environ.setdefault("MPLBACKEND", "agg")
 
 project = "skmix"
 author = "The skmix developers"
 copyright = "2026, the skmix developers"
 release = version = installed_version("skmix")
 
-extensions = ["myst_parser"]
-myst_enable_extensions = ["amsmath", "dollarmath"]
-exclude_patterns = ["_build"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "generated",
+    "inherited",
+    "mathml",
+    "tables",
+]
+exclude_patterns = [
+    "_build",
+    "_templates",
+    "extensions",
+    "gallery/*.py",
+    "gallery/*.ipynb",
+    "gallery/**/*.py",
+]
+templates_path = ["_templates"]
+suppress_warnings = ["config.cache"]  # the gallery's sort key is a class, which cannot be kept between builds
+smartquotes_action = "qe"  # the two dashes of an option stay two
+# A reference to a function that is not there is a warning, and warnings are errors.
+nitpicky = True
+
+myst_enable_extensions = ["amsmath", "attrs_block", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+html_math_renderer = "mathml"
+
+# ---------------------------------------------------------------- reference
+
+autosummary_generate = True
+autosummary_imported_members = True
+autosummary_ignore_module_all = False
+autodoc_typehints = "none"  # the docstrings say the types, with shapes
+autodoc_member_order = "groupwise"
+toc_object_entries_show_parents = "hide"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+# ---------------------------------------------------------------- gallery
+
+SECTIONS = ("paper", "learning", "densities", "scale")
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"/\w+\.py$",
+    "subsection_order": ExplicitOrder([*(f"../examples/{name}" for name in SECTIONS), "*"]),
+    "within_subsection_order": FileNameSortKey,
+    "backreferences_dir": "gallery/backreferences",
+    "doc_module": ("skmix",),
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    # No times: they differ from build to build.
+    "min_reported_time": 1e9,
+    "write_computation_times": False,
+    "abort_on_example_error": True,
+    "capture_repr": (),
+    "matplotlib_animations": False,
+    "nested_sections": False,
+    "thumbnail_size": (400, 280),
+    "default_thumb_file": str(HERE / "images" / "illustration.png"),
+}
+# Warnings that examples expect are theirs to silence; fonts and back ends of this machine are nobody's news.
+warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
+
+# ---------------------------------------------------------------- pages
 
 html_theme = "pydata_sphinx_theme"
 html_title = "skmix"
+html_static_path = ["_static"]
+html_css_files = ["skmix.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "header_links_before_dropdown": 8,
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "show_toc_level": 2,
+    "navbar_align": "left",
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+    "logo": {"text": "skmix"},
+    "search_bar_text": "Search the documentation",
+}
+html_sidebars = {"index": [], "guide/start": [], "reproducing": [], "benchmarks": []}
+copybutton_exclude = ".linenos, .gp, .go"

@@ -1,4 +1,4 @@
-"""The guide's code runs: every python block of a page, in order, in one namespace."""
+"""The documentation's code runs: every python block of a page, in order, in one namespace."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
+DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 OPTIONAL = {"dask", "distributed", "onnx", "onnxruntime", "pyarrow", "torch"}
-LINK = re.compile(r"\]\(([^)#\s]+)\)")
+# Every page of the guide shows code and a picture, its table of contents apart.
+GUIDE = [page for page in sorted((DOCS / "guide").glob("*.md")) if page.stem != "index"]
+# In the design a block shows the shape of the code; it names things that are not there.
+ELSEWHERE = [
+    page
+    for page in sorted(DOCS.rglob("*.md"))
+    if page.parent.name not in ("guide", "_build")
+    and page.name != "design.md"
+    and BLOCK.search(page.read_text(encoding="utf-8"))
+]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*GUIDE, *ELSEWHERE], ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # pages may write files
     text = page.read_text(encoding="utf-8")
@@ -31,9 +39,6 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
             pytest.skip(f"{error.name} is not installed")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_and_pictures_of_a_page_exist(page: Path) -> None:
-    links = LINK.findall(page.read_text(encoding="utf-8"))
-    missing = [link for link in links if "://" not in link and not (page.parent / link).is_file()]
-    assert missing == []
-    assert any(link.endswith(".png") for link in links), f"{page.name} shows no picture"
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
+def test_a_page_of_the_guide_shows_a_picture(page: Path) -> None:
+    assert re.search(r"!\[[^\]]+\]\([^)]+\.png\)", page.read_text(encoding="utf-8"))

@@ -25,6 +25,17 @@ from scipy.special import digamma, entr, gammaln, logsumexp, multigammaln, xlogy
 
 from skmix.engine.types import FloatArray, Parameters
 
+__all__ = [
+    "Beliefs",
+    "Parameters",
+    "auxiliary_function",
+    "auxiliary_function_by_enumeration",
+    "entropy_of_responsibilities",
+    "evidence_bound",
+    "log_likelihood",
+    "variational_bound",
+]
+
 _SEQUENCES_PER_BATCH = 8192
 """Bounds the memory of an enumeration; its value does not affect the result beyond rounding."""
 

@@ -196,7 +196,7 @@ class SharedKernelClassifier(
         Passes of the best start.
     log_likelihood_ : float
         Total log-likelihood of the training rows, each under its own class.
-    log_likelihood_path_ : ndarray of shape (n_iter_, L)
+    log_likelihood_path_ : ndarray of shape (n_iter, L)
         Log-likelihood of each class's rows under the parameters that entered each pass.
     start_status_ : ndarray of shape (n_init,)
         How each start ended: 'converged', 'stopped' or 'failed'.

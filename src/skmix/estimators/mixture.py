@@ -192,13 +192,13 @@ class SharedKernelMixture(
     log_likelihood_ : float
         Total log-likelihood of the training rows, each under its own class, of the best start; with rows that
         have no label, that of rows and labels together.
-    log_likelihood_path_ : ndarray of shape (n_iter_, L)
+    log_likelihood_path_ : ndarray of shape (n_iter, L)
         Log-likelihood of each class's rows under the parameters that entered each pass; with unlabelled rows,
         theirs in one more column. Of a variational fit, its expectation under the posterior.
     lower_bound_ : float
         Of a variational fit: lower bound of the log-evidence, the probability of rows given labels with all
         parameters integrated out. The start with the highest is kept.
-    lower_bound_path_ : ndarray of shape (n_iter_,)
+    lower_bound_path_ : ndarray of shape (n_iter,)
         Of a variational fit: the bound after each pass. It never falls, but between rounds of annihilation.
     weight_concentration_ : ndarray of shape (K, L)
         Of a variational fit: posterior of the weights, a Dirichlet distribution for each class.

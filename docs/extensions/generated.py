@@ -1,0 +1,225 @@
+"""Parts of pages that are written by the build: tables of measurements, and the commands of the command line.
+
+A page asks for one by a comment of its own, ``<!-- generated: speed -->``, which the build replaces by what
+the function of that name returns. So no number that was measured is typed, and no option is described twice.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+PLACE = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown; all columns but the first are numbers."""
+    rule = ["---", *("--:" for _ in headings[1:])]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (headings, rule, *rows))
+
+
+def read(name: str) -> Any:
+    """Return what a benchmark has written."""
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def benchmark(name: str) -> ModuleType:
+    """Return a script of benchmarks/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def thousands(number: float) -> str:
+    """Return a whole number with spaces between its thousands."""
+    return f"{number:,.0f}".replace(",", "\u202f")
+
+
+def speed() -> str:
+    """Return the README's table of speed."""
+    text: str = benchmark("speed").readme_table(read("speed.json"))
+    return text
+
+
+def study() -> str:
+    """Return runs per second of the paper's study."""
+    measured = read("study.json")
+    ways = list(measured["main_study_seconds"])
+    rows = [[row["variant"], *(f"{row[way]:.0f}" for way in ways)] for row in measured["one_process"]]
+    return table(["runs a second, one process", *ways], rows)
+
+
+def device() -> str:
+    """Return times and errors of a pass on an accelerator."""
+    measured = read("device.json")
+    passes = [row for row in measured["passes"] if row["clusters"] == "of unit variance"]
+    precisions = list(dict.fromkeys(row["precision"] for row in passes))
+    by_size: dict[tuple[int, int, int], dict[str, dict[str, Any]]] = {}
+    for row in passes:
+        by_size.setdefault((row["rows"], row["features"], row["kernels"]), {})[row["precision"]] = row
+    low = [name for name in precisions if name != "float64"]
+    rows = [
+        [
+            f"{thousands(n)} × {m}, {k}",
+            *(f"{found[name]['median_ms']:.1f} ms" for name in precisions),
+            *(f"{found[name]['error_of_means_in_deviations']:.0e}" for name in low),
+        ]
+        for (n, m, k), found in by_size.items()
+    ]
+    headings = ["rows × features, kernels", *precisions, *(f"error of means, {name}" for name in low)]
+    seconds = measured["study"]["total_s"]
+    return "\n".join(
+        [
+            table(headings, rows),
+            "",
+            f"Medians on {measured['device']}, PyTorch {measured['torch']}; errors of means after a pass, "
+            f"in standard deviations, against float64. The paper's study, {measured['study']['runs']} robust "
+            f"runs of each of {len(measured['study']['variants'])} variants, takes {seconds['device']:.0f} s "
+            f"there and {seconds['one_core']:.0f} s on one core of the same machine.",
+        ]
+    )
+
+
+def files() -> str:
+    """Return the speed of a fit from a file beside that in memory."""
+    rows = []
+    for name in ("out_of_core.json", "out_of_core_2_threads.json"):
+        found = read(name)
+        rows.append(
+            [
+                f"{found['gigabytes']:.1f} GB, {thousands(found['rows'])} rows, threads: {found['jobs']}",
+                f"{found['rows_per_second']['memory'] / 1e6:.2f} M",
+                f"{found['rows_per_second']['file'] / 1e6:.2f} M",
+                f"{found['speed_of_memory']:.0%}",
+                f"{found['processor_speed_of_memory']:.0%}",
+                f"{found['peak_mb']:.0f} MB",
+            ]
+        )
+    headings = [
+        "file",
+        "rows a second in memory",
+        "from the file",
+        "by the clock",
+        "by processor time",
+        "peak memory",
+    ]
+    return table(headings, rows)
+
+
+def cluster() -> str:
+    """Return what a pass costs on a cluster."""
+    found = read("cluster.json")
+    large = [row for row in found["passes"] if row["rows"] > 10_000]
+    small = [row for row in found["passes"] if row["rows"] <= 10_000]
+    traffic = [row["bytes_per_pass"] / 1e3 for row in found["bytes"]]
+    lines = [
+        *(
+            [
+                f"a pass over {thousands(row['rows'])} rows, worker processes: {row['workers']}",
+                f"{row['seconds']:.2f} s",
+            ]
+            for row in large
+        ),
+        *(
+            [
+                f"scheduling of a block, worker processes: {row['workers']}",
+                f"{1e3 * row['seconds'] / row['blocks']:.1f} ms",
+            ]
+            for row in small
+        ),
+        [
+            f"over the network in a pass, {thousands(min(r['rows'] for r in found['bytes']))} to "
+            f"{thousands(max(r['rows'] for r in found['bytes']))} rows",
+            f"{min(traffic):.0f} to {max(traffic):.0f} kB",
+        ],
+        ["rows in memory, one thread", f"{found['in_memory_seconds_per_row'] * 1e9:.0f} ns a row"],
+    ]
+    return table([f"{found['n_features']} features, {found['n_kernels']} kernels", "measured"], lines)
+
+
+def accuracy() -> str:
+    """Return test errors of all classifiers of the comparison, with mean ranks."""
+    from skmix.comparison import make_tables
+
+    tables = make_tables(outcomes("accuracy.jsonl"))
+    # The title is a heading of the third level, as its place in the page wants it.
+    return "\n\n".join(found.markdown() for found in tables[:3])
+
+
+def outcomes(name: str) -> list[Any]:
+    """Return the outcomes that a comparison has kept."""
+    from skmix.comparison import Outcome
+
+    lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
+    return [Outcome(**json.loads(line)) for line in lines if line]
+
+
+def commands() -> str:
+    """Return a section for each command of the command line, from the application itself."""
+    import typer
+    from typer.cli import get_docs_for_click
+
+    from skmix.cli import app
+
+    command = typer.main.get_command(app)
+    with typer.Context(command, info_name="skmix") as context:
+        return as_page(get_docs_for_click(obj=command, ctx=context, name="skmix"))
+
+
+def as_page(text: str) -> str:
+    """Return typer's Markdown as part of a page."""
+    # The page has a title of its own, and lists of commands, cut short, stand above their sections.
+    body = re.sub(r"^\*\*Commands\*\*:\n\n(?:\* .*\n)+\n", "", text.partition("\n")[2], flags=re.MULTILINE)
+    # Lines that are to stay as they are begin with spaces: examples, exit codes.
+    body = re.sub(r"^(?:\x08\n)?((?: {2,}\S.*\n)+)", as_text, body, flags=re.MULTILINE)
+    return body.replace("[required]", "(required)").replace("```console\n$ ", "```text\n")
+
+
+def as_text(found: re.Match[str]) -> str:
+    """Return indented lines as a block of text."""
+    return "```text\n" + textwrap.dedent(found[1]) + "```\n"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "accuracy": accuracy,
+    "cluster": cluster,
+    "commands": commands,
+    "device": device,
+    "files": files,
+    "speed": speed,
+    "study": study,
+}
+
+
+def fill(text: str) -> str:
+    """Return a page with its comments replaced; one that asks for something unknown is an error."""
+
+    def written(found: re.Match[str]) -> str:
+        if found[1] not in PARTS:
+            raise ValueError(f"no part is named {found[1]}; there are {', '.join(PARTS)}.")
+        return PARTS[found[1]]()
+
+    return PLACE.sub(written, text)
+
+
+def fill_page(app: Any, name: str, source: list[str]) -> None:
+    if not name.startswith(("api/generated/", "gallery/")) and "<!-- generated:" in source[0]:
+        source[0] = fill(source[0])
+        for path in RESULTS.glob("*.json*"):
+            app.env.note_dependency(str(path))
+
+
+def setup(app: Any) -> dict[str, Any]:
+    app.connect("source-read", fill_page)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,115 @@
+"""What the build writes into pages is what was measured, and what the command line has."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from skmix.cli import app
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+@pytest.fixture(scope="module")
+def generated() -> ModuleType:
+    path = ROOT / "docs" / "extensions" / "generated.py"
+    spec = importlib.util.spec_from_file_location("generated", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def cells(table: str) -> list[list[str]]:
+    """Return the cells of the first table in a text, its headings first."""
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in rows if not set("".join(row)) <= set("-: ")]
+
+
+def test_all_parts_are_asked_for_and_known(generated: ModuleType) -> None:
+    pages = [page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))]
+    asked = [name for text in pages for name in generated.PLACE.findall(text)]
+    assert sorted(asked) == sorted(generated.PARTS)
+    with pytest.raises(ValueError, match="no part is named sped; there are accuracy"):
+        generated.fill("before\n<!-- generated: sped -->\n")
+
+
+def test_a_comment_is_replaced_and_the_rest_is_kept(
+    generated: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(generated.PARTS, "study", lambda: "| a |")
+    assert generated.fill("one\n\n<!-- generated: study -->\n\ntwo\n") == "one\n\n| a |\n\ntwo\n"
+
+
+def test_times_are_those_of_the_results(generated: ModuleType) -> None:
+    study = json.loads((RESULTS / "study.json").read_text())["one_process"]
+    shown = cells(generated.study())
+    assert [row[0] for row in shown[1:]] == [row["variant"] for row in study]
+    column = shown[0].index("robust")
+    assert [float(row[column]) for row in shown[1:]] == pytest.approx(
+        [row["robust"] for row in study], abs=0.5
+    )
+
+    device = json.loads((RESULTS / "device.json").read_text())
+    passes = [row for row in device["passes"] if row["clusters"] == "of unit variance"]
+    shown = cells(generated.device())
+    for precision in ("float64", "tf32"):
+        times = [float(row[shown[0].index(precision)].removesuffix(" ms")) for row in shown[1:]]
+        measured = [row["median_ms"] for row in passes if row["precision"] == precision]
+        assert times == pytest.approx(measured, abs=0.05, rel=0)
+    assert device["device"] in generated.device()
+
+    out_of_core = json.loads((RESULTS / "out_of_core.json").read_text())
+    assert cells(generated.files())[1][-1] == f"{round(out_of_core['peak_mb'])} MB"
+    cluster = json.loads((RESULTS / "cluster.json").read_text())
+    assert f"{cluster['passes'][0]['seconds']:.2f} s" in generated.cluster()
+
+
+def test_the_speed_is_the_readme_s(generated: ModuleType) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert generated.speed() in readme
+
+
+def test_errors_are_means_of_the_outcomes(generated: ModuleType) -> None:
+    lines = [json.loads(line) for line in (RESULTS / "accuracy.jsonl").read_text().splitlines()]
+    errors = [r["error"] for r in lines if (r["data"], r["classifier"]) == ("iris", "LDA")]
+    shown = cells(generated.accuracy())
+    row = next(row for row in shown if row[0] == "iris")
+    assert float(row[shown[0].index("LDA")].split(" ± ")[0]) == pytest.approx(
+        100 * sum(errors) / len(errors), abs=0.05
+    )
+
+
+def test_every_command_and_option_is_on_the_page(generated: ModuleType) -> None:
+    text = generated.commands()
+    # Follow --help, which is what users see, instead of the objects that the page is made from.
+    pending, seen = [[]], []
+    while pending:
+        words = pending.pop()
+        shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
+        assert not words or f"`skmix {' '.join(words)}`" in text, words
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", shown):
+            assert f"{option}" in text, (words, option)
+        _, _, listed = shown.partition("Commands")
+        names = re.findall(r"^[│ ]+([a-z][a-z-]+)  ", listed, re.MULTILINE)
+        pending += [[*words, name] for name in names]
+        seen.append(words)
+    assert len(seen) > 4
+    assert "**Commands**" not in text
+
+
+def test_examples_of_help_texts_keep_their_lines(generated: ModuleType) -> None:
+    head = "# `skmix`\n\nHelp.\n\n**Commands**:\n\n* `fit`: Fit a...\n\n"
+    text = head + "## `skmix fit`\n\nExamples:\n\n\b\n  one\n    two\n\nEnd.\n"
+    assert generated.as_page(text) == (
+        "\nHelp.\n\n## `skmix fit`\n\nExamples:\n\n```text\none\n  two\n```\n\nEnd.\n"
+    )
