@@ -157,6 +157,14 @@ def accuracy() -> str:
     return "\n\n".join(found.markdown() for found in tables[:3])
 
 
+def claims() -> str:
+    """Return what was claimed of the comparison, and whether it holds."""
+    from skmix.comparison import claims as check
+    from skmix.comparison import claims_table
+
+    return claims_table(check(outcomes("accuracy.jsonl"))).markdown()
+
+
 def outcomes(name: str) -> list[Any]:
     """Return the outcomes that a comparison has kept."""
     from skmix.comparison import Outcome
@@ -193,6 +201,7 @@ def as_text(found: re.Match[str]) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
+    "claims": claims,
     "cluster": cluster,
     "commands": commands,
     "device": device,
