@@ -36,7 +36,8 @@ def cells(table: str) -> list[list[str]]:
 
 
 def test_all_parts_are_asked_for_and_known(generated: ModuleType) -> None:
-    pages = [page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))]
+    pages = [page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("[a-z]*/*.md"))]
+    pages += [page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))]
     asked = [name for text in pages for name in generated.PLACE.findall(text)]
     assert sorted(asked) == sorted(generated.PARTS)
     with pytest.raises(ValueError, match="no part is named sped; there are accuracy"):
@@ -113,3 +114,12 @@ def test_examples_of_help_texts_keep_their_lines(generated: ModuleType) -> None:
     assert generated.as_page(text) == (
         "\nHelp.\n\n## `skmix fit`\n\nExamples:\n\n```text\none\n  two\n```\n\nEnd.\n"
     )
+
+
+def test_errors_on_mnist_are_those_of_the_results(generated: ModuleType) -> None:
+    measured = json.loads((RESULTS / "mnist.json").read_text())["outcomes"]
+    shown = {row[0].partition(":")[0]: row for row in cells(generated.mnist())[1:]}
+    assert shown.keys() - {"---"} == measured.keys()
+    for name, outcomes in measured.items():
+        mean = 100 * sum(each["error"] for each in outcomes) / len(outcomes)
+        assert float(shown[name][2]) == pytest.approx(mean, abs=0.005)

@@ -165,6 +165,27 @@ def claims() -> str:
     return claims_table(check(outcomes("accuracy.jsonl"))).markdown()
 
 
+def mnist() -> str:
+    """Return errors, sizes and times on MNIST."""
+    found = read("mnist.json")
+    rows = []
+    for name, own in found["outcomes"].items():
+        recipe, seconds = own[0]["recipe"], [sum(each["seconds"].values()) for each in own]
+        rows.append(
+            [
+                f"{name}: {recipe['components']} components, {recipe['kernels']} a digit",
+                " ".join(f"{100 * each['error']:.2f}" for each in own),
+                f"{100 * sum(each['error'] for each in own) / len(own):.2f}",
+                f"{sum(each['log_loss'] for each in own) / len(own):.3f}",
+                thousands(own[0]["parameters"]),
+                thousands(own[0]["parameters_of_components"]),
+                f"{sum(seconds) / len(seconds):.0f} s",
+            ]
+        )
+    headings = ["model", "errors, %", "mean", "log-loss", "parameters", "of the components", "training"]
+    return table(headings, rows)
+
+
 def outcomes(name: str) -> list[Any]:
     """Return the outcomes that a comparison has kept."""
     from skmix.comparison import Outcome
@@ -206,6 +227,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "device": device,
     "files": files,
+    "mnist": mnist,
     "speed": speed,
     "study": study,
 }
