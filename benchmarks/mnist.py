@@ -104,7 +104,7 @@ class Recipe:
     judge: bool = True
 
 
-_CHOSEN = Recipe(components=40, kernels=8, start="separate", prior=3.0, held_out=0.02, judge=False)
+_CHOSEN = Recipe(start="separate", prior=1.0, held_out=0.02, judge=False)
 RECIPES = {
     "raw": _CHOSEN,
     "deskewed": replace(_CHOSEN, deskew=True),
