@@ -38,17 +38,17 @@ def test_curves_are_means_with_the_true_densities_below() -> None:
         point("pool-100", name, rows, repeat, 100, error=error + 0.01 * repeat)
         for name, error in (("QDA", 0.95), ("shared kernels", 0.9))
         for rows in (5, 2)
-        for repeat in range(2)
+        for repeat in range(3)
     ]
     points += [point("pool-100", "true densities", rows, 0, 100, error=0.8) for rows in (5, 2)]
     (panel,) = plot_sharing(points)
     assert panel.get_title() == "100 classes from a pool of 20 kernels"
     found = curves(panel)
     assert found["shared kernels"][0].get_xdata().tolist() == [2, 5]
-    assert_allclose(heights(found["shared kernels"]), [90.5, 90.5])
-    # The standard deviation of 90 and 91 over the root of two is a half.
+    assert_allclose(heights(found["shared kernels"]), [91.0, 91.0])
+    # The standard deviation of 90, 91 and 92 is one.
     (bars,) = found["shared kernels"][2]
-    assert_allclose(bars.get_segments()[0][:, 1], [90.0, 91.0])
+    assert_allclose(bars.get_segments()[0][:, 1], 91.0 + np.array([-1, 1]) / np.sqrt(3))
     floor = found["true densities"]
     assert_allclose(floor.get_ydata(), 80.0)
     assert floor.get_linewidth() < 1.0
@@ -92,7 +92,7 @@ def test_log_losses_far_above_guessing_are_cut_off() -> None:
 
 
 def test_worth_is_drawn_within_draws_and_by_pairs() -> None:
-    errors = {"shared kernels": (0.10, 0.20), "own kernels": (0.13, 0.21)}
+    errors = {"shared kernels": (0.10, 0.20, 0.30), "own kernels": (0.13, 0.21, 0.32)}
     points = [
         point("parts-100", name + suffix, 5, repeat, 100, error=error, log_loss=factor * error)
         for suffix, factor in (("", 1.0), (" by parts", 2.0))
@@ -105,10 +105,10 @@ def test_worth_is_drawn_within_draws_and_by_pairs() -> None:
     words = "100 classes in 6 parts of 5 kernels"
     assert list(found) == [words, f"{words}, by parts"]
     for handle in found.values():
-        # Differences of 3 and 1 points: mean 2, and 1 either way.
+        # Differences of 3, 1 and 2 points: mean 2, standard deviation 1.
         assert handle[0].get_xdata()[0] == pytest.approx(5, rel=0.05)
         assert_allclose(heights(handle), [2.0])
-        assert_allclose(handle[2][0].get_segments()[0][:, 1], [1.0, 3.0])
+        assert_allclose(handle[2][0].get_segments()[0][:, 1], 2.0 + np.array([-1, 1]) / np.sqrt(3))
     assert axes.get_ylim()[0] < 0.0 < axes.get_ylim()[1]
     assert {text.get_text() for text in axes.texts} == {"sharing pays", "own kernels better"}
     losses = plot_worth(points, measure="log_loss", legend=False)

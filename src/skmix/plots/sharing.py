@@ -81,10 +81,7 @@ def plot_sharing(
             _draw_curve(panel, [point for point in own if point.classifier == name], measure)
         _mark_rows(panel, points)
         panel.set_title(_title(own[0]), fontsize=MEDIUM)
-        bottom, top = panel.get_ylim()
-        if measure == "log_loss":
-            top = min(top, _MOST_OF_GUESSING * float(np.log(_n_classes(own[0]))))
-        panel.set_ylim(max(bottom, 0.0), top)
+        _set_limits(panel, own[0], measure)
     for panel in panels[:: min(3, len(panels))]:
         panel.set_ylabel(_LABELS[measure], fontsize=SMALL)
     _explain(panels)
@@ -185,6 +182,17 @@ def _draw_curve(panel: Axes, curve: Sequence[Learning], measure: LearningMeasure
     )
 
 
+def _set_limits(panel: Axes, point: Learning, measure: LearningMeasure) -> None:
+    """Cut off what is below zero, and log-losses that would hide the others."""
+    bottom, top = panel.get_ylim()
+    most = _MOST_OF_GUESSING * float(np.log(_n_classes(point)))
+    if measure == "log_loss" and top > most:
+        # The margin below was a share of a much longer axis.
+        lowest = panel.dataLim.y0
+        bottom, top = lowest - 0.05 * (most - lowest), most
+    panel.set_ylim(max(bottom, 0.0), top)
+
+
 def _explain(panels: NDArray[Any]) -> None:
     """Name the classifiers of all panels once."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -228,14 +236,15 @@ def _worths(
 
 def _styles(lines: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str, str]]:
     """Return colour, marker and dashes of each line: kinds differ in colour, those of a kind in the rest."""
+    others = [data for data in dict.fromkeys(data for data, _ in lines) if kind_and_classes(data) is None]
     seen: dict[str, int] = {}
     styles = {}
-    others = [data for data in dict.fromkeys(data for data, _ in lines) if kind_and_classes(data) is None]
-    for number, (data, shared) in enumerate(lines):
+    # From the end, so that the most classes, and those by parts, have the solid lines.
+    for number, (data, shared) in reversed(list(enumerate(lines))):
         simulated = kind_and_classes(data)
         if simulated is None:
-            colour = _OTHER_COLOURS[others.index(data) % len(_OTHER_COLOURS)]
-            place = others.index(data) // len(_OTHER_COLOURS)
+            place, other = divmod(others.index(data), len(_OTHER_COLOURS))
+            colour = _OTHER_COLOURS[other]
         else:
             colour = _KIND_COLOURS[simulated[0]]
             place = seen.get(simulated[0], 0)
@@ -256,7 +265,7 @@ def _name_the_sides(axes: Axes) -> None:
     """Leave room on both sides of zero, and say what they mean."""
     bottom, top = axes.get_ylim()
     room = 0.18 * (top - bottom)
-    bottom, top = min(bottom, -room), max(top, room)
+    bottom, top = min(bottom, -room), max(top, room) + 0.3 * room
     axes.set_ylim(bottom, top)
     axes.axhspan(bottom, 0.0, color="0.96", lw=0.0, zorder=0)
     style: dict[str, Any] = {"transform": axes.transAxes, "fontsize": SMALL, "color": "0.35", "ha": "right"}
