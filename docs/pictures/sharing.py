@@ -20,14 +20,14 @@ def draw(outcomes: Path = OUTCOMES) -> None:
     draw_worth(points)
     lines = -(-len({point.data for point in points}) // 3)
     for measure, name in (("error", "sharing-error"), ("log_loss", "sharing-log-loss")):
-        figure = new_figure(10.8, 2.9 * lines + 0.5)
+        figure = new_figure(9.6, 2.6 * lines + 0.5)
         plot_sharing(points, measure=measure, figure=figure)
         save_figure(figure, IMAGES / f"{name}.png")
 
 
 def draw_worth(points: list[Learning]) -> None:
     """Draw what sharing is worth by error and by log-loss, side by side with one legend."""
-    figure = new_figure(10.8, 4.5)
+    figure = new_figure(9.6, 4.0)
     left, right = figure.subplots(1, 2)
     plot_worth(points, axes=left, legend=False)
     plot_worth(points, measure="log_loss", axes=right, legend=False)

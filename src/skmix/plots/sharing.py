@@ -38,7 +38,7 @@ _FLOOR_COLOUR = "0.5"
 _MOST_OF_GUESSING = 1.3
 _KIND_COLOURS = dict(zip(KINDS, (CLASS_COLOURS[0], CLASS_COLOURS[1], CLASS_COLOURS[2]), strict=True))
 _OTHER_COLOURS = ("0.25", "0.6", CLASS_COLOURS[3], CLASS_COLOURS[5])
-_ASIDE = 1.02
+_ASIDE, _MARGIN = 1.02, 1.3
 _DASHES = ("-", "--", ":", "-.")
 
 
@@ -257,6 +257,7 @@ def _mark_rows(axes: Axes, points: Sequence[Learning]) -> None:
     ticks = sorted({point.rows_per_class for point in points})
     axes.set_xscale("log")
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.set_xlim(ticks[0] / _MARGIN, ticks[-1] * _MARGIN)
     axes.minorticks_off()
     axes.set_xlabel("training rows of each class", fontsize=SMALL)
 
