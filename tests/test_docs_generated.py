@@ -36,8 +36,12 @@ def cells(table: str) -> list[list[str]]:
 
 
 def test_all_parts_are_asked_for_and_known(generated: ModuleType) -> None:
-    pages = [page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("[a-z]*/*.md"))]
-    pages += [page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))]
+    docs = ROOT / "docs"
+    pages = [
+        page.read_text(encoding="utf-8")
+        for page in sorted(docs.rglob("*.md"))
+        if "_build" not in page.relative_to(docs).parts
+    ]
     asked = [name for text in pages for name in generated.PLACE.findall(text)]
     assert sorted(asked) == sorted(generated.PARTS)
     with pytest.raises(ValueError, match="no part is named sped; there are accuracy"):
@@ -87,6 +91,28 @@ def test_errors_are_means_of_the_outcomes(generated: ModuleType) -> None:
     row = next(row for row in shown if row[0] == "iris")
     assert float(row[shown[0].index("LDA")].split(" ± ")[0]) == pytest.approx(
         100 * sum(errors) / len(errors), abs=0.05
+    )
+
+
+def test_worth_is_what_own_kernels_lose_in_the_same_draw(generated: ModuleType) -> None:
+    lines = [json.loads(line) for line in (RESULTS / "sharing.jsonl").read_text().splitlines()]
+    own = [r for r in lines if r["data"] == "pool-100" and r["n_train"] == 100 * 100]
+    errors = {(r["classifier"], r["repeat"]): r["error"] for r in own if not r["failure"]}
+    worths = [
+        100 * (error - errors["shared kernels", repeat])
+        for (name, repeat), error in errors.items()
+        if name == "own kernels" and ("shared kernels", repeat) in errors
+    ]
+    shown = cells(generated.worth())
+    row = next(row for row in shown if row[:3] == ["pool-100", "100", "shared kernels"])
+    found = row[shown[0].index("error, points")].split(" ± ")[0]
+    assert float(found) == pytest.approx(sum(worths) / len(worths), abs=0.05001)
+
+    shown = cells(generated.sharing())
+    row = next(row for row in shown if row[:2] == ["pool-100", "100"])
+    truth = [error for (name, _), error in errors.items() if name == "true densities"]
+    assert float(row[shown[0].index("true densities")].split(" ± ")[0]) == pytest.approx(
+        100 * sum(truth) / len(truth), abs=0.05001
     )
 
 

@@ -28,8 +28,12 @@ def test_the_pictures_of_the_guide_are_drawn(tmp_path: Path, monkeypatch: pytest
     kernels = script("shared_kernels", tmp_path, monkeypatch)
     kernels.draw_densities()
     kernels.draw_curves(repeats=1, counts=(8, 64))
+    script("sharing", tmp_path, monkeypatch).draw()
     drawn = sorted(tmp_path.iterdir())
-    assert [path.name for path in drawn] == ["shared-density.png", "shared-rows.png", "start.png"]
+    assert [path.name for path in drawn] == [
+        *("shared-density.png", "shared-rows.png"),
+        *("sharing-error.png", "sharing-log-loss.png", "sharing.png", "start.png"),
+    ]
     for path in drawn:
         shades = matplotlib_image.imread(path)[..., :3]
         assert shades.std() > 0.05, f"{path.name} is nearly blank"

@@ -186,6 +186,21 @@ def mnist() -> str:
     return table(headings, rows)
 
 
+def sharing() -> str:
+    """Return error and log-loss of all classifiers against the rows of each class."""
+    from skmix.comparison import learning_points, sharing_tables
+
+    tables = sharing_tables(learning_points(outcomes("sharing.jsonl")))
+    return "\n\n".join(found.markdown() for found in tables[:2])
+
+
+def worth() -> str:
+    """Return what sharing is worth, draw by draw."""
+    from skmix.comparison import learning_points, worth_table
+
+    return worth_table(learning_points(outcomes("sharing.jsonl"))).markdown()
+
+
 def outcomes(name: str) -> list[Any]:
     """Return the outcomes that a comparison has kept."""
     from skmix.comparison import Outcome
@@ -228,8 +243,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "device": device,
     "files": files,
     "mnist": mnist,
+    "sharing": sharing,
     "speed": speed,
     "study": study,
+    "worth": worth,
 }
 
 

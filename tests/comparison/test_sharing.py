@@ -17,13 +17,14 @@ from skmix.comparison import (
     PartsClassifier,
     TrueDensities,
     draw,
+    learning_points,
     run_sharing,
     sharing_table,
     simulate,
     worth_table,
 )
 from skmix.comparison.sharing import few_rows
-from skmix.comparison.simulated import part_features
+from skmix.comparison.simulated import in_words, part_features
 
 OUTCOME = Outcome("set", "shared kernels", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
 
@@ -149,3 +150,49 @@ def test_worth_is_the_difference_within_draws() -> None:
     failed = [replace(points[0], outcome=replace(points[0].outcome, failure="no")), *points[1:]]
     assert sharing_table(failed).lines[0][2] == "1 of 2 failed"
     assert worth_table(failed).lines[0][3:5] == ("1", "1.0")
+    lost = [*points[:2], replace(points[2], outcome=replace(points[2].outcome, failure="no")), points[3]]
+    assert worth_table(lost).lines[0][3:5] == ("1", "1.0")
+    assert worth_table(points[:2]).lines == ()
+
+
+def test_points_come_back_from_what_was_kept(tmp_path: Path) -> None:
+    store = OutcomeStore(tmp_path / "kept")
+    kept = [
+        ("pool-100", "true densities", 500, 0),
+        ("pool-100", "own kernels", 500, 1),
+        ("pool-100", "own kernels", 500, 0),
+        ("pool-26", "QDA", 52, 0),
+        ("letter", "QDA", 52, 0),
+        ("seven_segment", "QDA", 50, 0),
+        ("seven_segment", "QDA", 20, 0),
+    ]
+    for data, name, n_train, repeat in kept:
+        digest = str(n_train)
+        store.keep(
+            replace(OUTCOME, data=data, classifier=name, n_train=n_train, repeat=repeat, digest=digest)
+        )
+    points = learning_points(OutcomeStore(tmp_path / "kept"))
+    assert [(point.data, point.rows_per_class) for point in points[:4]] == [
+        *(("seven_segment", 2), ("seven_segment", 5), ("letter", 2), ("pool-26", 2))
+    ]
+    assert [(point.classifier, point.rows_per_class, point.outcome.repeat) for point in points[4:]] == [
+        *(("own kernels", 5, 0), ("own kernels", 5, 1), ("true densities", 5, 0))
+    ]
+    flowers = replace(OUTCOME, data="flowers", n_train=9)
+    assert learning_points([flowers], {"flowers": 3})[0].rows_per_class == 3
+    with pytest.raises(ValueError, match=r"classes of flowers is not known; give n_classes=\{'flowers'"):
+        learning_points([flowers])
+    with pytest.raises(ValueError, match="9 rows of flowers are not as many of each of 2 classes"):
+        learning_points([flowers], {"flowers": 2})
+
+
+def test_names_in_words() -> None:
+    simulated = simulate("pool-7", 2, 0)
+    assert in_words("pool-7") == f"7 classes from a pool of {len(simulated.pools[0].means)} kernels"
+    parts = simulate("parts-7", 2, 0).pools
+    assert in_words("parts-7") == f"7 classes in {len(parts)} parts of {len(parts[0].means)} kernels"
+    assert (
+        in_words("apart-7")
+        == f"7 classes with {len(simulate('apart-7', 2, 0).pools[0].means) // 7} kernels each"
+    )
+    assert in_words("letter") == "letter"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from skmix.comparison import Learning, Outcome
-from skmix.plots import plot_errors, plot_ranks, plot_sharing
+from skmix.comparison import Outcome
+from skmix.plots import plot_errors, plot_ranks
 
 OUTCOME = Outcome("set", "LDA", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
 
@@ -36,16 +36,3 @@ def test_errors_in_a_panel_for_each_set() -> None:
     )
     with pytest.raises(ValueError, match="no outcomes"):
         plot_errors([])
-
-
-def test_curves_of_sharing() -> None:
-    points = [
-        Learning("a", name, rows, replace(OUTCOME, classifier=name, error=1 / rows))
-        for name in ("shared kernels", "QDA")
-        for rows in (5, 2)
-    ]
-    panel = plot_sharing(points)[0]
-    assert panel.lines[0].get_xdata().tolist() == [2, 5]
-    assert panel.lines[0].get_ydata().tolist() == [50.0, 20.0]
-    with pytest.raises(ValueError, match="no points"):
-        plot_sharing([])

@@ -113,7 +113,7 @@ def sharing(
 ) -> None:
     """Study where sharing pays: error against rows of each class, for few classes and many.
 
-    Prints tables and writes them as text and Markdown, with a picture. Finished cells are kept in
+    Prints tables and writes them as text and Markdown, with pictures. Finished cells are kept in
     outcomes.jsonl: the same command goes on where it was stopped.
     """
 
@@ -135,10 +135,13 @@ def sharing(
         tables = comparison.sharing_tables(points)
         _write_tables(folder, tables)
         n_sets = len({point.data for point in points})
-        figure = plots.new_figure(3.6 * min(3, n_sets), 3.0 * -(-n_sets // 3))
+        figure = plots.new_figure(max(5.0, 3.6 * min(3, n_sets)), 2.9 * -(-n_sets // 3) + 0.5)
         plots.plot_sharing(points, figure=figure)
         plots.save_figure(figure, folder / "sharing.png")
-        typer.echo(f"Written into {folder}: tables.txt, tables.md, sharing.png, outcomes.jsonl.")
+        figure = plots.new_figure(7.2, 3.6)
+        plots.plot_worth(points, axes=figure.add_subplot())
+        plots.save_figure(figure, folder / "worth.png")
+        typer.echo(f"Written into {folder}: tables.txt, tables.md, sharing.png, worth.png, outcomes.jsonl.")
         return tables
 
     _finish(work, out, as_json)

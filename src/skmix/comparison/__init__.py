@@ -20,7 +20,7 @@ from skmix.comparison.sharing import (
     draw,
     run_sharing,
 )
-from skmix.comparison.sharing_tables import sharing_table, sharing_tables, worth_table
+from skmix.comparison.sharing_tables import learning_points, sharing_table, sharing_tables, worth_table
 from skmix.comparison.simulated import Pool, Simulation, TrueDensities, simulate
 from skmix.comparison.store import OutcomeStore, StoreError
 from skmix.comparison.tables import (
@@ -66,6 +66,7 @@ __all__ = [
     "draw",
     "evaluate",
     "is_classifier",
+    "learning_points",
     "load_data",
     "make_tables",
     "mean_ranks",

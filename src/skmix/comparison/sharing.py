@@ -47,6 +47,8 @@ OURS_BY_PARTS, OWN_BY_PARTS = f"{OURS} by parts", f"{OWN} by parts"
 TRUE = "true densities"
 PAIRS = ((OURS, OWN), (OURS_BY_PARTS, OWN_BY_PARTS))
 """Classifiers that differ in sharing alone: with it, and without."""
+RIVALS = (OURS, OWN, QUADRATIC, SEPARATE, OURS_BY_PARTS, OWN_BY_PARTS, TRUE)
+"""All classifiers of the study, in the order of its tables and pictures."""
 
 _SEGMENTS = "seven_segment"
 _MOST_TEST_ROWS = 2000

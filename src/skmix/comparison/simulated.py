@@ -125,6 +125,20 @@ def kind_and_classes(name: str) -> tuple[str, int] | None:
     return None if found is None else (found[1], int(found[2]))
 
 
+def in_words(name: str) -> str:
+    """Return what a name such as "pool-100" stands for; a name of another sort is returned as it is."""
+    found = kind_and_classes(name)
+    if found is None:
+        return name
+    kind, n_classes = found
+    kernels = {
+        "pool": f"from a pool of {_N_POOL} kernels",
+        "parts": f"in {_N_PARTS} parts of {_N_OF_A_PART} kernels",
+        "apart": f"with {_N_APART} kernels each",
+    }
+    return f"{n_classes} classes {kernels[kind]}"
+
+
 def simulate(name: str, n_each: int, seed: int, repeat: int = 0) -> Simulation:
     """Return simulated classes by name, such as "pool-100".
 

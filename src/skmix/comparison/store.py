@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from skmix.comparison.records import Outcome
@@ -37,6 +38,9 @@ class OutcomeStore:
 
     def __len__(self) -> int:
         return len(self._outcomes)
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(self._outcomes.values())
 
     def get(self, key: tuple[str, str, int, str]) -> Outcome:
         """Return the outcome of a finished cell."""

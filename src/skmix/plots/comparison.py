@@ -1,8 +1,8 @@
-"""Classifiers side by side: error on each data set, mean ranks, and learning curves."""
+"""Classifiers side by side: error on each data set, and mean ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from skmix.comparison.field import FIELD, OURS
 from skmix.comparison.records import Outcome
-from skmix.comparison.sharing import Learning
 from skmix.comparison.tables import Measure, mean_ranks, summarise
 from skmix.plots._common import CLASS_COLOURS, MEDIUM, SMALL, figure_or_new, panels_for, soften
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _OURS_COLOUR, _GENERATIVE_COLOUR, _OTHER_COLOUR = CLASS_COLOURS[1], CLASS_COLOURS[0], "0.55"
 _GENERATIVE = {each.name for each in FIELD if each.generative}
-_MARKERS = "osD^v<>PX*"
 
 
 def plot_ranks(outcomes: Iterable[Outcome], *, measure: Measure = "error", axes: Axes | None = None) -> Axes:
@@ -101,68 +99,6 @@ def plot_errors(
         panel.set_xlabel("test error, %", fontsize=SMALL)
         panel.grid(axis="y", color="0.92", lw=0.6)
         panel.set_axisbelow(True)
-    soften(*panels)
-    return panels
-
-
-def plot_sharing(
-    points: Sequence[Learning], *, axes: Any = None, figure: Figure | None = None
-) -> NDArray[Any]:
-    """Draw test error against the training rows of each class, a panel for each data set.
-
-    Parameters
-    ----------
-    points : sequence of Learning
-        Points of learning curves.
-    axes : array of axes, default=None
-        Axes to draw into, one for each data set.
-    figure : matplotlib figure, default=None
-        An empty figure for new axes; None makes one.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each data set. Lines are means over the repeats, bars reach one standard error either way;
-        what failed has no point.
-    """
-    if not points:
-        raise ValueError("there are no points to plot.")
-    sets = list(dict.fromkeys(point.data for point in points))
-    names = _in_order(point.classifier for point in points)
-    panels = panels_for(len(sets), axes, figure, n_columns=3, size=(3.6, 3.0))
-    for data, panel in zip(sets, panels, strict=True):
-        for number, name in enumerate(names):
-            curve = [
-                point
-                for point in points
-                if point.data == data and point.classifier == name and not point.outcome.failure
-            ]
-            sizes = sorted({point.rows_per_class for point in curve})
-            errors = [
-                np.array([100.0 * point.outcome.error for point in curve if point.rows_per_class == size])
-                for size in sizes
-            ]
-            # Repeats draw other training rows and test on other rows: they are taken as independent here.
-            bars = [own.std(ddof=1) / np.sqrt(len(own)) if len(own) > 1 else 0.0 for own in errors]
-            panel.errorbar(
-                sizes,
-                [own.mean() for own in errors],
-                bars,
-                marker=_MARKERS[number % len(_MARKERS)],
-                color=_OURS_COLOUR if name == OURS else CLASS_COLOURS[(0, 2, 3, 4, 5)[number % 5]],
-                ms=4.0,
-                lw=1.6 if name == OURS else 1.1,
-                label=name,
-            )
-        panel.set_xscale("log")
-        ticks = sorted({point.rows_per_class for point in points})
-        panel.set_xticks(ticks, [str(tick) for tick in ticks])
-        panel.minorticks_off()
-        panel.set_title(data, fontsize=MEDIUM)
-        panel.set_xlabel("training rows of each class", fontsize=SMALL)
-        panel.set_ylim(bottom=0.0)
-    panels[0].set_ylabel("test error, %", fontsize=SMALL)
-    panels[0].legend(fontsize=SMALL, frameon=False)
     soften(*panels)
     return panels
 

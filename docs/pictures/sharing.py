@@ -1,0 +1,40 @@
+"""Pictures of the page on where sharing pays, from the outcomes in benchmarks/results.
+
+Run it with ``python docs/pictures/sharing.py``; it needs ``skmix[plot]`` and takes a few seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from skmix.comparison import Learning, OutcomeStore, learning_points
+from skmix.plots import new_figure, plot_sharing, plot_worth, save_figure
+
+IMAGES = Path(__file__).parents[1] / "images"
+OUTCOMES = Path(__file__).parents[2] / "benchmarks" / "results" / "sharing.jsonl"
+
+
+def draw(outcomes: Path = OUTCOMES) -> None:
+    """Draw what sharing is worth, and the learning curves by error and by log-loss."""
+    points = learning_points(OutcomeStore(outcomes))
+    draw_worth(points)
+    lines = -(-len({point.data for point in points}) // 3)
+    for measure, name in (("error", "sharing-error"), ("log_loss", "sharing-log-loss")):
+        figure = new_figure(9.6, 2.6 * lines + 0.5)
+        plot_sharing(points, measure=measure, figure=figure)
+        save_figure(figure, IMAGES / f"{name}.png")
+
+
+def draw_worth(points: list[Learning]) -> None:
+    """Draw what sharing is worth by error and by log-loss, side by side with one legend."""
+    figure = new_figure(9.6, 4.0)
+    left, right = figure.subplots(1, 2)
+    plot_worth(points, axes=left, legend=False)
+    plot_worth(points, measure="log_loss", axes=right, legend=False)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    save_figure(figure, IMAGES / "sharing.png")
+
+
+if __name__ == "__main__":
+    draw()

@@ -1,0 +1,132 @@
+"""Pictures of the study of sharing show its means, its true densities, and what sharing is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skmix.comparison import Learning, Outcome
+from skmix.comparison.sharing import RIVALS
+from skmix.plots import plot_sharing, plot_worth
+
+OUTCOME = Outcome("set", "QDA", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
+
+
+def point(data: str, name: str, rows: int, repeat: int = 0, n_classes: int = 10, **values: Any) -> Learning:
+    outcome = replace(OUTCOME, data=data, classifier=name, repeat=repeat, n_train=rows * n_classes, **values)
+    return Learning(data, name, rows, outcome)
+
+
+def curves(axes: Any) -> dict[str, Any]:
+    """Return the lines of axes by their names, bars and zero line apart."""
+    handles, labels = axes.get_legend_handles_labels()
+    return dict(zip(labels, handles, strict=True))
+
+
+def heights(handle: Any) -> list[float]:
+    """Return the points of a line with bars."""
+    return [float(value) for value in handle[0].get_ydata()]
+
+
+def test_curves_are_means_with_the_true_densities_below() -> None:
+    points = [
+        point("pool-100", name, rows, repeat, 100, error=error + 0.01 * repeat)
+        for name, error in (("QDA", 0.95), ("shared kernels", 0.9))
+        for rows in (5, 2)
+        for repeat in range(3)
+    ]
+    points += [point("pool-100", "true densities", rows, 0, 100, error=0.8) for rows in (5, 2)]
+    (panel,) = plot_sharing(points)
+    assert panel.get_title() == "100 classes from a pool of 20 kernels"
+    found = curves(panel)
+    assert found["shared kernels"][0].get_xdata().tolist() == [2, 5]
+    assert_allclose(heights(found["shared kernels"]), [91.0, 91.0])
+    # The standard deviation of 90, 91 and 92 is one.
+    (bars,) = found["shared kernels"][2]
+    assert_allclose(bars.get_segments()[0][:, 1], 91.0 + np.array([-1, 1]) / np.sqrt(3))
+    floor = found["true densities"]
+    assert_allclose(floor.get_ydata(), 80.0)
+    assert floor.get_linewidth() < 1.0
+    # One legend, below the panels, in the order of the study.
+    assert panel.get_legend() is None
+    (legend,) = panel.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["shared kernels", "QDA", "true densities"]
+    with pytest.raises(ValueError, match="no points"):
+        plot_sharing([])
+
+
+def test_every_classifier_has_a_colour_of_its_own() -> None:
+    panel = plot_sharing([point("parts-10", name, 5) for name in RIVALS])[0]
+    colours = [
+        (handle if name == "true densities" else handle[0]).get_color()
+        for name, handle in curves(panel).items()
+    ]
+    assert len(set(colours)) == len(RIVALS)
+
+
+def test_what_fails_in_a_draw_has_no_point() -> None:
+    points = [
+        point("letter", "QDA", rows, repeat, 26, failure="too few" if (rows, repeat) == (2, 0) else "")
+        for rows in (2, 5)
+        for repeat in range(2)
+    ]
+    (panel,) = plot_sharing(points)
+    assert panel.get_title() == "letter, 26 classes"
+    assert curves(panel)["QDA"][0].get_xdata().tolist() == [5]
+
+
+def test_log_losses_far_above_guessing_are_cut_off() -> None:
+    points = [point("apart-10", "QDA", 2, log_loss=30.0), point("apart-10", "QDA", 5, log_loss=1.0)]
+    figure, axes = plt.subplots()
+    (panel,) = plot_sharing(points, measure="log_loss", axes=axes)
+    assert panel is axes
+    assert_allclose(panel.get_ylim()[1], 1.3 * np.log(10))
+    # Nothing makes room beside the axes of others, so that the legend is inside.
+    assert panel.get_legend() is not None
+    assert figure.legends == []
+
+
+def test_worth_is_drawn_within_draws_and_by_pairs() -> None:
+    errors = {"shared kernels": (0.10, 0.20, 0.30), "own kernels": (0.13, 0.21, 0.32)}
+    points = [
+        point("parts-100", name + suffix, 5, repeat, 100, error=error, log_loss=factor * error)
+        for suffix, factor in (("", 1.0), (" by parts", 2.0))
+        for name, both in errors.items()
+        for repeat, error in enumerate(both)
+    ]
+    _, axes = plt.subplots()
+    assert plot_worth(points, axes=axes) is axes
+    found = curves(axes)
+    words = "100 classes in 6 parts of 5 kernels"
+    assert list(found) == [words, f"{words}, by parts"]
+    for handle in found.values():
+        # Differences of 3, 1 and 2 points: mean 2, standard deviation 1.
+        assert handle[0].get_xdata()[0] == pytest.approx(5, rel=0.05)
+        assert_allclose(heights(handle), [2.0])
+        assert_allclose(handle[2][0].get_segments()[0][:, 1], 2.0 + np.array([-1, 1]) / np.sqrt(3))
+    assert axes.get_ylim()[0] < 0.0 < axes.get_ylim()[1]
+    assert {text.get_text() for text in axes.texts} == {"sharing pays", "own kernels better"}
+    losses = plot_worth(points, measure="log_loss", legend=False)
+    assert losses.get_legend() is None
+    assert_allclose(heights(curves(losses)[f"{words}, by parts"]), [0.04])
+
+
+def test_lines_of_worth_differ_in_more_than_colour() -> None:
+    sets = ["seven_segment", "letter", "pool-10", "pool-26", "pool-100", "apart-26", "apart-100"]
+    points = [point(data, name, 5) for data in sets for name in ("shared kernels", "own kernels")]
+    found = curves(plot_worth(points))
+    assert next(iter(found)) == "seven-segment digits, 10 classes"
+    lines = [handle[0] for handle in found.values()]
+    assert len({line.get_marker() for line in lines}) == len(sets)
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(sets)
+
+
+def test_worth_needs_both_of_a_pair() -> None:
+    alone = [point("letter", "shared kernels", 5, 0, 26), point("letter", "own kernels", 5, 1, 26)]
+    with pytest.raises(ValueError, match="no draw has both shared and own kernels"):
+        plot_worth(alone)
