@@ -4,9 +4,10 @@
 
 Each seed starts, splits and shuffles anew. Settings are chosen on training images alone: with ``--try``,
 10 000 of them, the same for all seeds, take the place of the test images, and the pipeline sees the other
-50 000. The test images are looked at once for each of the three models and each seed, when nothing is left
-to choose. Of the images that it sees, the pipeline keeps a share out of the fit to say when tuning is to
-stop; these are training images too. No image is added, and none is altered but by deskewing.
+50 000. The test images say nothing about settings; an earlier version, with settings close to these, had been
+measured on them too. Of the images that it sees, the pipeline keeps a share out of the fit, to calibrate
+probabilities or (`judge=yes`) to say when tuning is to stop; these are training images too. No image is
+added, and none is altered but by deskewing.
 
     python benchmarks/mnist.py --folder mnist --try deskew=yes components=40,50 kernels=8,12 --processes 4
 

@@ -96,3 +96,21 @@ def test_the_benchmark_of_files_runs(tmp_path: Path) -> None:
     # The benchmark is void unless both sides made the same passes.
     assert memory["rows"] == file["rows"] == 39062
     assert memory["log_likelihood_per_row"] == pytest.approx(file["log_likelihood_per_row"], rel=1e-3)
+
+
+def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path) -> None:
+    out = tmp_path / "accuracy.jsonl"
+    kept = (ROOT / "benchmarks" / "results" / "accuracy.jsonl").read_text().splitlines()[0]
+    out.write_text(kept + "\n")
+    command = [sys.executable, str(ROOT / "benchmarks" / "accuracy.py"), "--small"]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--images", str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    assert "2 cells, 2 of them to be made" in done.stdout
+    outcomes = [json.loads(line) for line in out.read_text().splitlines()]
+    # One outcome for each classifier, and nothing of what was there before.
+    assert [(each["data"], each["classifier"]) for each in outcomes] == [
+        ("iris", "shared kernels"),
+        ("iris", "LDA"),
+    ]
+    assert {path.name for path in tmp_path.glob("*.png")} == {"ranks.png", "comparison.png"}

@@ -175,15 +175,23 @@ def mnist() -> str:
             [
                 f"{name}: {recipe['components']} components, {recipe['kernels']} a digit",
                 " ".join(f"{100 * each['error']:.2f}" for each in own),
-                f"{100 * sum(each['error'] for each in own) / len(own):.2f}",
+                percent(own, "error"),
+                f"{percent(own, 'error_before')} → {percent(own, 'error_after')}",
                 f"{sum(each['log_loss'] for each in own) / len(own):.3f}",
                 thousands(own[0]["parameters"]),
                 thousands(own[0]["parameters_of_components"]),
                 f"{sum(seconds) / len(seconds):.0f} s",
             ]
         )
-    headings = ["model", "errors, %", "mean", "log-loss", "parameters", "of the components", "training"]
+    headings = [
+        "model", "errors, %", "mean", "held out, %", "log-loss", "parameters", "of the components", "training"
+    ]  # fmt: skip
     return table(headings, rows)
+
+
+def percent(outcomes: Sequence[dict[str, Any]], name: str) -> str:
+    """Return the mean of a share over outcomes, in per cent."""
+    return f"{100 * sum(each[name] for each in outcomes) / len(outcomes):.2f}"
 
 
 def sharing() -> str:

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 from sklearn.datasets import load_digits, load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -16,8 +17,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skmix import SharedKernelClassifier
 from skmix.comparison import AutomaticClassifier, SeparateMixtures, count_parameters
-from skmix.comparison.automatic import pooled_covariance
 from skmix.comparison.measures import log_loss
+from skmix.comparison.preparing import filled, pooled_covariance
 from skmix.comparison.separate import own_kernels
 from skmix.engine.softening import least_log_loss
 
@@ -44,6 +45,9 @@ def test_gaps_hardly_change_the_pooled_covariance(iris: tuple[np.ndarray, np.nda
     gaps[np.random.RandomState(0).uniform(size=len(X)) < 0.5, 0] = np.nan
     found = pooled_covariance(gaps, y)
     assert_allclose(np.diag(found), np.diag(whole), rtol=0.1)
+    # A class that has no value of a feature says nothing about it.
+    gaps[y == 2, 0] = np.nan
+    assert np.linalg.eigvalsh(pooled_covariance(gaps, y)).min() > 0.0
 
 
 def test_the_temperature_is_the_best_of_many() -> None:
@@ -120,6 +124,50 @@ def test_few_rows_in_many_dimensions_do_not_ruin_separate_mixtures() -> None:
     assert model.score(X[~few], y[~few]) > 0.8
     with pytest.raises(ValueError, match="regularisations must be numbers of at least 0"):
         SeparateMixtures(regularisations=()).fit(X, y)
+
+
+def test_by_bic_each_class_has_the_mixture_of_the_lowest(iris: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = iris
+    model = SeparateMixtures(max_components=2, criterion="bic", random_state=0).fit(X, y)
+    for label, found in enumerate(model.mixtures_):
+        own = X[y == label]
+        each = [
+            GaussianMixture(n, covariance_type=kind, reg_covar=1e-3, random_state=found.random_state).fit(own)
+            for kind in ("full", "diag")
+            for n in (1, 2)
+        ]
+        assert found.bic(own) == pytest.approx(min(mixture.bic(own) for mixture in each))
+    assert {mixture.reg_covar for mixture in model.mixtures_} == {1e-3}
+    with pytest.raises(ValueError, match="'held-out' or 'bic', got 'aic'"):
+        SeparateMixtures(criterion="aic").fit(X, y)
+
+
+def test_where_values_are_missing_tuning_sees_them_filled(iris: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = iris[0].copy(), iris[1]
+    X[np.random.RandomState(0).uniform(size=X.shape) < 0.15] = np.nan
+    model = AutomaticClassifier(random_state=0, n_jobs=1).fit(X, y)
+    chosen, trade_off = model.classifier_, model.choice_.trade_off
+    assert trade_off is not None
+    asked = SharedKernelClassifier(**chosen.get_params()).fit(X, y)
+    asked.tune(filled(X, chosen.random_state), y, trade_off=trade_off, validation=None, max_iter=20)
+    assert_allclose(asked.means_, chosen.means_)
+    for where, message in (
+        (np.s_[3], "Row 3 of X has no value"),
+        (np.s_[:, 2], "Feature 2 of X has no value"),
+    ):
+        nothing = iris[0].copy()
+        nothing[where] = np.nan
+        with pytest.raises(ValueError, match=message):
+            AutomaticClassifier(random_state=0).fit(nothing, y)
+
+
+def test_two_rows_of_a_class_and_one_feature_will_do(iris: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = iris[0], np.array(["setosa", "versicolor", "virginica"])[iris[1]]
+    two = np.array([0, 1, 50, 51, 100, 101])
+    model = AutomaticClassifier(random_state=0, n_jobs=1).fit(X[two], y[two])
+    assert model.predict(X[two]).tolist() == y[two].tolist()
+    one = AutomaticClassifier(random_state=0, n_jobs=1).fit(X[::3, 2:3], y[::3])
+    assert one.score(X[:, 2:3], y) > 0.9
 
 
 def test_one_class_is_refused() -> None:

@@ -194,3 +194,21 @@ def test_the_share_is_kept_in_files(tmp_path: Path) -> None:
     assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
     # A later fit to plenty of rows leaves nothing of it.
     assert not hasattr(model.fit(*draw(40)), "shrinkage_")
+
+
+def test_a_prior_of_other_features_is_not_kept(tmp_path: Path) -> None:
+    model = SharedKernelMixture(**settings()).fit(*draw(8))
+    rows, common = model.covariance_prior_
+    for wrong in ((rows, common[1:, 1:]), (-1.0, common), (rows, -common)):
+        model.covariance_prior_ = wrong
+        with pytest.raises(ValueError, match="covariance"):
+            model.save(tmp_path / "model.skmix")
+
+
+def test_a_stream_that_goes_on_from_a_shrunk_model_is_not_shrunk() -> None:
+    X, y = draw(8)
+    model = SharedKernelClassifier(**settings()).fit(X, y)
+    assert model.shrinkage_ > 0.0
+    model.partial_fit(*draw(30, seed=1))
+    assert not hasattr(model, "shrinkage_")
+    assert not hasattr(model.models_[0], "covariance_prior_")

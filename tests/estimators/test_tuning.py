@@ -198,6 +198,8 @@ def test_what_cannot_be_tuned_is_refused() -> None:
         fitted(priors=[1.0, 0.0]).tune(X, y)
     with pytest.raises(ValueError, match="2 rows of 2 classes are too few"):
         fitted().tune([[0.0, 0.0], [0.0, 1.0]], ["lower", "upper"])
+    with pytest.raises(ValueError, match="type 'low_rank' cannot be tuned"):
+        fitted("low_rank").tune(X, y)
 
 
 def test_a_class_of_one_row_is_tuned_to() -> None:
@@ -215,3 +217,69 @@ def test_long_steps_overflow_nothing() -> None:
     X[:, 1] += 0.25 * X[:, 0]
     model = SharedKernelClassifier(4, covariance_type="spherical", random_state=0).fit(X, y)
     assert np.all(np.isfinite(model.tune(X, y, random_state=0).means_))
+
+
+@pytest.mark.parametrize("batch_size", [None, 40])
+def test_without_held_out_rows_the_last_model_stays(batch_size: int | None, tmp_path: Path) -> None:
+    X, y = bars(200, seed=2)
+    wrong, held_out = np.where(y == "upper", "lower", "upper"), bars(100, seed=3)
+    settings: Any = {"trade_off": 0.1, "max_iter": 4, "batch_size": batch_size, "random_state": 0}
+    judged = fitted("full").tune(X, wrong, validation=held_out, **settings)
+    # Held-out rows want none of the models that wrong labels make; without them, the last one it is.
+    assert judged.tuned_["trade_off"] is None
+    model = fitted("full", reject_below=0.05, outlier_label="none")
+    model.temperature_ = 2.5
+    model.tune(X, wrong, validation=None, **settings)
+    joint = model.class_log_likelihood(held_out[0]) + np.log(model.class_prior_)
+    own = joint[np.arange(100), np.searchsorted(model.classes_, held_out[1])]
+    assert_allclose(own.mean(), judged.tuned_["rounds"][-1]["log_likelihood"], rtol=1e-9)
+    assert model.temperature_ == 2.5
+    assert model.tuned_ == {"trade_off": 0.1, "before": None, "after": None, "rounds": []}
+    assert abs((model.score_samples(X) < model.threshold_).mean() - 0.05) < 0.01
+    model.save(tmp_path / "model.skmix")
+    loaded = skmix.load(tmp_path / "model.skmix")
+    assert loaded.tuned_ == model.tuned_
+    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+
+
+def test_without_held_out_rows_every_trade_off_goes_on_from_the_last() -> None:
+    X, y = bars(200, seed=2)
+    at_once = fitted().tune(X, y, trade_off=[1.0, 0.0], validation=None, max_iter=3)
+    assert at_once.tuned_["trade_off"] == 0.0
+    one_by_one = fitted()
+    for trade_off in (1.0, 0.0):
+        one_by_one.tune(X, y, trade_off=trade_off, validation=None, max_iter=3)
+    assert_allclose(at_once.means_, one_by_one.means_, rtol=1e-9)
+
+
+def test_a_shrunk_model_stays_shrunk_in_files_too(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    y = np.repeat([0, 1], 15)
+    X = random.normal(size=(30, 4)) @ random.normal(size=(4, 4)) + y[:, None]
+    settings: Any = {"trade_off": 0.1, "validation": None, "max_iter": 20}
+    model = SharedKernelClassifier(shrinkage=1.0, random_state=0).fit(X, y)
+    common = np.tile(model.models_[0].covariance_prior_[1], (2, 1, 1))
+    model.save(tmp_path / "model.skmix")
+    loaded = skmix.load(tmp_path / "model.skmix").tune(X, y, **settings)
+    assert_array_equal(loaded.means_, model.tune(X, y, **settings).means_)
+    # A prior worth a million times the rows lets no covariance move.
+    assert_allclose(model.covariances_, common, atol=1e-3 * np.abs(common).max())
+    bare = SharedKernelClassifier(shrinkage=1.0, random_state=0).fit(X, y)
+    del bare.models_[0].covariance_prior_
+    assert np.abs(bare.tune(X, y, **settings).covariances_ - common).max() > 0.1 * np.abs(common).max()
+
+
+def test_a_variational_fit_is_tuned_under_its_priors(tmp_path: Path) -> None:
+    X, y = bars(300, seed=0)
+    settings: Any = {"trade_off": 0.1, "validation": None, "max_iter": 20}
+    fit = {"inference": "variational", "weight_prior": 0.05, "max_iter": 500}
+    model, said = fitted("full", 6, **fit), fitted("full", 6, **fit)
+    # As many rows as by default, and no prior on weights: one below 1 would do away with all but one a class.
+    said.models_[0].set_params(covariance_prior=4.0, weight_prior=None)
+    assert_array_equal(model.tune(X, y, **settings).weights_, said.tune(X, y, **settings).weights_)
+    assert np.count_nonzero(model.weights_ > 0.01) > 2
+    # What is left is no posterior any more.
+    assert not hasattr(model, "weight_concentration_")
+    assert not hasattr(model.models_[0], "lower_bound_")
+    model.save(tmp_path / "model.skmix")
+    assert_array_equal(skmix.load(tmp_path / "model.skmix").weights_, model.weights_)

@@ -1,4 +1,4 @@
-"""A shared-kernel classifier without settings: everything is chosen from the data, here and nowhere else.
+"""A shared-kernel classifier without settings: everything is chosen from the data.
 
 What was measured on iris, wine, glass, pima, vehicle, breast cancer, letter and two kinds of digits, and is
 behind it:
@@ -15,14 +15,13 @@ behind it:
 - In many dimensions principal components come first: those of the features as they are where these have one
   unit, such as pixels, and of standardised ones otherwise. Held-out rows decide that too.
 
-The lists of candidates below were drawn up with test errors of these very data sets in view. A comparison on
-them therefore flatters this classifier somewhat; other data do not.
+The lists of candidates, here and in `preparing.py`, were drawn up with test errors of these very data sets in
+view. A comparison on them therefore flatters this classifier somewhat; other data do not.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -30,19 +29,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedKFold, train_test_split
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skmix.comparison.preparing import filled, folds_of, pooled_covariance, reductions_of
 from skmix.comparison.records import FloatArray, IntArray
 from skmix.comparison.separate import own_kernels
 from skmix.engine.softening import least_log_loss
-from skmix.estimators import SharedKernelClassifier, SharedKernelMixture
+from skmix.estimators import SharedKernelClassifier
 
 KERNELS_PER_CLASS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Numbers of kernels tried, from few to many, while it helps."""
@@ -50,22 +47,12 @@ FEWER_THAN_CLASSES = (0.25, 0.5)
 """Tried before these where classes are many: they may differ in their weights alone."""
 PRIOR_ROWS_PER_FEATURE = (0.5, 2.0, 8.0)
 """Strengths of the prior tried: imagined rows of the pooled covariance, for each feature."""
-VARIANCE_KEPT = (0.9, 0.97)
-"""Shares of the variance that principal components keep."""
 TRADE_OFFS = (1.0, 0.1, 0.0)
 """Shares of the likelihood that tuning is tried with, each from the model that EM found."""
 
 _MANY_CLASSES = 20
-# With no more features than this, all of them are used as they are; with more than that, never.
-_FEW_FEATURES = 12
-_TOO_MANY_FEATURES = 100
 # The prior by which reductions are compared.
 _MIDDLE_PRIOR = 2.0
-# Few rows need more folds; from many on, one split tells as much as folds.
-_N_FOLDS, _FEWER_FOLDS = 5, 3
-_ROWS_OF_FEWER_FOLDS = 500
-_ROWS_OF_ONE_SPLIT = 4000
-_HELD_OUT = 0.2
 # More kernels are tried as long as the loss falls by this share of it.
 _WORTHWHILE = 0.01
 # A kernel needs so many rows on average.
@@ -147,8 +134,9 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    Missing values are filled by a Gaussian of all rows while settings are chosen, which is quick; the
-    classifier itself is fitted to what is there.
+    Missing values are filled by a Gaussian of all rows while settings are chosen, which is quick, and for
+    tuning, which needs complete rows; EM fits the classifier itself to what is there. Rows and features
+    without any value are refused.
 
     Examples
     --------
@@ -194,12 +182,12 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
         gaps = bool(np.isnan(rows).any())
         if gaps and not self.shared:
             raise ValueError("shared=False needs rows without missing values.")
-        complete = _filled(rows, seed) if gaps else rows
-        folds = list(_folds(codes, seed))
+        complete = filled(rows, seed) if gaps else rows
+        folds = list(folds_of(codes, seed))
         with warnings.catch_warnings():
             # A fit that stops at the most passes is judged as it is.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            reductions = _reductions(complete, seed, gaps)
+            reductions = reductions_of(complete, seed, gaps)
             self.choices_: list[Choice] = []
             reduction = self._choose_reduction(reductions, complete, codes, folds, seed)
             reduced = reductions[reduction].transform(complete)
@@ -350,69 +338,3 @@ def _tuned(
 ) -> SharedKernelClassifier:
     """Tune a fitted classifier for a number of rounds that no row decides."""
     return model.tune(rows, codes, trade_off=trade_off, validation=None, max_iter=_ROUNDS, random_state=seed)
-
-
-def pooled_covariance(rows: FloatArray, codes: IntArray) -> FloatArray:
-    """Return the covariance (M, M) within the classes, of rows (N, M) with classes (N,).
-
-    One more row with the variances of all rows makes it positive definite, whatever the rows are.
-    """
-    counts = np.bincount(codes)
-    observed = ~np.isnan(rows)
-    means = np.stack(
-        [np.nanmean(rows[codes == c], axis=0) if n else np.zeros(rows.shape[1]) for c, n in enumerate(counts)]
-    )
-    centred = np.where(observed, rows - means[codes], 0.0)
-    variances = np.nanvar(rows, axis=0)
-    prior = np.diag(np.where(variances > 0.0, variances, 1.0))
-    # A gap counts as its class's mean; what is then too small by the share of gaps is put right.
-    share = np.maximum(observed.mean(axis=0), 1.0 / len(rows))
-    scatter = centred.T @ centred / np.sqrt(share[:, None] * share)
-    n_free = max(len(rows) - int(np.count_nonzero(counts)), 0)
-    return (scatter + prior) / (n_free + 1.0)
-
-
-def _filled(rows: FloatArray, seed: int) -> FloatArray:
-    """Return rows with their gaps filled from a Gaussian of all rows."""
-    observed = ~np.isnan(rows).all(axis=1)
-    filled = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
-    mixture = SharedKernelMixture(1, max_iter=20, tol=_TOLERANCE, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        filled[observed] = mixture.fit(rows[observed]).impute(rows[observed])
-    return filled
-
-
-def _folds(codes: IntArray, seed: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield (training, held-out) rows; rows of classes that have but one always train."""
-    counts = np.bincount(codes)
-    divisible = np.flatnonzero(counts[codes] > 1)
-    if not len(divisible):
-        return
-    alone = np.flatnonzero(counts[codes] == 1)
-    own = codes[divisible]
-    smallest = int(counts[counts > 1].min())
-    if len(divisible) >= _ROWS_OF_ONE_SPLIT:
-        n_held = max(int(_HELD_OUT * len(divisible)), len(np.unique(own)))
-        training, held = train_test_split(divisible, test_size=n_held, stratify=own, random_state=seed)
-        yield np.sort(np.concatenate([training, alone])), np.sort(held)
-        return
-    n_folds = _N_FOLDS if len(divisible) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
-    folds = StratifiedKFold(min(n_folds, smallest), shuffle=True, random_state=seed)
-    for training, held in folds.split(divisible, own):
-        yield np.sort(np.concatenate([divisible[training], alone])), divisible[held]
-
-
-def _reductions(rows: FloatArray, seed: int, gaps: bool) -> dict[str, Pipeline]:
-    """Return what may be done to the features first, by name, fitted to the rows."""
-    reducible = rows.shape[1] > _FEW_FEATURES and not gaps and len(rows) > 2
-    reductions = {}
-    if not reducible or rows.shape[1] <= _TOO_MANY_FEATURES:
-        reductions["none"] = make_pipeline(FunctionTransformer())
-    if reducible:
-        for share in VARIANCE_KEPT:
-            kept = PCA(share, svd_solver="full", random_state=seed)
-            reductions[f"components {share:g}"] = make_pipeline(kept)
-            scaled = PCA(share, svd_solver="full", random_state=seed)
-            reductions[f"standardised components {share:g}"] = make_pipeline(StandardScaler(), scaled)
-    return {name: reduction.fit(rows) for name, reduction in reductions.items()}

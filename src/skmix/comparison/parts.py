@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skmix.comparison.automatic import pooled_covariance
+from skmix.comparison.preparing import pooled_covariance
 from skmix.comparison.records import FloatArray, IntArray
 from skmix.comparison.separate import own_kernels
 from skmix.engine.softening import least_log_loss

@@ -36,7 +36,8 @@ def cell_digest(data: DataSet, settings: Settings, use: str = "") -> str:
 def split(data: DataSet, repeat: int, settings: Settings) -> tuple[IntArray, IntArray]:
     """Return training and test rows, hashed from the seed, the data set's name and the repeat.
 
-    Every class has a row on either side, as far as it has two. All classifiers see the same split.
+    Classes are on either side in proportion, so that one of very few rows may be on one side only; those of a
+    single row are refused. All classifiers see the same split.
     """
     random = generator(settings.seed, "split", data.name, repeat)
     n_classes = len(np.unique(data.y))

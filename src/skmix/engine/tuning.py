@@ -8,13 +8,15 @@ import numpy as np
 from scipy.optimize import Bounds, minimize
 
 from .backends.threads import Workers, workers
+from .frame import Frame
 from .hybrid import Criterion, Labelled, Objective
-from .kernels import structure_of
+from .kernels import Structure, structure_of
 from .loop import regulariser_of
 from .moments import measure
 from .softening import least_log_loss
 from .surroundings import Place, Surroundings
-from .types import FloatArray, Options, Parameters
+from .types import FloatArray, Options, Parameters, Regulariser
+from .variational import default_rows
 
 # Adam's step, in the units of the kernels, and how it averages gradients and their squares.
 _STEP = 3e-3
@@ -210,7 +212,7 @@ def tune(
     if validation is not None:
         frame = replace(frame, bound=np.maximum(frame.bound, frame.reaching(validation.X).bound))
     inside = frame.enter(parameters.batch(), structure).take(0)
-    regulariser = regulariser_of(options.fitted, frame, structure, len(inside.means))
+    regulariser = _priors_of(options.fitted, frame, structure, len(inside.means))
     with workers(options.fitted.n_jobs) as pool:
         around = Surroundings(inside, structure)
         given = Objective(around, frame, class_prior, regulariser, training.size)
@@ -227,6 +229,19 @@ def tune(
     if judge.trade_off is not None:
         best = frame.leave(judge.best.batch(), structure).take(0)
     return Tuned(best, judge.trade_off, judge.before, judge.after, judge.rounds)
+
+
+def _priors_of(fitted: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
+    """Return floor and priors of the fit, for an objective that is climbed.
+
+    A variational fit always has a prior on covariances. Concentrations below one, which only such a fit
+    takes, have no say: nothing would keep weights from falling to zero.
+    """
+    found = regulariser_of(fitted, frame, structure, n_kernels)
+    if fitted.inference != "variational":
+        return found
+    rows = fitted.covariance_prior or default_rows(structure, len(frame.scale))
+    return replace(found, prior_rows=rows, weight_prior=max(found.weight_prior, 1.0))
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.kernels import COVARIANCE_TYPES, structure_of
-from ._settings import check_distribution, check_feature_groups
+from ._settings import check_covariance_prior, check_distribution, check_feature_groups
 from ._variational import OF_THE_POSTERIOR
 
 # Attributes of precision and covariance are each other's inverse to this, and to rounding.
@@ -47,6 +47,8 @@ def check_mixture(model: Any) -> None:
     _distribution(model, "weights_", (n_kernels, n_classes))
     _covariances(_numbers(model, "covariances_"), covariance_type, n_kernels, n_features)
     _features(model, n_features)
+    if hasattr(model, "covariance_prior_"):
+        check_covariance_prior(_attribute(model, "covariance_prior_", tuple), n_features)
     _attribute(model, "converged_", bool)
     _attribute(model, "n_iter_", Integral)
     if not any(hasattr(model, name) for name in _OF_THE_FIT):

@@ -18,6 +18,7 @@ from ..engine.patterns import has_gaps
 from ..engine.tuning import Tuned, TuningOptions, tune
 from ..engine.types import FloatArray, IntArray
 from ._validation import all_or_nothing, check_weights
+from ._variational import OF_THE_POSTERIOR
 
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture
@@ -63,14 +64,16 @@ class Tuning:
         better by maximising Σ log p(c | x) + λ Σ log p(x, c), starting from what EM has found: the first term
         is how well labels are predicted, the second how well rows are described. The log-probabilities of the
         first are softened by a temperature of 3, so that rows near a boundary count even on its right side.
-        Priors of the fit (`covariance_prior`, `weight_prior`, `shrinkage`) stay in force. Kernels stay
-        Gaussians above the floor of `reg_covar`, so that densities, samples and saving go on working;
-        densities fit rows less well than before.
+        Priors of the fit (`covariance_prior`, `weight_prior`, `shrinkage`) stay in force: the imagined rows
+        weigh what rows weigh that are certain of their class. Kernels stay Gaussians above the floor of
+        `reg_covar`, so that densities, samples and saving go on working; densities fit rows less well than
+        before. A posterior that a variational fit has left is no longer one, and goes.
 
         Held-out rows say when to stop, and which model is best: that of the least log-loss, at the
         temperature that suits it, among those that make no more errors than the fitted one. Where there is
         none, the fitted model stays. In any case `temperature_` is then that of `calibrate` for these rows,
-        but at least 1.
+        but at least 1. Without held-out rows nobody decides: the last model stays, and `temperature_` is what
+        it was.
 
         Parameters
         ----------
@@ -79,13 +82,14 @@ class Tuning:
         y : array-like of shape (N,)
             Their labels.
         trade_off : float, list of float or 'auto', default='auto'
-            λ; or several values, each of which goes on from the best model so far. 'auto' is 1, 0.1, 0.01,
-            0.001 and 0; with mini-batches, 0.001 and 0.
+            λ; or several values, each of which goes on from the best model so far, or from the last one where
+            no rows are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0; with mini-batches, 0.001 and 0.
         validation : float, tuple or None, default=0.1
             Share of the rows that is held out, of each class; or held-out rows and their labels, (X, y); or
-            None, for who knows λ and `max_iter`: then all rounds are taken, and the last model stays. A
-            fit that has seen the rows that are held out looks better on them than it is, so that tuning stops
-            too early: give rows of their own where the model has many parameters for the rows it has.
+            None, for who knows λ and `max_iter`: then all rounds are taken, and the last model stays; use
+            `calibrate` with other rows for its temperature. A fit that has seen the rows that are held out
+            looks better on them than it is, so that tuning stops too early: give rows of their own where the
+            model has many parameters for the rows it has.
         max_iter : int, default=None
             Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes over mini-batches
             with Adam's steps, by default 20. Steps shrink to nothing over the passes, so that more of them
@@ -106,7 +110,8 @@ class Tuning:
         Raises
         ------
         ValueError
-            With feature groups or missing values, and for a class whose prior is zero.
+            With feature groups, covariances of low rank or missing values, and for a class whose prior is
+            zero.
         """
         check_is_fitted(self)
         if len(self.models_) > 1:
@@ -184,8 +189,11 @@ class Tuning:
             model.weights_ = self.weights_ = found.parameters.weights
             model.means_ = self.means_ = found.parameters.means
             model.covariances_ = self.covariances_ = found.parameters.covariances
-            # What a stream of rows has summed up belongs to the kernels that were.
+            # What a stream of rows has summed up, or a posterior, belongs to the kernels that were.
             model.__dict__.pop("stream_", None)
+            for name in OF_THE_POSTERIOR:
+                model.__dict__.pop(name, None)
+                self.__dict__.pop(name, None)
         self.models_ = [model]
         if found.after is not None:
             self.temperature_ = found.after.temperature

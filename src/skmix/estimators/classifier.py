@@ -169,7 +169,8 @@ class SharedKernelClassifier(
     tuned_ : dict
         After `tune`: the `trade_off` that was best, None where the fitted model was; how the model did on
         the held-out rows `before` and `after`, as `log_loss`, `error`, `log_likelihood` and `temperature`;
-        and the same of all `rounds`.
+        and the same of all `rounds`. Without held-out rows, the last `trade_off`, None and None, and no
+        rounds.
     models_ : list of SharedKernelMixture
         One fitted model for each feature group; a single one without groups.
     feature_groups_ : list of lists of int
@@ -524,7 +525,8 @@ class SharedKernelClassifier(
         Returns
         -------
         ndarray of shape (n, L)
-            Log-posteriors, columns in the order of `classes_`; tempered if `calibrate` was called.
+            Log-posteriors, columns in the order of `classes_`; divided by `temperature_` before they are
+            normalised.
         """
         return log_normalise(self._log_joint(X) / self.temperature_)
 

@@ -169,6 +169,9 @@ class GrowingMixture(_Stream):
             rows, codes, parameters, past, options, decay=model.decay, row_weights=weights
         )
         model.stream_ = running.to_dict()
+        # An earlier fit may have been shrunk; a stream never is.
+        for name in ("shrinkage_", "covariance_prior_"):
+            model.__dict__.pop(name, None)
         model.covariance_type_ = model.covariance_type
         model.n_kernels_ = len(found.means)
         model.classes_ = classes
