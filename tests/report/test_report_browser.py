@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from browsing import PHONE, WIDE, choose, visit
 from synthetic import LEVELS, synthetic_results
 
-WIDE, PHONE = (1280, 900), (390, 844)
 Open = Callable[..., Any]
 
 
@@ -21,31 +21,10 @@ def opened(chromium: Any, page: Path) -> Open:
     """Return a function that opens the page afresh at a size, in light or dark."""
 
     def open_page(size: tuple[int, int] = WIDE, scheme: str = "light") -> Any:
-        chromium.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size is PHONE},
-        )
-        chromium.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        )
-        # What earlier pages logged is not this page's.
-        chromium.get("about:blank")
-        chromium.get_log("browser")
-        chromium.get_log("performance")
-        chromium.get(page.as_uri())
+        visit(chromium, page, size, scheme)
         return chromium
 
     return open_page
-
-
-def choose(browser: Any, control: str, value: str) -> None:
-    """Choose an entry of a select as a user's keyboard or mouse would: the value changes, then the event."""
-    assert browser.execute_script(
-        "const s = document.getElementById(arguments[0]); s.value = arguments[1];"
-        "s.dispatchEvent(new Event('change', {bubbles: true})); return s.value",
-        control,
-        value,
-    ) == value, f"{control} offers no {value}"  # fmt: skip
 
 
 def drawing(browser: Any) -> str:
