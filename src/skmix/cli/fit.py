@@ -140,7 +140,11 @@ def fit(
         ),
     ] = False,
     criterion: Annotated[
-        Criterion, typer.Option(help="What automatic settings are chosen by.", rich_help_panel=_SEARCH)
+        Criterion,
+        typer.Option(
+            help="What automatic settings are chosen by; cv, by rows held out, is slow and often best.",
+            rich_help_panel=_SEARCH,
+        ),
     ] = Criterion.BIC,
     starts: Annotated[
         int, typer.Option(help="Starting points; the best is kept.", min=1, rich_help_panel=_SEARCH)
