@@ -112,7 +112,7 @@ def sample(
     """
     check_out(out, reading=[model])
     _check_summary(as_json, out)
-    with guarded():
+    with guarded(), watching() as watch, watch.steps("drawing", None):
         fitted = load_model(model)
         features = getattr(fitted, "feature_names_in_", None)
         names = (
