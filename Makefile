@@ -14,7 +14,7 @@ DOCS := $(VENV)/.installed-docs
 .DELETE_ON_ERROR:
 # Two installs into one environment must not run at the same time.
 .NOTPARALLEL:
-.PHONY: help setup reproduce test lint bench docs clean
+.PHONY: help setup reproduce test lint bench docs dist clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -45,6 +45,14 @@ bench: $(DEV) ## measure speed beside other libraries, into benchmarks/results/
 docs: $(DOCS) ## build the documentation, into docs/_build/html
 	@rm -rf docs/api/generated docs/gallery  # pages of what is no longer there would be errors
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
+
+dist: $(DEV) ## build the package into dist/, install it into an empty environment and try it there
+	@rm -rf dist build/empty
+	$(BIN)/python -m hatchling build -t sdist -d dist
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist dist/*.tar.gz
+	$(BIN)/python -m venv build/empty
+	build/empty/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt dist/*.whl
+	tests/smoke-package build/empty/bin
 
 clean: ## remove caches and built files (keeps .venv and results/)
 	rm -rf build dist docs/_build docs/api/generated docs/gallery htmlcov .coverage .hypothesis .import_linter_cache

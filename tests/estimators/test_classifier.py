@@ -378,6 +378,17 @@ def test_samples_leave_columns_of_no_group_empty() -> None:
     assert np.isfinite(rows[:, [0, 3]]).all()
 
 
+@pytest.mark.parametrize("label", [None, 1])
+def test_samples_follow_a_seed_that_is_set_after_the_fit(label: int | None) -> None:
+    X, y = unequal_classes()
+    model = SharedKernelClassifier(feature_groups=[[0, 1], [2, 3]], random_state=0).fit(X, y)
+    before, _ = model.sample(5, label)
+    after, _ = model.set_params(random_state=1).sample(5, label)
+    assert not np.isin(after, before).any()
+    assert_array_equal(model.sample(5, label)[0], after)
+    assert_array_equal(model.set_params(random_state=0).sample(5, label)[0], before)
+
+
 def test_samples_follow_the_class_priors() -> None:
     X, y = unequal_classes()
     model = SharedKernelClassifier(priors=[0.1, 0.2, 0.7], random_state=0).fit(X, y)

@@ -322,6 +322,12 @@ def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
     assert plt.get_fignums() == []
 
 
+def test_the_illustration_has_room_for_its_labels() -> None:
+    overview, *_ = plot_illustration(run_illustration(seed=2))
+    overview.figure.draw_without_rendering()
+    assert overview.xaxis.label.get_window_extent().y0 >= 0
+
+
 def test_saved_figures_are_repeatable_and_replace_the_old_file(tmp_path: Path) -> None:
     record = run_illustration(seed=0)
     figure = Figure(layout="constrained")

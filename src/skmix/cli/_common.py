@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 import skmix
 
@@ -30,7 +31,26 @@ def examples(*lines: str) -> str:
     return "\n".join(["Examples:", "", "\b", *(f"  {line}" for line in lines)])
 
 
+class _Commands(TyperGroup):
+    """The commands, of which none ends in a traceback when its output has no place to go."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; what it could not say itself is said here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever read our output has had enough.
+            _discard_output()
+            raise typer.Exit(0) from None
+        except OSError as error:
+            _discard_output()
+            stop(f"cannot write to standard output: {error.strerror or error}", WRONG_USE)
+        except KeyboardInterrupt:
+            stop("interrupted.", INTERRUPTED)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Shared-kernel mixture models: from a table to a model, and from a model to predictions.",
     epilog="\n".join(
         [
@@ -77,6 +97,11 @@ def stop(message: str, code: int) -> NoReturn:
     """End the program with a message on the error stream."""
     typer.echo(f"Error: {message}", err=True)
     raise typer.Exit(code)
+
+
+def _discard_output() -> None:
+    """Send what is left to print nowhere, so that Python does not complain when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _notes: list[str] = []
@@ -134,10 +159,7 @@ def guarded() -> Iterator[None]:
         except (ValueError, OverflowError) as error:
             stop(str(error), BAD_INPUT)
         except BrokenPipeError:
-            # Whoever read our output has had enough. What is left goes nowhere, so that Python does not
-            # complain when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
+            raise
         except OSError as error:
             told = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
             stop(f"cannot read {told}", BAD_INPUT)

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.cli._common import note
 from skmix.datasets import TableRows, class_labels
 
 _UNLABELLED = -1
+# Of fewer rows any whole numbers may happen to be a count.
+_LEAST_COUNTED = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,20 @@ class Training:
     known: NDArray[np.bool_]
     held_rows: NDArray[np.float64] | None = None
     held_labels: NDArray[Any] | None = None
+
+
+def look_over(rows: TableRows) -> None:
+    """Refuse a feature that has no value anywhere, and tell of one that counts the rows."""
+    n_rows = len(rows.X)
+    for name, column in zip(rows.feature_names, rows.X.T, strict=True):
+        if np.isnan(column).all():
+            raise ValueError(f"column {name!r} has no value in any row. Leave it out with --drop {name!r}.")
+        whole = np.array_equal(column, np.round(column))
+        if n_rows >= _LEAST_COUNTED and whole and np.ptp(column) == n_rows - 1 == len(np.unique(column)) - 1:
+            note(
+                f"column {name!r} numbers the rows from {column.min():.0f} to {column.max():.0f}. If that is "
+                f"their name and no measurement, leave it out with --drop {name!r}."
+            )
 
 
 def training_rows(
@@ -73,9 +90,26 @@ def training_rows(
     if not hold_out:
         return Training(X, y, known)
     labelled = np.flatnonzero(known)
+    _check_hold_out(y[labelled], hold_out)
     kept, held = train_test_split(labelled, test_size=hold_out, stratify=y[labelled], random_state=seed)
     training = np.sort(np.concatenate([kept, np.flatnonzero(~known)]))
     return Training(X[training], y[training], known[training], X[held], y[held])
+
+
+def _check_hold_out(y: NDArray[Any], hold_out: float) -> None:
+    """Refuse a share that does not leave every class a row on both sides."""
+    classes, counts = np.unique(y, return_counts=True)
+    if counts.min() < 2:
+        raise ValueError(
+            f"--hold-out needs two rows of each class, and {str(classes[counts.argmin()])!r} has one. Give "
+            "it another row, or leave it out."
+        )
+    n_held = int(np.ceil(hold_out * len(y)))
+    if min(n_held, len(y) - n_held) < len(classes):
+        raise ValueError(
+            f"--hold-out {hold_out:g} keeps {n_held} of {len(y)} rows apart, and both parts need a row of "
+            f"each of {len(classes)} classes."
+        )
 
 
 def fit_classifier(
@@ -192,11 +226,15 @@ def parse_priors(given: str | None, labels: Sequence[str]) -> list[float] | str 
     for part in given.split(","):
         label, _, number = part.rpartition("=")
         try:
-            priors[label.strip()] = float(number)
+            prior = float(number)
         except ValueError:
+            prior = np.nan
+        priors[label.strip()] = prior
+        if not 0 <= prior < np.inf:
             raise typer.BadParameter(
-                f"{part!r} is not of the form label=number.", param_hint="--priors"
-            ) from None
+                f"{part!r} is not of the form label=number, with a number of at least 0.",
+                param_hint="--priors",
+            )
     if sorted(priors) != sorted(labels):
         raise typer.BadParameter(
             f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.", param_hint="--priors"

@@ -161,22 +161,30 @@ def unnamed(model: Any) -> Any:
     return model
 
 
-def check_out(out: str) -> None:
+def check_out(out: str, *, reading: Sequence[str] = ()) -> None:
     """Refuse, before any work, a table that cannot be written or whose name says nothing about its format."""
     if out != STANDARD:
         try:
             check_writable(Path(out))
         except ValueError as error:
             stop(str(error), WRONG_USE)
-    check_place(out)
+    check_place(out, reading=reading)
 
 
-def check_place(*files: str | None) -> None:
-    """Make the folders of files, and end the program where nothing can be written into them."""
-    for file in files:
-        if file is not None and file != STANDARD:
-            with writing(file):
-                writable_folder(Path(file).parent)
+def check_place(out: str | None, *, reading: Sequence[str | None] = ()) -> None:
+    """Make the folder of a file, and end the program where it cannot be written or is one of those read."""
+    if out is None or out == STANDARD:
+        return
+    place = Path(out)
+    if place.is_dir():
+        stop(f"cannot write {out}: it is a folder. Name a file in it.", WRONG_USE)
+    if place.parent.exists() and not place.parent.is_dir():
+        stop(f"cannot write {out}: {place.parent} is no folder.", WRONG_USE)
+    for each in reading:
+        if each is not None and place.exists() and Path(each).exists() and place.samefile(each):
+            stop(f"cannot write {out}: it is what is to be read. Name another file.", WRONG_USE)
+    with writing(out):
+        writable_folder(place.parent)
 
 
 def write_table(out: str, columns: Mapping[str, NDArray[Any]], digits: int | None = None) -> None:

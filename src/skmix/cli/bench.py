@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -68,14 +69,15 @@ def accuracy(
 ) -> None:
     """Compare classifiers: error, log-loss, calibration, time and size on repeated stratified splits.
 
-    Prints tables and writes them as text and Markdown, with pictures. Finished cells are kept in
-    outcomes.jsonl: the same command goes on where it was stopped.
+    Prints tables and writes them as text and Markdown, with pictures.
+    Finished cells are kept in outcomes.jsonl: the same command goes on where
+    it was stopped.
     """
 
     def work() -> list[comparison.TextTable]:
-        folder = study.writable_folder(out)
         field = comparison.contenders(classifier)
         sets = [comparison.load_data(name, max_rows=max_rows) for name in data or _SMALL_SETS]
+        folder = study.writable_folder(out)
         settings = comparison.Settings(n_repeats=repeats, seed=seed)
         store = comparison.OutcomeStore(folder / "outcomes.jsonl")
         outcomes = comparison.run_comparison(sets, field, settings, store, _tell)
@@ -113,8 +115,9 @@ def sharing(
 ) -> None:
     """Study where sharing pays: error against rows of each class, for few classes and many.
 
-    Prints tables and writes them as text and Markdown, with pictures. Finished cells are kept in
-    outcomes.jsonl: the same command goes on where it was stopped.
+    Prints tables and writes them as text and Markdown, with pictures.
+    Finished cells are kept in outcomes.jsonl: the same command goes on where
+    it was stopped.
     """
 
     def work() -> list[comparison.TextTable]:
@@ -168,9 +171,14 @@ def _write_tables(folder: Path, tables: list[comparison.TextTable]) -> None:
 
 def _finish(work: Callable[[], list[comparison.TextTable]], out: Path, as_json: bool) -> None:
     """Do the work, and end with a sentence if it cannot be done."""
+    # First: nobody should wait for the results and then learn that they cannot be drawn.
+    if importlib.util.find_spec("matplotlib") is None:
+        stop("The pictures need matplotlib: pip install skmix[plot]", NOT_INSTALLED)
     try:
         with text_aside(as_json):
             tables = work()
+    except BrokenPipeError:
+        raise
     except OSError as error:
         stop(f"cannot read the data or write into {out}: {error.strerror or error}", WRONG_USE)
     except ValueError as error:

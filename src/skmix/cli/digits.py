@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from skmix import datasets, features, plots, study
 from skmix.cli._common import NOT_INSTALLED, WRONG_USE, Json, app, examples, print_json, stop
+from skmix.cli._watching import watching
 
 _SHEET_SUFFIXES = (".pdf", ".png", ".svg")
 _MOST_ON_A_SHEET = 20
@@ -59,19 +60,20 @@ def digits(
         for file in (out, sheet):
             if file is not None:
                 study.writable_folder(file.parent)
-        images, labels = datasets.make_seven_segment_digits(
-            per_digit,
-            half_length=half_length,
-            half_width=half_width,
-            n_points=points,
-            variance_scale=variance_scale,
-            random_state=seed,
-        )
-        # Before anything is written, since drawing may find that matplotlib is missing.
-        figure = None if sheet is None else _sheet(images, labels, per_digit)
-        _write(out, images, labels)
-        if figure is not None and sheet is not None:
-            plots.save_figure(figure, sheet, dpi=120)
+        with watching() as watch, watch.steps("simulating", None):
+            images, labels = datasets.make_seven_segment_digits(
+                per_digit,
+                half_length=half_length,
+                half_width=half_width,
+                n_points=points,
+                variance_scale=variance_scale,
+                random_state=seed,
+            )
+            # Before anything is written, since drawing may find that matplotlib is missing.
+            figure = None if sheet is None else _sheet(images, labels, per_digit)
+            _write(out, images, labels)
+            if figure is not None and sheet is not None:
+                plots.save_figure(figure, sheet, dpi=120)
     except OSError as error:
         stop(f"cannot write {files}: {error.strerror or error}", WRONG_USE)
     except ValueError as error:

@@ -31,6 +31,9 @@ from skmix.cli._watching import watching
 # A confusion matrix of more classes does not fit on a terminal; its largest entries do.
 _MOST_CLASSES = 12
 _MOST_MISTAKES = 10
+# Of more classes than a screen has lines, the worst are told.
+_MOST_LINES = 40
+_WORST = 20
 
 
 @app.command(
@@ -54,7 +57,7 @@ def evaluate(
     Accuracy, mean IoU, log-loss, calibration error, the confusion matrix and
     precision, recall and IoU of each class. Rows without a label are left out.
     """
-    check_place(html)
+    check_place(html, reading=[model, data])
     with guarded(), watching() as watch:
         fitted = load_model(model)
         if not comparison.is_classifier(fitted):
@@ -92,11 +95,17 @@ def _print(found: comparison.Evaluation) -> None:
             typer.echo(f"  {name:<18}{value:.4f}")
     console = Console()
     shown = _table(["class", "rows", "precision", "recall", "IoU"])
-    for place, label in enumerate(found.classes):
+    places = np.arange(len(found.classes))
+    if len(places) > _MOST_LINES:
+        # Classes without rows have no share and go last.
+        places = np.argsort(found.iou, kind="stable")[:_WORST]
+    for place in places:
         shares = (found.precision[place], found.recall[place], found.iou[place])
-        shown.add_row(label, str(found.confusion[place].sum()), *map(_share, shares))
+        shown.add_row(found.classes[place], str(found.confusion[place].sum()), *map(_share, shares))
     typer.echo("")
     console.print(shown)
+    if len(places) < len(found.classes):
+        typer.echo(f"These have the lowest IoU of {len(found.classes)} classes; --json has all.")
     typer.echo("")
     if len(found.classes) <= _MOST_CLASSES:
         shown = _table(["true \\ predicted", *found.classes])

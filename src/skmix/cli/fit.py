@@ -10,7 +10,7 @@ import typer
 
 from skmix import comparison
 from skmix.cli._common import STANDARD, WRONG_USE, Json, app, examples, guarded, print_json, stop
-from skmix.cli._fitting import Training, fit_classifier, fit_mixture, parse_number, training_rows
+from skmix.cli._fitting import Training, fit_classifier, fit_mixture, look_over, parse_number, training_rows
 from skmix.cli._tables import Data, Drop, NoHeader, Seed, check_place, read, unnamed, write_model
 from skmix.cli._watching import watching
 
@@ -140,7 +140,11 @@ def fit(
         ),
     ] = False,
     criterion: Annotated[
-        Criterion, typer.Option(help="What automatic settings are chosen by.", rich_help_panel=_SEARCH)
+        Criterion,
+        typer.Option(
+            help="What automatic settings are chosen by; cv, by rows held out, is slow and often best.",
+            rich_help_panel=_SEARCH,
+        ),
     ] = Criterion.BIC,
     starts: Annotated[
         int, typer.Option(help="Starting points; the best is kept.", min=1, rich_help_panel=_SEARCH)
@@ -185,10 +189,15 @@ def fit(
         for option, value in given.items():
             if value is not None:
                 stop(f"{option} needs classes: name their column with --target.", WRONG_USE)
-    check_place(out)
+    if covariance_prior is not None and not 0 < covariance_prior < np.inf:
+        raise typer.BadParameter(f"{covariance_prior:g} is not above 0.", param_hint="--covariance-prior")
+    if jobs == 0:
+        raise typer.BadParameter("0 threads do no work; -1 takes all there are.", param_hint="--jobs")
+    check_place(out, reading=[data])
     with guarded(), watching() as watch:
         with watch.share("reading") as progress:
             rows = read(data, target=target, drop=drop or (), header=not no_header, progress=progress)
+        look_over(rows)
         training = training_rows(rows, target, unlabelled.value, hold_out, seed)
         share = outliers or None
         model: Any

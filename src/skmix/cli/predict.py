@@ -54,7 +54,7 @@ def predict(
     Columns are matched by their names; their order is free, others are ignored.
     With --json, a summary is printed once the file is written.
     """
-    check_out(out)
+    check_out(out, reading=[model, data])
     _check_summary(as_json, out)
     with guarded(), watching() as watch:
         fitted = load_model(model)
@@ -110,17 +110,16 @@ def sample(
     The table has the columns of the fit, with the label last.
     With --json, a summary is printed once the file is written.
     """
-    check_out(out)
+    check_out(out, reading=[model])
     _check_summary(as_json, out)
-    with guarded():
+    with guarded(), watching() as watch, watch.steps("drawing", None):
         fitted = load_model(model)
         features = getattr(fitted, "feature_names_in_", None)
         names = (
             features if features is not None else [f"x{place + 1}" for place in range(fitted.n_features_in_)]
         )
         if seed is not None:
-            for part in (fitted, *getattr(fitted, "models_", [])):
-                part.set_params(random_state=seed)
+            fitted.set_params(random_state=seed)
         classes = getattr(fitted, "classes_", np.zeros(1))
         if len(classes) < 2:
             if label is not None:

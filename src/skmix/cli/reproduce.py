@@ -87,8 +87,9 @@ def reproduce(
 ) -> None:
     """Reproduce the paper: its illustration, its study of seven-segment digits, all tables and figures.
 
-    Prints the paper's numbers beside ours and writes tables (CSV, Markdown), figures (PNG, PDF) and a report
-    (HTML). Finished runs are kept: a study that was interrupted goes on where it was.
+    Prints the paper's numbers beside ours and writes tables (CSV, Markdown),
+    figures (PNG, PDF) and a report (HTML). Finished runs are kept: a study
+    that was interrupted goes on where it was.
     """
     settings = study.Settings(seed=seed, dither=dither.value)
     try:
@@ -119,6 +120,8 @@ def reproduce(
         stop(str(error), WRONG_USE)
     except (study.StudyError, ClusterError) as error:
         stop(str(error), ENDED_EARLY)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         stop(f"cannot write the results into {out}: {error.strerror or error}", WRONG_USE)
     except ImportError as error:

@@ -23,6 +23,7 @@ from skmix.cli._tables import (
     page_writers,
     read_for,
     read_labelled,
+    standard_output,
     write_page,
 )
 from skmix.cli._watching import watching
@@ -59,7 +60,7 @@ def show(
     """
     if data is not None and html is None:
         stop("--data is for the page: add --html FILE.", WRONG_USE)
-    check_place(html)
+    check_place(html, reading=[model, data])
     with guarded(), watching() as watch:
         fitted = load_model(model)
         described = comparison.describe(fitted)
@@ -81,27 +82,39 @@ def show(
 @app.command(epilog=examples("skmix export flowers.skmix --onnx flowers.onnx"))
 def export(
     model: Model,
-    onnx: Annotated[str, typer.Option("--onnx", metavar="FILE", help="ONNX file to write.")],
+    onnx: Annotated[
+        str, typer.Option("--onnx", metavar="FILE", help="ONNX file to write; - is standard output.")
+    ],
     float32: Annotated[
         bool, typer.Option("--float32", help="Rows in and probabilities out are of single precision.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Export a model for runtimes that know nothing of Python."""
-    check_place(onnx)
+    check_place(onnx, reading=[model])
+    if as_json and onnx == STANDARD:
+        stop("--json prints a summary, so that the graph needs a file of its own: --onnx FILE.", WRONG_USE)
     with guarded():
         fitted = load_model(model)
+        place = None if onnx == STANDARD else onnx
         with writing(onnx):
-            graph = fitted.to_onnx(onnx, dtype=np.float32 if float32 else np.float64).graph
+            exported = fitted.to_onnx(place, dtype=np.float32 if float32 else np.float64)
+            if place is None:
+                standard_output().write(exported.SerializeToString())
+        graph = exported.graph
         names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
         inputs, outputs = ([each.name for each in part] for part in (graph.input, graph.output))
     if as_json:
         features = names or int(fitted.n_features_in_)
         print_json({"file": onnx, "inputs": inputs, "features": features, "outputs": outputs})
-    else:
-        typer.echo(f"input X: {', '.join(names) if names else f'{fitted.n_features_in_} features'}")
-        typer.echo(f"outputs: {', '.join(outputs)}")
-        typer.echo(f"written into {onnx}")
+        return
+    told = [
+        f"input X: {', '.join(names) if names else f'{fitted.n_features_in_} features'}",
+        f"outputs: {', '.join(outputs)}",
+        *([] if place is None else [f"written into {onnx}"]),
+    ]
+    for line in told:
+        typer.echo(line, err=place is None)
 
 
 def _rows(fitted: Any, data: str | None, target: str | None, no_header: bool) -> tuple[Any, Any]:
@@ -162,19 +175,22 @@ def _print_weights(console: Console, group: dict[str, Any], labels: list[str]) -
     weights, shares = np.array(group["weights"]), np.array(group["shares"])
     order = np.argsort(-shares, kind="stable")[:_MOST_KERNELS]
     plain = console.options.ascii_only
-    wide = sum(max(len(label), _BAR + 6) + 1 for label in labels) + 14 <= console.width
+    # Two spaces stand between columns.
+    room = console.width - len("kernel  share  ")
+    wide = sum(max(len(label), _BAR + 6) + 2 for label in labels) <= room
     shown = _table(["kernel", "share"])
-    if wide or sum(len(label) + 1 for label in labels) + 14 <= console.width:
+    if wide or sum(len(label) + 2 for label in labels) <= room:
         for label in labels:
             shown.add_column(label, no_wrap=True, justify="left" if wide else "center")
     else:
-        shown.add_column("a place for each class, in their order", no_wrap=True, overflow="crop")
+        first = f"the first {room - 1} classes" if len(labels) >= room else "all classes"
+        shown.add_column(f"a place for each of {first}", no_wrap=True)
     for kernel in order:
         cells = [_level(weight, plain) for weight in weights[kernel]]
         if wide:
             cells = [f"{weight:.3f} {_bar(weight, plain)}" for weight in weights[kernel]]
         elif len(shown.columns) == 3:
-            cells = ["".join(cells)]
+            cells = ["".join(cells[: room - 1])]
         shown.add_row(str(kernel + 1), f"{shares[kernel]:.3f}", *cells)
     console.print(shown)
     _print_more(len(weights) - _MOST_KERNELS, "kernels")

@@ -18,6 +18,7 @@ from skmix.datasets.files import MISSING, FloatArray
 BoolArray = NDArray[np.bool_]
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_WITH_COMMAS = re.compile(r"[-+]?[0-9]+([.,' ][0-9]+)*,[0-9]+([eE][-+]?[0-9]+)?")
 _TRUTH = {"true": 1.0, "false": 0.0}
 # More labels than this, and they are no classes: numbers with a fraction, or nearly one label for each row.
 _MOST_FRACTIONS = 10
@@ -205,7 +206,10 @@ def _check_present(names: Sequence[str], wanted: Sequence[str]) -> None:
     missing = [name for name in wanted if name not in names]
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise ColumnError(f"there is no column {missing[0]!r}{more}; there are {_listed(names)}.", missing[0])
+        there = f"there are {_listed(names)}."
+        if len(names) == 1:
+            there = f"there is {names[0]!r} alone. Columns are told apart by commas, semicolons or tabs."
+        raise ColumnError(f"there is no column {missing[0]!r}{more}; {there}", missing[0])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -256,6 +260,12 @@ def _number(value: str | None, chunk: Chunk, row: int, name: str) -> float:
         if stripped.lower() in _TRUTH:
             return _TRUTH[stripped.lower()]
     shown = stripped if len(stripped) <= 40 else f"{stripped[:40]}…"
+    if _WITH_COMMAS.fullmatch(stripped):
+        raise ColumnError(
+            f"column {name!r} has a comma in the number {shown!r} on {chunk.place(row)}. Write a point "
+            "before decimals, and nothing between thousands.",
+            name,
+        )
     raise ColumnError(
         f"column {name!r} holds text, such as {shown!r} on {chunk.place(row)}; a feature must be a number.",
         name,
@@ -305,7 +315,7 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
     if len(fractions) > _MOST_FRACTIONS or (len(present) > _MOST_OF_FEW_ROWS and 2 * len(present) > n_known):
         raise ColumnError(
             f"column {name!r} has {len(present)} different values in {n_known} rows, such as {present[0]!r}: "
-            "these are no classes.",
+            "these are no classes. Name a column of few labels, or none for a density of all columns.",
             name,
         )
     if all(_WHOLE.fullmatch(value) for value in present):

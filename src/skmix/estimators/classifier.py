@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -571,7 +572,9 @@ class SharedKernelClassifier(
             Their labels.
         """
         check_is_fitted(self)
-        codes, random_state = self.models_[0]._draw_codes(n_samples, label, self.class_prior_)
+        # Its own seed, which may have been set after the fit that made the models of the groups.
+        random_state = check_random_state(self.random_state)
+        codes = self.models_[0]._draw_codes(n_samples, label, self.class_prior_, random_state)
         X = np.full((len(codes), self.n_features_in_), np.nan)
         for columns, model in self._parts():
             X[:, columns] = model._draw_rows(codes, random_state)

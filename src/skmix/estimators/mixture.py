@@ -575,19 +575,19 @@ class SharedKernelMixture(
             Their labels.
         """
         check_is_fitted(self)
-        codes, random_state = self._draw_codes(n_samples, label, self.class_prior_)
+        random_state = check_random_state(self.random_state)
+        codes = self._draw_codes(n_samples, label, self.class_prior_, random_state)
         return self._draw_rows(codes, random_state), self.classes_[codes]
 
     def _draw_codes(
-        self, n_samples: int, label: Any, class_prior: FloatArray
-    ) -> tuple[IntArray, np.random.RandomState]:
-        """Return the classes of rows to draw, and the source of randomness to draw them with."""
+        self, n_samples: int, label: Any, class_prior: FloatArray, random_state: np.random.RandomState
+    ) -> IntArray:
+        """Return the classes of rows to draw."""
         if not isinstance(n_samples, Integral) or n_samples < 1:
             raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
-        random_state = check_random_state(self.random_state)
         if label is None:
-            return random_state.choice(len(self.classes_), n_samples, p=class_prior), random_state
-        return np.repeat(self._codes([label], 1), n_samples), random_state
+            return random_state.choice(len(self.classes_), n_samples, p=class_prior)
+        return np.repeat(self._codes([label], 1), n_samples)
 
     def _draw_rows(self, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
         """Draw one row of each given class."""

@@ -103,6 +103,9 @@ def plot_illustration(
     for panel in (overview, *panels):
         panel.set_aspect("equal", anchor="N")
         soften(panel)
+    if axes is None:
+        # Axes of equal scales find their place in the first drawing, and their labels theirs in the second.
+        overview.figure.draw_without_rendering()
     return np.array([overview, *panels], dtype=object)
 
 

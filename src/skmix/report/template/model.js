@@ -280,7 +280,7 @@ function offerGroup() {
   const entries = featuresOf(group).map((name, place) => [String(place), name]);
   options(control.across, entries, String(group.first[0]));
   offerUp(String(group.first[1] ?? DENSITY));
-  const explained = group.axes.length ? "Axes are the directions along which the kernels differ most, as linear discriminants; one unit is a standard deviation within the kernels." : "";
+  const explained = group.axes.length ? `Beside the features, ${group.axes.join(", ")} can be chosen: the directions along which the kernels differ most, as linear discriminants; one unit is a standard deviation within the kernels.` : "";
   groupNote.textContent = [group.note, explained].filter(Boolean).join(" ");
   // With dozens of kernels all weights are small: what counts is how they compare.
   const many = group.means.length > 30;

@@ -1,0 +1,184 @@
+"""Tables and places as strangers have them: each ends in a sentence that says what to do, or does no harm."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from skmix import SharedKernelClassifier
+from skmix.cli import app
+
+ROWS = np.random.RandomState(0).normal(size=(24, 2)) + np.repeat([[0.0, 0.0], [6.0, 6.0]], 12, axis=0)
+KINDS = np.repeat(["u", "v"], 12)
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def said(result: Result) -> str:
+    """Return what was said, whatever the width of the terminal."""
+    return " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of two classes, and a model of it."""
+    place = tmp_path_factory.mktemp("strangers")
+    lines = [f"{a},{b},{kind}" for (a, b), kind in zip(ROWS.tolist(), KINDS, strict=True)]
+    (place / "table.csv").write_text("\n".join(["a,b,kind", *lines]) + "\n")
+    model = SharedKernelClassifier(2, random_state=0).fit(ROWS, KINDS)
+    model.feature_names_in_, model.target_name_ = np.array(["a", "b"], dtype=object), "kind"
+    model.save(place / "model.skmix")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a;kind\n1,5;u\n2,5;v\n", "column 'a' has a comma in the number '1,5' on line 2. Write a point"),
+        ('a,kind\n"1,000",u\n2,v\n', "column 'a' has a comma in the number '1,000' on line 2"),
+        (
+            "a b kind\n1 2 u\n",
+            "there is no column 'kind'; there is 'a b kind' alone. Columns are told apart by",
+        ),
+        ("a,b,kind\n1,,u\n2,,v\n3,,u\n", "column 'b' has no value in any row. Leave it out with --drop 'b'."),
+    ],
+)
+def test_tables_of_strangers(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "table.csv").write_text(content)
+    result = run("fit", tmp_path / "table.csv", "-t", "kind", "-o", tmp_path / "m.skmix", code=1)
+    assert message in said(result)
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_a_column_that_numbers_the_rows_is_told(tmp_path: Path, folder: Path) -> None:
+    head, *lines = (folder / "table.csv").read_text().splitlines()
+    # Neither in order nor from zero: still a name for each row.
+    numbers = 7 + np.random.RandomState(0).permutation(len(lines))
+    numbered = [f"{number},{line}" for number, line in zip(numbers.tolist(), lines, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join([f"id,{head}", *numbered]))
+    arguments = ("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 2, "-o", tmp_path / "m.skmix")
+    assert "column 'id' numbers the rows from 7 to 30" in said(run(*arguments))
+    assert said(run(*arguments, "--drop", "id")) == ""
+    numbered[0] = f"8,{lines[0]}"  # twice there: a measurement
+    (tmp_path / "t.csv").write_text("\n".join([f"id,{head}", *numbered]))
+    assert said(run(*arguments)) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (
+            ["--hold-out", 0.01],
+            1,
+            "--hold-out 0.01 keeps 1 of 24 rows apart, and both parts need a row of each",
+        ),
+        (["--covariance-prior", 0], 2, "0 is not above 0"),
+        (["--jobs", 0], 2, "-1 takes all there are"),
+        (["--priors", "u=1,v=-1"], 2, "'v=-1' is not of the form label=number"),
+        (["--priors", "u=1,v=inf"], 2, "'v=inf' is not of the form label=number"),
+    ],
+)
+def test_settings_that_make_no_sense(
+    folder: Path, tmp_path: Path, options: list[object], code: int, message: str
+) -> None:
+    out = tmp_path / "m.skmix"
+    result = run("fit", folder / "table.csv", "-t", "kind", "-o", out, *options, code=code)
+    assert message in said(result)
+    assert not out.exists()
+
+
+def test_a_class_of_one_row_cannot_be_held_out(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text((folder / "table.csv").read_text() + "1,2,w\n")
+    result = run("fit", tmp_path / "t.csv", "-t", "kind", "--hold-out", 0.5, "-o", tmp_path / "m", code=1)
+    assert "--hold-out needs two rows of each class, and 'w' has one" in said(result)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "table.csv", "-t", "kind", "-o", "table.csv"],
+        ["predict", "model.skmix", "table.csv", "-o", "./table.csv"],
+        ["evaluate", "model.skmix", "table.csv", "--html", "model.skmix"],
+        ["show", "model.skmix", "--html", "model.skmix"],
+        ["export", "model.skmix", "--onnx", "model.skmix"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_what_is_read_is_never_overwritten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert "it is what is to be read. Name another file." in said(run(*arguments, code=2))
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_folders_are_no_files_and_files_no_folders(folder: Path, tmp_path: Path) -> None:
+    table, model = folder / "table.csv", folder / "model.skmix"
+    result = run("evaluate", model, table, "--html", tmp_path, code=2)
+    assert f"{tmp_path}: it is a folder. Name a file in it." in said(result)
+    result = run("fit", table, "-o", table / "m.skmix", code=2)
+    assert f"{table} is no folder." in said(result)
+
+
+def test_a_graph_goes_through_a_pipe(folder: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    result = run("export", folder / "model.skmix", "--onnx", "-")
+    graph = onnx.load_from_string(result.stdout_bytes).graph
+    assert [each.name for each in graph.output] == ["label", "probabilities", "log_density"]
+    assert "outputs: label, probabilities, log_density" in said(result)
+    assert "FILE" in said(run("export", folder / "model.skmix", "--onnx", "-", "--json", code=2))
+
+
+def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    kinds = np.repeat([f"kind {number:03}" for number in range(90)], 3)
+    X = np.repeat(np.arange(90.0), 3)[:, None] + np.tile([-0.1, 0.0, 0.1], 90)[:, None]
+    model = SharedKernelClassifier(90, random_state=0).fit(X, kinds)
+    model.feature_names_in_, model.target_name_ = np.array(["a"], dtype=object), "kind"
+    model.save(tmp_path / "m.skmix")
+    # One class is always taken for another.
+    told = np.where(kinds == "kind 050", "kind 051", kinds)
+    lines = [f"{value},{kind}" for value, kind in zip(X[:, 0].tolist(), told, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,kind", *lines]))
+    shown = run("show", tmp_path / "m.skmix").stdout
+    assert "kernel  share  a place for each of the first 64 classes" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    told_lines = run("evaluate", tmp_path / "m.skmix", tmp_path / "t.csv").stdout.splitlines()
+    assert len(told_lines) < 50
+    worst = next(place for place, line in enumerate(told_lines) if line.startswith("class")) + 2
+    assert {line[:8] for line in told_lines[worst : worst + 2]} == {"kind 050", "kind 051"}
+    assert "These have the lowest IoU of 90 classes; --json has all." in told_lines
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no file that is always full")
+def test_output_without_a_place_is_one_line(folder: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "skmix.cli", "show", folder / "model.skmix"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "Error: cannot write to standard output: No space left on device\n"
+
+
+def test_a_misspelt_classifier_leaves_no_folder(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert "there is no classifier 'x'" in said(
+        run("bench", "accuracy", "--classifier", "x", "--out", out, code=2)
+    )
+    assert not out.exists()

@@ -1,0 +1,87 @@
+"""The wheel has everything that the package reads, and nothing else; `make dist` installs and tries it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+
+import skmix
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "skmix"
+
+building = pytest.importorskip("hatchling.build", reason="hatchling builds the package")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("wheel")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        return place / building.build_wheel(str(place))
+
+
+def test_the_wheel_has_all_files_of_the_package_and_no_others(wheel: Path) -> None:
+    own = {
+        f"skmix/{path.relative_to(PACKAGE).as_posix()}"
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    # What is read while it runs: types, pages and their parts, the paper's numbers.
+    assert {Path(name).suffix for name in own} == {".py", ".typed", ".j2", ".js", ".css", ".csv", ".md"}
+    with zipfile.ZipFile(wheel) as packed:
+        names = set(packed.namelist())
+    assert {name for name in names if name.startswith("skmix/")} == own
+    about = {name for name in names if name.startswith(f"skmix-{skmix.__version__}.dist-info/")}
+    assert names == own | about
+
+
+def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        folder = f"skmix-{skmix.__version__}.dist-info"
+        about = message_from_bytes(packed.read(f"{folder}/METADATA"))
+        commands = packed.read(f"{folder}/entry_points.txt").decode()
+    assert about["Version"] == skmix.__version__
+    assert "skmix = skmix.cli:app" in commands
+    needed = {each.split(";")[0] for each in about.get_all("Requires-Dist") if "extra ==" not in each}
+    names = {each.split(">")[0] for each in needed}
+    assert "scikit-learn" in names
+    assert not names & {"matplotlib", "torch", "dask", "jinja2", "onnx", "pyarrow"}
+
+
+def test_the_package_works_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tmp_path)
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+import skmix
+from skmix.report import model_page
+from skmix.study.published_values import published_values
+assert skmix.__file__.startswith({str(tmp_path)!r})
+model = skmix.SharedKernelClassifier(2, random_state=0).fit([[0.0], [0.1], [5.0], [5.2]], list("aabb"))
+print(model.predict([[0.05]]), "</html>" in model_page(model, title="two classes"))
+published_values()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['a'] True"
+
+
+def test_the_source_distribution_has_what_a_developer_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with tarfile.open(tmp_path / building.build_sdist(str(tmp_path))) as packed:
+        names = {name.split("/", 1)[1] for name in packed.getnames()}
+    needed = {"pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt", "tests/smoke-package"}
+    assert needed <= names
+    assert {"src/skmix/py.typed", "tests/golden/illustration.npz", "examples/learning/mnist.py"} <= names
+    made = (".venv", "results", "docs/_build", "docs/gallery", "docs/api/generated")
+    assert [name for name in names if name.startswith(made) or "__pycache__" in name] == []
