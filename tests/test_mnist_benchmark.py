@@ -80,6 +80,7 @@ def test_trials_are_judged_by_training_images_alone(
     assert all(outcome["error"] < 0.1 for outcome in outcomes)
 
 
+@pytest.mark.filterwarnings("ignore:All 12 rows are classified correctly")
 def test_models_are_judged_by_the_test_images(
     call: Callable[..., None], folder: Path, tmp_path: Path
 ) -> None:
