@@ -10,8 +10,8 @@ behind it:
   rows must say.
 - Posteriors of mixtures are too sure of themselves; one temperature, found on the same held-out rows, mends
   that.
-- Tuning for classification helps wherever kernels are too few to describe the classes, and harms elsewhere;
-  held-out rows tell which. With the prior in its objective, twenty rounds do no great harm anywhere.
+- Tuning for classification helps where kernels are too few to describe the classes, and harms elsewhere;
+  held-out rows tell which.
 - In many dimensions principal components come first: those of the features as they are where these have one
   unit, such as pixels, and of standardised ones otherwise. Held-out rows decide that too.
 
