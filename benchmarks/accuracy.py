@@ -20,10 +20,18 @@ from rich.console import Console
 from rich.progress import track
 
 from skmix import plots
-from skmix.comparison import Outcome, OutcomeStore, Settings, claims, claims_table, contenders, load_data
-from skmix.comparison import make_tables as tables_of
-from skmix.comparison.runner import cells, run_cell
-from skmix.persistence import replacing
+from skmix.experiments.field import (
+    Outcome,
+    OutcomeStore,
+    Settings,
+    claims,
+    claims_table,
+    contenders,
+    load_data,
+)
+from skmix.experiments.field import make_tables as tables_of
+from skmix.experiments.field.runner import cells, run_cell
+from skmix.io import replacing
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED = 1

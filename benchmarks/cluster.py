@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 
 import skmix
-from skmix.engine.backends.partitions import open_collections
-from skmix.engine.blocks import Block, Listed
-from skmix.engine.loop import fit
-from skmix.engine.scattered import Collect
-from skmix.engine.types import Options, Parameters
+from skmix.engine.compute.partitions import open_collections
+from skmix.engine.em import fit
+from skmix.engine.model import Options, Parameters
+from skmix.engine.sources.blocks import Block, Listed
+from skmix.engine.sources.scattered import Collect
 
 N_FEATURES = 16
 N_KERNELS = 16

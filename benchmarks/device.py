@@ -22,19 +22,19 @@ import torch
 
 import skmix
 from skmix.engine import starts
-from skmix.engine.backends.threads import workers
-from skmix.engine.device_rows import DeviceRows
-from skmix.engine.hopeful import Hopeful
-from skmix.engine.kernels import structure_of
-from skmix.engine.loop import fit, regulariser_of
-from skmix.engine.moments import measure
+from skmix.engine.compute.threads import workers
+from skmix.engine.covariances import structure_of
+from skmix.engine.em import fit, regulariser_of
+from skmix.engine.model import Factor, Options, Parameters, Regulariser
 from skmix.engine.passes import expect, one_pass
-from skmix.engine.steps import maximise
-from skmix.engine.types import Factor, Options, Parameters, Regulariser
-from skmix.study.data import make_data
-from skmix.study.records import Settings
-from skmix.study.variants import VARIANTS
-from skmix.study.ways import run_batch
+from skmix.engine.rules.likelihood import maximise
+from skmix.engine.sources.device import DeviceRows
+from skmix.engine.sources.moments import measure
+from skmix.engine.sources.optimistic import Hopeful
+from skmix.experiments.paper.data import make_data
+from skmix.experiments.paper.records import Settings
+from skmix.experiments.paper.variants import VARIANTS
+from skmix.experiments.paper.ways import run_batch
 
 FULL = structure_of("full")
 # N, M, K, and the milliseconds a pass in float64 may take on an H200.

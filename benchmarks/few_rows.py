@@ -23,10 +23,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier
-from skmix.comparison import load_data
-from skmix.comparison.records import DataSet
-from skmix.engine.kernels.low_rank import automatic_factors
-from skmix.persistence import replacing
+from skmix.engine.covariances.low_rank import automatic_factors
+from skmix.experiments.field import load_data
+from skmix.experiments.field.records import DataSet
+from skmix.io import replacing
 
 NAMES = ("wine", "breast_cancer", "digits", "seven_segment")
 ROWS_PER_NUMBER = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 12.0)

@@ -27,7 +27,7 @@ from sklearn.decomposition import FactorAnalysis
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
-from skmix.persistence import replacing
+from skmix.io import replacing
 
 MEGABYTE = 2.0**20
 N_CLUSTERS, N_HIDDEN = 20, 8

@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from skmix import study
+from skmix.experiments import paper as study
 
 
 def margins(seed: int, n_runs: int, n_class_wise: int) -> dict[str, float]:

@@ -43,10 +43,10 @@ from threadpoolctl import threadpool_limits
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.comparison.counting import count_parameters
 from skmix.datasets import SplitImages, load_mnist
+from skmix.experiments.field.counting import count_parameters
 from skmix.features import Deskew
-from skmix.persistence import replacing
+from skmix.io import replacing
 
 N_CLASSES = 10
 N_VALIDATION = 10_000

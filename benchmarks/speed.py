@@ -31,13 +31,13 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import skmix
 from skmix.engine import starts
-from skmix.engine.backends.threads import workers
-from skmix.engine.kernels import structure_of
-from skmix.engine.loop import fit, regulariser_of
-from skmix.engine.moments import measure
+from skmix.engine.compute.threads import workers
+from skmix.engine.covariances import structure_of
+from skmix.engine.em import fit, regulariser_of
+from skmix.engine.model import Options, Parameters
 from skmix.engine.passes import one_pass
-from skmix.engine.rows import Rows
-from skmix.engine.types import Options, Parameters
+from skmix.engine.sources.memory import Rows
+from skmix.engine.sources.moments import measure
 
 # N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.
 PASSES = [

@@ -17,7 +17,7 @@ import joblib
 from rich.console import Console
 from rich.table import Table
 
-from skmix.study import (
+from skmix.experiments.paper import (
     MAIN_KERNELS,
     MAIN_RUNS,
     VARIANTS,

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from skmix.engine.types import FloatArray, IntArray, Parameters
+from skmix.engine.model import FloatArray, IntArray, Parameters
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 

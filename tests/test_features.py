@@ -15,8 +15,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skmix import SharedKernelClassifier
 from skmix.datasets import make_seven_segment_digits
+from skmix.experiments.paper.variants import FEATURES
 from skmix.features import DIGIT_FEATURES, PrincipalAxis, QuadrantMass, digit_features, dither
-from skmix.study.variants import FEATURES
 
 Golden = Callable[[str], dict[str, Any]]
 

@@ -41,7 +41,8 @@ def test_importing_skmix_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["skmix", "skmix.datasets", "skmix.plots", "skmix.report", "skmix.study", "skmix.theory"]
+    "module",
+    ["skmix", "skmix.datasets", "skmix.plots", "skmix.report", "skmix.experiments.paper", "skmix.theory"],
 )
 def test_rooms_import_where_the_libraries_are_missing(module: str) -> None:
     """A finder that comes first makes the import fail, as if the library were not installed."""

@@ -14,8 +14,8 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal, multivariate_t
 
+from skmix.engine.model import FloatArray, Parameters
 from skmix.engine.published import published_pass
-from skmix.engine.types import FloatArray, Parameters
 from skmix.theory import (
     Beliefs,
     auxiliary_function,

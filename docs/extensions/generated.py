@@ -150,7 +150,7 @@ def cluster() -> str:
 
 def accuracy() -> str:
     """Return test errors of all classifiers of the comparison, with mean ranks."""
-    from skmix.comparison import make_tables
+    from skmix.experiments.field import make_tables
 
     tables = make_tables(outcomes("accuracy.jsonl"))
     # The title is a heading of the third level, as its place in the page wants it.
@@ -159,8 +159,8 @@ def accuracy() -> str:
 
 def claims() -> str:
     """Return what was claimed of the comparison, and whether it holds."""
-    from skmix.comparison import claims as check
-    from skmix.comparison import claims_table
+    from skmix.experiments.field import claims as check
+    from skmix.experiments.field import claims_table
 
     return claims_table(check(outcomes("accuracy.jsonl"))).markdown()
 
@@ -196,7 +196,7 @@ def percent(outcomes: Sequence[dict[str, Any]], name: str) -> str:
 
 def sharing() -> str:
     """Return error and log-loss of all classifiers against the rows of each class."""
-    from skmix.comparison import learning_points, sharing_tables
+    from skmix.experiments.field import learning_points, sharing_tables
 
     tables = sharing_tables(learning_points(outcomes("sharing.jsonl")))
     return "\n\n".join(found.markdown() for found in tables[:2])
@@ -204,14 +204,14 @@ def sharing() -> str:
 
 def worth() -> str:
     """Return what sharing is worth, draw by draw."""
-    from skmix.comparison import learning_points, worth_table
+    from skmix.experiments.field import learning_points, worth_table
 
     return worth_table(learning_points(outcomes("sharing.jsonl"))).markdown()
 
 
 def outcomes(name: str) -> list[Any]:
     """Return the outcomes that a comparison has kept."""
-    from skmix.comparison import Outcome
+    from skmix.experiments.field import Outcome
 
     lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
     return [Outcome(**json.loads(line)) for line in lines if line]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from skmix.comparison import Learning, OutcomeStore, learning_points
+from skmix.experiments.field import Learning, OutcomeStore, learning_points
 from skmix.plots import new_figure, plot_sharing, plot_worth, save_figure
 
 IMAGES = Path(__file__).parents[1] / "images"

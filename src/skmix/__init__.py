@@ -1,7 +1,7 @@
 """Shared-kernel mixture models."""
 
 from .estimators import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load
-from .sources import open_rows
+from .io import open_rows
 
 __version__ = "0.1.0"
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import digamma, entr, gammaln, logsumexp, multigammaln, xlogy
 
-from skmix.engine.types import FloatArray, Parameters
+from skmix.engine.model import FloatArray, Parameters
 
 __all__ = [
     "Beliefs",

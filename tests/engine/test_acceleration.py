@@ -10,10 +10,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_covariances
 
 from skmix.engine import starts
-from skmix.engine.kernels import structure_of
-from skmix.engine.loop import fit
-from skmix.engine.moments import measure
-from skmix.engine.types import FloatArray, IntArray, Options, Parameters
+from skmix.engine.covariances import structure_of
+from skmix.engine.em import fit
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters
+from skmix.engine.sources.moments import measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from skmix.engine import starts
-from skmix.engine.blocks import Block, Listed, encode, is_blocks
-from skmix.engine.kernels import STRUCTURES, structure_of
-from skmix.engine.loop import fit, shortlist
-from skmix.engine.moments import measure
+from skmix.engine.covariances import STRUCTURES, structure_of
+from skmix.engine.em import fit, shortlist
+from skmix.engine.model import Options, Parameters
 from skmix.engine.passes import expect_rows
-from skmix.engine.scattered import Collect, Surveyed, add
-from skmix.engine.survey import Look, merge_surveys, rows_of_label, survey
-from skmix.engine.thinning import thin
-from skmix.engine.types import Options, Parameters
+from skmix.engine.refine.prune import thin
+from skmix.engine.sources.blocks import Block, Listed, encode, is_blocks
+from skmix.engine.sources.moments import measure
+from skmix.engine.sources.scattered import Collect, Surveyed, add
+from skmix.engine.sources.summary import Look, merge_surveys, rows_of_label, survey
 
 CUTS = [0, 7, 60, 61, 200, 480, 600]
 

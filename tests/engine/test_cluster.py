@@ -19,8 +19,8 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 import skmix
-from skmix.engine.backends.cluster import ClusterError, check_workers
-from skmix.engine.backends.partitions import map_rows, open_collections
+from skmix.engine.compute.cluster import ClusterError, check_workers
+from skmix.engine.compute.partitions import map_rows, open_collections
 
 VERSION = skmix.__version__
 RNG = np.random.default_rng(5)

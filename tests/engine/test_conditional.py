@@ -17,10 +17,10 @@ from oracles import (
 )
 
 from skmix.engine import conditional
-from skmix.engine.kernels import structure_of
-from skmix.engine.linalg import invert_lower, whiten_batch
-from skmix.engine.patterns import marginal
-from skmix.engine.types import FloatArray, IntArray, Parameters
+from skmix.engine.covariances import structure_of
+from skmix.engine.covariances.linalg import invert_lower, whiten_batch
+from skmix.engine.model import FloatArray, IntArray, Parameters
+from skmix.engine.sources.gaps import marginal
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 reproducible = settings(max_examples=30, deadline=None, derandomize=True)

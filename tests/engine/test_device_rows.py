@@ -11,8 +11,9 @@ import pytest
 from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix.engine import scoring, starts
-from skmix.engine.backends.arrays import (
+from skmix.engine import density as scoring
+from skmix.engine import starts
+from skmix.engine.compute.arrays import (
     arises,
     as_float64,
     like,
@@ -23,15 +24,15 @@ from skmix.engine.backends.arrays import (
     to_numpy,
     unasked,
 )
-from skmix.engine.backends.threads import workers
-from skmix.engine.device_rows import DeviceRows
-from skmix.engine.hopeful import Hopeful
-from skmix.engine.kernels import STRUCTURES, structure_of
-from skmix.engine.linalg import whiten_batch, whiten_bounded
-from skmix.engine.loop import fit, regulariser_of, rows_of
-from skmix.engine.moments import measure
+from skmix.engine.compute.threads import workers
+from skmix.engine.covariances import STRUCTURES, structure_of
+from skmix.engine.covariances.linalg import whiten_batch, whiten_bounded
+from skmix.engine.em import fit, regulariser_of, rows_of
+from skmix.engine.model import Factor, Options, Parameters
 from skmix.engine.passes import one_pass
-from skmix.engine.types import Factor, Options, Parameters
+from skmix.engine.sources.device import DeviceRows
+from skmix.engine.sources.moments import measure
+from skmix.engine.sources.optimistic import Hopeful
 
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
 
@@ -315,7 +316,7 @@ def test_tensors_that_record_derivatives_or_were_made_for_inference() -> None:
 
 @needs_torch
 def test_long_lists_of_rows_are_not_kept() -> None:
-    from skmix.engine.backends import arrays
+    from skmix.engine.compute import arrays
 
     values = torch.arange(10000.0)
     before = arrays._constant.cache_info().currsize

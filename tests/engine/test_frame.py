@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_model, random_rows
 
-from skmix.engine.frame import power_of_two, turn
-from skmix.engine.kernels import structure_of
-from skmix.engine.moments import measure
-from skmix.engine.types import FloatArray
+from skmix.engine.covariances import structure_of
+from skmix.engine.model import FloatArray
+from skmix.engine.sources.frame import power_of_two, turn
+from skmix.engine.sources.moments import measure
 
 FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
 

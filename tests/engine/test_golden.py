@@ -10,8 +10,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from skmix.engine.loop import fit
-from skmix.engine.types import Options, Parameters, Status
+from skmix.engine.em import fit
+from skmix.engine.model import Options, Parameters, Status
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

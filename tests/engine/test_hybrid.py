@@ -11,13 +11,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, class_log_likelihood, random_model, random_rows
 from scipy.special import log_softmax
 
-from skmix.engine.backends.threads import workers
-from skmix.engine.hybrid import Criterion, Labelled, Objective, Value
-from skmix.engine.kernels import structure_of
-from skmix.engine.kernels.charts import chart_of
-from skmix.engine.moments import measure
-from skmix.engine.surroundings import Surroundings
-from skmix.engine.types import FloatArray, Parameters, Regulariser
+from skmix.engine.compute.threads import workers
+from skmix.engine.covariances import structure_of
+from skmix.engine.covariances.reparametrisation import chart_of
+from skmix.engine.model import FloatArray, Parameters, Regulariser
+from skmix.engine.refine.local import Surroundings
+from skmix.engine.refine.objective import Criterion, Labelled, Objective, Value
+from skmix.engine.sources.moments import measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

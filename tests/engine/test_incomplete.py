@@ -13,10 +13,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, random_rows, stack
 from scipy.stats import multivariate_normal
 
-from skmix.engine import scoring
-from skmix.engine.loop import fit
-from skmix.engine.patterns import group_rows
-from skmix.engine.types import FloatArray, IntArray, Options, Parameters
+from skmix.engine import density as scoring
+from skmix.engine.em import fit
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters
+from skmix.engine.sources.gaps import group_rows
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 reproducible = settings(max_examples=25, deadline=None, derandomize=True)

@@ -9,12 +9,12 @@ from oracles import random_model
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from skmix.engine.backends.threads import Workers, workers
-from skmix.engine.hybrid import Labelled, Objective
-from skmix.engine.kernels import structure_of
-from skmix.engine.moments import measure
-from skmix.engine.surroundings import Surroundings
-from skmix.engine.tuning import Judge, Scores, score
+from skmix.engine.compute.threads import Workers, workers
+from skmix.engine.covariances import structure_of
+from skmix.engine.refine.discriminative import Judge, Scores, score
+from skmix.engine.refine.local import Surroundings
+from skmix.engine.refine.objective import Labelled, Objective
+from skmix.engine.sources.moments import measure
 
 
 def judged(pool: Workers, floor: float = 0.0) -> tuple[Judge, Objective]:

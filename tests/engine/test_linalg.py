@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import random_covariances
 
-from skmix.engine.linalg import raise_eigenvalues, whiten_batch
-from skmix.engine.types import FloatArray
+from skmix.engine.covariances.linalg import raise_eigenvalues, whiten_batch
+from skmix.engine.model import FloatArray
 
 ORDERS = [1, 2, 3, 7, 16, 17, 30]
 """Both sides of the order above which matrices are factored one by one."""

@@ -9,10 +9,10 @@ import pytest
 from numpy.testing import assert_allclose
 from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows
 
-from skmix.engine.kernels import structure_of
-from skmix.engine.moments import measure
-from skmix.engine.online import absorb
-from skmix.engine.types import Options, Parameters
+from skmix.engine.covariances import structure_of
+from skmix.engine.model import Options, Parameters
+from skmix.engine.refine.online import absorb
+from skmix.engine.sources.moments import measure
 
 
 def assert_same(found: Parameters, expected: Parameters) -> None:

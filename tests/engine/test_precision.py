@@ -14,9 +14,9 @@ import pytest
 from numpy.testing import assert_allclose
 from oracles import COVARIANCE_TYPES, as_full, as_structure
 
-from skmix.engine.loop import fit
-from skmix.engine.scoring import class_log_likelihood, kernel_log_densities
-from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.density import class_log_likelihood, kernel_log_densities
+from skmix.engine.em import fit
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
 
 DIGITS = 60
 RELATIVE = 1e-8

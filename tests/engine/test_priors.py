@@ -23,8 +23,8 @@ from oracles import (
     total_log_likelihood,
 )
 
-from skmix.engine.loop import fit
-from skmix.engine.types import FloatArray, Options, Parameters, Status
+from skmix.engine.em import fit
+from skmix.engine.model import FloatArray, Options, Parameters, Status
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

@@ -23,11 +23,13 @@ from oracles import (
     total_log_likelihood,
 )
 
-from skmix.engine import loop, rows, starts
-from skmix.engine.kernels import structure_of
-from skmix.engine.moments import measure
-from skmix.engine.scoring import log_responsibilities
-from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Result, Status
+from skmix.engine import em as loop
+from skmix.engine import starts
+from skmix.engine.covariances import structure_of
+from skmix.engine.density import log_responsibilities
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
+from skmix.engine.sources import memory as rows
+from skmix.engine.sources.moments import measure
 
 reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=40)
 many = settings(reproducible, max_examples=150)

@@ -10,8 +10,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
+from skmix.engine.model import Parameters
 from skmix.engine.published import fit_published, published_pass, published_passes
-from skmix.engine.types import Parameters
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

@@ -10,13 +10,13 @@ import pytest
 from numpy.testing import assert_array_equal
 from oracles import random_model, random_rows
 
-from skmix.engine.backends.threads import Workspace
-from skmix.engine.kernels import structure_of
-from skmix.engine.loop import fit
-from skmix.engine.moments import measure
-from skmix.engine.rows import Rows, plan
-from skmix.engine.scoring import class_log_likelihood
-from skmix.engine.types import Options
+from skmix.engine.compute.threads import Workspace
+from skmix.engine.covariances import structure_of
+from skmix.engine.density import class_log_likelihood
+from skmix.engine.em import fit
+from skmix.engine.model import Options
+from skmix.engine.sources.memory import Rows, plan
+from skmix.engine.sources.moments import measure
 
 FULL = structure_of("full")
 

@@ -11,9 +11,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
 
-from skmix.engine import rows, scoring
+from skmix.engine import density as scoring
+from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.engine.sampling import draw
-from skmix.engine.types import FloatArray, IntArray, Parameters
+from skmix.engine.sources import memory as rows
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

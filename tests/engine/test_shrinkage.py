@@ -11,12 +11,10 @@ from oracles import random_covariances
 from scipy.integrate import quad
 from scipy.stats import invgamma, invwishart, wishart
 
-from skmix.engine.blocks import Block, Listed
-from skmix.engine.kernels import structure_of
-from skmix.engine.loop import fit
-from skmix.engine.moments import measure
-from skmix.engine.scattered import surveyed
-from skmix.engine.shrinkage import (
+from skmix.engine.covariances import structure_of
+from skmix.engine.em import fit
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters
+from skmix.engine.refine.shrink import (
     likeliest_rows,
     log_marginal_likelihood,
     relative_spreads,
@@ -24,8 +22,10 @@ from skmix.engine.shrinkage import (
     steadied,
     worth_in_rows,
 )
+from skmix.engine.sources.blocks import Block, Listed
+from skmix.engine.sources.moments import measure
+from skmix.engine.sources.scattered import surveyed
 from skmix.engine.starts import class_wise
-from skmix.engine.types import FloatArray, IntArray, Options, Parameters
 
 
 def test_marginal_likelihood_of_one_feature_is_an_integral() -> None:

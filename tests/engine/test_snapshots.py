@@ -10,9 +10,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from skmix.engine.loop import fit
+from skmix.engine.em import fit
+from skmix.engine.model import Options, Parameters
 from skmix.engine.snapshots import Snapshot
-from skmix.engine.types import Options, Parameters
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

@@ -10,10 +10,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, as_structure, random_model, random_rows, stack
 
 from skmix.engine import starts
-from skmix.engine.kernels import structure_of
-from skmix.engine.loop import fit, regulariser_of, shortlist
-from skmix.engine.moments import measure
-from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.covariances import structure_of
+from skmix.engine.em import fit, regulariser_of, shortlist
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.sources.moments import measure
 
 FULL = structure_of("full")
 CENTRES = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0], [50.0, 50.0]])

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from oracles import random_model, random_rows, stack, total_log_likelihood
 
-from skmix.engine.loop import Stopping, fit
-from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.em import Stopping, fit
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

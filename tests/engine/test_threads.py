@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from skmix.engine.backends.threads import Workspace, aligned, workers
+from skmix.engine.compute.threads import Workspace, aligned, workers
 
 
 def blas_threads() -> list[int]:

@@ -17,12 +17,12 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.mixture import BayesianGaussianMixture
 
-from skmix.engine.blocks import Block, Listed
-from skmix.engine.kernels import structure_of
-from skmix.engine.loop import fit
-from skmix.engine.thinning import thin
-from skmix.engine.types import FloatArray, IntArray, Options, Parameters, Prior, Status
-from skmix.engine.variational import expected_weights
+from skmix.engine.covariances import structure_of
+from skmix.engine.em import fit
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Prior, Status
+from skmix.engine.refine.prune import thin
+from skmix.engine.rules.variational import expected_weights
+from skmix.engine.sources.blocks import Block, Listed
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 PRIOR: dict[str, Any] = {"covariance_prior": 4.5, "mean_prior": 0.3, "weight_prior": 0.7}

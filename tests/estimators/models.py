@@ -8,7 +8,7 @@ import numpy as np
 from oracles import random_model
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.engine.types import FloatArray, Parameters
+from skmix.engine.model import FloatArray, Parameters
 
 GROUPS = [[3, 0], [1, 4]]  # of six columns: in another order, and without columns 2 and 5
 

@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.datasets import illustration, make_shared_kernel_data
-from skmix.engine.types import Parameters
+from skmix.engine.model import Parameters
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.metrics import log_loss
 
 from skmix import SharedKernelClassifier
-from skmix.engine.types import FloatArray, IntArray, Parameters
+from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.estimators._decisions import best_temperature
 
 reproducible = settings(max_examples=30, deadline=None, derandomize=True)

@@ -25,7 +25,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.engine.types import FloatArray, Parameters
+from skmix.engine.model import FloatArray, Parameters
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 MAKERS = {"mixture": random_mixture, "classifier": random_classifier, "product": random_product}

@@ -17,8 +17,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
-from skmix.engine.backends.arrays import to_numpy
-from skmix.engine.backends.devices import is_elsewhere
+from skmix.engine.compute.arrays import to_numpy
+from skmix.engine.compute.devices import is_elsewhere
 
 X, y = load_iris(return_X_y=True)
 METHODS = [
@@ -161,7 +161,7 @@ def test_a_device_that_is_not_there() -> None:
 @needs_torch
 def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     # The CPU of PyTorch stands in for a device.
-    from skmix.engine.backends import devices
+    from skmix.engine.compute import devices
 
     sent = []
 

@@ -13,8 +13,8 @@ from sklearn.base import clone
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.engine.backends.arrays import to_numpy
-from skmix.engine.blocks import Block, Listed
+from skmix.engine.compute.arrays import to_numpy
+from skmix.engine.sources.blocks import Block, Listed
 
 N_FEATURES = 5
 ENOUGH = 3 * N_FEATURES

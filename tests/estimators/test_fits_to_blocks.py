@@ -9,8 +9,8 @@ import pytest
 from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.engine.blocks import Block, Listed
-from skmix.engine.survey import survey
+from skmix.engine.sources.blocks import Block, Listed
+from skmix.engine.sources.summary import survey
 from skmix.estimators._blocks import density_quantile, disordered, ordered, sampled_rows
 
 CUTS = [0, 5, 90, 91, 260, 400]

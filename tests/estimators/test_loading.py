@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load
-from skmix.persistence import read, write
+from skmix.io import read, write
 
 Fields = dict[str, Any]
 Arrays = dict[str, np.ndarray]

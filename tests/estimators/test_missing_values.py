@@ -10,7 +10,7 @@ from oracles import as_full, as_structure
 
 from skmix import SharedKernelMixture
 from skmix.datasets import make_shared_kernel_data
-from skmix.engine.types import FloatArray
+from skmix.engine.model import FloatArray
 
 MEANS = np.array([[0.0, 0.0, 0.0, 0.0], [6.0, 6.0, 0.0, 6.0], [0.0, 7.0, 7.0, -6.0]])
 WEIGHTS = np.array([[0.7, 0.1], [0.2, 0.3], [0.1, 0.6]])

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skmix import SharedKernelMixture
 from skmix.datasets import illustration, make_shared_kernel_data
-from skmix.engine.types import Parameters
+from skmix.engine.model import Parameters
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 SHAPES = {"full": (4, 3, 3), "tied": (3, 3), "diag": (4, 3), "spherical": (4,)}

@@ -23,7 +23,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.datasets import illustration, make_shared_kernel_data
-from skmix.engine.kernels import STRUCTURES
+from skmix.engine.covariances import STRUCTURES
 from skmix.estimators._criteria import softened_log_losses
 from skmix.estimators._progress import progress_bar
 from skmix.estimators._selection import kernel_candidates

@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss
 
 import skmix
 from skmix import SharedKernelClassifier
-from skmix.engine.types import FloatArray
+from skmix.engine.model import FloatArray
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 

@@ -14,9 +14,17 @@ import pytest
 
 from skmix import SharedKernelMixture
 from skmix.datasets import make_seven_segment_digits
+from skmix.experiments.paper.records import BestRun, GroupModel, Run, Settings, StudyData, StudyResults
+from skmix.experiments.paper.variants import (
+    MAIN_KERNELS,
+    SWEEP_KERNELS,
+    SWEEP_VARIANTS,
+    VARIANTS,
+    WAYS,
+    Variant,
+    Way,
+)
 from skmix.features import digit_features, dither
-from skmix.study.records import BestRun, GroupModel, Run, Settings, StudyData, StudyResults
-from skmix.study.variants import MAIN_KERNELS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS, WAYS, Variant, Way
 
 N_RUNS = 20
 

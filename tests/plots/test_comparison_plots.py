@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from skmix.comparison import Outcome
+from skmix.experiments.field import Outcome
 from skmix.plots import plot_errors, plot_ranks
 
 OUTCOME = Outcome("set", "LDA", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)

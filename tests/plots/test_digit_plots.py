@@ -10,8 +10,8 @@ from matplotlib.patches import Ellipse, Rectangle
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.datasets import LIT_SEGMENTS, sample_points
+from skmix.experiments.paper.records import StudyData
 from skmix.plots import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
-from skmix.study.records import StudyData
 
 
 def test_segments_are_numbered_where_they_lie() -> None:

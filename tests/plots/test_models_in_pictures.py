@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, plots
+from skmix.experiments.paper import run_illustration
 from skmix.plots import (
     draw_kernels,
     plot_confusion,
@@ -26,7 +27,6 @@ from skmix.plots import (
     plot_weights,
 )
 from skmix.plots._models import groups_of, kernels_of
-from skmix.study import run_illustration
 
 SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
 

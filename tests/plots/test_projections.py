@@ -21,9 +21,9 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import NotFittedError
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from skmix.experiments.paper import run_illustration
+from skmix.experiments.paper.records import StudyResults
 from skmix.plots import draw_kernels, plot_illustration, plot_projections, save_figure, weight_key
-from skmix.study import run_illustration
-from skmix.study.records import StudyResults
 
 # One weight in each step of the paper's table 7, and what the table says about it.
 WEIGHTS = np.array([0.55, 0.45, 0.35, 0.25, 0.15, 0.05, 0.005])

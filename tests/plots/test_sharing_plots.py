@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skmix.comparison import Learning, Outcome
-from skmix.comparison.sharing import RIVALS
+from skmix.experiments.field import Learning, Outcome
+from skmix.experiments.field.sharing import RIVALS
 from skmix.plots import plot_sharing, plot_worth
 
 OUTCOME = Outcome("set", "QDA", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)

@@ -12,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.testing import assert_allclose, assert_array_equal
 
+from skmix.experiments.paper.records import Run, StudyResults
+from skmix.experiments.paper.variants import VARIANTS, WAYS
 from skmix.plots import (
     paper_figures,
     plot_accuracy_against_kernels,
@@ -19,8 +21,6 @@ from skmix.plots import (
     plot_confusion,
     save_figure,
 )
-from skmix.study.records import Run, StudyResults
-from skmix.study.variants import VARIANTS, WAYS
 
 # ---------------------------------------------------------------- confusion matrices
 

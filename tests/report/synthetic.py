@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.study.records import (
+from skmix.experiments.paper.records import (
     BestRun,
     Beyond,
     GroupModel,
@@ -17,7 +17,7 @@ from skmix.study.records import (
     StudyData,
     StudyResults,
 )
-from skmix.study.variants import (
+from skmix.experiments.paper.variants import (
     FEATURES,
     MAIN_KERNELS,
     SWEEP_KERNELS,

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 from synthetic import synthetic_results
 
+from skmix.experiments.paper.data import make_data
+from skmix.experiments.paper.records import BestRun, Run, Settings, StudyResults
+from skmix.experiments.paper.ways import run_one
 from skmix.report import render, report_data, write_report
-from skmix.study.data import make_data
-from skmix.study.records import BestRun, Run, Settings, StudyResults
-from skmix.study.ways import run_one
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 

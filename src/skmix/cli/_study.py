@@ -20,9 +20,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from skmix import study
-from skmix.study.runner import Progress as Report
-from skmix.study.table_files import source_lines, text
+from skmix.experiments import paper as study
+from skmix.experiments.paper.runner import Progress as Report
+from skmix.experiments.paper.table_files import source_lines, text
 
 # Off the terminal a line is printed whenever another such share of the runs is done.
 _SHARE_OF_LINE = 0.25

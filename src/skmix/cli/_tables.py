@@ -23,8 +23,8 @@ from skmix.datasets import (
     write_columns,
 )
 from skmix.estimators import load
-from skmix.persistence import replacing
-from skmix.study import writable_folder
+from skmix.experiments.paper import writable_folder
+from skmix.io import replacing
 
 Data = Annotated[
     str,

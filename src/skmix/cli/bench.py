@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from skmix import comparison, plots, study
+from skmix import plots
 from skmix.cli._common import (
     INTERRUPTED,
     NOT_INSTALLED,
@@ -21,6 +21,8 @@ from skmix.cli._common import (
     stop,
     text_aside,
 )
+from skmix.experiments import field as comparison
+from skmix.experiments import paper as study
 
 _SMALL_SETS = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
 

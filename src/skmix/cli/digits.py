@@ -9,9 +9,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from skmix import datasets, features, plots, study
+from skmix import datasets, features, plots
 from skmix.cli._common import NOT_INSTALLED, WRONG_USE, Json, app, examples, print_json, stop
 from skmix.cli._watching import watching
+from skmix.experiments import paper as study
 
 _SHEET_SUFFIXES = (".pdf", ".png", ".svg")
 _MOST_ON_A_SHEET = 20

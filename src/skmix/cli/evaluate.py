@@ -10,7 +10,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from skmix import comparison
 from skmix.cli._common import BAD_INPUT, STANDARD, Json, app, examples, guarded, print_json, stop
 from skmix.cli._tables import (
     Data,
@@ -27,6 +26,7 @@ from skmix.cli._tables import (
     write_page,
 )
 from skmix.cli._watching import watching
+from skmix.experiments import field as comparison
 
 # A confusion matrix of more classes does not fit on a terminal; its largest entries do.
 _MOST_CLASSES = 12

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from skmix import comparison
 from skmix.cli._common import STANDARD, WRONG_USE, Json, app, examples, guarded, print_json, stop
 from skmix.cli._fitting import Training, fit_classifier, fit_mixture, look_over, parse_number, training_rows
 from skmix.cli._tables import Data, Drop, NoHeader, Seed, check_place, read, unnamed, write_model
 from skmix.cli._watching import watching
+from skmix.experiments import field as comparison
 
 _TABLE, _CHOICES, _SEARCH = "The table", "The model", "How it is found"
 

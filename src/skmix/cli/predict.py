@@ -7,7 +7,6 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from skmix import comparison
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, Json, app, examples, guarded, print_json, stop
 from skmix.cli._tables import (
     Data,
@@ -24,6 +23,7 @@ from skmix.cli._tables import (
 )
 from skmix.cli._watching import watching
 from skmix.datasets import ColumnError, labels_like
+from skmix.experiments import field as comparison
 
 
 @app.command(

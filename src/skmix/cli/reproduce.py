@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import skmix
-from skmix import plots, report, study
+from skmix import plots, report
 from skmix.cli._common import (
     ENDED_EARLY,
     INTERRUPTED,
@@ -33,8 +33,9 @@ from skmix.cli._common import (
     text_aside,
 )
 from skmix.cli._study import print_tables, print_verdicts, progress
-from skmix.engine.backends.cluster import ClusterError
-from skmix.engine.backends.farm import cluster_at, n_threads
+from skmix.engine.compute.cluster import ClusterError
+from skmix.engine.compute.farm import cluster_at, n_threads
+from skmix.experiments import paper as study
 
 
 class WayChoice(enum.StrEnum):

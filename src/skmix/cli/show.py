@@ -11,7 +11,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from skmix import comparison
 from skmix.cli._common import STANDARD, WRONG_USE, Json, app, examples, guarded, print_json, stop, writing
 from skmix.cli._tables import (
     Html,
@@ -27,6 +26,7 @@ from skmix.cli._tables import (
     write_page,
 )
 from skmix.cli._watching import watching
+from skmix.experiments import field as comparison
 
 _BAR = 6
 _MOST_KERNELS = 20

@@ -17,7 +17,7 @@ from typing import IO, Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
-from skmix.sources.columns import ParquetColumns
+from skmix.io.columns import ParquetColumns
 
 Progress = Callable[[float], None]
 """Takes the share of a table that has been read."""

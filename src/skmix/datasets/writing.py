@@ -13,8 +13,8 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.persistence import replacing
-from skmix.sources.columns import write_parquet
+from skmix.io import replacing
+from skmix.io.columns import write_parquet
 
 WRITABLE = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 """How names of tables end that can be written."""

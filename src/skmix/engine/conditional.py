@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .kernels import structure_of
-from .patterns import group_rows
-from .scoring import log_responsibilities
-from .types import FloatArray, IntArray, Parameters
+from .covariances import structure_of
+from .density import log_responsibilities
+from .model import FloatArray, IntArray, Parameters
+from .sources.gaps import group_rows
 
 # Predicted values of all kernels that are held at once.
 _CHUNK = 1 << 20

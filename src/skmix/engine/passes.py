@@ -7,17 +7,17 @@ from functools import partial
 
 import numpy as np
 
-from .backends.arrays import arises, namespace, pick, to_numpy
-from .backends.threads import Workers
-from .collecting import collect
-from .device_rows import DeviceRows
-from .kernels import Structure
-from .patterns import Pattern, Patterns, complete, marginal
-from .rows import Rows
-from .scattered import Scattered
-from .steps import Prepared, maximise, prepare, with_unlabelled
-from .types import BoolArray, Factor, FloatArray, Parameters, Prior, Regulariser, Statistics
-from .variational import learn
+from .compute.arrays import arises, namespace, pick, to_numpy
+from .compute.threads import Workers
+from .covariances import Structure
+from .model import BoolArray, Factor, FloatArray, Parameters, Prior, Regulariser, Statistics
+from .rules.likelihood import Prepared, maximise, prepare, with_unlabelled
+from .rules.variational import learn
+from .sources.device import DeviceRows
+from .sources.expanded import collect
+from .sources.gaps import Pattern, Patterns, complete, marginal
+from .sources.memory import Rows
+from .sources.scattered import Scattered
 
 _TINY = float(np.finfo(np.float64).tiny)
 

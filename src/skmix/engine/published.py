@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.engine.types import FloatArray, Parameters
+from skmix.engine.model import FloatArray, Parameters
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .kernels import structure_of
-from .types import FloatArray, IntArray, Parameters
+from .covariances import structure_of
+from .model import FloatArray, IntArray, Parameters
 
 
 def choose(probabilities: FloatArray, random_state: np.random.RandomState) -> IntArray:

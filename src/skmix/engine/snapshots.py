@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .acceleration import Leaps
-from .types import BoolArray, FloatArray, IntArray, Parameters
+from .model import BoolArray, FloatArray, IntArray, Parameters
+from .squarem import Leaps
 
 
 @dataclass(frozen=True)

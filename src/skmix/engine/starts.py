@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .backends.arrays import pick, to_numpy
-from .collecting import separate_moments
-from .frame import Frame
-from .kernels import Structure
-from .types import FloatArray, IntArray, Parameters, Regulariser
+from .compute.arrays import pick, to_numpy
+from .covariances import Structure
+from .model import FloatArray, IntArray, Parameters, Regulariser
+from .sources.expanded import separate_moments
+from .sources.frame import Frame
 
 # Rows looked at for each kernel, and improvements of the seeds by Lloyd's rule.
 _ROWS_PER_KERNEL = 25

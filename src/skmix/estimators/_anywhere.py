@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 
-from ..engine.backends.devices import here
-from ..engine.backends.partitions import in_memory, is_collection
-from ..sources import source_of
+from ..engine.compute.devices import here
+from ..engine.compute.partitions import in_memory, is_collection
+from ..io import source_of
 from ._collections import by_rows, lazy_whatever_output
 from ._devices import THERE, on_devices
 from ._scoring_blocks import in_blocks, labels_of

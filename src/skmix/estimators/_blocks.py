@@ -15,11 +15,11 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..engine.blocks import Block, Blocks, is_blocks
-from ..engine.scattered import Surveyed
-from ..engine.survey import Survey, survey
-from ..engine.types import FloatArray, IntArray
-from ..sources import source_of
+from ..engine.model import FloatArray, IntArray
+from ..engine.sources.blocks import Block, Blocks, is_blocks
+from ..engine.sources.scattered import Surveyed
+from ..engine.sources.summary import Survey, survey
+from ..io import source_of
 from ._checkpoint import checkpoint_of
 from ._collections import collection_blocks
 from ._decisions import check_outlier_label

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.acceleration import Leaps
-from ..engine.backends.cluster import ClusterError
-from ..engine.frame import Frame
+from ..engine.compute.cluster import ClusterError
+from ..engine.model import FloatArray, Parameters
 from ..engine.snapshots import Snapshot
-from ..engine.types import FloatArray, Parameters
-from ..persistence import Record, decode, encode, read, write
+from ..engine.sources.frame import Frame
+from ..engine.squarem import Leaps
+from ..io import Record, decode, encode, read, write
 
 _KIND = "Checkpoint"
 # Seconds between two writings at least: a pass over few rows is over sooner than a file is written.

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from ..engine.backends.partitions import DaskBlocks, check_kind, is_collection, map_rows, open_collections
+from ..engine.compute.partitions import DaskBlocks, check_kind, is_collection, map_rows, open_collections
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.kernels import COVARIANCE_TYPES, structure_of
+from ..engine.covariances import COVARIANCE_TYPES, structure_of
 from ._settings import check_covariance_prior, check_distribution, check_feature_groups
 from ._variational import OF_THE_POSTERIOR
 

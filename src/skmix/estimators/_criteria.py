@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logsumexp
 
-from ..engine.kernels import Structure
-from ..engine.scoring import log_responsibilities
-from ..engine.types import FloatArray, IntArray, Parameters
+from ..engine.covariances import Structure
+from ..engine.density import log_responsibilities
+from ..engine.model import FloatArray, IntArray, Parameters
 
 _MOST_NEWTON_STEPS = 50
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.types import FloatArray, IntArray
+from ..engine.model import FloatArray, IntArray
 from ._validation import check_weights
 from ._warnings import warn_caller
 

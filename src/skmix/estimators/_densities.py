@@ -17,11 +17,13 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine import conditional, patterns, scoring
-from ..engine.backends.arrays import like, namespace
-from ..engine.kernels import structure_of
+from ..engine import conditional
+from ..engine import density as scoring
+from ..engine.compute.arrays import like, namespace
+from ..engine.covariances import structure_of
+from ..engine.model import FloatArray, IntArray
 from ..engine.sampling import choose
-from ..engine.types import FloatArray, IntArray
+from ..engine.sources import gaps as patterns
 from ._derive import derive
 from ._settings import check_features, check_given
 from ._validation import columns_of

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ..engine.types import FloatArray, Parameters
+from ..engine.model import FloatArray, Parameters
 
 # What a fit says of itself that is still true when only some features are left.
 _INHERITED = ("converged_", "n_iter_")

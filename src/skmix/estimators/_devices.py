@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from sklearn import get_config
 
-from ..engine.backends.arrays import is_numpy, like, to_numpy
-from ..engine.backends.devices import detached, here, is_elsewhere, sending
-from ..engine.backends.partitions import is_collection
-from ..sources import source_of
+from ..engine.compute.arrays import is_numpy, like, to_numpy
+from ..engine.compute.devices import detached, here, is_elsewhere, sending
+from ..engine.compute.partitions import is_collection
+from ..io import source_of
 from ._warnings import warn_caller
 
 # Methods whose work is done where the rows are. Others work on the host, whatever they are given.

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from ..engine.types import BoolArray, FloatArray
+from ..engine.model import BoolArray, FloatArray
 from ._progress import Report, progress_bar
 from ._selection import Row, Selection, TrainingRows, sum_or_none, table_row
 

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..engine.loop import Progress
-from ..engine.types import FloatArray, IntArray
+from ..engine.em import Progress
+from ..engine.model import FloatArray, IntArray
 
 Report = Callable[[str], None]
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]

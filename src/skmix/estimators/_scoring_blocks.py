@@ -11,9 +11,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.blocks import Block
-from ..engine.survey import check_block
-from ..sources import Source, source_of
+from ..engine.sources.blocks import Block
+from ..engine.sources.summary import check_block
+from ..io import Source, source_of
 
 Method = TypeVar("Method", bound=Callable[..., np.ndarray])
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.kernels import Structure, structure_of
+from ..engine.covariances import Structure, structure_of
+from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
-from ..engine.types import FloatArray, Parameters
 
 _SUM_TOLERANCE = 1e-6
 

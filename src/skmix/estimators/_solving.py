@@ -12,16 +12,16 @@ from joblib import effective_n_jobs
 from sklearn.utils import check_random_state
 
 from ..engine import starts
-from ..engine.backends.arrays import pick
-from ..engine.blocks import Blocks
-from ..engine.frame import Frame
-from ..engine.kernels import Structure, most_factors, structure_of
-from ..engine.loop import fit, shortlist
-from ..engine.moments import measure
-from ..engine.patterns import fill_gaps, has_gaps
-from ..engine.shrinkage import share_of, shrunk
-from ..engine.thinning import thin
-from ..engine.types import FloatArray, IntArray, Options, Parameters, Result
+from ..engine.compute.arrays import pick
+from ..engine.covariances import Structure, most_factors, structure_of
+from ..engine.em import fit, shortlist
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Result
+from ..engine.refine.prune import thin
+from ..engine.refine.shrink import share_of, shrunk
+from ..engine.sources.blocks import Blocks
+from ..engine.sources.frame import Frame
+from ..engine.sources.gaps import fill_gaps, has_gaps
+from ..engine.sources.moments import measure
 from ._checkpoint import Checkpoint, checkpoint_of, keeping
 from ._progress import passes_shown
 from ._settings import amount_to_shrink, check_covariance_prior, check_shrinkage, check_start

@@ -13,10 +13,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.hybrid import Labelled
-from ..engine.patterns import has_gaps
-from ..engine.tuning import Tuned, TuningOptions, tune
-from ..engine.types import FloatArray, IntArray
+from ..engine.model import FloatArray, IntArray
+from ..engine.refine.discriminative import Tuned, TuningOptions, tune
+from ..engine.refine.objective import Labelled
+from ..engine.sources.gaps import has_gaps
 from ._validation import all_or_nothing, check_weights
 from ._variational import OF_THE_POSTERIOR
 

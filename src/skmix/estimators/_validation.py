@@ -19,12 +19,12 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from ..engine.backends.arrays import Array, is_numpy, namespace, pick
-from ..engine.backends.devices import is_elsewhere, placed
-from ..engine.backends.partitions import is_collection
-from ..engine.patterns import has_gaps
-from ..engine.types import FloatArray, IntArray
-from ..sources import Source
+from ..engine.compute.arrays import Array, is_numpy, namespace, pick
+from ..engine.compute.devices import is_elsewhere, placed
+from ..engine.compute.partitions import is_collection
+from ..engine.model import FloatArray, IntArray
+from ..engine.sources.gaps import has_gaps
+from ..io import Source
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.kernels import structure_of
-from ..engine.types import Result
-from ..engine.variational import degrees_of_freedom, wishart_of
+from ..engine.covariances import structure_of
+from ..engine.model import Result
+from ..engine.rules.variational import degrees_of_freedom, wishart_of
 
 OF_THE_POSTERIOR = (
     "lower_bound_",

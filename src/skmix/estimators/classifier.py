@@ -17,10 +17,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.backends.arrays import namespace
-from ..engine.backends.devices import here
-from ..engine.scoring import log_normalise, log_sum
-from ..engine.types import FloatArray
+from ..engine.compute.arrays import namespace
+from ..engine.compute.devices import here
+from ..engine.density import log_normalise, log_sum
+from ..engine.model import FloatArray
 from ._anywhere import accuracy, works_anywhere
 from ._blocks import blocks_of, fit_classifier
 from ._checkpoint import checkpointed, path_of_group

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.frame import FARTHEST, frame_of
-from ..engine.kernels import structure_of
-from ..engine.types import Parameters
-from ..persistence import replacing
-from ..persistence.graph import Kernels, build_graph
+from ..engine.covariances import structure_of
+from ..engine.model import Parameters
+from ..engine.sources.frame import FARTHEST, frame_of
+from ..io import replacing
+from ..io.graph import Kernels, build_graph
 
 if TYPE_CHECKING:
     from onnx import ModelProto

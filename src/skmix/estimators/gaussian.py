@@ -15,12 +15,12 @@ from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engine.kernels import structure_of
-from ..engine.loop import fit, regulariser_of
-from ..engine.moments import measure
-from ..engine.scoring import class_log_likelihood, kernel_log_densities, most_likely_kernel
+from ..engine.covariances import structure_of
+from ..engine.density import class_log_likelihood, kernel_log_densities, most_likely_kernel
+from ..engine.em import fit, regulariser_of
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
+from ..engine.sources.moments import measure
 from ..engine.starts import from_responsibilities
-from ..engine.types import FloatArray, IntArray, Options, Parameters, Status
 from ._validation import all_or_nothing, refuse_blocks
 from .exporting import ExportMixin, kernels_of, log_probabilities
 from .saving import SavingMixin

@@ -13,13 +13,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engine.frame import frame_of
-from ..engine.kernels import structure_of
-from ..engine.loop import fit
-from ..engine.moments import measure
-from ..engine.online import Running, absorb, resume
+from ..engine.covariances import structure_of
+from ..engine.em import fit
+from ..engine.model import FloatArray, IntArray, Options, Parameters
+from ..engine.refine.online import Running, absorb, resume
+from ..engine.sources.frame import frame_of
+from ..engine.sources.moments import measure
 from ..engine.starts import uniform_weights
-from ..engine.types import FloatArray, IntArray, Options, Parameters
 from ._decisions import check_outlier_label
 from ._settings import asks_to_shrink
 from ._validation import (

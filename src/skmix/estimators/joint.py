@@ -15,10 +15,10 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.kernels import structure_of
-from ..engine.loop import fit
-from ..engine.moments import measure
-from ..engine.types import FloatArray, IntArray, Status
+from ..engine.covariances import structure_of
+from ..engine.em import fit
+from ..engine.model import FloatArray, IntArray, Status
+from ..engine.sources.moments import measure
 from ._settings import asks_to_shrink
 from ._validation import columns_of, observed_rows
 from ._warnings import warn_caller

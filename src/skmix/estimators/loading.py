@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn import config_context
 
-from ..persistence import Record, decode, read
+from ..io import Record, decode, read
 from ._consistency import CHECKS
 from .classifier import SharedKernelClassifier
 from .gaussian import GaussianMixture

@@ -22,13 +22,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from ..engine.annihilation import living_kernels
-from ..engine.backends.arrays import like, namespace
-from ..engine.backends.devices import here
-from ..engine.kernels import COVARIANCE_TYPES, structure_of
+from ..engine.compute.arrays import like, namespace
+from ..engine.compute.devices import here
+from ..engine.covariances import COVARIANCE_TYPES, structure_of
+from ..engine.density import class_log_likelihood, log_sum
+from ..engine.model import FloatArray, IntArray, Parameters, Result, Status
+from ..engine.rules.annihilation import living_kernels
 from ..engine.sampling import draw
-from ..engine.scoring import class_log_likelihood, log_sum
-from ..engine.types import FloatArray, IntArray, Parameters, Result, Status
 from ._anywhere import works_anywhere
 from ._blocks import blocks_of, fit_mixture
 from ._checkpoint import checkpointed

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
-from ..persistence import Record, encode, write
+from ..io import Record, encode, write
 from ._consistency import CHECKS
 
 # Methods whose metadata a user can ask for with `set_fit_request` and the like.

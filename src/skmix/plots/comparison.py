@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.comparison.field import FIELD, OURS
-from skmix.comparison.records import Outcome
-from skmix.comparison.tables import Measure, mean_ranks, summarise
+from skmix.experiments.field.field import FIELD, OURS
+from skmix.experiments.field.records import Outcome
+from skmix.experiments.field.tables import Measure, mean_ranks, summarise
 from skmix.plots._common import CLASS_COLOURS, MEDIUM, SMALL, figure_or_new, panels_for, soften
 
 if TYPE_CHECKING:

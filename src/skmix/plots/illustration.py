@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skmix.experiments.paper.illustration import IllustrationRecord
 from skmix.plots._common import (
     CLASS_COLOURS,
     MEDIUM,
@@ -19,7 +20,6 @@ from skmix.plots._common import (
     soften,
 )
 from skmix.plots.kernels import draw_kernels, weight_key
-from skmix.study.illustration import IllustrationRecord
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -35,7 +35,7 @@ def plot_illustration(
     Parameters
     ----------
     record : IllustrationRecord
-        What `skmix.study.run_illustration` returned.
+        What `skmix.experiments.paper.run_illustration` returned.
     figure : matplotlib figure, default=None
         An empty figure to draw into. None makes one without a window, ready for ``savefig``.
     axes : array of 1 + L axes, default=None

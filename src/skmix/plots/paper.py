@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skmix.plots._common import need_matplotlib, new_figure
-from skmix.plots.confusion import plot_confusion
-from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
-from skmix.plots.projections import plot_projections
-from skmix.plots.study import plot_accuracy_against_kernels, plot_accuracy_distribution
-from skmix.study.data import features_of
-from skmix.study.published_values import published_sweep
-from skmix.study.records import BestRun, StudyData, StudyResults
-from skmix.study.variants import (
+from skmix.experiments.paper.data import features_of
+from skmix.experiments.paper.published_values import published_sweep
+from skmix.experiments.paper.records import BestRun, StudyData, StudyResults
+from skmix.experiments.paper.variants import (
     FEATURES,
     MAIN_KERNELS,
     SWEEP_RUNS,
@@ -25,6 +20,11 @@ from skmix.study.variants import (
     Way,
     variant_of,
 )
+from skmix.plots._common import need_matplotlib, new_figure
+from skmix.plots.confusion import plot_confusion
+from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
+from skmix.plots.projections import plot_projections
+from skmix.plots.study import plot_accuracy_against_kernels, plot_accuracy_distribution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

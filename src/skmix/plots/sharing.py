@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.comparison.records import FloatArray
-from skmix.comparison.sharing import OURS_BY_PARTS, PAIRS, RIVALS, TRUE, Learning
-from skmix.comparison.sharing_tables import LearningMeasure, in_order, worth
-from skmix.comparison.simulated import KINDS, in_words, kind_and_classes
+from skmix.experiments.field.records import FloatArray
+from skmix.experiments.field.sharing import OURS_BY_PARTS, PAIRS, RIVALS, TRUE, Learning
+from skmix.experiments.field.sharing_tables import LearningMeasure, in_order, worth
+from skmix.experiments.field.simulated import KINDS, in_words, kind_and_classes
 from skmix.plots._common import (
     CLASS_COLOURS,
     MEDIUM,

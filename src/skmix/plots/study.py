@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skmix.experiments.paper.records import FAILED_BELOW, Run
+from skmix.experiments.paper.tables import counted_in_sweep
+from skmix.experiments.paper.variants import MAIN_KERNELS, VARIANTS, WAYS, Way
 from skmix.plots._common import CLASS_COLOURS, MEDIUM, SMALL, FloatArray, dots, panels_for, soften
-from skmix.study.records import FAILED_BELOW, Run
-from skmix.study.tables import counted_in_sweep
-from skmix.study.variants import MAIN_KERNELS, VARIANTS, WAYS, Way
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

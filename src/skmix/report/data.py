@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
+from skmix.experiments.paper import verdict
+from skmix.experiments.paper.published_values import published_values
+from skmix.experiments.paper.records import Run, Settings, StudyResults
+from skmix.experiments.paper.tables import Table, make_tables
+from skmix.experiments.paper.variants import MAIN_KERNELS, WAYS
 from skmix.report import sections, words
 from skmix.report.differences import differences
 from skmix.report.explorer import explorer
 from skmix.report.figures import figure_entries
 from skmix.report.numbers import text
 from skmix.report.tables import table_entries
-from skmix.study import verdict
-from skmix.study.published_values import published_values
-from skmix.study.records import Run, Settings, StudyResults
-from skmix.study.tables import Table, make_tables
-from skmix.study.variants import MAIN_KERNELS, WAYS
 
 _TITLE = "Shared kernel models: the whole paper, run again"
 _LIBRARIES = ("skmix", "numpy", "scipy", "scikit-learn")
@@ -40,10 +40,10 @@ def report_data(
         PNG or SVG pictures under the names that `skmix.plots.paper_figures` gives them, in the order they
         are shown. Those that the page draws itself are left out.
     tables : iterable of Table, optional
-        By default those of `skmix.study.tables.make_tables`.
+        By default those of `skmix.experiments.paper.tables.make_tables`.
     verdicts : iterable of objects, optional
         Claims, with the attributes ``claim``, ``target``, ``measured``, ``holds`` and ``note``; by default
-        those of `skmix.study.verdict.verdicts`.
+        those of `skmix.experiments.paper.verdict.verdicts`.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def _repeat(run: Run, settings: Settings) -> str:
     """Return the command that makes one run again."""
     which = f"{run.variant!r}, {run.n_kernels}, {run.way!r}, {run.run}"
     return (
-        f'python -c "from skmix import study as s; t = s.{settings!r}; '
+        f'python -c "from skmix.experiments import paper as s; t = s.{settings!r}; '
         f'print(s.run_one(s.make_data(t), {which}, t))"'
     )
 

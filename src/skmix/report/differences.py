@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from skmix.experiments.paper import verdict
+from skmix.experiments.paper.published_values import PublishedValues
+from skmix.experiments.paper.records import Run, StudyResults
+from skmix.experiments.paper.variants import MAIN_RUNS
 from skmix.report.numbers import mean, text
 from skmix.report.words import Main, failed_in_paper
-from skmix.study import verdict
-from skmix.study.published_values import PublishedValues
-from skmix.study.records import Run, StudyResults
-from skmix.study.variants import MAIN_RUNS
 
 _FEWEST = 10
 """Means printed with three decimals say something about the failed runs only where there are so many."""

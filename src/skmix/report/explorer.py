@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from skmix.experiments.paper.records import BestRun, GroupModel, StudyData, StudyResults
+from skmix.experiments.paper.variants import FEATURES, WAYS, variant_of
 from skmix.plots import kernels
 from skmix.report.numbers import decimals, significant
-from skmix.study.records import BestRun, GroupModel, StudyData, StudyResults
-from skmix.study.variants import FEATURES, WAYS, variant_of
 
 _ROWS_PER_DIGIT = 150
 """More rows than these neither fit a small page nor tell anything more."""

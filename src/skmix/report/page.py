@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from skmix.experiments.paper.files import replacing
+from skmix.experiments.paper.records import StudyResults
+from skmix.experiments.paper.tables import Table
 from skmix.report.data import report_data
 from skmix.report.rendering import render_page
-from skmix.study.files import replacing
-from skmix.study.records import StudyResults
-from skmix.study.tables import Table
 
 _SCRIPTS = ("kit.js", "kernels.js", "charts.js", "explorer.js")
 # What the scripts draw; everything else is in the page already.
@@ -38,10 +38,10 @@ def write_report(
         PNG or SVG pictures under the names that `skmix.plots.paper_figures` gives them, in the order they
         are shown. Those that the page draws itself are left out.
     tables : iterable of Table, optional
-        By default those of `skmix.study.tables.make_tables`.
+        By default those of `skmix.experiments.paper.tables.make_tables`.
     verdicts : iterable of objects, optional
         Claims, with the attributes ``claim``, ``target``, ``measured``, ``holds`` and ``note``; by default
-        those of `skmix.study.verdict.verdicts`.
+        those of `skmix.experiments.paper.verdict.verdicts`.
 
     Returns
     -------

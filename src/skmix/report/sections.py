@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from skmix.report.numbers import decimals
-from skmix.report.words import LOW, LOW_EXPLANATION, REASONS, failed_in_paper
-from skmix.study.published_values import PublishedValues
-from skmix.study.records import Run, StudyResults
-from skmix.study.tables import counted_in_sweep, statistics
-from skmix.study.variants import (
+from skmix.experiments.paper.published_values import PublishedValues
+from skmix.experiments.paper.records import Run, StudyResults
+from skmix.experiments.paper.tables import counted_in_sweep, statistics
+from skmix.experiments.paper.variants import (
     MAIN_KERNELS,
     MAIN_RUNS,
     SWEEP_KERNELS,
@@ -24,6 +22,8 @@ from skmix.study.variants import (
     WAYS,
     Way,
 )
+from skmix.report.numbers import decimals
+from skmix.report.words import LOW, LOW_EXPLANATION, REASONS, failed_in_paper
 
 BIN = 0.01
 """Width of the histograms' bins."""

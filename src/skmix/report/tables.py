@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from skmix.experiments.paper.tables import TAU, WAY_OF_SOURCE, Row, Table, Value
 from skmix.report.words import WAY_LABELS
-from skmix.study.tables import TAU, WAY_OF_SOURCE, Row, Table, Value
 
 _METRICS = {
     "Med Acc": "Median accuracy",
@@ -31,7 +31,7 @@ def table_entries(tables: Iterable[Table]) -> list[dict[str, Any]]:
     Parameters
     ----------
     tables : iterable of Table
-        Those of `skmix.study.tables.make_tables`; tables without a number are shown elsewhere.
+        Those of `skmix.experiments.paper.tables.make_tables`; tables without a number are shown elsewhere.
 
     Returns
     -------

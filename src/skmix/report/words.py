@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from skmix.experiments.paper.published_values import OK_RUNS, PublishedValues
+from skmix.experiments.paper.records import Run
+from skmix.experiments.paper.variants import MAIN_KERNELS, MAIN_RUNS, WAYS, Way
 from skmix.report.numbers import mean, text
-from skmix.study.published_values import OK_RUNS, PublishedValues
-from skmix.study.records import Run
-from skmix.study.variants import MAIN_KERNELS, MAIN_RUNS, WAYS, Way
 
 WAY_LABELS: dict[Way, str] = {"published": "published way", "robust": "robust", "class-wise": "class-wise"}
 WAY_DESCRIPTIONS: dict[Way, str] = {

@@ -1,0 +1,137 @@
+"""NumPy on threads: an ordered map over blocks, with BLAS held to one thread each.
+
+Elementwise work does not use BLAS threads, so blocks are spread over our own; BLAS threads beside them would
+fight for the same cores, and their number would change the rounding.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ..model import FloatArray
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+Made = TypeVar("Made")
+
+
+class Workspace(threading.local):
+    """Memory that one thread uses again and again.
+
+    Fresh memory from the system would cost more than the work in it.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, FloatArray] = {}
+        self._last: tuple[Hashable, Any] = (None, None)
+
+    def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
+        """Return uninitialised memory of that shape, the same each time it is asked for by that name."""
+        size = math.prod(shape)
+        memory = self._arrays.get(name)
+        if memory is None or memory.size < size:
+            memory = self._arrays[name] = aligned(size)
+        return memory[:size].reshape(shape)
+
+    def latest(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return what `make` made when last asked, if that was for the same `key`."""
+        if self._last[0] != key:
+            self._last = (key, make())
+        made: Made = self._last[1]
+        return made
+
+
+def aligned(size: int) -> FloatArray:
+    """Return memory that begins at a cache line: vector instructions are twice as fast there."""
+    raw = np.empty(size + 8)
+    skip = -raw.ctypes.data % 64 // 8
+    return raw[skip : skip + size]
+
+
+class Workers:
+    """A pool of threads, each with its own workspace.
+
+    Parameters
+    ----------
+    n_jobs : int
+        Number of threads; with 1 the work is done in the caller's.
+    """
+
+    def __init__(self, n_jobs: int) -> None:
+        self.workspace = Workspace()
+        self._n_jobs = n_jobs
+        self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
+
+    @property
+    def n_jobs(self) -> int:
+        """Number of threads."""
+        return self._n_jobs
+
+    def map(self, work: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
+        """Yield the answers in the order of the tasks, few of them waiting at a time."""
+        if self._pool is None or len(tasks) == 1:
+            yield from map(work, tasks)
+            return
+        waiting: deque[Future[Answer]] = deque()
+        for task in tasks:
+            waiting.append(self._pool.submit(work, task))
+            if len(waiting) > 2 * self._n_jobs:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+@lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    # Looking for the loaded BLAS libraries takes milliseconds: once is enough.
+    return ThreadpoolController()
+
+
+class _Limit:
+    """Holds BLAS to one thread while at least one fit runs: the first sets the limit, the last lifts it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limiter: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._limiter = _controller().limit(limits=1, user_api="blas")
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._limiter.restore_original_limits()
+
+
+_limit = _Limit()
+
+
+@contextmanager
+def workers(n_jobs: int) -> Iterator[Workers]:
+    """Lend a pool of `n_jobs` threads while BLAS is held to one thread."""
+    pool = Workers(n_jobs)
+    try:
+        with _limit:
+            yield pool
+    finally:
+        pool.close()

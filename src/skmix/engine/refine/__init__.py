@@ -1,0 +1,1 @@
+"""What is done with fits beyond EM's loop: shrinking, pruning, discriminative training, streams."""

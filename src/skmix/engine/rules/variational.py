@@ -1,0 +1,252 @@
+"""Variational Bayes on the statistics of EM.
+
+Each class's weights have a Dirichlet prior, each kernel's mean and precision a normal–Wishart one, and the
+posterior is sought among products q(z) q(π) q(μ, Λ). The expected logarithm of weight times density is again
+a constant plus that of a Gaussian,
+
+    E log π_kj + E log N(x; μ_k, Λ_k⁻¹) = log ω_kj + log N(x; m_k, E[Λ_k]⁻¹),
+
+so the E-step is that of EM at the mean m_k and the covariance E[Λ_k]⁻¹, with ω_kj in the place of weights:
+whatever collects statistics for EM, of rows with gaps, without labels or in blocks, can do so here. `learn`
+turns them into the next posterior, and the log-likelihood that the E-step finds, less the `divergence` of
+posterior from prior, is a lower bound of the log-evidence that never falls.
+
+The equations are those of Bishop, "Pattern Recognition and Machine Learning" (2006), section 10.2, for
+classes that share their kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import digamma, gammaln, multigammaln
+
+from ..covariances import Structure, Wishart
+from ..model import BoolArray, Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
+from ..sources.frame import Frame
+from .likelihood import assign_unlabelled, lost_digits
+
+# By default the prior of the covariances is worth this many rows more than the dimension of their matrices
+# (Fraley & Raftery, 2007).
+_COVARIANCE_ROWS = 2.0
+# A kernel that explains less than this many rows is superfluous.
+_FEWEST_ROWS = 1.0
+# The exponential of a lower logarithm is no normal number; such a weight changes no digit of any sum.
+_LOWEST_LOG = -700.0
+
+
+def prior_of(
+    options: Options, frame: Frame, regulariser: Regulariser, structure: Structure, n_kernels: int
+) -> Prior:
+    """Return the prior that the options ask for, with defaults that suit the data."""
+    dimension = wishart_of(structure, len(frame.scale)).dimension
+    rows = options.covariance_prior or default_rows(structure, len(frame.scale))
+    if not rows > dimension - 1:
+        raise ValueError(
+            f"A prior of {rows} rows says nothing of {structure.name} covariances of {dimension} features: "
+            f"a variational fit needs covariance_prior above {dimension - 1}."
+        )
+    return Prior(
+        n_kernels=n_kernels,
+        concentration=options.weight_prior or 1.0 / n_kernels,
+        mean_rows=options.mean_prior or n_kernels ** (-2.0 / len(frame.scale)),
+        covariance_rows=rows,
+        covariance=regulariser.prior_covariance,
+    )
+
+
+def default_rows(structure: Structure, n_features: int) -> float:
+    """Return how many rows the prior of the covariances is worth when nobody says."""
+    return wishart_of(structure, n_features).dimension + _COVARIANCE_ROWS
+
+
+def wishart_of(structure: Structure, n_features: int) -> Wishart:
+    """Return how precisions are distributed, or refuse a structure without a conjugate prior."""
+    found = structure.wishart(n_features)
+    if found is None:
+        raise ValueError(
+            f"A variational fit of {structure.name} covariances is not possible: they have no conjugate "
+            "prior. Use inference='em', or another covariance_type."
+        )
+    return found
+
+
+def as_point(parameters: Parameters) -> Parameters:
+    """Return starts as posteriors: a point is what infinitely many rows would leave."""
+    return replace(parameters, counts=np.full(parameters.weights.shape, np.inf))
+
+
+def learn(
+    statistics: Statistics,
+    origins: FloatArray,
+    previous: Parameters,
+    structure: Structure,
+    prior: Prior,
+) -> tuple[Parameters, Factor, BoolArray]:
+    """Return the posteriors of R starts from their statistics: the place of `maximise` in a variational fit.
+
+    Parameters
+    ----------
+    statistics : Statistics
+        Sums over all rows.
+    origins : ndarray of shape (R, K, M)
+        What their moments are taken about.
+    previous : Parameters
+        The posterior they were collected with.
+    structure : Structure
+        Covariance structure.
+    prior : Prior
+        Of all kernels.
+
+    Returns
+    -------
+    parameters : Parameters
+        Means m_k, covariances E[Λ_k]⁻¹, weights ω_kj and the counts behind them: the posterior.
+    factor : Factor
+        Of the covariances.
+    inaccurate : ndarray of shape (R, K)
+        Kernels whose covariances lost digits, as for `maximise`.
+    """
+    n_kernels, n_features = origins.shape[1:]
+    wishart = wishart_of(structure, n_features)
+    n_sharing = n_kernels if wishart.shared else 1
+    counts, class_prior = assign_unlabelled(statistics.mass, previous)
+    # As with EM, a kernel that no class gives any weight to stays without rows.
+    gone = ~np.any(previous.weights > 0, axis=-1)[..., None]
+    counts = np.where(gone, 0.0, counts)
+    # The prior's rows join the others: some at the frame's origin, some with the prior's covariance. What
+    # they add to mass and moments follows; an update without a prior of its own does the rest.
+    mass = np.sum(statistics.mass, axis=-1) + prior.mean_rows
+    away = -origins[..., None, :]
+    imagined = structure.from_full(np.broadcast_to(prior.covariance, (1, n_kernels, n_features, n_features)))
+    second = statistics.second + structure.pack(structure.second_moment(away, prior.mean_rows * away))
+    second += prior.covariance_rows / n_sharing * structure.terms_of(imagined, n_kernels, n_features)
+    offset = (statistics.first - prior.mean_rows * origins) / mass[..., None]
+    # Rows of the means' prior tell nothing about covariances but where they are: they are not divided by.
+    left = prior.covariance_rows - n_sharing * prior.mean_rows
+    none = np.zeros(n_features)
+    bare = Regulariser(none, none, left, np.zeros((n_features, n_features)), 1.0)
+    covariances, factor = structure.update(mass, offset, second, bare)
+    weights = np.where(gone, 0.0, expected_weights(counts, structure, prior, n_features))
+    learnt = Parameters(weights, origins + offset, covariances, class_prior, counts)
+    return learnt, factor, lost_digits(offset, covariances, structure)
+
+
+def degrees_of_freedom(counts: FloatArray, wishart: Wishart, covariance_rows: float) -> FloatArray:
+    """Return those of the precisions' posterior (R, K or 1), given counts (R, K, L) of rows."""
+    rows = np.sum(counts, axis=-1)
+    if wishart.shared:
+        rows = np.sum(rows, axis=1, keepdims=True)
+    degrees: FloatArray = wishart.repeats * (covariance_rows + rows)
+    return degrees
+
+
+def expected_weights(counts: FloatArray, structure: Structure, prior: Prior, n_features: int) -> FloatArray:
+    """Return ω (R, K, L), which weights are replaced by in the E-step, given counts (R, K, L)."""
+    wishart = wishart_of(structure, n_features)
+    sums = np.sum(counts, axis=1, keepdims=True) + prior.n_kernels * prior.concentration
+    logs = digamma(counts + prior.concentration) - digamma(sums)
+    degrees = degrees_of_freedom(counts, wishart, prior.covariance_rows)
+    # E log|Λ| − log|E[Λ]|, and the uncertainty of the mean.
+    spread = wishart.copies * (_log_scale(degrees, wishart) - wishart.dimension * np.log(degrees))
+    mean_rows = prior.mean_rows + np.sum(counts, axis=-1)
+    uncertainty = 0.5 * (wishart.repeats * spread - n_features / mean_rows)
+    return np.exp(np.maximum(logs + uncertainty[..., None], _LOWEST_LOG))
+
+
+def divergence(parameters: Parameters, factor: Factor, structure: Structure, prior: Prior) -> FloatArray:
+    """Return the Kullback–Leibler divergence (R,) of posteriors from the prior; infinite for points.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        Posteriors of R starts, as `learn` makes them.
+    factor : Factor
+        Of their covariances.
+    structure : Structure
+        Covariance structure.
+    prior : Prior
+        Of all kernels.
+    """
+    assert parameters.counts is not None
+    known = _is_known(parameters.counts)
+    counts = np.where(known[:, None, None], parameters.counts, 0.0)
+    total = _of_weights(counts, prior)
+    total += _of_means(parameters.means, counts, factor, structure, prior)
+    total += _of_precisions(counts, factor, structure, prior)
+    return np.where(known, total, np.inf)
+
+
+def _of_weights(counts: FloatArray, prior: Prior) -> FloatArray:
+    """Return the divergence (R,) of all classes' Dirichlet distributions."""
+    now, before = counts + prior.concentration, prior.n_kernels * prior.concentration
+    sums = np.sum(counts, axis=1) + before
+    expected = digamma(now) - digamma(sums)[:, None]
+    each = gammaln(sums) - math.lgamma(before)
+    each -= np.sum(gammaln(now) - math.lgamma(prior.concentration) - counts * expected, axis=1)
+    total: FloatArray = np.sum(each, axis=-1)
+    return total
+
+
+def _of_means(
+    means: FloatArray, counts: FloatArray, factor: Factor, structure: Structure, prior: Prior
+) -> FloatArray:
+    """Return the expected divergence (R,) of the means' distributions given the precisions."""
+    share = prior.mean_rows / (prior.mean_rows + np.sum(counts, axis=-1))
+    each = means.shape[-1] * (share - np.log(share) - 1.0)
+    each += prior.mean_rows * np.sum(structure.precision_times(factor, means) * means, axis=-1)
+    total: FloatArray = 0.5 * np.sum(each, axis=1)
+    return total
+
+
+def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, prior: Prior) -> FloatArray:
+    """Return the divergence (R,) of the precisions' Wishart distributions, in degrees ν and scales W."""
+    n_features = len(prior.covariance)
+    wishart = wishart_of(structure, n_features)
+    dimension, copies, repeats = wishart.dimension, wishart.copies, wishart.repeats
+    now = degrees_of_freedom(counts, wishart, prior.covariance_rows)
+    before = repeats * prior.covariance_rows
+    imagined = structure.from_full(prior.covariance[None, None])
+    determinant = structure.factor(imagined, n_features).log_determinant
+    # log|W|, as E[Λ] = νW.
+    log_now = -factor.log_determinant / repeats - copies * dimension * np.log(now)
+    log_before = -determinant / repeats - copies * dimension * math.log(before)
+    trace = structure.trace(factor, prior.covariance) / repeats
+    each = 0.5 * (before * log_before - now * log_now + (now - before) * log_now)
+    each += 0.5 * copies * (now - before) * (_log_scale(now, wishart) - dimension * math.log(2.0))
+    each -= copies * (multigammaln(0.5 * now, dimension) - multigammaln(0.5 * before, dimension))
+    each += 0.5 * (before * trace - copies * dimension * now)
+    total: FloatArray = np.sum(each, axis=1)
+    return total
+
+
+def _log_scale(degrees: FloatArray, wishart: Wishart) -> FloatArray:
+    """Return E log|Λ| − log|W| of Wishart matrices with these degrees of freedom."""
+    places = 0.5 * np.arange(wishart.dimension)
+    found: FloatArray = np.sum(digamma(0.5 * degrees[..., None] - places), axis=-1)
+    return found + wishart.dimension * math.log(2.0)
+
+
+def _is_known(counts: FloatArray) -> BoolArray:
+    """Return which starts (R,) have a posterior; the others are still points."""
+    known: BoolArray = np.all(np.isfinite(counts), axis=(1, 2))
+    return known
+
+
+def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
+    """Return models with expected weights, without those of superfluous kernels.
+
+    A kernel that explains less than one row has no weight left, unless it is the heaviest of a class.
+    """
+    counts = parameters.counts
+    assert counts is not None
+    known = _is_known(counts)[:, None, None]
+    places = np.arange(counts.shape[1])[:, None]
+    needed = np.any(np.argmax(counts, axis=1)[:, None] == places, axis=-1)
+    alive = (np.sum(counts, axis=-1) >= _FEWEST_ROWS) | needed
+    weights = np.where(
+        alive[..., None], np.where(known, counts + prior.concentration, parameters.weights), 0.0
+    )
+    return replace(parameters, weights=weights / np.sum(weights, axis=1, keepdims=True))

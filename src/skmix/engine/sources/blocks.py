@@ -1,0 +1,149 @@
+"""Labelled rows that are never all in one place: a file read piece by piece, the partitions of a cluster.
+
+Statistics of disjoint rows add, so nothing here asks for more than `reduce`: do some work on every block
+where it lies, and merge the answers. The work is an object that can be pickled, the merge a function of a
+module, so that both can be sent to the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from ..model import FloatArray
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some of the rows, in memory.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, M)
+        Rows, float64 or float32; NaN where a value is missing.
+    y : ndarray of shape (n,) or None
+        Labels; in coded blocks the class of each row, 0 … L − 1, and −1 for none. None for one class.
+    weights : ndarray of shape (n,) or None
+        Weights of the rows; None when all are one.
+    number : int
+        Which block it is, for what is random: the same in every pass, and no other block has it.
+    names : ndarray of shape (C,) or None
+        When given, labels are indices into these: names are slow to sort, and there are few of them.
+    """
+
+    X: np.ndarray
+    y: np.ndarray | None = None
+    weights: FloatArray | None = None
+    number: int = 0
+    names: np.ndarray | None = None
+
+    def keep(self, which: np.ndarray) -> Block:
+        """Return the rows that `which` selects."""
+        y = None if self.y is None else self.y[which]
+        weights = None if self.weights is None else self.weights[which]
+        return replace(self, X=self.X[which], y=y, weights=weights)
+
+    def take(self, columns: Sequence[int]) -> Block:
+        """Return some of the features."""
+        return replace(self, X=self.X[:, list(columns)])
+
+    def coded(self, classes: np.ndarray) -> Block:
+        """Return the block with classes for labels."""
+        if self.y is None:
+            return self
+        if self.names is None:
+            return replace(self, y=encode(self.y, classes))
+        return replace(self, y=encode(self.names, classes)[self.y], names=None)
+
+    def telling(self) -> Block:
+        """Return the rows that say something: they have a weight, and a value."""
+        block = self
+        if block.weights is not None and not block.weights.all():
+            block = block.keep(np.flatnonzero(block.weights))
+        if np.isnan(block.X).any():
+            valued = ~np.isnan(block.X).all(axis=1)
+            block = block if valued.all() else block.keep(np.flatnonzero(valued))
+        return block
+
+
+class Blocks(Protocol):
+    """Labelled rows in blocks."""
+
+    @property
+    def n_features(self) -> int:
+        """Number M of features."""
+        ...
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, if they have any."""
+        ...
+
+    def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
+        """Return the answers of all blocks, merged; merging is associative, and answers may be reused."""
+        ...
+
+    def coded(self, classes: np.ndarray) -> Blocks:
+        """Return the blocks with classes, indices into `classes`, for labels."""
+        ...
+
+    def take(self, columns: list[int]) -> Blocks:
+        """Return the blocks with some of their features."""
+        ...
+
+
+def is_blocks(X: Any) -> TypeIs[Blocks]:
+    """Return whether X is rows in blocks, by its class: there are objects that answer to any name."""
+    return all(hasattr(type(X), method) for method in ("reduce", "coded", "take"))
+
+
+class Listed:
+    """Blocks in memory.
+
+    Parameters
+    ----------
+    blocks : sequence of Block
+        The blocks; they are numbered anew.
+    feature_names : list of str, optional
+        Names of the features.
+    """
+
+    def __init__(self, blocks: Sequence[Block], feature_names: list[str] | None = None) -> None:
+        if not len(blocks):
+            raise ValueError("There is no block of rows.")
+        self.feature_names = feature_names
+        self.n_features: int = blocks[0].X.shape[1]
+        self._blocks = [replace(block, number=number) for number, block in enumerate(blocks)]
+
+    def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
+        """Return the answers of all blocks, merged in order."""
+        return reduce(merge, map(work, self._blocks))
+
+    def coded(self, classes: np.ndarray) -> Listed:
+        """Return the blocks with classes for labels."""
+        return Listed([block.coded(classes) for block in self._blocks], self.feature_names)
+
+    def take(self, columns: list[int]) -> Listed:
+        """Return the blocks with some of their features."""
+        names = None if self.feature_names is None else [self.feature_names[c] for c in columns]
+        return Listed([block.take(columns) for block in self._blocks], names)
+
+
+def encode(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return labels (n,) as indices into the sorted classes (L,), −1 for those that are not among them.
+
+    They are of the smallest type: up to 16 bits, ordering rows by class is a radix sort and ten times faster.
+    """
+    found = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    codes = np.where(classes[found] == labels, found, -1)
+    # One more than there are classes is what rows without a label may be called.
+    return codes.astype(np.min_scalar_type(-len(classes) - 1))

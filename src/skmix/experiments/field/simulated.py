@@ -1,0 +1,199 @@
+"""Simulated classes whose densities are known: some that share their kernels, and some that do not.
+
+Three kinds, of any number of classes:
+
+- **pool**: 20 kernels for all classes, which differ in their weights alone;
+- **parts**: the features fall into six parts, and each part has a pool of 5 kernels of its own;
+- **apart**: each class has 3 kernels that no other class has.
+
+No classifier can be right more often than a pool has kernels for each class: a row tells which kernel it came
+from at best, and each kernel speaks for one class. So a pool of 20 leaves 100 classes an error of 80 % and
+more, while six parts of 5 kernels can tell thousands of classes apart.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import reduce
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import softmax
+from scipy.stats import multivariate_normal
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from skmix.datasets import make_shared_kernel_data
+from skmix.experiments.field.records import DataSet, FloatArray
+from skmix.experiments.paper.seeds import generator
+
+KINDS = ("pool", "parts", "apart")
+"""What simulated classes have in common: all kernels, those of each part, or none."""
+
+# A pool's kernels, and how unevenly a class weighs them: it uses about three.
+_N_POOL, _POOL_CONCENTRATION = 20, 0.1
+_N_APART = 3
+_N_PARTS, _N_OF_A_PART, _PART_CONCENTRATION = 6, 5, 0.2
+# Features, and how far apart kernels lie, in standard deviations of one.
+_N_FEATURES, _SPREAD = 10, 1.5
+_PART_FEATURES, _PART_SPREAD = 2, 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Kernels and the classes' weights over them.
+
+    Attributes
+    ----------
+    means : ndarray of shape (K, M)
+        Kernel means.
+    covariances : ndarray of shape (K, M, M)
+        Kernel covariances.
+    weights : ndarray of shape (K, L)
+        Pr(kernel k | class j).
+    """
+
+    means: FloatArray
+    covariances: FloatArray
+    weights: FloatArray
+
+    def log_densities(self, rows: FloatArray) -> FloatArray:
+        """Return log p(x | class j), shape (n, L), of rows (n, M)."""
+        logs = np.column_stack(
+            [
+                multivariate_normal.logpdf(rows, mean, covariance)
+                for mean, covariance in zip(self.means, self.covariances, strict=True)
+            ]
+        )
+        peaks = logs.max(axis=1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            return np.log(np.exp(logs - peaks) @ self.weights) + peaks
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Rows of simulated classes, and the densities they came from.
+
+    Attributes
+    ----------
+    data : DataSet
+        The rows.
+    pools : tuple of Pool
+        The kernels of each part of the features, in order; one for all of them unless the kind is "parts".
+    """
+
+    data: DataSet
+    pools: tuple[Pool, ...]
+
+
+class TrueDensities(ClassifierMixin, BaseEstimator):
+    """Bayes' rule on the densities that rows were drawn from, all classes being as frequent.
+
+    Parameters
+    ----------
+    pools : tuple of Pool
+        The densities of each part of the features, which are multiplied.
+    """
+
+    def __init__(self, pools: tuple[Pool, ...]) -> None:
+        self.pools = pools
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Note the classes of y (N,); there is nothing to learn from rows X (N, M)."""
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X: FloatArray) -> FloatArray:
+        """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
+        edges = np.cumsum([pool.means.shape[1] for pool in self.pools])[:-1]
+        parts = np.split(X, edges, axis=1)
+        logs = [pool.log_densities(part) for pool, part in zip(self.pools, parts, strict=True)]
+        return softmax(reduce(np.add, logs), axis=1)
+
+
+def part_features(kind: str) -> list[list[int]]:
+    """Return the features of each part of a kind of simulated classes."""
+    if kind != "parts":
+        return [list(range(_N_FEATURES))]
+    return [list(range(first, first + _PART_FEATURES)) for first in _part_starts()]
+
+
+def kind_and_classes(name: str) -> tuple[str, int] | None:
+    """Return kind and number of classes of a name such as "pool-100"; None if it is of another sort."""
+    found = re.fullmatch(rf"({'|'.join(KINDS)})-(\d+)", name)
+    return None if found is None else (found[1], int(found[2]))
+
+
+def in_words(name: str) -> str:
+    """Return what a name such as "pool-100" stands for; a name of another sort is returned as it is."""
+    found = kind_and_classes(name)
+    if found is None:
+        return name
+    kind, n_classes = found
+    kernels = {
+        "pool": f"from a pool of {_N_POOL} kernels",
+        "parts": f"in {_N_PARTS} parts of {_N_OF_A_PART} kernels",
+        "apart": f"with {_N_APART} kernels each",
+    }
+    return f"{n_classes} classes {kernels[kind]}"
+
+
+def simulate(name: str, n_each: int, seed: int, repeat: int = 0) -> Simulation:
+    """Return simulated classes by name, such as "pool-100".
+
+    Parameters
+    ----------
+    name : str
+        Kind and number of classes, see `KINDS`.
+    n_each : int
+        Rows of each class.
+    seed, repeat : int
+        Of kernels, weights and rows: each repeat has kernels of its own.
+
+    Returns
+    -------
+    Simulation
+        Rows and densities.
+    """
+    found = kind_and_classes(name)
+    if found is None or found[1] < 2:
+        raise ValueError(
+            f"simulated classes are named by their kind, {', '.join(KINDS)}, and how many there are, from 2 "
+            f"on, such as pool-100; got {name!r}."
+        )
+    kind, n_classes = found
+    random = generator(seed, "simulated classes", name, repeat)
+    if kind == "pool":
+        weights = random.dirichlet(np.full(_N_POOL, _POOL_CONCENTRATION), n_classes).T
+        pools = [_kernels(random, _N_FEATURES, _SPREAD, weights)]
+    elif kind == "apart":
+        own = random.dirichlet(np.ones(_N_APART), n_classes)
+        weights = np.zeros((n_classes, _N_APART, n_classes))
+        weights[np.arange(n_classes), :, np.arange(n_classes)] = own
+        pools = [_kernels(random, _N_FEATURES, _SPREAD, weights.reshape(-1, n_classes))]
+    else:
+        concentration = np.full(_N_OF_A_PART, _PART_CONCENTRATION)
+        pools = [
+            _kernels(random, _PART_FEATURES, _PART_SPREAD, random.dirichlet(concentration, n_classes).T)
+            for _ in _part_starts()
+        ]
+    drawn = [
+        make_shared_kernel_data(pool.means, pool.covariances, pool.weights, n_each, random_state=random)
+        for pool in pools
+    ]
+    # Rows come class by class in every part, so that parts of the same class stand side by side.
+    data = DataSet(name, np.column_stack([X for X, _ in drawn]), drawn[0][1])
+    return Simulation(data, tuple(pools))
+
+
+def _part_starts() -> range:
+    return range(0, _N_PARTS * _PART_FEATURES, _PART_FEATURES)
+
+
+def _kernels(random: np.random.RandomState, n_features: int, spread: float, weights: FloatArray) -> Pool:
+    """Return random kernels, one for each line of the weights (K, L), whose covariances differ."""
+    n_kernels = len(weights)
+    means = spread * random.standard_normal((n_kernels, n_features))
+    roots = random.standard_normal((n_kernels, n_features, 2 * n_features))
+    return Pool(means, roots @ roots.transpose(0, 2, 1) / (2 * n_features), weights)

@@ -1,0 +1,215 @@
+"""Outcomes summed up: means with their errors, ranks, tables in text and Markdown, and the claims checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.stats import rankdata
+
+from skmix.experiments.field.field import FIELD, FOREST, OURS, SUPPORT_VECTORS
+from skmix.experiments.field.measures import corrected_standard_error
+from skmix.experiments.field.records import Outcome
+
+Measure = Literal["error", "log_loss", "calibration_error", "fit_seconds", "predict_seconds", "n_parameters"]
+
+TITLES: dict[Measure, str] = {
+    "error": "Test error in per cent, with its standard error",
+    "log_loss": "Log-loss",
+    "calibration_error": "Expected calibration error",
+    "fit_seconds": "Seconds to fit, choices included (processor time, one thread)",
+    "predict_seconds": "Seconds to predict the test rows",
+    "n_parameters": "Numbers that the fitted classifier keeps",
+}
+_MOST_TIMES_THE_SVM = 10.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A classifier on a data set, over all splits.
+
+    Attributes
+    ----------
+    data, classifier : str
+        Their names.
+    n_repeats : int
+        Splits.
+    values : dict of str to float
+        Mean of each measure.
+    standard_errors : dict of str to float
+        Of the means, corrected for splits that overlap; NaN for a single split.
+    n_failed : int
+        Splits on which it failed.
+    """
+
+    data: str
+    classifier: str
+    n_repeats: int
+    values: dict[Measure, float]
+    standard_errors: dict[Measure, float]
+    n_failed: int
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table ready to be printed: a heading for each column, and lines of the same length."""
+
+    title: str
+    headings: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+    def text(self) -> str:
+        """Return the table in columns."""
+        rows = [self.headings, *self.lines]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(self.headings))]
+        shown = [
+            "  ".join(
+                cell.ljust(width) if column == 0 else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([self.title, *shown])
+
+    def markdown(self) -> str:
+        """Return the table in Markdown."""
+        rule = ["---", *("--:" for _ in self.headings[1:])]
+        rows = [self.headings, rule, *self.lines]
+        return "\n".join([f"### {self.title}", "", *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something to be shown, and whether the outcomes show it."""
+
+    claim: str
+    measured: str
+    holds: bool
+
+
+def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
+    """Return a summary of each classifier on each data set, in the order of the outcomes."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.data, outcome.classifier), []).append(outcome)
+    summaries = []
+    for (data, classifier), own in groups.items():
+        ratio = own[0].n_test / own[0].n_train
+        columns = {measure: np.array([getattr(each, measure) for each in own], float) for measure in TITLES}
+        summaries.append(
+            Summary(
+                data=data,
+                classifier=classifier,
+                n_repeats=len(own),
+                values={measure: float(column.mean()) for measure, column in columns.items()},
+                standard_errors={
+                    measure: corrected_standard_error(column, ratio) for measure, column in columns.items()
+                },
+                n_failed=sum(bool(each.failure) for each in own),
+            )
+        )
+    return summaries
+
+
+def mean_ranks(summaries: Sequence[Summary], measure: Measure = "error") -> dict[str, float]:
+    """Return each classifier's rank, 1 for the smallest value, averaged over the data sets that all have.
+
+    Equal values share the mean of their ranks.
+    """
+    cells = {(each.data, each.classifier): each.values[measure] for each in summaries}
+    names = _names(summaries)
+    sets = [data for data in _sets(summaries) if all((data, name) in cells for name in names)]
+    if not sets:
+        raise ValueError("no data set has outcomes of all classifiers, so there are no ranks.")
+    # To six digits: means of the same outcomes in another order may differ in the last bits.
+    values = np.array([[float(f"{cells[data, name]:.6g}") for name in names] for data in sets])
+    return dict(zip(names, rankdata(values, axis=1).mean(axis=0).tolist(), strict=True))
+
+
+def make_tables(outcomes: Iterable[Outcome]) -> list[TextTable]:
+    """Return a table for each measure, with mean ranks where small is good, and one of failures if any."""
+    summaries = summarise(outcomes)
+    cells = {(each.data, each.classifier): each for each in summaries}
+    names, sets = _names(summaries), _sets(summaries)
+    tables = []
+    for measure, title in TITLES.items():
+        lines = [(data, *(_cell(cells.get((data, name)), measure) for name in names)) for data in sets]
+        if measure in ("error", "log_loss", "calibration_error"):
+            ranks = mean_ranks(summaries, measure)
+            lines.append(("mean rank", *(f"{ranks[name]:.2f}" for name in names)))
+        tables.append(TextTable(title, ("data", *names), tuple(lines)))
+    failures = [
+        (each.data, each.classifier, f"{each.n_failed} of {each.n_repeats}")
+        for each in summaries
+        if each.n_failed
+    ]
+    if failures:
+        tables.append(TextTable("Failures", ("data", "classifier", "splits"), tuple(failures)))
+    return tables
+
+
+def claims(outcomes: Iterable[Outcome]) -> list[Claim]:
+    """Check what shared kernels are to show beside the field; what cannot be checked is left out."""
+    summaries = summarise(outcomes)
+    names, sets = _names(summaries), _sets(summaries)
+    if OURS not in names:
+        return []
+    cells = {(each.data, each.classifier): each for each in summaries}
+    checked = []
+    generative = [each.name for each in FIELD if each.generative and each.name in names]
+    if len(generative) > 1:
+        ranks = mean_ranks(summaries)
+        ahead = all(ranks[OURS] < ranks[name] for name in generative if name != OURS)
+        shown = ", ".join(f"{name} {ranks[name]:.2f}" for name in generative)
+        checked.append(
+            Claim("mean rank by error better than every other generative classifier", shown, ahead)
+        )
+    for rival in (SUPPORT_VECTORS, FOREST):
+        both = [data for data in sets if (data, rival) in cells and (data, OURS) in cells]
+        if both:
+            won = sum(
+                cells[data, OURS].values["log_loss"] < cells[data, rival].values["log_loss"] for data in both
+            )
+            claim = f"log-loss better than that of {rival} on at least half of the data sets"
+            checked.append(Claim(claim, f"{won} of {len(both)}", 2 * won >= len(both)))
+    timed = [data for data in sets if (data, SUPPORT_VECTORS) in cells and (data, OURS) in cells]
+    if timed:
+        times = {
+            data: cells[data, OURS].values["fit_seconds"]
+            / max(cells[data, SUPPORT_VECTORS].values["fit_seconds"], 1e-9)
+            for data in timed
+        }
+        worst = max(times, key=lambda data: times[data])
+        claim = f"at most {_MOST_TIMES_THE_SVM:g} times the time of {SUPPORT_VECTORS} to fit"
+        checked.append(Claim(claim, f"{times[worst]:.1f} on {worst}", times[worst] <= _MOST_TIMES_THE_SVM))
+    n_failed = sum(each.n_failed for each in summaries if each.classifier == OURS)
+    checked.append(Claim("no failures", f"{n_failed} failed", n_failed == 0))
+    return checked
+
+
+def claims_table(checked: Sequence[Claim]) -> TextTable:
+    """Return claims as a table."""
+    lines = tuple((each.claim, each.measured, "yes" if each.holds else "NO") for each in checked)
+    return TextTable("What is to be shown", ("claim", "measured", "holds"), lines)
+
+
+def _cell(summary: Summary | None, measure: Measure) -> str:
+    if summary is None:
+        return ""
+    value, error = summary.values[measure], summary.standard_errors[measure]
+    if measure == "error":
+        return f"{100 * value:.1f}" if np.isnan(error) else f"{100 * value:.1f} ± {100 * error:.1f}"
+    return f"{value:.0f}" if measure == "n_parameters" else f"{value:.3f}"
+
+
+def _names(summaries: Sequence[Summary]) -> list[str]:
+    """Return the classifiers in the order of the field, others last."""
+    present = dict.fromkeys(each.classifier for each in summaries)
+    known = [each.name for each in FIELD if each.name in present]
+    return known + [name for name in present if name not in known]
+
+
+def _sets(summaries: Sequence[Summary]) -> list[str]:
+    return list(dict.fromkeys(each.data for each in summaries))

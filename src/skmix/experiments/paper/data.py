@@ -1,0 +1,82 @@
+"""The images and features that all runs of a study share."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skmix.datasets import make_seven_segment_digits
+from skmix.experiments.paper.records import Settings, StudyData
+from skmix.experiments.paper.seeds import data_generator
+from skmix.experiments.paper.variants import FEATURES, Variant
+from skmix.features import digit_features, dither
+
+FloatArray = NDArray[np.float64]
+
+_IS_PCA = np.array([name.startswith("pca") for name in FEATURES])
+
+
+def make_data(settings: Settings) -> StudyData:
+    """Simulate the training and test images of a study and compute their features.
+
+    Each part has a generator of its own, so that another number of training images leaves the test images
+    as they are.
+
+    Parameters
+    ----------
+    settings : Settings
+        Seed and numbers of images.
+
+    Returns
+    -------
+    StudyData
+        Images, labels, and features with and without dither.
+    """
+    seed = settings.seed
+    train_images, train_labels = make_seven_segment_digits(
+        settings.train_per_digit, random_state=data_generator(seed, "train images")
+    )
+    test_images, test_labels = make_seven_segment_digits(
+        settings.test_per_digit, random_state=data_generator(seed, "test images")
+    )
+    train_features, test_features = digit_features(train_images), digit_features(test_images)
+    return StudyData(
+        train_images=train_images,
+        train_labels=train_labels,
+        train_features=train_features,
+        train_dithered=dither(train_features, random_state=data_generator(seed, "train dither")),
+        test_images=test_images,
+        test_labels=test_labels,
+        test_features=test_features,
+        test_dithered=dither(test_features, random_state=data_generator(seed, "test dither")),
+    )
+
+
+def features_of(data: StudyData, variant: Variant, settings: Settings) -> tuple[FloatArray, FloatArray]:
+    """Return the training and the test features (n, 14) of a variant, dithered as the settings say.
+
+    With ``dither="paper"`` zeros among the pca features are replaced, in the variants that the paper names;
+    with ``dither="all"`` those among all features, in every variant.
+    """
+    if settings.dither == "all":
+        return data.train_dithered, data.test_dithered
+    if variant.dithered:
+        return (
+            np.where(_IS_PCA, data.train_dithered, data.train_features),
+            np.where(_IS_PCA, data.test_dithered, data.test_features),
+        )
+    return data.train_features, data.test_features
+
+
+def fingerprint(data: StudyData) -> str:
+    """Return a short digest of images, labels and features: what a store's runs must have in common."""
+    digest = hashlib.sha256()
+    for array in (data.train_images, data.train_labels, data.test_images, data.test_labels):
+        digest.update(str(array.shape).encode())
+        digest.update(np.ascontiguousarray(array, dtype=np.uint8).tobytes())
+    # The last digits of features are the linear algebra library's own.
+    for features in (data.train_features, data.train_dithered, data.test_features, data.test_dithered):
+        digest.update(np.rint(1e6 * features).astype("<i8").tobytes())
+    return digest.hexdigest()[:16]

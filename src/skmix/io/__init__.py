@@ -1,0 +1,21 @@
+"""Files: rows that need not fit into memory, as blocks for the engine; models to files and back."""
+
+from .container import FORMAT, VERSION, read, write
+from .files import MAPPED_BYTES, Source, open_rows, source_of
+from .plain import Record, decode, encode
+from .writing import replacing
+
+__all__ = [
+    "FORMAT",
+    "MAPPED_BYTES",
+    "VERSION",
+    "Record",
+    "Source",
+    "decode",
+    "encode",
+    "open_rows",
+    "read",
+    "replacing",
+    "source_of",
+    "write",
+]

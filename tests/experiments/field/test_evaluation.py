@@ -1,0 +1,120 @@
+"""Measures agree with scikit-learn's, and tables of predictions with what the model says itself."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import metrics
+from sklearn.datasets import load_iris
+
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from skmix.experiments.field import describe, evaluate, predict_columns
+
+X, CODES = load_iris(return_X_y=True)
+SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
+
+
+@pytest.fixture(scope="module")
+def model() -> SharedKernelClassifier:
+    # Two features, so that there are mistakes to count.
+    return SharedKernelClassifier(
+        reject_below=0.05, outlier_label="none", random_state=0, priors=[0.2, 0.3, 0.5]
+    ).fit(X[:, :2], SPECIES)
+
+
+def test_measures_are_those_of_scikit_learn(model: SharedKernelClassifier) -> None:
+    rows, truth = X[30:120, :2], SPECIES[30:120]
+    found = evaluate(model, rows, truth)
+    probabilities = model.predict_proba(rows)
+    predicted = model.classes_[probabilities.argmax(axis=1)]
+    assert found.n_rows == 90
+    assert found.classes == ("setosa", "versicolor", "virginica")
+    assert found.accuracy == pytest.approx(metrics.accuracy_score(truth, predicted))
+    assert found.mean_iou == pytest.approx(metrics.jaccard_score(truth, predicted, average="macro"))
+    assert found.log_loss == pytest.approx(metrics.log_loss(truth, probabilities))
+    assert_array_equal(found.confusion, metrics.confusion_matrix(truth, predicted))
+    expected = metrics.precision_recall_fscore_support(truth, predicted)
+    assert_allclose(found.precision, expected[0])
+    assert_allclose(found.recall, expected[1])
+    assert_allclose(found.iou, metrics.jaccard_score(truth, predicted, average=None))
+    # The model refuses the rows that it calls outliers.
+    assert found.outliers == pytest.approx(np.mean(model.predict(rows) == "none"))
+
+
+def test_reliability_bins_make_the_calibration_error(model: SharedKernelClassifier) -> None:
+    found = evaluate(model, X[:, :2], SPECIES)
+    assert sum(count for _, _, count in found.reliability) == 150
+    error = sum(count * abs(sure - right) for sure, right, count in found.reliability) / 150
+    assert found.calibration_error == pytest.approx(error)
+    right = model.classes_[model.predict_proba(X[:, :2]).argmax(axis=1)] == SPECIES
+    sure = model.predict_proba(X[:, :2]).max(axis=1)
+    edges = [(low / 10 <= sure) & (sure < low / 10 + 0.1) for low in range(10)]
+    assert [each.accuracy for each in found.reliability] == pytest.approx(
+        [right[inside].mean() for inside in edges if inside.any()]
+    )
+
+
+def test_classes_that_do_not_occur_are_left_out_of_the_mean(model: SharedKernelClassifier) -> None:
+    few = np.flatnonzero(SPECIES == "setosa")[:20]
+    found = evaluate(model, X[few, :2], SPECIES[few])
+    predicted = model.classes_[model.predict_proba(X[few, :2]).argmax(axis=1)]
+    assert found.mean_iou == pytest.approx(metrics.jaccard_score(SPECIES[few], predicted, average="macro"))
+    assert np.isnan(found.recall[2])
+    content = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert content["classes"][2] == {
+        "label": "virginica",
+        "n_rows": 0,
+        "precision": None,
+        "recall": None,
+        "iou": None,
+    }
+    assert content["n_rows"] == 20
+
+
+def test_unknown_labels_are_named(model: SharedKernelClassifier) -> None:
+    with pytest.raises(ValueError, match="1 labels are none of the model's 3 classes: rose"):
+        evaluate(model, X[:2, :2], ["setosa", "rose"])
+    with pytest.raises(ValueError, match="X has 2 rows but y has 1 labels"):
+        evaluate(model, X[:2, :2], ["setosa"])
+
+
+def test_predictions_are_the_model_s(model: SharedKernelClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.experiments.field.predictions._ROWS_AT_A_TIME", 40)
+    shares: list[float] = []
+    columns = predict_columns(model, X[:, :2], shares.append)
+    assert list(columns) == ["label", "p_setosa", "p_versicolor", "p_virginica", "log_density", "outlier"]
+    refused = model.predict(X[:, :2]) == "none"
+    assert 0 < refused.sum() < 20
+    assert_array_equal(columns["outlier"], refused)
+    assert_array_equal(columns["label"][~refused], model.predict(X[:, :2])[~refused])
+    assert_allclose(columns["p_virginica"], model.predict_proba(X[:, :2])[:, 2])
+    assert_allclose(columns["log_density"], model.score_samples(X[:, :2]))
+    assert shares == pytest.approx([40 / 150, 80 / 150, 120 / 150, 1.0])
+
+
+def test_mixtures_name_kernels() -> None:
+    mixture = SharedKernelMixture(2, random_state=0).fit(X)
+    columns = predict_columns(mixture, X)
+    assert list(columns) == ["kernel", "p_1", "p_2", "log_density", "outlier"]
+    assert_array_equal(columns["kernel"], mixture.responsibilities(X).argmax(axis=1) + 1)
+    assert not columns["outlier"].any()
+    drop_in = GaussianMixture(2, random_state=0).fit(X)
+    assert_array_equal(predict_columns(drop_in, X)["kernel"], drop_in.predict(X) + 1)
+
+
+def test_descriptions_are_plain_values(model: SharedKernelClassifier) -> None:
+    groups = SharedKernelClassifier(2, feature_groups=[[0, 1], [3]], random_state=0).fit(X, CODES)
+    for each in (model, groups, SharedKernelMixture(2).fit(X), GaussianMixture(2).fit(X)):
+        described = describe(each)
+        assert json.loads(json.dumps(described, allow_nan=False)) == described
+        assert described["n_parameters"] > 0
+    described = describe(groups)
+    assert [group["features"] for group in described["groups"]] == [["feature 1", "feature 2"], ["feature 4"]]
+    assert described["settings"] == {"n_kernels": 2, "feature_groups": "[[0, 1], [3]]", "random_state": 0}
+    assert describe(model)["classes"][1] == {"label": "versicolor", "n_rows": 50.0, "prior": 0.3}
+    assert describe(model)["outlier_threshold"] == model.threshold_
+    # Parameters by the book: two means and three entries of a covariance a kernel, K − 1 weights a class.
+    assert describe(model)["n_parameters"] == 3 * (2 + 3) + 3 * 2

@@ -1,0 +1,198 @@
+"""The study of sharing: draws, simulated classes with known densities, cells that are made once, tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
+
+from skmix.experiments.field import (
+    Learning,
+    Outcome,
+    OutcomeStore,
+    PartsClassifier,
+    TrueDensities,
+    draw,
+    learning_points,
+    run_sharing,
+    sharing_table,
+    simulate,
+    worth_table,
+)
+from skmix.experiments.field.sharing import few_rows
+from skmix.experiments.field.simulated import in_words, part_features
+
+OUTCOME = Outcome("set", "shared kernels", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
+
+
+def test_few_rows_are_parts_of_more_and_never_tested_on() -> None:
+    data = draw("pool-5", 0, 0)
+    small, large = few_rows(data, 2, 0, 0), few_rows(data, 100, 0, 0)
+    assert small is not None
+    assert large is not None
+    assert set(small[0]) < set(large[0])
+    assert_array_equal(np.bincount(data.y[small[0]]), [2] * 5)
+    assert_array_equal(small[1], large[1])
+    assert len(large[1]) == 2000
+    assert not set(large[0]) & set(large[1])
+    assert few_rows(data, 101, 0, 0) is None
+
+
+def test_a_draw_of_simulated_rows_is_new_and_repeats() -> None:
+    for name in ("pool-3", "parts-3", "apart-3"):
+        first = draw(name, 0, 0)
+        assert_array_equal(simulate(name, len(first.y) // 3, 0, 0).data.X, first.X)
+        assert not np.array_equal(draw(name, 1, 0).X, first.X)
+        assert not np.array_equal(draw(name, 0, 1).X, first.X)
+
+
+@pytest.mark.parametrize(("kind", "n_users"), [("pool", 6), ("apart", 1), ("parts", 6)])
+def test_kernels_are_shared_or_apart(kind: str, n_users: int) -> None:
+    pools = simulate(f"{kind}-6", 2, 0).pools
+    assert len(pools) == (6 if kind == "parts" else 1)
+    for pool in pools:
+        assert_allclose(pool.weights.sum(axis=0), 1.0)
+        assert np.count_nonzero(pool.weights, axis=1).max() == n_users
+
+
+def test_true_densities_are_those_the_rows_came_from() -> None:
+    simulated = simulate("parts-3", 4, 0)
+    X, y = simulated.data.X, simulated.data.y
+    found = TrueDensities(simulated.pools).fit(X, y).predict_proba(X)
+    for row, probabilities in zip(X[::5], found[::5], strict=True):
+        joint = np.ones(3)
+        for pool, part in zip(simulated.pools, part_features("parts"), strict=True):
+            density = [
+                multivariate_normal(mean, covariance).pdf(row[part])
+                for mean, covariance in zip(pool.means, pool.covariances, strict=True)
+            ]
+            joint *= np.array(density) @ pool.weights
+        assert_allclose(probabilities, joint / joint.sum(), rtol=1e-8)
+
+
+def test_no_classifier_betters_the_kernels_for_each_class() -> None:
+    simulated = simulate("pool-40", 100, 0)
+    X, y = simulated.data.X, simulated.data.y
+    assert np.mean(TrueDensities(simulated.pools).fit(X, y).predict_proba(X).argmax(axis=1) == y) < 20 / 40
+
+
+def test_names_of_another_sort_are_refused() -> None:
+    for name in ("pool-1", "pool", "puddle-10"):
+        with pytest.raises(ValueError, match=f"pool, parts, apart, and how many .* got '{name}'"):
+            simulate(name, 5, 0)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_densities_of_parts_are_multiplied(shared: bool) -> None:
+    data = simulate("parts-3", 8, 0).data
+    parts = part_features("parts")[:2]
+    model = PartsClassifier(parts, shared=shared, random_state=0).fit(data.X, data.y)
+    joint = np.ones((len(data.y), 3))
+    for fitted, part in zip(model.models_, parts, strict=True):
+        # Shared kernels serve several classes; own ones a single class each.
+        assert (np.count_nonzero(fitted.weights_, axis=1).max() > 1) == shared
+        densities = [
+            multivariate_normal(mean, covariance).pdf(data.X[:, part])
+            for mean, covariance in zip(fitted.means_, fitted.covariances_, strict=True)
+        ]
+        joint *= np.column_stack(densities) @ fitted.weights_
+    softened = joint ** (1.0 / model.choice_.temperature)
+    expected = softened / softened.sum(axis=1, keepdims=True)
+    assert_allclose(model.predict_proba(data.X), expected, rtol=1e-6)
+    assert_array_equal(model.predict(data.X), expected.argmax(axis=1))
+
+
+def test_parts_without_features_are_refused() -> None:
+    with pytest.raises(ValueError, match="each part must have a feature"):
+        PartsClassifier([[0], []]).fit(np.eye(4), [0, 0, 1, 1])
+
+
+def test_the_study_runs_in_processes_and_resumes(tmp_path: Path) -> None:
+    made: list[Outcome] = []
+    store = OutcomeStore(tmp_path / "kept")
+    points = run_sharing(["pool-3"], store, rows_per_class=[2, 3], n_draws=1, progress=made.append)
+    names = ["shared kernels", "own kernels", "QDA", "separate mixtures", "true densities"]
+    assert [(point.rows_per_class, point.classifier) for point in points] == [
+        (rows, name) for rows in (2, 3) for name in names
+    ]
+    assert len(made) == len(store) == 10
+    assert points[4].outcome.error == points[9].outcome.error < points[5].outcome.error
+    again = run_sharing(
+        ["pool-3"], OutcomeStore(tmp_path / "kept"), rows_per_class=[2, 3], n_draws=1, progress=made.append
+    )
+    assert again == points
+    assert len(made) == 10
+    other = run_sharing(
+        ["pool-3"], OutcomeStore(tmp_path / "other"), rows_per_class=[2], n_draws=1, n_processes=2
+    )
+    assert [point.outcome.error for point in other] == [point.outcome.error for point in points[:5]]
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        run_sharing(["pool-3"], store, rows_per_class=[0])
+
+
+def test_worth_is_the_difference_within_draws() -> None:
+    errors = {"shared kernels": (0.10, 0.20), "own kernels": (0.13, 0.21)}
+    points = [
+        Learning("a", name, 5, replace(OUTCOME, classifier=name, repeat=repeat, error=error))
+        for name, both in errors.items()
+        for repeat, error in enumerate(both)
+    ]
+    # Differences of 3 and 1 points: mean 2, standard deviation root 2, over the root of 2 draws.
+    assert worth_table(points).lines == (
+        ("a", "5", "shared kernels", "2", "2.0 ± 1.0", "2 : 0", "0.000 ± 0.000"),
+    )
+    # 10 and 20: mean 15, standard deviation root 50, over the root of 2.
+    assert sharing_table(points).lines == (("a", "5", "15.0 ± 5.0", "17.0 ± 4.0"),)
+    failed = [replace(points[0], outcome=replace(points[0].outcome, failure="no")), *points[1:]]
+    assert sharing_table(failed).lines[0][2] == "1 of 2 failed"
+    assert worth_table(failed).lines[0][3:5] == ("1", "1.0")
+    lost = [*points[:2], replace(points[2], outcome=replace(points[2].outcome, failure="no")), points[3]]
+    assert worth_table(lost).lines[0][3:5] == ("1", "1.0")
+    assert worth_table(points[:2]).lines == ()
+
+
+def test_points_come_back_from_what_was_kept(tmp_path: Path) -> None:
+    store = OutcomeStore(tmp_path / "kept")
+    kept = [
+        ("pool-100", "true densities", 500, 0),
+        ("pool-100", "own kernels", 500, 1),
+        ("pool-100", "own kernels", 500, 0),
+        ("pool-26", "QDA", 52, 0),
+        ("letter", "QDA", 52, 0),
+        ("seven_segment", "QDA", 50, 0),
+        ("seven_segment", "QDA", 20, 0),
+    ]
+    for data, name, n_train, repeat in kept:
+        digest = str(n_train)
+        store.keep(
+            replace(OUTCOME, data=data, classifier=name, n_train=n_train, repeat=repeat, digest=digest)
+        )
+    points = learning_points(OutcomeStore(tmp_path / "kept"))
+    assert [(point.data, point.rows_per_class) for point in points[:4]] == [
+        *(("seven_segment", 2), ("seven_segment", 5), ("letter", 2), ("pool-26", 2))
+    ]
+    assert [(point.classifier, point.rows_per_class, point.outcome.repeat) for point in points[4:]] == [
+        *(("own kernels", 5, 0), ("own kernels", 5, 1), ("true densities", 5, 0))
+    ]
+    flowers = replace(OUTCOME, data="flowers", n_train=9)
+    assert learning_points([flowers], {"flowers": 3})[0].rows_per_class == 3
+    with pytest.raises(ValueError, match=r"classes of flowers is not known; give n_classes=\{'flowers'"):
+        learning_points([flowers])
+    with pytest.raises(ValueError, match="9 rows of flowers are not as many of each of 2 classes"):
+        learning_points([flowers], {"flowers": 2})
+
+
+def test_names_in_words() -> None:
+    simulated = simulate("pool-7", 2, 0)
+    assert in_words("pool-7") == f"7 classes from a pool of {len(simulated.pools[0].means)} kernels"
+    parts = simulate("parts-7", 2, 0).pools
+    assert in_words("parts-7") == f"7 classes in {len(parts)} parts of {len(parts[0].means)} kernels"
+    assert (
+        in_words("apart-7")
+        == f"7 classes with {len(simulate('apart-7', 2, 0).pools[0].means) // 7} kernels each"
+    )
+    assert in_words("letter") == "letter"

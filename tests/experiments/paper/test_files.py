@@ -1,0 +1,81 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from skmix.experiments.paper.files import replacing, writable_folder, write_json
+from skmix import io as persistence
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_written_beside_and_renamed_into_place(tmp_path: Path) -> None:
+    target = tmp_path / "result.txt"
+    target.write_text("old")
+    with replacing(target) as file:
+        file.write(b"new")
+        file.flush()
+        assert target.read_text() == "old"
+        assert len(names(tmp_path)) == 2
+    assert target.read_text() == "new"
+    assert names(tmp_path) == ["result.txt"]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "result.txt"
+    target.write_text("old")
+
+    def write_half() -> None:
+        with replacing(target) as file:
+            file.write(b"ne")
+            raise RuntimeError("halfway")
+
+    with pytest.raises(RuntimeError, match="halfway"):
+        write_half()
+    assert target.read_text() == "old"
+    assert names(tmp_path) == ["result.txt"]
+
+
+def test_a_file_that_cannot_replace_its_target_is_removed(tmp_path: Path) -> None:
+    target = tmp_path / "result"
+    target.mkdir()
+    with pytest.raises(OSError, match="result"), replacing(target) as file:
+        file.write(b"new")
+    assert names(tmp_path) == ["result"]
+
+
+def test_json_has_the_content_and_ends_with_a_line(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"value": 0.1, "list": [1, 2]})
+    text = (tmp_path / "a.json").read_text()
+    assert json.loads(text) == {"value": 0.1, "list": [1, 2]}
+    assert text.endswith("}\n")
+
+
+def test_json_without_numbers_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"value": float("nan")})
+    assert names(tmp_path) == []
+
+
+def test_a_missing_folder_is_made_and_left_empty(tmp_path: Path) -> None:
+    folder = writable_folder(tmp_path / "a" / "b")
+    assert folder.is_dir()
+    assert names(folder) == []
+    assert writable_folder(folder) == folder
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match="file"):
+        writable_folder(tmp_path / "file" / below)
+
+
+def test_the_study_writes_files_as_models_are_written() -> None:
+    assert replacing is persistence.replacing

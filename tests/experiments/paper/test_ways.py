@@ -1,0 +1,128 @@
+"""A run is the same alone, in a batch and in any order, and does what its way says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from study_runs import same_runs
+
+from skmix import SharedKernelMixture
+from skmix.engine.density import class_log_likelihood
+from skmix.engine.model import Parameters
+from skmix.experiments.paper import WAYS, Settings, StudyData, Way, run_batch, run_one
+from skmix.experiments.paper.data import features_of
+from skmix.experiments.paper.prediction import predict, predict_published
+from skmix.experiments.paper.seeds import run_generator
+from skmix.experiments.paper.variants import FEATURES, variant_of
+from skmix.experiments.paper.ways import fit_batch, group_models
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["2Dx3D", "10D"])
+def test_a_run_alone_has_the_bits_it_has_in_company(
+    data: StudyData, settings: Settings, name: str, way: Way
+) -> None:
+    together = run_batch(data, name, 10, way, range(7), settings)
+    shuffled = run_batch(data, name, 10, way, [5, 2, 6], settings)
+    for number in (2, 5, 6):
+        alone = run_one(data, name, 10, way, number, settings)
+        assert same_runs(alone, together[number])
+        assert same_runs(alone, shuffled[[5, 2, 6].index(number)])
+    assert len({run.log_likelihood for run in together if not run.reason}) > 1
+
+
+def test_the_robust_way_is_the_mixture_from_the_papers_start(data: StudyData, settings: Settings) -> None:
+    variant = variant_of("4D")
+    (fitted,) = fit_batch(data, variant, 10, "robust", [3], settings)
+    X = data.train_dithered[:, variant.columns[0]]
+    model = SharedKernelMixture(
+        init={
+            "means": run_generator(settings.seed, "4D", 10, "robust", 3).uniform(size=(10, 4)),
+            "covariances": np.tile(0.3 * np.eye(4), (10, 1, 1)),
+            "weights": np.full((10, 10), 0.1),
+        },
+        stopping="per-class",
+        tol=0.1,
+        max_iter=settings.max_iter,
+    ).fit(X, data.train_labels)
+    np.testing.assert_allclose(fitted.groups[0].means, model.means_, atol=1e-10)
+    assert fitted.n_iter == model.n_iter_
+    assert fitted.log_likelihood == pytest.approx(model.log_likelihood_)
+
+
+def test_ways_end_differently(data: StudyData, settings: Settings) -> None:
+    """The class-wise start is near its end at once; the published way alone fails."""
+    runs = {way: run_batch(data, "6D", 10, way, range(15), settings) for way in WAYS}
+    assert any(run.reason for run in runs["published"])
+    assert all(run.failing_pass == run.n_iter for run in runs["published"] if run.reason)
+    assert not any(run.reason for way in ("robust", "class-wise") for run in runs[way])
+    means = {way: np.mean([run.accuracy for run in own]) for way, own in runs.items()}
+    assert means["class-wise"] > means["robust"] > means["published"]
+    for run in (run for own in runs.values() for run in own):
+        assert run.confusion.sum(axis=1).tolist() == [10] * 10
+        assert run.accuracy == pytest.approx(np.trace(run.confusion) / 100)
+
+
+def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> None:
+    paper = Settings(seed=settings.seed, dither="paper")
+    masses = [column for column, name in enumerate(FEATURES) if name.startswith("q")]
+    axis = [column for column, name in enumerate(FEATURES) if name.startswith("pca")]
+    for mine, raw, noisy in zip(
+        features_of(data, variant_of("13D"), paper),
+        (data.train_features, data.test_features),
+        (data.train_dithered, data.test_dithered),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(mine[:, masses], raw[:, masses])
+        np.testing.assert_array_equal(mine[:, axis], noisy[:, axis])
+        assert (raw != noisy).any()
+    assert features_of(data, variant_of("3D"), paper)[0] is data.train_features
+    assert features_of(data, variant_of("3D"), Settings(dither="all"))[1] is data.test_dithered
+
+
+def test_group_models_carry_the_names_of_their_features(data: StudyData, settings: Settings) -> None:
+    variant = variant_of("2Dx3D")
+    (fitted,) = fit_batch(data, variant, 10, "class-wise", [0], settings)
+    first, second = group_models(fitted, variant)
+    assert first.feature_names_in_.tolist() == ["pca 4", "pca 5"]
+    assert second.feature_names_in_.tolist() == ["q2", "q3", "q4"]
+    np.testing.assert_allclose(second.weights_.sum(axis=0), 1.0)
+    assert second.covariances_.shape == (10, 3, 3)
+
+
+def test_predictions_are_those_of_the_engine(data: StudyData, settings: Settings) -> None:
+    variant = variant_of("3Dx3D")
+    rows = [np.ascontiguousarray(data.test_dithered[:, columns].T) for columns in variant.columns]
+    for fitted in fit_batch(data, variant, 10, "class-wise", range(3), settings):
+        scores = sum(
+            class_log_likelihood(x.T, model, "full") for x, model in zip(rows, fitted.groups, strict=True)
+        )
+        np.testing.assert_array_equal(predict(rows, fitted.groups), np.argmax(scores, axis=1))
+        np.testing.assert_array_equal(predict_published(rows, fitted.groups), np.argmax(scores, axis=1))
+
+
+def test_a_class_beyond_underflow_can_still_win() -> None:
+    """Group one makes class 1 hopeless at first sight, group two makes class 0 more so."""
+    narrow = np.array([[[1e-4]], [[1e-4]]])
+    weights = np.array([[1.0, 0.0], [0.0, 1.0]])
+    first = Parameters(weights, np.array([[0.0], [0.5]]), narrow)
+    second = Parameters(weights, np.array([[0.9], [0.0]]), narrow)
+    rows = [np.zeros((1, 1)), np.zeros((1, 1))]
+    # log-likelihoods but for constants: class 0: 0 − 0.81/2e-4, class 1: −0.25/2e-4 + 0.
+    assert predict(rows, [first, second]).tolist() == [1]
+    assert predict(rows, [first, first]).tolist() == [0]
+
+
+def test_nan_is_passed_over_and_nothing_but_nan_is_the_first_class() -> None:
+    weights = np.array([[0.2, 0.8], [0.5, 0.5]])
+    rows = [np.array([[0.0, 3.0]])]
+    good = Parameters(weights, np.array([[0.0], [3.0]]), np.ones((2, 1, 1)))
+    assert predict_published(rows, [good])[0] == 1
+    singular = Parameters(weights, np.array([[0.0], [3.0]]), np.array([[[1.0]], [[0.0]]]))
+    assert predict_published(rows, [singular]).tolist() == [0, 0]
+
+
+def test_the_root_of_a_negative_determinant_is_imaginary() -> None:
+    """At x = 0 the kernels' densities are 1 and 1/i times the same number: |0.5 − 0.5i| < |0.79 − 0.2i|."""
+    model = Parameters(np.array([[0.5, 0.79], [0.5, 0.2]]), np.zeros((2, 1)), np.array([[[1.0]], [[-1.0]]]))
+    assert predict_published([np.zeros((1, 1))], [model]).tolist() == [1]

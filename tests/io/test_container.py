@@ -1,0 +1,164 @@
+"""Files of the right format are read; all others are named for what they are."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from skmix.io import FORMAT, VERSION, read, write
+
+CONTENT = {"name": "a", "value": 0.1, "list": [1, None, True, "ü"]}
+ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array(3, dtype=np.int64), "c": np.zeros((0, 2))}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write(tmp_path / "model.skmix", CONTENT, ARRAYS, "1.2.3")
+    return tmp_path / "model.skmix"
+
+
+def file_of(index: Any, data: bytes = b"") -> bytes:
+    """Return a file with a given index."""
+    text = index if isinstance(index, bytes) else json.dumps(index).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def header(**changes: Any) -> dict[str, str]:
+    return {FORMAT: json.dumps({"format": FORMAT, "version": VERSION} | changes)}
+
+
+def test_what_is_written_is_read(path: Path) -> None:
+    content, arrays = read(path)
+    assert content == CONTENT
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array, strict=True)
+
+
+def test_equal_content_gives_equal_files(path: Path) -> None:
+    before = path.read_bytes()
+    write(path, CONTENT, dict(reversed(ARRAYS.items())), "1.2.3")
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_safetensors_reads_the_arrays(path: Path) -> None:
+    """The file is what it says it is, to anyone else's reader too."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="np") as file:
+        np.testing.assert_array_equal(file.get_tensor("a"), ARRAYS["a"])
+        described = json.loads(file.metadata()["skmix"])
+    assert described["format"] == "skmix"
+    assert described["version"] == 1
+    assert described["library"] == "1.2.3"
+
+
+def npz() -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, a=np.zeros(3))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is no skmix model"),
+        (b"\x01", "is no skmix model"),
+        (b"a text that someone saved under the wrong name", "is no skmix model"),
+        (pickle.dumps({"a": 1}), "is no skmix model"),
+        (npz(), "is no skmix model"),
+        (b"\xff" * 64, "is no skmix model"),
+        ((2**40).to_bytes(8, "little") + b"{}", "is no skmix model"),
+        ((90).to_bytes(8, "little") + b"{}", "truncated: it has 10 bytes"),
+        (file_of(b"[" * 100_000), "no skmix model, or its header is damaged"),
+        (file_of([1, 2]), "no skmix model"),
+        (file_of(b"\xff\xfe\x00"), "no skmix model"),
+        (file_of({"__metadata__": 3}), "no skmix model"),
+        (save({"a": np.zeros(3)}), "no skmix model"),
+        (save({"a": np.zeros(3)}, metadata={"format": "pt"}), "no skmix model"),
+        (save({}, metadata={FORMAT: "[" * 100_000}), "damaged header"),
+        (save({}, metadata={FORMAT: "[]"}), "damaged header"),
+        (save({}, metadata={FORMAT: "{}"}), "damaged header"),
+        (save({}, metadata=header(format="other")), "damaged header"),
+        (save({}, metadata=header(version="1")), "damaged header"),
+        (save({}, metadata=header(version=True)), "damaged header"),
+        (save({}, metadata=header(version=0)), "damaged header"),
+        (
+            save({}, metadata=header(version=7, library="9.9")),
+            "version 7 of the format, written by skmix 9.9; this skmix reads up to version 1",
+        ),
+        (save({}, metadata=header(content=3)), "digest"),
+        (save({}, metadata=header(content=3, digest="0" * 64)), "digest"),
+        (
+            save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": NaN}'}),
+            "damaged header",
+        ),
+        (
+            save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": 1e999}'}),
+            "digest",
+        ),
+        (
+            file_of({"__metadata__": header(), "a": {"data_offsets": [0, 2**60]}}),
+            f"truncated or damaged: 0 bytes of arrays, not {2**60}",
+        ),
+        (file_of({"__metadata__": header(), "a": {"data_offsets": "x"}}), "damaged header"),
+        (file_of({"__metadata__": header(), "a": {"data_offsets": [0, "y"]}}), "damaged header"),
+        (file_of({"__metadata__": header(), "a": 3}), "damaged header"),
+        (
+            file_of(
+                {
+                    "__metadata__": header(),
+                    "a": {"dtype": "F64", "shape": [2**62, 2**62], "data_offsets": [0, 8]},
+                },
+                b"\0" * 8,
+            ),
+            "damaged index",
+        ),
+        (
+            file_of(
+                {"__metadata__": header(), "a": {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}},
+                b"\0" * 8,
+            ),
+            "damaged index",
+        ),
+    ],
+)
+def test_other_files_are_named_for_what_they_are(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "model.skmix"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"model\.skmix .*" + message):
+        read(path)
+
+
+def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "absent")
+    with pytest.raises(OSError, match=tmp_path.name):
+        read(tmp_path)
+
+
+def test_every_flipped_bit_and_every_lost_byte_is_noticed(path: Path) -> None:
+    """Spaces that pad the index may change to other white space; then the content is the same."""
+    data = path.read_bytes()
+    for i in range(len(data)):
+        for damaged in (
+            data[:i],
+            data[:i] + data[i + 1 :],
+            *(data[:i] + bytes([data[i] ^ (1 << bit)]) + data[i + 1 :] for bit in range(8)),
+        ):
+            path.write_bytes(damaged)
+            try:
+                content, arrays = read(path)
+            except ValueError as error:
+                assert str(path) in str(error)  # noqa: PT017
+            else:
+                assert content == CONTENT
+                assert all(np.array_equal(arrays[name], ARRAYS[name]) for name in ARRAYS)

@@ -1,0 +1,452 @@
+"""Files in blocks: what is read is what was written, and what is wrong is told with the file's name."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skmix import open_rows
+from skmix.engine.sources.blocks import Block, is_blocks
+from skmix.io import Source, source_of
+from skmix.io import files as source_module
+from skmix.io.parquet import bundles
+from skmix.io.readers import Ring, read_ahead
+
+X = np.random.default_rng(0).normal(size=(1000, 3))
+Y = np.random.default_rng(1).integers(0, 4, 1000)
+NAMES = np.array(["oak", "elm", "ash", "larch"])[Y]
+
+
+def gathered(source: Source) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Return copies of all rows, labels and weights; the blocks' own memory is used again."""
+    parts = []
+    for block in source.blocks():
+        y = block.y if block.names is None or block.y is None else block.names[block.y]
+        parts.append((block.X.copy(), None if y is None else y.copy(), block.weights))
+    rows, labels, weights = zip(*parts, strict=True)
+    return (
+        np.concatenate(rows),
+        None if labels[0] is None else np.concatenate(labels),
+        None if weights[0] is None else np.concatenate(weights),
+    )
+
+
+# ---------------------------------------------------------------- arrays and .npy files
+
+
+@pytest.mark.parametrize("dtype", ["<f8", "<f4", ">f8", "<f2", "<i8", "<i2", "u1", "?"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_file_is_read_as_it_was_written(tmp_path: Path, dtype: str, order: str) -> None:
+    written = np.asarray(10 * X, dtype=np.int16).astype(dtype) if dtype[-2:] != "f8" else X.astype(dtype)
+    np.save(tmp_path / "rows.npy", np.asarray(written, order=order))  # type: ignore[call-overload]
+    source = open_rows(tmp_path / "rows.npy", chunk_rows=64)
+    assert is_blocks(source)
+    assert source.shape == (1000, 3)
+    read, labels, weights = gathered(source)
+    assert labels is None
+    assert weights is None
+    assert read.dtype == (np.float32 if dtype == "<f4" else np.float64)
+    assert np.array_equal(read, written.astype(np.float64))
+
+
+def test_labels_and_weights_lie_beside_the_rows(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", X)
+    np.save(tmp_path / "names.npy", NAMES)
+    source = open_rows(
+        str(tmp_path / "rows.npy"), label=tmp_path / "names.npy", weight=Y.astype(np.int8), columns=[2, 0],
+        chunk_rows=300,
+    )  # fmt: skip
+    rows, labels, weights = gathered(source)
+    assert np.array_equal(rows, X[:, [2, 0]])
+    assert np.array_equal(labels, NAMES)
+    assert np.array_equal(weights, Y)
+    assert np.array_equal(gathered(source.take([1]))[0], X[:, [0]])
+    again = gathered(source.unlabelled())
+    assert again[1] is None
+    assert again[2] is None
+
+
+def test_labels_are_coded_once_and_kept(tmp_path: Path) -> None:
+    reads = []
+
+    class Labels(np.ndarray):
+        def __getitem__(self, index):  # type: ignore[no-untyped-def]
+            reads.append(index)
+            return np.asarray(super().__getitem__(index))
+
+    source = open_rows(X, chunk_rows=400)
+    source = source.labelled(NAMES)
+    object.__setattr__(source.labels, "_array", NAMES.view(Labels))
+    coded = source.coded(np.array(["ash", "elm", "oak"]))
+    expected = np.array([2, 1, 0, -1])[Y]
+    for _ in range(3):
+        labels = gathered(coded)[1]
+        assert np.array_equal(labels, expected)
+        assert labels is not None
+        assert labels.dtype == np.int8
+    # Those of some features are the same, and are not looked up again.
+    assert np.array_equal(gathered(coded.take([0]))[1], expected)
+    assert len(reads) == 3
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_mapped_arrays_and_parts_of_them(tmp_path: Path, mode: str) -> None:
+    np.save(tmp_path / "rows.npy", X)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode=mode)  # type: ignore[arg-type]
+    changed = X.copy()
+    if mode != "r":
+        mapped[500] = changed[500] = 7.0  # with "c" the file does not have it
+    for part in (np.s_[:], np.s_[100:900], np.s_[::3], np.s_[:, 1:]):
+        assert np.array_equal(gathered(open_rows(mapped[part], chunk_rows=128))[0], changed[part])
+
+
+def test_a_mapped_part_of_a_raw_file(tmp_path: Path) -> None:
+    """Offsets of mapped files are multiples of a page inside, and any number outside."""
+    (tmp_path / "raw").write_bytes(b"x" * 5000 + X.tobytes())
+    mapped = np.memmap(tmp_path / "raw", dtype=np.float64, mode="r", offset=5000, shape=(1000, 3))
+    assert np.array_equal(gathered(open_rows(mapped[7:]))[0], X[7:])
+
+
+def test_what_is_a_source_without_being_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "rows.npy", X)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    assert source_of(mapped) is None  # too small to bother
+    assert source_of(X) is None
+    assert source_of(X.tolist()) is None
+    monkeypatch.setattr(source_module, "MAPPED_BYTES", 1000)
+    assert isinstance(source_of(mapped), Source)
+    assert source_of(X) is None
+    assert source_of(np.asarray(mapped)) is None
+    assert isinstance(source_of(str(tmp_path / "rows.npy")), Source)
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (X[:, 0], "two dimensions"),
+        (X + 1j, "complex128; features are numbers"),
+        (NAMES[:, None], "features are numbers"),
+        (X[:0], "is empty"),
+    ],
+)
+def test_arrays_that_are_no_rows_are_told(tmp_path: Path, array: np.ndarray, words: str) -> None:
+    np.save(tmp_path / "odd.npy", array)
+    with pytest.raises(ValueError, match=rf"odd\.npy.*{words}"):
+        open_rows(tmp_path / "odd.npy")
+
+
+def test_files_that_are_no_arrays_are_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no file or folder .*nowhere\.npy"):
+        open_rows(tmp_path / "nowhere.npy")
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"table\.csv is not a \.npy file"):
+        open_rows(tmp_path / "table.csv")
+    np.save(tmp_path / "objects.npy", np.array([[None]]), allow_pickle=True)
+    with pytest.raises(ValueError, match="holds Python objects"):
+        open_rows(tmp_path / "objects.npy")
+    np.save(tmp_path / "rows.npy", X)
+    os.truncate(tmp_path / "rows.npy", 10_000)
+    with pytest.raises(ValueError, match=r"has 10000 bytes, but .* needs 24128"):
+        open_rows(tmp_path / "rows.npy")
+
+
+def test_several_files_or_arrays_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"list of 2 texts or paths, such as 'a\.parquet'.*one folder"):
+        open_rows(["a.parquet", Path("b.parquet")])
+    with pytest.raises(ValueError, match="list of 1 texts or paths"):
+        source_of(("a.npy",))
+    for pattern in ("*.parquet", "[ab].npy"):
+        with pytest.raises(FileNotFoundError, match="Patterns are not looked up: give the folder"):
+            open_rows(tmp_path / pattern)
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    group = zarr.open_group(tmp_path / "group", mode="w")
+    group.create_array("rows", data=X)
+    with pytest.raises(ValueError, match=r"X is a Zarr group of \['rows'\]"):
+        source_of(group)
+    with pytest.raises(ValueError, match=r"y is a Zarr group of \['rows'\]"):
+        open_rows(X, label=group)
+
+
+def test_bad_settings_are_told() -> None:
+    for chunk_rows in (0, 1.5, True):
+        with pytest.raises(ValueError, match="chunk_rows must be"):
+            open_rows(X, chunk_rows=chunk_rows)  # type: ignore[arg-type]
+    for columns, words in (
+        ([], "at least one"),
+        ([0, 0], "more than once"),
+        ([3], "0 to 2"),
+        (["a"], "0 to 2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            open_rows(X, columns=columns)
+    with pytest.raises(ValueError, match=r"X has 1000 rows, but y has shape \(999,\)"):
+        open_rows(X, label=Y[1:])
+    with pytest.raises(ValueError, match="weights are numbers"):
+        open_rows(X, weight=NAMES)
+
+
+def test_a_file_that_changes_between_passes_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, X)
+    source = open_rows(path)
+    gathered(source)
+    np.save(path, X[:-1])
+    with pytest.raises(ValueError, match=r"rows\.npy has changed since it was opened \(24128 bytes then"):
+        gathered(source)
+    path.unlink()
+    with pytest.raises(ValueError, match="is gone"):
+        gathered(source)
+
+
+# ---------------------------------------------------------------- reading ahead
+
+
+def test_the_next_block_is_read_while_one_is_worked_on() -> None:
+    read: list[int] = []
+    begun = threading.Event()
+
+    def blocks():  # type: ignore[no-untyped-def]
+        for number in range(4):
+            read.append(number)
+            if number == 1:
+                begun.set()
+            yield Block(X[:1], number=number)
+
+    ahead = read_ahead(blocks())
+    assert next(ahead).number == 0
+    assert begun.wait(timeout=10)
+    assert [block.number for block in ahead] == [1, 2, 3]
+    assert read == [0, 1, 2, 3]
+
+
+def test_errors_of_the_reader_and_of_the_work_reach_the_caller(tmp_path: Path) -> None:
+    def blocks():  # type: ignore[no-untyped-def]
+        yield Block(X[:1])
+        raise OSError("the disk is gone")
+
+    ahead = read_ahead(blocks())
+    next(ahead)
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(ahead)
+    n_threads = threading.active_count()
+
+    def fail(block: Block) -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        open_rows(X, chunk_rows=10).reduce(fail, lambda a, b: a)
+    assert threading.active_count() <= n_threads
+
+
+def test_memory_is_lent_in_turn() -> None:
+    ring = Ring()
+    first, second = ring.lend(100), ring.lend(50)
+    assert not np.shares_memory(first, second)
+    assert np.shares_memory(ring.lend(100), first)
+    assert ring.lend(80).nbytes == 80  # the smaller one had to grow
+
+
+# ---------------------------------------------------------------- Parquet
+
+
+@pytest.fixture
+def pa():  # type: ignore[no-untyped-def]
+    return pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+
+def write(pa, path: Path, table: dict, group: int = 150) -> None:  # type: ignore[no-untyped-def]
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table(table), path, row_group_size=group)
+
+
+def columns_of(rows: np.ndarray, **more: object) -> dict[str, object]:
+    return {**{"abc"[j]: rows[:, j] for j in range(3)}, **more}
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 40, 200, 5000])
+def test_a_folder_of_parquet_files_is_read_in_order(
+    pa, tmp_path: Path, chunk_rows: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skmix.io.readers.BLOCK_BYTES", 7200)
+    monkeypatch.setattr("skmix.io.parquet._FEWEST", 16)
+    write(pa, tmp_path / "parts" / "2.parquet", columns_of(X[400:], label=NAMES[400:]))
+    write(pa, tmp_path / "parts" / "1.parquet", columns_of(X[:400], label=NAMES[:400]))
+    write(pa, tmp_path / "parts" / "3.parquet", columns_of(X[:0], label=NAMES[:0]))
+    (tmp_path / "parts" / "_SUCCESS").touch()
+    source = open_rows(tmp_path / "parts", label="label", chunk_rows=chunk_rows)
+    assert source.feature_names == ["a", "b", "c"]
+    rows, labels, _ = gathered(source)
+    assert np.array_equal(rows, X)
+    assert np.array_equal(labels, NAMES)
+    coded = source.coded(np.unique(NAMES))
+    for _ in range(2):
+        assert np.array_equal(gathered(coded)[1], np.unique(NAMES, return_inverse=True)[1])
+    # Those of some features are cut in the same places, where the same codes belong.
+    rows, labels, _ = gathered(coded.take([2]))
+    assert np.array_equal(rows, X[:, [2]])
+    assert np.array_equal(labels, np.unique(NAMES, return_inverse=True)[1])
+
+
+def test_codes_are_whole_after_a_pass_that_was_broken_off(pa, tmp_path: Path) -> None:
+    write(pa, tmp_path / "rows.parquet", columns_of(X, label=NAMES), group=100)
+    coded = open_rows(tmp_path / "rows.parquet", label="label", chunk_rows=100).coded(np.unique(NAMES))
+    blocks = coded.blocks()
+    next(blocks)
+    blocks.close()
+    assert np.array_equal(gathered(coded)[1], np.unique(NAMES, return_inverse=True)[1])
+
+
+def test_numbers_of_any_type_and_nulls(pa, tmp_path: Path) -> None:
+    table = {
+        "f4": pa.array([1.5, None, 3.0], pa.float32()),
+        "i8": pa.array([1, 2, None], pa.int8()),
+        "bool": pa.array([True, None, False]),
+        "decimal": pa.array([1, 2, 3], pa.decimal128(5, 2)),
+        "dictionary": pa.array([4, 5, 4]).dictionary_encode(),
+        "w": pa.array([1, 0, 2]),
+    }
+    write(pa, tmp_path / "mixed.parquet", table)
+    rows, _, weights = gathered(open_rows(tmp_path / "mixed.parquet", weight="w"))
+    nan = np.nan
+    expected = [[1.5, 1, 1, 1, 4], [nan, 2, nan, 2, 5], [3, nan, 0, 3, 4]]
+    assert np.array_equal(rows, expected, equal_nan=True)
+    assert np.array_equal(weights, [1.0, 0.0, 2.0])
+    single = open_rows(tmp_path / "mixed.parquet", columns=["f4"])
+    assert gathered(single)[0].dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["int", "float", "bool", "string", "dictionary", "large"])
+def test_labels_of_any_kind(pa, tmp_path: Path, kind: str) -> None:
+    made = {
+        "int": (pa.array(Y, pa.int16()), Y),
+        "float": (pa.array(Y, pa.float32()), Y),
+        "bool": (pa.array(Y > 1), Y > 1),
+        "string": (pa.array(NAMES), NAMES),
+        "dictionary": (pa.array(NAMES).dictionary_encode(), NAMES),
+        "large": (pa.array(NAMES, pa.large_string()), NAMES),
+    }
+    column, expected = made[kind]
+    write(pa, tmp_path / "rows.parquet", columns_of(X, label=column))
+    labels = gathered(open_rows(tmp_path / "rows.parquet", label="label", chunk_rows=99))[1]
+    assert np.array_equal(labels, expected)
+
+
+def test_features_are_found_by_name(pa, tmp_path: Path) -> None:
+    write(pa, tmp_path / "rows.parquet", columns_of(X, species=NAMES))
+    source = open_rows(tmp_path / "rows.parquet")
+    assert np.array_equal(gathered(source.select(["c", "a"]))[0], X[:, [2, 0]])
+    assert np.array_equal(gathered(open_rows(tmp_path / "rows.parquet", columns=["b"]))[0], X[:, [1]])
+    assert source.labelled("species").feature_names == ["a", "b", "c"]
+    assert source.labelled("species").unlabelled().feature_names == ["a", "b", "c"]
+    with pytest.raises(
+        ValueError, match=r"1 column\(s\) of .*rows\.parquet are not numbers: 'species' \(str"
+    ):
+        gathered(source)
+    with pytest.raises(ValueError, match=r"rows\.parquet has no column 'd', 'e' \(2 missing\)"):
+        gathered(source.select(["a", "d", "e"]))
+    with pytest.raises(ValueError, match="chosen by name"):
+        open_rows(tmp_path / "rows.parquet", columns=[0])
+
+
+def test_bad_parquet_files_are_told(pa, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="holds no Parquet files"):
+        open_rows(tmp_path / "empty")
+    write(pa, tmp_path / "none.parquet", columns_of(X[:0]))
+    with pytest.raises(ValueError, match=r"none\.parquet is empty"):
+        open_rows(tmp_path / "none.parquet")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(ValueError, match=r"torn\.parquet cannot be read"):
+        open_rows(tmp_path / "torn.parquet")
+    write(pa, tmp_path / "mixed" / "1.parquet", columns_of(X, label=NAMES))
+    write(pa, tmp_path / "mixed" / "2.parquet", {"a": X[:, 0], "b": X[:, 1], "label": Y})
+    with pytest.raises(ValueError, match=r"2\.parquet has no column 'c'"):
+        gathered(open_rows(tmp_path / "mixed", columns=["a", "c"]))
+    with pytest.raises(
+        ValueError, match=r"Labels differ in kind.*string in .*1\.parquet.*int64 in .*2\.parquet"
+    ):
+        open_rows(tmp_path / "mixed", label="label")
+    with pytest.raises(ValueError, match="has no column 'species'"):
+        open_rows(tmp_path / "mixed", label="species")
+    with pytest.raises(ValueError, match="weights are numbers"):
+        open_rows(tmp_path / "mixed", weight="label")
+    write(pa, tmp_path / "gap.parquet", {"a": [1.0, 2.0], "label": ["x", None]})
+    with pytest.raises(ValueError, match=r"'label' of .*gap\.parquet has 1 missing labels in 2 rows"):
+        gathered(open_rows(tmp_path / "gap.parquet", label="label"))
+    write(pa, tmp_path / "days.parquet", {"a": [1.0], "day": pa.array([1], pa.date32())})
+    with pytest.raises(ValueError, match="labels are whole numbers, strings or truth values"):
+        open_rows(tmp_path / "days.parquet", label="day")
+
+
+def test_labels_in_the_names_of_folders_are_not_read(pa, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_to_dataset(pa.table({"a": X[:, 0], "tree": NAMES}), tmp_path, partition_cols=["tree"])
+    with pytest.raises(ValueError, match=r"no column 'tree'.* What the names of folders say is not read"):
+        open_rows(tmp_path, label="tree")
+    assert open_rows(tmp_path).feature_names == ["a"]
+
+
+def test_a_parquet_file_that_changes_is_told(pa, tmp_path: Path) -> None:
+    write(pa, tmp_path / "rows.parquet", columns_of(X))
+    source = open_rows(tmp_path / "rows.parquet")
+    gathered(source)
+    write(pa, tmp_path / "rows.parquet", columns_of(X[:500]))
+    with pytest.raises(ValueError, match=r"rows\.parquet has changed"):
+        gathered(source)
+
+
+def test_small_row_groups_are_read_together() -> None:
+    assert list(bundles([10, 10, 0, 10, 50, 5], 25)) == [[0, 1], [3], [4], [5]]
+    assert list(bundles([10, 10, 0, 5], 25)) == [[0, 1, 3]]
+    assert list(bundles([0], 25)) == []
+
+
+# ---------------------------------------------------------------- Zarr
+
+
+def test_zarr_arrays_and_their_folders(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    group = zarr.open_group(str(tmp_path / "store"), mode="w")
+    group.create_array("rows", data=X, chunks=(130, 2))
+    group.create_array("labels", data=Y, chunks=(300,))
+    for rows in (tmp_path / "store" / "rows", group["rows"]):
+        source = open_rows(rows, label=group["labels"])
+        assert np.array_equal(gathered(source)[0], X)
+        assert np.array_equal(gathered(source)[1], Y)
+    assert isinstance(source_of(group["rows"]), Source)
+    sizes = [len(block.X) for block in open_rows(group["rows"], chunk_rows=400).blocks()]
+    assert sizes == [400, 400, 200]
+    assert repr(source).startswith("<1000 rows of the Zarr array")
+    group["rows"].resize((900, 3))
+    with pytest.raises(ValueError, match=r"zarr\.json has changed"):
+        gathered(source)
+    with pytest.raises(ValueError, match=r"is a Zarr group of \['labels', 'rows'\]"):
+        open_rows(tmp_path / "store")
+
+
+# ---------------------------------------------------------------- what is not installed
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "zarr"])
+def test_a_missing_library_is_named(tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name == library or name.startswith(f"{library}."):
+            monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, library, None)
+    path = tmp_path / "rows.parquet"
+    if library == "zarr":
+        path = tmp_path / "rows.zarr"
+        path.mkdir()
+        path = path / "zarr.json"
+    path.write_bytes(b"PAR1")
+    extra = {"pyarrow": "parquet", "zarr": "zarr"}[library]
+    with pytest.raises(ImportError, match=rf"pip install skmix\[{extra}\]"):
+        open_rows(path.parent if library == "zarr" else path)
