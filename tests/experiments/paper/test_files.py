@@ -72,7 +72,7 @@ def test_a_missing_folder_is_made_and_left_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("below", ["", "below"])
 def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path, below: str) -> None:
-    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "file").write_text("in the method")
     with pytest.raises(OSError, match="file"):
         writable_folder(tmp_path / "file" / below)
 
