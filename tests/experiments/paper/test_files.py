@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skmix.experiments.paper.files import replacing, writable_folder, write_json
 from skmix import io as persistence
+from skmix.experiments.paper.files import replacing, writable_folder, write_json
 
 
 def names(folder: Path) -> list[str]:
