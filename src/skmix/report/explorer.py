@@ -32,7 +32,8 @@ def explorer(results: StudyResults, variants: Sequence[str]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``variants``, each with its feature groups a mixture for each method; ``rows``; the ``styles`` of lines.
+        ``variants``, each with its feature groups and a mixture for each method; ``rows``; the
+        ``styles`` of lines.
     """
     rows, shown, total = _rows(results.data)
     offered = [

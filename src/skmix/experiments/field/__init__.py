@@ -5,11 +5,8 @@ from __future__ import annotations
 from skmix.experiments.field.automatic import AutomaticClassifier, Choice
 from skmix.experiments.field.counting import count_parameters
 from skmix.experiments.field.data import NAMES, load_data
-from skmix.experiments.field.description import describe
-from skmix.experiments.field.evaluation import Evaluation, ReliabilityBin, evaluate
 from skmix.experiments.field.field import FIELD, Contender, contenders
 from skmix.experiments.field.parts import PartsClassifier
-from skmix.experiments.field.predictions import is_classifier, outlier_threshold, predict_columns
 from skmix.experiments.field.records import DataSet, Outcome, Settings
 from skmix.experiments.field.runner import run_cell, run_comparison
 from skmix.experiments.field.separate import SeparateMixtures
@@ -38,13 +35,11 @@ __all__ = [
     "Claim",
     "Contender",
     "DataSet",
-    "Evaluation",
     "Learning",
     "Outcome",
     "OutcomeStore",
     "PartsClassifier",
     "Pool",
-    "ReliabilityBin",
     "SeparateMixtures",
     "Settings",
     "Simulation",
@@ -56,17 +51,12 @@ __all__ = [
     "claims_table",
     "contenders",
     "count_parameters",
-    "describe",
     "draw",
-    "evaluate",
     "gain_table",
-    "is_classifier",
     "learning_points",
     "load_data",
     "make_tables",
     "mean_ranks",
-    "outlier_threshold",
-    "predict_columns",
     "run_cell",
     "run_comparison",
     "run_sharing",
