@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..sources.blocks import Block, encode
+from .blocks import Block, encode
 from .cluster import OnCluster, OnThreads, place, unique_name
 
 Answer = TypeVar("Answer")
