@@ -37,8 +37,8 @@ from skmix.engine.compute.dask import ClusterError, connect, n_threads
 from skmix.experiments import paper as study
 
 
-class WayChoice(enum.StrEnum):
-    """The ways of running a variant."""
+class MethodChoice(enum.StrEnum):
+    """How a variant is fitted."""
 
     PUBLISHED = "published"
     ROBUST = "robust"
@@ -58,12 +58,13 @@ def reproduce(
     seed: Annotated[
         int, typer.Option(help="Seed of the simulated data and of every start.", min=0, max=2**32 - 1)
     ] = study.Settings.seed,
-    runs: Annotated[int, typer.Option(help="Runs of each variant and way.", min=1)] = study.MAIN_RUNS,
+    runs: Annotated[int, typer.Option(help="Runs of each variant and method.", min=1)] = study.MAIN_RUNS,
     only: Annotated[
         list[str] | None, typer.Option(help="Only this variant, such as 3D; may be given several times.")
     ] = None,
-    way: Annotated[
-        list[WayChoice] | None, typer.Option(help="Only this way; may be given several times.")
+    method: Annotated[
+        list[MethodChoice] | None,
+        typer.Option("--method", "--way", help="Only this method; may be given several times."),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(help="Processes to use; by default one for each core.", min=1)
@@ -93,7 +94,7 @@ def reproduce(
     """
     settings = study.Settings(seed=seed, dither=dither.value)
     try:
-        cells = study.study_cells(runs, only, [choice.value for choice in way or WayChoice])
+        cells = study.study_cells(runs, only, [choice.value for choice in method or MethodChoice])
     except ValueError as error:
         stop(str(error), WRONG_USE)
     if importlib.util.find_spec("jinja2") is None:

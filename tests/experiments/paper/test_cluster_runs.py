@@ -52,8 +52,8 @@ def test_a_cluster_makes_the_same_runs_to_the_bit(
         assert missing_batches(CELLS, store) == []
         for cell in CELLS:
             for number in (0, 3):
-                kept = store.runs(cell.variant, cell.n_kernels, cell.way, 4)[number]
-                alone = run_one(data, cell.variant, cell.n_kernels, cell.way, number, settings)
+                kept = store.runs(cell.variant, cell.n_kernels, cell.method, 4)[number]
+                alone = run_one(data, cell.variant, cell.n_kernels, cell.method, number, settings)
                 assert same_runs(kept, alone)
 
 
