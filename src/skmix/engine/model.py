@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .compute import arrays
 from .compute.arrays import Array, is_numpy, namespace, pick, replaced
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+FloatArray = arrays.FloatArray
+IntArray = arrays.IntArray
+BoolArray = arrays.BoolArray
 Record = TypeVar("Record")
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..sources.gaps import has_gaps
 from .arrays import Array, is_numpy, to_numpy
 
 
@@ -56,7 +55,7 @@ def sending(device: str | None) -> Iterator[None]:
 
 def placed(X: np.ndarray) -> Array:
     """Return validated rows (n, M) where they are to be worked on; those with gaps stay."""
-    if _place.device is None or has_gaps(X):
+    if _place.device is None or np.isnan(X).any():
         return X
     return send(X, _place.device)
 

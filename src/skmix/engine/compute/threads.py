@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ..model import FloatArray
+from .arrays import FloatArray
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
