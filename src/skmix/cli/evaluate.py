@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from skmix import report
 from skmix.cli._common import BAD_INPUT, STANDARD, Json, app, examples, guarded, print_json, stop
 from skmix.cli._tables import (
     Data,
@@ -26,7 +27,6 @@ from skmix.cli._tables import (
     write_page,
 )
 from skmix.cli._watching import watching
-from skmix.experiments import field as comparison
 
 # A confusion matrix of more classes does not fit on a terminal; its largest entries do.
 _MOST_CLASSES = 12
@@ -60,14 +60,14 @@ def evaluate(
     check_place(html, reading=[model, data])
     with guarded(), watching() as watch:
         fitted = load_model(model)
-        if not comparison.is_classifier(fitted):
+        if not report.is_classifier(fitted):
             stop(f"{model} has no classes to tell apart: it was fitted without --target.", BAD_INPUT)
         with watch.share("reading") as progress:
             rows, labels, known = read_labelled(
                 fitted, data, target, drop=drop or (), header=not no_header, progress=progress
             )
         with watch.steps("evaluating", None):
-            found = comparison.evaluate(unnamed(fitted), rows.X[known], labels[known])
+            found = report.evaluate(unnamed(fitted), rows.X[known], labels[known])
         if html is not None:
             source = "standard input" if data == STANDARD else Path(data).name
             write_page(html, page_writers().evaluation_page(found, title=f"{Path(model).name} on {source}"))
@@ -81,7 +81,7 @@ def evaluate(
         typer.echo(f"\nwritten into {html}")
 
 
-def _print(found: comparison.Evaluation) -> None:
+def _print(found: report.Evaluation) -> None:
     typer.echo(f"{found.n_rows} rows, {len(found.classes)} classes")
     measures = {
         "accuracy": found.accuracy,
@@ -116,7 +116,7 @@ def _print(found: comparison.Evaluation) -> None:
         _print_mistakes(console, found)
 
 
-def _print_mistakes(console: Console, found: comparison.Evaluation) -> None:
+def _print_mistakes(console: Console, found: report.Evaluation) -> None:
     """Print the largest entries beside the diagonal of a large confusion matrix."""
     mistakes = found.confusion - np.diag(np.diagonal(found.confusion))
     largest = np.argsort(-mistakes, axis=None, kind="stable")[:_MOST_MISTAKES]

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from skmix import report
 from skmix.cli._common import STANDARD, WRONG_USE, Json, app, examples, guarded, print_json, stop
 from skmix.cli._fitting import Training, fit_classifier, fit_mixture, look_over, parse_number, training_rows
 from skmix.cli._tables import Data, Drop, NoHeader, Seed, check_place, read, unnamed, write_model
 from skmix.cli._watching import watching
-from skmix.experiments import field as comparison
 
 _TABLE, _CHOICES, _SEARCH = "The table", "The model", "How it is found"
 
@@ -218,14 +218,14 @@ def fit(
 
 def _outcome(model: Any, training: Training, out: str) -> dict[str, Any]:
     """Return what came of the fit, in plain values; the model forgets its features' names on the way."""
-    described = comparison.describe(model)
+    described = report.describe(model)
     bare = unnamed(model)
     held, seen = None, None
     if training.y is not None:
         known = training.known
-        seen = comparison.evaluate(bare, training.X[known], training.y[known]).accuracy
+        seen = report.evaluate(bare, training.X[known], training.y[known]).accuracy
         if training.held_rows is not None and training.held_labels is not None:
-            held = comparison.evaluate(bare, training.held_rows, training.held_labels).as_dict()
+            held = report.evaluate(bare, training.held_rows, training.held_labels).as_dict()
     return {
         "model": None if out == STANDARD else out,
         "n_rows": len(training.X),

@@ -7,6 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from skmix import report
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, Json, app, examples, guarded, print_json, stop
 from skmix.cli._tables import (
     Data,
@@ -23,7 +24,6 @@ from skmix.cli._tables import (
 )
 from skmix.cli._watching import watching
 from skmix.datasets import ColumnError, labels_like
-from skmix.experiments import field as comparison
 
 
 @app.command(
@@ -63,7 +63,7 @@ def predict(
                 fitted, data, drop=drop or (), keep=keep or (), header=not no_header, progress=progress
             )
         with watch.share("predicting") as progress:
-            predicted = comparison.predict_columns(unnamed(fitted), rows.X, progress)
+            predicted = report.predict_columns(unnamed(fitted), rows.X, progress)
         twice = sorted(set(rows.kept) & set(predicted))
         if twice:
             stop(f"--keep {twice[0]}: predictions have a column of that name themselves.", WRONG_USE)

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from skmix import report
 from skmix.cli._common import STANDARD, WRONG_USE, Json, app, examples, guarded, print_json, stop, writing
 from skmix.cli._tables import (
     Html,
@@ -26,7 +27,6 @@ from skmix.cli._tables import (
     write_page,
 )
 from skmix.cli._watching import watching
-from skmix.experiments import field as comparison
 
 _BAR = 6
 _MOST_KERNELS = 20
@@ -63,7 +63,7 @@ def show(
     check_place(html, reading=[model, data])
     with guarded(), watching() as watch:
         fitted = load_model(model)
-        described = comparison.describe(fitted)
+        described = report.describe(fitted)
         if html is not None:
             X, y = _rows(fitted, data, target, no_header)
             with watch.steps("drawing", None):
@@ -121,7 +121,7 @@ def _rows(fitted: Any, data: str | None, target: str | None, no_header: bool) ->
     """Return rows to draw, with their labels where the model has classes."""
     if data is None:
         return None, None
-    if comparison.is_classifier(fitted):
+    if report.is_classifier(fitted):
         rows, labels, known = read_labelled(fitted, data, target, header=not no_header)
         return rows.X[known], labels[known]
     return read_for(fitted, data, header=not no_header).X, None

@@ -14,7 +14,7 @@ from skmix.plots.kernels import draw_kernels, weight_key
 from skmix.plots.paper import paper_figures
 from skmix.plots.projections import plot_projections
 from skmix.plots.reliability import plot_reliability
-from skmix.plots.sharing import plot_sharing, plot_worth
+from skmix.plots.sharing import plot_gain, plot_sharing
 from skmix.plots.study import plot_accuracy_against_kernels, plot_accuracy_distribution
 from skmix.plots.weights import plot_weights
 
@@ -29,6 +29,7 @@ __all__ = [
     "plot_digits",
     "plot_errors",
     "plot_feature_overlay",
+    "plot_gain",
     "plot_illustration",
     "plot_projections",
     "plot_ranks",
@@ -36,7 +37,6 @@ __all__ = [
     "plot_segments",
     "plot_sharing",
     "plot_weights",
-    "plot_worth",
     "save_figure",
     "weight_key",
 ]

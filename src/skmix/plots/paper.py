@@ -13,11 +13,11 @@ from skmix.experiments.paper.records import BestRun, StudyData, StudyResults
 from skmix.experiments.paper.variants import (
     FEATURES,
     MAIN_KERNELS,
+    METHODS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
     VARIANTS,
-    WAYS,
-    Way,
+    Method,
     variant_of,
 )
 from skmix.plots._common import need_matplotlib, new_figure
@@ -41,7 +41,7 @@ def paper_figures(
     results: StudyResults,
     *,
     published: Mapping[tuple[str, int], tuple[float, float]] | None = None,
-    projected_ways: tuple[Way, ...] = ("class-wise",),
+    projected_methods: tuple[Method, ...] = ("class-wise",),
 ) -> Iterator[tuple[str, Figure]]:
     """Yield every figure of the paper and of the study, one at a time.
 
@@ -53,8 +53,8 @@ def paper_figures(
         What the study left behind; parts that it lacks give no figure.
     published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
         Published values for the figure of accuracy against K; None takes the paper's.
-    projected_ways : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
-        The ways whose best 4-D and 6-D models are shown, for every class.
+    projected_methods : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
+        The methods whose best 4-D and 6-D models are shown, for every class.
 
     Yields
     ------
@@ -65,7 +65,7 @@ def paper_figures(
     """
     need_matplotlib()
     printed = published_sweep() if published is None else published
-    for name, figure in _all_figures(results, printed, projected_ways):
+    for name, figure in _all_figures(results, printed, projected_methods):
         if figure.get_layout_engine() is not None:
             # Laid out once here, instead of once for each format it is saved in.
             figure.draw_without_rendering()
@@ -76,7 +76,7 @@ def paper_figures(
 def _all_figures(
     results: StudyResults,
     printed: Mapping[tuple[str, int], tuple[float, float]],
-    projected_ways: tuple[Way, ...],
+    projected_methods: tuple[Method, ...],
 ) -> Iterator[tuple[str, Figure]]:
     """Yield names and figures."""
     figure = new_figure(3.9, 4.8)
@@ -97,8 +97,8 @@ def _all_figures(
     )
     yield "fig5_pca_features", figure
     for variant in _PROJECTED:
-        for way in projected_ways:
-            best = results.best.get((variant, way))
+        for method in projected_methods:
+            best = results.best.get((variant, method))
             if best is not None:
                 yield from _projections(best, results)
     runs = results.runs
@@ -112,7 +112,7 @@ def _all_figures(
         plot_accuracy_against_kernels(sweep, printed, figure=figure)
         yield "accuracy_against_kernels", figure
     for variant in (each.name for each in VARIANTS):
-        bests = [results.best[variant, way] for way in WAYS if (variant, way) in results.best]
+        bests = [results.best[variant, method] for method in METHODS if (variant, method) in results.best]
         if bests:
             yield f"confusion_{variant}", _confusions(bests)
 
@@ -155,21 +155,21 @@ def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Fi
         for panel in plot_projections(model, label, rows, figure=figure):
             panel.locator_params(nbins=3)
         figure.suptitle(
-            f"{run.variant}, {run.way}: digit {label}",
+            f"{run.variant}, {run.method}: digit {label}",
             x=0.62 / side,
             y=1.0 - 0.12 / side,
             ha="left",
             va="top",
             fontsize=11,
         )
-        yield f"projections_{run.variant}_{run.way}_class{label}", figure
+        yield f"projections_{run.variant}_{run.method}_class{label}", figure
 
 
 def _confusions(bests: list[BestRun]) -> Figure:
-    """Return the confusion matrices of the best runs of one variant, way beside way."""
+    """Return the confusion matrices of the best runs of one variant, method beside method."""
     figure = new_figure(3.9 * len(bests), 4.3)
     panels = figure.subplots(1, len(bests), squeeze=False)[0]
     for best, panel in zip(bests, panels, strict=True):
         run = best.run
-        plot_confusion(run.confusion, title=f"{run.variant}, {run.way}: {run.accuracy:.3f}", axes=panel)
+        plot_confusion(run.confusion, title=f"{run.variant}, {run.method}: {run.accuracy:.3f}", axes=panel)
     return figure

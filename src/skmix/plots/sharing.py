@@ -1,4 +1,4 @@
-"""Where sharing pays: learning curves of all classifiers, and what sharing is worth."""
+"""Where sharing pays: learning curves of all classifiers, and the gain from sharing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skmix.experiments.field.records import FloatArray
-from skmix.experiments.field.sharing import OURS_BY_PARTS, PAIRS, RIVALS, TRUE, Learning
-from skmix.experiments.field.sharing_tables import LearningMeasure, in_order, worth
+from skmix.experiments.field.sharing import CLASSIFIERS, OURS_BY_PARTS, PAIRS, TRUE, Learning
+from skmix.experiments.field.sharing_tables import LearningMeasure, gain, in_order
 from skmix.experiments.field.simulated import KINDS, in_words, kind_and_classes
 from skmix.plots._common import (
     CLASS_COLOURS,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LABELS: dict[LearningMeasure, str] = {"error": "test error, %", "log_loss": "log-loss"}
-_WORTH_LABELS: dict[LearningMeasure, str] = {
+_GAIN_LABELS: dict[LearningMeasure, str] = {
     "error": "error of own kernels less that of shared ones, points",
     "log_loss": "log-loss of own kernels less that of shared ones",
 }
@@ -89,14 +89,14 @@ def plot_sharing(
     return panels
 
 
-def plot_worth(
+def plot_gain(
     points: Sequence[Learning],
     *,
     measure: LearningMeasure = "error",
     axes: Axes | None = None,
     legend: bool = True,
 ) -> Axes:
-    """Draw what sharing is worth against the training rows of each class, a line for each data set.
+    """Draw the gain from sharing against the training rows of each class, a line for each data set.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def plot_worth(
         either way. Above zero sharing pays. A kind of simulated classes has a colour, and more classes have
         another marker.
     """
-    lines = _worths(points, measure)
+    lines = _gains(points, measure)
     if not lines:
         raise ValueError("no draw has both shared and own kernels, so there is nothing to plot.")
     if axes is None:
@@ -142,7 +142,7 @@ def plot_worth(
         )
     _mark_rows(axes, points)
     _name_the_sides(axes)
-    axes.set_ylabel(_WORTH_LABELS[measure], fontsize=SMALL)
+    axes.set_ylabel(_GAIN_LABELS[measure], fontsize=SMALL)
     if legend:
         axes.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
     soften(axes)
@@ -166,7 +166,7 @@ def _draw_curve(panel: Axes, curve: Sequence[Learning], measure: LearningMeasure
         # A mean of the draws that went well would flatter.
         if not any(outcome.failure for outcome in outcomes):
             values[size] = np.array([unit * getattr(outcome, measure) for outcome in outcomes])
-    place = RIVALS.index(name) if name in RIVALS else len(RIVALS)
+    place = CLASSIFIERS.index(name) if name in CLASSIFIERS else len(CLASSIFIERS)
     panel.errorbar(
         list(values),
         [each.mean() for each in values.values()],
@@ -211,7 +211,7 @@ def _explain(panels: NDArray[Any]) -> None:
     target.legend([handles[name] for name in names], names, fontsize=SMALL, frameon=False, **place)
 
 
-def _worths(
+def _gains(
     points: Sequence[Learning], measure: LearningMeasure
 ) -> dict[tuple[str, str], dict[int, FloatArray]]:
     """Return differences of the draws, by data set and classifier that shares, and by rows of a class."""
@@ -228,7 +228,7 @@ def _worths(
                     ]
                     for name in (shared, apart)
                 )
-                found = unit * worth(with_it, without, measure)
+                found = unit * gain(with_it, without, measure)
                 if len(found):
                     lines.setdefault((data, shared), {})[rows] = found
     return lines

@@ -9,7 +9,8 @@ import pytest
 from sklearn import metrics
 
 from skmix.experiments.field import Outcome, claims, make_tables, mean_ranks, summarise
-from skmix.experiments.field.measures import calibration_error, corrected_standard_error, log_loss
+from skmix.experiments.field.measures import corrected_standard_error, log_loss
+from skmix.metrics import calibration_error
 
 OUTCOME = Outcome("set", "LDA", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
 

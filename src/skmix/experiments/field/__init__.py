@@ -5,16 +5,13 @@ from __future__ import annotations
 from skmix.experiments.field.automatic import AutomaticClassifier, Choice
 from skmix.experiments.field.counting import count_parameters
 from skmix.experiments.field.data import NAMES, load_data
-from skmix.experiments.field.description import describe
-from skmix.experiments.field.evaluation import Evaluation, ReliabilityBin, evaluate
 from skmix.experiments.field.field import FIELD, Contender, contenders
 from skmix.experiments.field.parts import PartsClassifier
-from skmix.experiments.field.predictions import is_classifier, outlier_threshold, predict_columns
 from skmix.experiments.field.records import DataSet, Outcome, Settings
 from skmix.experiments.field.runner import run_cell, run_comparison
 from skmix.experiments.field.separate import SeparateMixtures
 from skmix.experiments.field.sharing import ROWS_PER_CLASS, SHARING_DATA, Learning, draw, run_sharing
-from skmix.experiments.field.sharing_tables import learning_points, sharing_table, sharing_tables, worth_table
+from skmix.experiments.field.sharing_tables import gain_table, learning_points, sharing_table, sharing_tables
 from skmix.experiments.field.simulated import Pool, Simulation, TrueDensities, simulate
 from skmix.experiments.field.store import OutcomeStore, StoreError
 from skmix.experiments.field.tables import (
@@ -38,13 +35,11 @@ __all__ = [
     "Claim",
     "Contender",
     "DataSet",
-    "Evaluation",
     "Learning",
     "Outcome",
     "OutcomeStore",
     "PartsClassifier",
     "Pool",
-    "ReliabilityBin",
     "SeparateMixtures",
     "Settings",
     "Simulation",
@@ -56,16 +51,12 @@ __all__ = [
     "claims_table",
     "contenders",
     "count_parameters",
-    "describe",
     "draw",
-    "evaluate",
-    "is_classifier",
+    "gain_table",
     "learning_points",
     "load_data",
     "make_tables",
     "mean_ranks",
-    "outlier_threshold",
-    "predict_columns",
     "run_cell",
     "run_comparison",
     "run_sharing",
@@ -73,5 +64,4 @@ __all__ = [
     "sharing_tables",
     "simulate",
     "summarise",
-    "worth_table",
 ]

@@ -24,28 +24,6 @@ def log_loss(probabilities: FloatArray, codes: IntArray) -> float:
     return float(-np.log(np.clip(own, _LEAST, 1.0)).mean())
 
 
-def calibration_error(probabilities: FloatArray, codes: IntArray, n_bins: int = 10) -> float:
-    """Return the expected calibration error.
-
-    Rows are sorted into bins of equal width by the probability of the class predicted for them. The error is
-    the distance between mean probability and share of correct predictions, averaged over bins by their rows.
-
-    Parameters
-    ----------
-    probabilities : ndarray of shape (n, L)
-        Of each class.
-    codes : ndarray of shape (n,)
-        The true classes.
-    n_bins : int, default=10
-        Number of bins between 0 and 1.
-    """
-    sure = probabilities.max(axis=1)
-    right = probabilities.argmax(axis=1) == codes
-    bins = np.minimum((sure * n_bins).astype(np.int64), n_bins - 1)
-    gaps = np.bincount(bins, sure, n_bins) - np.bincount(bins, right, n_bins)
-    return float(np.abs(gaps).sum() / len(codes))
-
-
 def corrected_standard_error(values: FloatArray, test_over_train: float) -> float:
     """Return the standard error of a mean over repeated random splits of the same rows.
 

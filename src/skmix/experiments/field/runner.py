@@ -16,10 +16,11 @@ import skmix
 from skmix.experiments.field.automatic import AutomaticClassifier
 from skmix.experiments.field.counting import count_parameters
 from skmix.experiments.field.field import Contender
-from skmix.experiments.field.measures import calibration_error, log_loss
+from skmix.experiments.field.measures import log_loss
 from skmix.experiments.field.records import DataSet, IntArray, Outcome, Settings
 from skmix.experiments.field.store import OutcomeStore
 from skmix.experiments.paper.seeds import generator
+from skmix.metrics import calibration_error
 
 Progress = Callable[[Outcome], None]
 _LARGEST_SEED = 2**31 - 1

@@ -11,7 +11,7 @@ from sklearn import metrics
 from sklearn.datasets import load_iris
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
-from skmix.experiments.field import describe, evaluate, predict_columns
+from skmix.report import describe, evaluate, predict_columns
 
 X, CODES = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
@@ -82,7 +82,7 @@ def test_unknown_labels_are_named(model: SharedKernelClassifier) -> None:
 
 
 def test_predictions_are_the_model_s(model: SharedKernelClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.experiments.field.predictions._ROWS_AT_A_TIME", 40)
+    monkeypatch.setattr("skmix.report.description._ROWS_AT_A_TIME", 40)
     shares: list[float] = []
     columns = predict_columns(model, X[:, :2], shares.append)
     assert list(columns) == ["label", "p_setosa", "p_versicolor", "p_virginica", "log_density", "outlier"]

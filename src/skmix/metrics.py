@@ -1,0 +1,83 @@
+"""How far predicted probabilities are from observed frequencies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class ReliabilityBin(NamedTuple):
+    """Rows whose predicted class has a similar probability.
+
+    Attributes
+    ----------
+    confidence : float
+        Mean probability of the predicted class.
+    accuracy : float
+        Share of correct predictions.
+    n_rows : int
+        Number of rows.
+    """
+
+    confidence: float
+    accuracy: float
+    n_rows: int
+
+
+def reliability_bins(
+    probabilities: NDArray[np.float64], codes: NDArray[np.int64], n_bins: int = 10
+) -> list[ReliabilityBin]:
+    """Sort rows into bins of equal width by the probability of their predicted class.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (n, L)
+        Predicted probability of each class.
+    codes : ndarray of shape (n,)
+        The true classes, 0 to L - 1.
+    n_bins : int, default=10
+        Number of bins between 0 and 1.
+
+    Returns
+    -------
+    list of ReliabilityBin
+        The bins that contain rows, by rising confidence.
+    """
+    confidence = probabilities.max(axis=1)
+    correct = probabilities.argmax(axis=1) == codes
+    _, bins, counts = np.unique(
+        np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1),
+        return_inverse=True,
+        return_counts=True,
+    )
+    sure, right = np.bincount(bins, confidence) / counts, np.bincount(bins, correct) / counts
+    return [
+        ReliabilityBin(*each) for each in zip(sure.tolist(), right.tolist(), counts.tolist(), strict=True)
+    ]
+
+
+def calibration_error(
+    probabilities: NDArray[np.float64], codes: NDArray[np.int64], n_bins: int = 10
+) -> float:
+    """Return the expected calibration error: the mean over rows of |confidence − accuracy| of their bin.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (n, L)
+        Predicted probability of each class.
+    codes : ndarray of shape (n,)
+        The true classes, 0 to L - 1.
+    n_bins : int, default=10
+        Number of bins between 0 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skmix.metrics import calibration_error
+    >>> round(calibration_error(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])), 2)
+    0.45
+    """
+    bins = reliability_bins(probabilities, codes, n_bins)
+    return sum(each.n_rows * abs(each.confidence - each.accuracy) for each in bins) / len(codes)

@@ -1,0 +1,139 @@
+"""What a fitted model is, and its predictions, in plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ROWS_AT_A_TIME = 1 << 14
+
+
+def is_classifier(model: Any) -> bool:
+    """Whether a model of ours predicts classes."""
+    return hasattr(model, "predict_proba") and hasattr(model, "classes_")
+
+
+def outlier_threshold(model: Any) -> float:
+    """Return the log-density below which a row is an outlier; minus infinity if the model has none."""
+    return float(getattr(model, "threshold_", -np.inf))
+
+
+def predict_columns(
+    model: Any, X: NDArray[np.float64], progress: Callable[[float], None] | None = None
+) -> dict[str, NDArray[Any]]:
+    """Return predictions as named columns.
+
+    Parameters
+    ----------
+    model : SharedKernelClassifier, SharedKernelMixture or GaussianMixture
+        A fitted model.
+    X : ndarray of shape (n, M)
+        Rows.
+    progress : callable, default=None
+        Called with the share of the rows that are done, from 0 to 1.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n,)
+        For a classifier ``label``, the most probable class, and ``p_…``, the posterior probability of each;
+        for a mixture ``kernel`` and ``p_1`` …, the same for its kernels, counted from 1. Then
+        ``log_density``, log p(x), and ``outlier``, 1 where that is below the model's threshold, else 0.
+    """
+    posterior = model.predict_proba if hasattr(model, "predict_proba") else model.responsibilities
+    blocks: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    for first in range(0, len(X), _ROWS_AT_A_TIME):
+        part = X[first : first + _ROWS_AT_A_TIME]
+        blocks.append((np.asarray(posterior(part)), np.asarray(model.score_samples(part))))
+        if progress is not None:
+            progress(min(first + _ROWS_AT_A_TIME, len(X)) / len(X))
+    posteriors, densities = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    best = posteriors.argmax(axis=1)
+    if is_classifier(model):
+        columns, names = {"label": model.classes_[best]}, model.classes_.tolist()
+    else:
+        columns, names = {"kernel": best + 1}, range(1, posteriors.shape[1] + 1)
+    columns.update({f"p_{name}": each for name, each in zip(names, posteriors.T, strict=True)})
+    columns["log_density"] = densities
+    columns["outlier"] = (densities < outlier_threshold(model)).astype(np.int8)
+    return columns
+
+
+def describe(model: Any) -> dict[str, Any]:
+    """Return what a fitted model is as numbers, strings, lists and dictionaries, ready for JSON.
+
+    Parameters
+    ----------
+    model : SharedKernelClassifier, SharedKernelMixture or GaussianMixture
+        A fitted model.
+
+    Returns
+    -------
+    dict
+        Its ``kind``, ``features``, ``target``, ``classes`` (label, rows, prior), ``groups`` (the features,
+        kernels and weights of each feature group; usually there is one), the number of free parameters of
+        its densities, how the fit ended, the outlier threshold, the temperature, and the ``settings`` that
+        differ from their defaults.
+    """
+    n_features = int(model.n_features_in_)
+    names = [str(name) for name in getattr(model, "feature_names_in_", [])]
+    names = names or [f"feature {place}" for place in range(1, n_features + 1)]
+    threshold = outlier_threshold(model)
+    columns = getattr(model, "feature_groups_", [list(range(n_features))])
+    parts = getattr(model, "models_", [model])
+    known = all(hasattr(part, "log_likelihood_") for part in parts)
+    return {
+        "kind": type(model).__name__,
+        "features": names,
+        "target": getattr(model, "target_name_", None),
+        "classes": _classes(model),
+        "covariance_type": str(getattr(model, "covariance_type_", model.covariance_type)),
+        "n_parameters": sum(int(part._n_parameters()) for part in parts),
+        "groups": [
+            _group(part, [names[column] for column in own]) for part, own in zip(parts, columns, strict=True)
+        ],
+        "converged": all(bool(part.converged_) for part in parts),
+        "n_iter": int(model.n_iter_),
+        "log_likelihood": float(sum(part.log_likelihood_ for part in parts)) if known else None,
+        "outlier_threshold": None if threshold == -np.inf else threshold,
+        "temperature": float(getattr(model, "temperature_", 1.0)),
+        "settings": settings_of(model),
+    }
+
+
+def settings_of(model: Any) -> dict[str, Any]:
+    """Return the parameters that differ from their defaults, as values that JSON has or as text."""
+    default = type(model)().get_params(deep=False)
+    settings = {}
+    for name, value in model.get_params(deep=False).items():
+        if repr(value) != repr(default[name]):
+            plain = isinstance(value, bool | int | str) or (isinstance(value, float) and np.isfinite(value))
+            settings[name] = value if plain else " ".join(repr(value).split())
+    return settings
+
+
+def _classes(model: Any) -> list[dict[str, Any]]:
+    """Return label, rows and prior of each class; nothing for a mixture of one class."""
+    if not is_classifier(model) and len(getattr(model, "classes_", [0])) == 1:
+        return []
+    counts = getattr(model, "class_count_", np.full(len(model.classes_), np.nan))
+    return [
+        {"label": str(label), "n_rows": None if np.isnan(count) else float(count), "prior": float(prior)}
+        for label, count, prior in zip(model.classes_.tolist(), counts, model.class_prior_, strict=True)
+    ]
+
+
+def _group(part: Any, names: list[str]) -> dict[str, Any]:
+    """Return the kernels and weights of one feature group."""
+    weights = np.asarray(part.weights_, dtype=np.float64)
+    weights = weights.reshape(len(weights), -1)
+    prior = getattr(part, "class_prior_", np.ones(1))
+    return {
+        "features": names,
+        "n_kernels": len(weights),
+        "weights": weights.tolist(),
+        "shares": (weights @ prior).tolist(),
+        "means": np.asarray(part.means_, dtype=np.float64).tolist(),
+    }

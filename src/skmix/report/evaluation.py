@@ -1,0 +1,150 @@
+"""How good a fitted classifier is on rows with labels, as one record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import confusion_matrix, log_loss
+
+from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins
+from skmix.report.description import outlier_threshold
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """How a classifier did on labelled rows.
+
+    A row counts as the class of largest posterior probability, even where the classifier rejects it.
+
+    Attributes
+    ----------
+    n_rows : int
+        Number n of rows.
+    classes : tuple of str
+        The L classes.
+    accuracy : float
+        Share of correct predictions.
+    mean_iou : float
+        Jaccard index, averaged over the classes that occur among labels or predictions.
+    log_loss : float
+        Mean negative logarithm of the probability of the true class.
+    calibration_error : float
+        Expected calibration error over ten bins.
+    confusion : ndarray of shape (L, L)
+        Counts; rows are true classes, columns predicted ones.
+    precision, recall, iou : ndarray of shape (L,)
+        Precision, recall and Jaccard index of each class; NaN where the denominator is zero.
+    reliability : list of ReliabilityBin
+        The bins that contain rows, by rising confidence.
+    outliers : float or None
+        Share of the rows that are outliers; None if the classifier has no threshold.
+    """
+
+    n_rows: int
+    classes: tuple[str, ...]
+    accuracy: float
+    mean_iou: float
+    log_loss: float
+    calibration_error: float
+    confusion: NDArray[np.int64]
+    precision: NDArray[np.float64]
+    recall: NDArray[np.float64]
+    iou: NDArray[np.float64]
+    reliability: list[ReliabilityBin]
+    outliers: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as numbers, strings, lists and None, ready for JSON."""
+        names = ("n_rows", "accuracy", "mean_iou", "log_loss", "calibration_error", "outliers")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "classes": [
+                {"label": label, "n_rows": n_rows, "precision": precision, "recall": recall, "iou": iou}
+                for label, n_rows, precision, recall, iou in zip(
+                    self.classes,
+                    self.confusion.sum(axis=1).tolist(),
+                    *(
+                        [None if np.isnan(x) else float(x) for x in part]
+                        for part in (self.precision, self.recall, self.iou)
+                    ),
+                    strict=True,
+                )
+            ],
+            "confusion": self.confusion.tolist(),
+            "reliability": [each._asdict() for each in self.reliability],
+        }
+
+
+def evaluate(model: Any, X: ArrayLike, y: ArrayLike) -> Evaluation:
+    """Measure a fitted classifier on labelled rows.
+
+    Parameters
+    ----------
+    model : SharedKernelClassifier
+        A fitted classifier; any object with `classes_` and `predict_proba` works.
+    X : array-like of shape (n, M)
+        Rows that were not used for training.
+    y : array-like of shape (n,)
+        Their labels.
+
+    Returns
+    -------
+    Evaluation
+        The measures.
+
+    Raises
+    ------
+    ValueError
+        If a label is not one of the model's classes, or X and y differ in length.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skmix import SharedKernelClassifier
+    >>> from skmix.report import evaluate
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = evaluate(SharedKernelClassifier(random_state=0).fit(X[::2], y[::2]), X[1::2], y[1::2])
+    >>> found.n_rows, round(found.accuracy, 2)
+    (75, 0.97)
+    """
+    probabilities = np.asarray(model.predict_proba(X))
+    codes = _codes(np.asarray(y).ravel().tolist(), model.classes_.tolist(), len(probabilities))
+    every = np.arange(len(model.classes_))
+    confusion = confusion_matrix(codes, probabilities.argmax(axis=1), labels=every)
+    found, labelled, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+    iou = _share(found, labelled + predicted - found)
+    threshold = outlier_threshold(model)
+    return Evaluation(
+        n_rows=len(codes),
+        classes=tuple(str(label) for label in model.classes_.tolist()),
+        accuracy=float(found.sum() / len(codes)),
+        mean_iou=float(np.nanmean(iou)),
+        log_loss=float(log_loss(codes, probabilities, labels=every)),
+        calibration_error=calibration_error(probabilities, codes),
+        confusion=confusion,
+        precision=_share(found, predicted),
+        recall=_share(found, labelled),
+        iou=iou,
+        reliability=reliability_bins(probabilities, codes),
+        outliers=None if threshold == -np.inf else float(np.mean(model.score_samples(X) < threshold)),
+    )
+
+
+def _codes(labels: list[Any], classes: list[Any], n_rows: int) -> NDArray[np.int64]:
+    """Return the place of each label among the classes."""
+    if len(labels) != n_rows:
+        raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels.")
+    places = {label: place for place, label in enumerate(classes)}
+    unseen = sorted({str(label) for label in labels if label not in places})
+    if unseen:
+        raise ValueError(
+            f"{len(unseen)} labels are none of the model's {len(places)} classes: {', '.join(unseen[:10])}."
+        )
+    return np.array([places[label] for label in labels], dtype=np.int64)
+
+
+def _share(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
