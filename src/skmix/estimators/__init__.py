@@ -5,5 +5,14 @@ from .classifier import SharedKernelClassifier
 from .gaussian import GaussianMixture
 from .loading import load
 from .mixture import SharedKernelMixture
+from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 
-__all__ = ["GaussianMixture", "SharedKernelClassifier", "SharedKernelMixture", "load", "watched_by"]
+__all__ = [
+    "GaussianMixture",
+    "SharedKernelClassifier",
+    "SharedKernelClassifierCV",
+    "SharedKernelMixture",
+    "SharedKernelMixtureCV",
+    "load",
+    "watched_by",
+]

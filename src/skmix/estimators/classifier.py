@@ -31,7 +31,7 @@ from ._devices import OnDevice
 from ._grouping import find_groups
 from ._scoring_blocks import Checked
 from ._selection import Selection, TrainingRows, check_automatic, is_automatic
-from ._settings import check_distribution, check_feature_groups
+from ._settings import check_covariance_prior, check_distribution, check_feature_groups
 from ._tuning import Tuning
 from ._validation import (
     all_or_nothing,
@@ -453,6 +453,9 @@ class SharedKernelClassifier(
         settings = {
             name: getattr(self, name) for name in SharedKernelMixture._get_param_names() if name != "init"
         } | chosen
+        if isinstance(self.covariance_prior, tuple) and groups[group] != list(range(self.n_features_in_)):
+            rows, covariance = check_covariance_prior(self.covariance_prior, self.n_features_in_)
+            settings["covariance_prior"] = (rows, covariance[np.ix_(groups[group], groups[group])])
         settings["checkpoint"] = path_of_group(self.checkpoint, group, n_groups)
         if not fresh and self.warm_start and getattr(self, "feature_groups_", None) == groups:
             # A copy: should this fit fail, the last one must be left as it was.

@@ -80,7 +80,11 @@ def record_of(estimator: Any) -> Record:
         parameters["random_state"] = None
     if isinstance(parameters.get("checkpoint"), os.PathLike):
         parameters["checkpoint"] = os.fspath(parameters["checkpoint"])
-    attributes = {name: value for name, value in vars(estimator).items() if name not in parameters}
+    if not isinstance(parameters.get("cv"), int):
+        parameters.pop("cv", None)  # splitters have no place in a file, and a fitted search needs none
+    attributes = {
+        name: value for name, value in vars(estimator).items() if name not in estimator.get_params(deep=False)
+    }
     request = attributes.pop("_metadata_request", None)
     output = attributes.pop("_sklearn_output_config", {})
     for name in attributes:
@@ -89,7 +93,7 @@ def record_of(estimator: Any) -> Record:
     return Record(
         type(estimator).__name__,
         {
-            "parameters": parameters,
+            "parameters": {name: _plain(value) for name, value in parameters.items()},
             "fitted": {name: _plain(value) for name, value in attributes.items()},
             "output": output,
             "requests": _requests(request),
