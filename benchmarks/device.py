@@ -32,9 +32,9 @@ from skmix.engine.sources.device import DeviceRows
 from skmix.engine.sources.moments import measure
 from skmix.engine.sources.optimistic import Hopeful
 from skmix.experiments.paper.data import make_data
+from skmix.experiments.paper.methods import run_batch
 from skmix.experiments.paper.records import Settings
 from skmix.experiments.paper.variants import VARIANTS
-from skmix.experiments.paper.ways import run_batch
 
 FULL = structure_of("full")
 # N, M, K, and the milliseconds a pass in float64 may take on an H200.

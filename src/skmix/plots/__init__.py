@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from skmix.plots._common import new_figure, save_figure
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
-from skmix.plots.field import plot_errors, plot_ranks, plot_sharing, plot_worth
+from skmix.plots.field import plot_errors, plot_gain, plot_ranks, plot_sharing
 from skmix.plots.illustration import plot_illustration
 from skmix.plots.kernels import draw_kernels, weight_key
 from skmix.plots.matrices import plot_confusion, plot_weights
@@ -27,6 +27,7 @@ __all__ = [
     "plot_digits",
     "plot_errors",
     "plot_feature_overlay",
+    "plot_gain",
     "plot_illustration",
     "plot_projections",
     "plot_ranks",
@@ -34,7 +35,6 @@ __all__ = [
     "plot_segments",
     "plot_sharing",
     "plot_weights",
-    "plot_worth",
     "save_figure",
     "weight_key",
 ]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from skmix.io import replacing
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
 else:
     # matplotlib is imported when something is drawn.
     Axes = Figure = Any

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from skmix.experiments.field.field import FIELD, OURS
 from skmix.experiments.field.records import FloatArray, Outcome
-from skmix.experiments.field.sharing import OURS_BY_PARTS, PAIRS, RIVALS, TRUE, Learning
-from skmix.experiments.field.sharing_tables import LearningMeasure, in_order, worth
+from skmix.experiments.field.sharing import CLASSIFIERS, OURS_BY_PARTS, PAIRS, TRUE, Learning
+from skmix.experiments.field.sharing_tables import LearningMeasure, gain, in_order
 from skmix.experiments.field.simulated import KINDS, in_words, kind_and_classes
 from skmix.experiments.field.tables import Measure, mean_ranks, summarise
 from skmix.plots._common import (
@@ -28,7 +28,7 @@ from skmix.plots._common import (
 
 _GENERATIVE = {each.name for each in FIELD if each.generative}
 _LABELS: dict[LearningMeasure, str] = {"error": "test error, %", "log_loss": "log-loss"}
-_WORTH_LABELS: dict[LearningMeasure, str] = {
+_GAIN_LABELS: dict[LearningMeasure, str] = {
     "error": "error of own kernels less that of shared ones, points",
     "log_loss": "log-loss of own kernels less that of shared ones",
 }
@@ -169,7 +169,7 @@ def plot_sharing(
     return panels
 
 
-def plot_worth(
+def plot_gain(
     points: Sequence[Learning],
     *,
     measure: LearningMeasure = "error",
@@ -223,7 +223,7 @@ def plot_worth(
     style: dict[str, Any] = {"transform": axes.transAxes, "fontsize": SMALL, "color": "0.35", "ha": "right"}
     axes.text(0.985, 0.97, "sharing pays", va="top", **style)
     axes.text(0.985, 0.03, "own kernels better", va="bottom", **style)
-    axes.set_ylabel(_WORTH_LABELS[measure], fontsize=SMALL)
+    axes.set_ylabel(_GAIN_LABELS[measure], fontsize=SMALL)
     if legend:
         axes.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
     grey_frames(axes)
@@ -246,7 +246,7 @@ def _draw_curve(panel: Axes, curve: Sequence[Learning], measure: LearningMeasure
         # A mean over only the draws that succeeded would be too optimistic.
         if not any(outcome.failure for outcome in outcomes):
             values[size] = np.array([unit * getattr(outcome, measure) for outcome in outcomes])
-    place = RIVALS.index(name) if name in RIVALS else len(RIVALS)
+    place = CLASSIFIERS.index(name) if name in CLASSIFIERS else len(CLASSIFIERS)
     colour = _COLOURS[place] if place < len(_COLOURS) else "0.3"
     # The first classifier of the study is drawn last, so that no other hides it.
     order = 2.0 + 0.1 * (len(_MARKERS) - place)
@@ -266,7 +266,7 @@ def _differences(
     """Return how much own kernels lose to shared ones in each draw that has both."""
     own = [each for each in points if (each.data, each.rows_per_class) == (data, rows)]
     shared, apart = ([each.outcome for each in own if each.classifier == name] for name in pair)
-    return _unit(measure) * worth(shared, apart, measure)
+    return _unit(measure) * gain(shared, apart, measure)
 
 
 def _styles(lines: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:

@@ -61,7 +61,8 @@ def plot_illustration(
     # Shuffled, so that no class covers the others.
     order = np.random.RandomState(0).permutation(len(record.y))
     shades = np.array(colours)[codes[order]]
-    overview.scatter(*record.X[order].T, c=shades, s=5, alpha=0.3, lw=0, rasterized=True, zorder=0)
+    across, up = record.X[order].T
+    overview.scatter(across, up, c=shades, s=5, alpha=0.3, lw=0, rasterized=True, zorder=0)
     estimated: dict[str, Any] = {"edgecolor": "black", "linewidth": 1.6, "linestyle": "solid"}
     true: dict[str, Any] = {"edgecolor": "#ff5fa8", "linewidth": 1.6, "linestyle": (0, (2.5, 2.5))}
     for n_std in (1.0, 2.0):
@@ -99,7 +100,7 @@ def plot_illustration(
         grey_frames(panel)
     if axes is None:
         # Axes of equal scales find their place in the first drawing, and their labels theirs in the second.
-        overview.figure.draw_without_rendering()
+        overview.get_figure(root=True).draw_without_rendering()
     return np.array([overview, *panels], dtype=object)
 
 

@@ -12,11 +12,11 @@ from skmix.experiments.paper.records import BestRun, StudyResults
 from skmix.experiments.paper.variants import (
     FEATURES,
     MAIN_KERNELS,
+    METHODS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
     VARIANTS,
-    WAYS,
-    Way,
+    Method,
     variant_of,
 )
 from skmix.plots._common import Figure, need_matplotlib, new_figure
@@ -37,7 +37,7 @@ def paper_figures(
     results: StudyResults,
     *,
     published: Mapping[tuple[str, int], tuple[float, float]] | None = None,
-    projected_ways: tuple[Way, ...] = ("class-wise",),
+    projected_methods: tuple[Method, ...] = ("class-wise",),
 ) -> Iterator[tuple[str, Figure]]:
     """Yield every figure of the paper and of the study, one at a time.
 
@@ -49,8 +49,8 @@ def paper_figures(
         The study; parts that it lacks give no figure.
     published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
         Published values for the figure of accuracy against K; None takes the paper's.
-    projected_ways : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
-        The ways whose best 4-D and 6-D models are shown, for every class.
+    projected_methods : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
+        The methods whose best 4-D and 6-D models are shown, for every class.
 
     Yields
     ------
@@ -61,7 +61,7 @@ def paper_figures(
     """
     need_matplotlib()
     printed = published_sweep() if published is None else published
-    for name, figure in _all_figures(results, printed, projected_ways):
+    for name, figure in _all_figures(results, printed, projected_methods):
         if figure.get_layout_engine() is not None:
             # Lay out once here, instead of once for each format it is saved in.
             figure.draw_without_rendering()
@@ -72,7 +72,7 @@ def paper_figures(
 def _all_figures(
     results: StudyResults,
     printed: Mapping[tuple[str, int], tuple[float, float]],
-    projected_ways: tuple[Way, ...],
+    projected_methods: tuple[Method, ...],
 ) -> Iterator[tuple[str, Figure]]:
     """Yield names and figures."""
     data, runs = results.data, results.runs
@@ -97,9 +97,9 @@ def _all_figures(
     plot_feature_overlay(data.train_features, data.train_labels, n_samples=_IMAGES_OF_A_DIGIT, figure=figure)
     yield "fig5_pca_features", figure
     for variant in _PROJECTED:
-        for way in projected_ways:
-            if (variant, way) in results.best:
-                yield from _projections(results.best[variant, way], results)
+        for method in projected_methods:
+            if (variant, method) in results.best:
+                yield from _projections(results.best[variant, method], results)
     if any(run.n_kernels == MAIN_KERNELS for run in runs):
         figure = new_figure(9.5, 7.6)
         plot_accuracy_distribution(runs, figure=figure)
@@ -110,12 +110,12 @@ def _all_figures(
         plot_accuracy_against_kernels(sweep, printed, figure=figure)
         yield "accuracy_against_kernels", figure
     for variant in (each.name for each in VARIANTS):
-        best = [results.best[variant, way].run for way in WAYS if (variant, way) in results.best]
+        best = [results.best[variant, method].run for method in METHODS if (variant, method) in results.best]
         if best:
             figure = new_figure(3.9 * len(best), 4.3)
             panels = figure.subplots(1, len(best), squeeze=False)[0]
             for run, panel in zip(best, panels, strict=True):
-                title = f"{run.variant}, {run.way}: {run.accuracy:.3f}"
+                title = f"{run.variant}, {run.method}: {run.accuracy:.3f}"
                 plot_confusion(run.confusion, title=title, axes=panel)
             yield f"confusion_{variant}", figure
 
@@ -136,6 +136,6 @@ def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Fi
         figure.subplots_adjust(**margins, wspace=0.08, hspace=0.08)
         for panel in plot_projections(model, label, rows, figure=figure):
             panel.locator_params(nbins=3)
-        title = f"{run.variant}, {run.way}: digit {label}"
+        title = f"{run.variant}, {run.method}: digit {label}"
         figure.suptitle(title, x=0.62 / side, y=1 - 0.12 / side, ha="left", va="top", fontsize=11)
-        yield f"projections_{run.variant}_{run.way}_class{label}", figure
+        yield f"projections_{run.variant}_{run.method}_class{label}", figure

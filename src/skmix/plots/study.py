@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from skmix.experiments.paper.records import FAILED_BELOW, Run
 from skmix.experiments.paper.tables import counted_in_sweep
-from skmix.experiments.paper.variants import MAIN_KERNELS, VARIANTS, WAYS, Way
+from skmix.experiments.paper.variants import MAIN_KERNELS, METHODS, VARIANTS, Method
 from skmix.plots._common import (
     CLASS_COLOURS,
     MEDIUM,
@@ -24,14 +24,14 @@ from skmix.plots._common import (
     panels_for,
 )
 
-WAY_COLOURS: dict[Way, str] = {
+METHOD_COLOURS: dict[Method, str] = {
     "published": CLASS_COLOURS[1],
     "robust": CLASS_COLOURS[0],
     "class-wise": CLASS_COLOURS[2],
 }
-_MARKERS: dict[Way, str] = {"published": "o", "robust": "s", "class-wise": "^"}
+_MARKERS: dict[Method, str] = {"published": "o", "robust": "s", "class-wise": "^"}
 # Offsets in K, so that error bars do not cover one another.
-_DODGE: dict[Way, float] = {"published": -0.15, "robust": 0.0, "class-wise": 0.15}
+_DODGE: dict[Method, float] = {"published": -0.15, "robust": 0.0, "class-wise": 0.15}
 _PRINTED = "printed in the paper"
 _MAX_DOTS = 500
 _LANE = 0.36
@@ -50,7 +50,7 @@ def plot_accuracy_distribution(
     Parameters
     ----------
     runs : iterable of Run
-        Runs of any variants and ways.
+        Runs of any variants and methods.
     n_kernels : int, default=10
         Only runs with this K are shown.
     axes, figure : default=None
@@ -62,18 +62,18 @@ def plot_accuracy_distribution(
         One for each variant that has runs, in the order of the study. A dot is a run (at most 500 are drawn),
         a bar the median; in the grey area a run counts as failed.
     """
-    by_cell: dict[tuple[str, Way], list[Run]] = defaultdict(list)
+    by_cell: dict[tuple[str, Method], list[Run]] = defaultdict(list)
     for run in runs:
         if run.n_kernels == n_kernels:
-            by_cell[run.variant, run.way].append(run)
+            by_cell[run.variant, run.method].append(run)
     variants = _in_order({variant for variant, _ in by_cell})
     if not variants:
         raise ValueError(f"there are no runs with {n_kernels} kernels to plot.")
     panels = panels_for(len(variants), axes, figure, n_columns=2, size=(4.6, 1.25), sharex=True)
     for variant, panel in zip(variants, panels, strict=True):
         panel.axvspan(0.0, FAILED_BELOW, color="0.94", lw=0, zorder=-2)
-        for lane, way in enumerate(WAYS):
-            own = by_cell.get((variant, way), [])
+        for lane, method in enumerate(METHODS):
+            own = by_cell.get((variant, method), [])
             if not own:
                 continue
             accuracies = _accuracies(own)
@@ -81,7 +81,7 @@ def plot_accuracy_distribution(
             # Golden-ratio steps spread the dots over the lane without clumps.
             heights = lane + _LANE * (2.0 * ((0.5 + np.arange(len(shown)) * 0.6180339887) % 1.0) - 1.0)
             rows = np.column_stack([shown, heights])
-            dots(panel, rows, size=2.2, color=WAY_COLOURS[way], alpha=0.45, zorder=2)
+            dots(panel, rows, size=2.2, color=METHOD_COLOURS[method], alpha=0.45, zorder=2)
             median = np.median(accuracies)
             # Behind the dots, which it would hide where all runs end alike.
             panel.plot([median, median], [lane - 0.47, lane + 0.47], color="black", lw=1.2, zorder=1)
@@ -94,10 +94,10 @@ def plot_accuracy_distribution(
                 va="center",
                 fontsize=SMALL,
                 fontweight="bold" if n_failed else "normal",
-                color=WAY_COLOURS[way] if n_failed else "0.35",
+                color=METHOD_COLOURS[method] if n_failed else "0.35",
             )
-        panel.set(xlim=(-0.02, 1.02), ylim=(len(WAYS) - 0.45, -0.55))
-        panel.set_yticks(range(len(WAYS)), WAYS)
+        panel.set(xlim=(-0.02, 1.02), ylim=(len(METHODS) - 0.45, -0.55))
+        panel.set_yticks(range(len(METHODS)), METHODS)
         panel.set_title(variant, fontsize=MEDIUM, loc="left", pad=2)
         panel.tick_params(axis="y", length=0)
         panel.label_outer()
@@ -122,7 +122,7 @@ def plot_accuracy_against_kernels(
     Parameters
     ----------
     runs : iterable of Run
-        Runs of any variants and ways; variants with only one K are left out.
+        Runs of any variants and methods; variants with only one K are left out.
     published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
         The published values, shown for comparison.
     axes, figure : default=None
@@ -134,9 +134,9 @@ def plot_accuracy_against_kernels(
     ndarray of axes, shape (2, variants)
         Accuracies above, shares of lost runs below. Error bars are one standard deviation.
     """
-    cells: dict[tuple[str, Way], dict[int, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    cells: dict[tuple[str, Method], dict[int, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        cells[run.variant, run.way][run.n_kernels].append(run)
+        cells[run.variant, run.method][run.n_kernels].append(run)
     variants = _in_order({variant for (variant, _), by_kernels in cells.items() if len(by_kernels) > 1})
     if not variants:
         raise ValueError("accuracy against K needs a variant with runs for two numbers of kernels or more.")
@@ -146,17 +146,17 @@ def plot_accuracy_against_kernels(
     )
     panels = flat.reshape(2, n)
     for variant, (above, below) in zip(variants, panels.T, strict=True):
-        ticks = set()
-        for way in WAYS:
-            by_kernels = sorted(cells.get((variant, way), {}).items())
+        ticks: set[int] = set()
+        for method in METHODS:
+            by_kernels = sorted(cells.get((variant, method), {}).items())
             if not by_kernels:
                 continue
             ticks.update(k for k, _ in by_kernels)
-            ks = np.array([k for k, _ in by_kernels], dtype=float) + _DODGE[way]
+            ks = np.array([k for k, _ in by_kernels], dtype=float) + _DODGE[method]
             means, deviations, lost = np.array([_summary(own) for _, own in by_kernels]).T
-            style: dict[str, Any] = {"color": WAY_COLOURS[way], "marker": _MARKERS[way], "ms": 3.5, "lw": 1.2}
-            above.errorbar(ks, means, deviations, elinewidth=0.8, label=way, **style)
-            below.plot(ks, lost, label=way, **style)
+            look = {"color": METHOD_COLOURS[method], "marker": _MARKERS[method]}
+            above.errorbar(ks, means, deviations, elinewidth=0.8, ms=3.5, lw=1.2, label=method, **look)
+            below.plot(ks, lost, ms=3.5, lw=1.2, label=method, **look)
         points = sorted((k, *value) for (name, k), value in (published or {}).items() if name == variant)
         if points:
             ks, *values = np.array(points).T
@@ -172,9 +172,9 @@ def plot_accuracy_against_kernels(
     panels[0, 0].set_ylabel("mean accuracy", fontsize=SMALL)
     panels[1, 0].set_ylabel("share of runs lost", fontsize=SMALL)
     found = dict(zip(*reversed(panels[0, 0].get_legend_handles_labels()), strict=True))
-    names = [name for name in (*WAYS, _PRINTED) if name in found]
-    look: dict[str, Any] = {"fontsize": SMALL - 1, "frameon": False, "loc": "lower right"}
-    panels[0, 0].legend([found[name] for name in names], names, **look)
+    names = [name for name in (*METHODS, _PRINTED) if name in found]
+    legend: dict[str, Any] = {"fontsize": SMALL - 1, "frameon": False, "loc": "lower right"}
+    panels[0, 0].legend([found[name] for name in names], names, **legend)
     grey_frames(*flat)
     return panels
 
