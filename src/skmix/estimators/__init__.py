@@ -1,5 +1,6 @@
 """scikit-learn's contract around the engine."""
 
+from ._checkpoint import Checkpoint
 from ._progress import watched_by
 from .classifier import SharedKernelClassifier
 from .gaussian import GaussianMixture
@@ -8,6 +9,7 @@ from .mixture import SharedKernelMixture
 from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 
 __all__ = [
+    "Checkpoint",
     "GaussianMixture",
     "SharedKernelClassifier",
     "SharedKernelClassifierCV",

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
-from scipy.special import log_softmax
 from sklearn.base import clone
 
 from ...engine.model import BoolArray, FloatArray
-from ...engine.refine.temperature import least_log_loss
+from ...engine.refine.temperature import least_log_loss, log_losses
 from ..classifier import SharedKernelClassifier
 from ._rows import Fold, Rows
 from ._trials import Trial
@@ -98,13 +97,13 @@ class GroupSearch:
         """Return the loss of a partition at its best temperature, and that of every held-out row."""
         started = time.monotonic()
         try:
-            joint = sum(map(self._log_likelihood, partition)) + self._log_prior
+            joint = sum(map(self._log_likelihood, partition))
         except ValueError as error:
             self._error = error
             temperature, loss, losses = 1.0, np.inf, np.full(len(self._codes), np.inf)
         else:
-            temperature, loss = least_log_loss(joint, self._codes, self._weights)
-            losses = -log_softmax(joint / temperature, axis=1)[np.arange(len(joint)), self._codes]
+            temperature, loss = least_log_loss(joint, self._codes, self._weights, log_prior=self._log_prior)
+            losses = log_losses(joint, self._codes, temperature, self._log_prior)
         return Trial(
             stage="feature_groups",
             params={

@@ -30,7 +30,7 @@ Projection = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows X (n, M), their labels y (n,) as given or None, class codes (n,), −1 for none, and weights (n,)."""
+    """Rows X (n, M), labels y (n,) as given or None, class codes (n,), −1 for none, and weights (n,)."""
 
     X: np.ndarray
     y: np.ndarray | None

@@ -72,10 +72,10 @@ def table_of(trials: Sequence[Trial]) -> dict[str, Any]:
     for split in range(max(len(trial.split_scores) for trial in trials)):
         scores = [t.split_scores[split] if split < len(t.split_scores) else np.nan for t in trials]
         table[f"split{split}_test_score"] = np.array(scores)
-    scores = np.array([trial.score for trial in trials], dtype=np.float64)
-    table["mean_test_score"] = scores
+    means = np.array([trial.score for trial in trials], dtype=np.float64)
+    table["mean_test_score"] = means
     table["std_test_score"] = np.array([np.std(t.split_scores) if t.split_scores else np.nan for t in trials])
-    ranked = np.where(np.isnan(scores), -np.inf, scores)
+    ranked = np.where(np.isnan(means), -np.inf, means)
     table["rank_test_score"] = rankdata(-ranked, method="min").astype(np.int32)
     table["mean_fit_time"] = np.array([t.seconds / max(len(t.split_scores), 1) for t in trials])
     for name in dict.fromkeys(name for trial in trials for name in trial.columns):

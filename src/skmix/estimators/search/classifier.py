@@ -29,17 +29,16 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import check_scoring
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ...engine.model import FloatArray
-from ...engine.refine.temperature import least_log_loss
+from ...engine.refine.temperature import least_log_loss, log_losses
 from .._settings import check_feature_groups
 from .._validation import check_labelled_rows, check_weights, weighted_rows
 from ..classifier import SharedKernelClassifier
@@ -337,7 +336,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             or candidate.n_kernels * n_features > _MOST_NUMBERS_A_ROW * n_rows
         ):
             return best
-        trade_offs = TRADE_OFFS if automatic or self.tune is True else (float(self.tune),)  # type: ignore[arg-type]
+        trade_offs = TRADE_OFFS if automatic or self.tune is True else (float(self.tune),)
         models = best.models
         tried = [run.evaluate(replace(candidate, trade_off=t), "tuning", models) for t in trade_offs]
         return max(([best] if automatic else []) + list(filter(None, tried)), key=lambda trial: trial.score)
@@ -397,25 +396,30 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             return X
         return project(validate_data(self, X, reset=False, dtype=np.float64), self.projection_)
 
+    def _check(self) -> SharedKernelClassifier:
+        """Return the fitted classifier."""
+        check_is_fitted(self)
+        return self.classifier_
+
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M)."""
-        return self.classifier_.predict(self._features(X))
+        return self._check().predict(self._features(X))
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
-        return self.classifier_.predict_proba(self._features(X))
+        return self._check().predict_proba(self._features(X))
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Return the logarithms of the posterior probabilities (n, L) of rows X (n, M)."""
-        return self.classifier_.predict_log_proba(self._features(X))
+        return self._check().predict_log_proba(self._features(X))
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j), shape (n, L), of rows X (n, M), or of their reduced features."""
-        return self.classifier_.class_log_likelihood(self._features(X))
+        return self._check().class_log_likelihood(self._features(X))
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return log p(x), shape (n,), of rows X (n, M), or of their reduced features."""
-        return self.classifier_.score_samples(self._features(X))
+        return self._check().score_samples(self._features(X))
 
     def _graph_parts(self) -> dict[str, Any]:
         return {**self.classifier_._graph_parts(), "projection": self.projection_}
@@ -506,7 +510,7 @@ class _Run:
         weights = None if held[0].weights is None else np.concatenate([rows.weights for rows in held])
         temperature, loss = least_log_loss(np.concatenate(logs), codes, weights)
         if self._search.scoring == "neg_log_loss":
-            scores = [-_log_loss(log / temperature, rows) for log, rows in zip(logs, held, strict=True)]
+            scores = [-_log_loss(log, rows, temperature) for log, rows in zip(logs, held, strict=True)]
             score = -loss
         else:
             scores = [
@@ -533,17 +537,15 @@ class _Run:
         return score
 
 
-def _log_loss(logs: FloatArray, rows: Rows) -> float:
+def _log_loss(logs: FloatArray, rows: Rows, temperature: float) -> float:
     """Return the mean log-loss of rows, from log-joints (n, L)."""
-    losses = -log_softmax(logs, axis=1)[np.arange(len(logs)), rows.codes]
+    losses = log_losses(logs, rows.codes, temperature)
     return float(np.average(losses, weights=rows.weights))
 
 
-def _tune(
-    model: SharedKernelClassifier, rows: Rows, trade_off: float | None, seed: int
-) -> SharedKernelClassifier:
+def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: Any, seed: int) -> SharedKernelClassifier:
     """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
-    own = rows.labelled
+    own: Any = rows.labelled
     return model.tune(
         own.X,
         own.y,

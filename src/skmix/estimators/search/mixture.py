@@ -46,8 +46,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         held-out rows, each in its own class.
     strategy : {'grid', 'prune'}, default='grid'
         'grid' fits every candidate. 'prune' starts with `n_kernels` and removes those that do not explain
-        enough rows for their parameters (Figueiredo & Jain, 2002), then the lightest one by one, and takes the
-        number of the lowest BIC; of a variational fit, that of the highest bound. At least one kernel for
+        enough rows for their parameters (Figueiredo & Jain, 2002), then the lightest one by one, and takes
+        the number of the lowest BIC; of a variational fit, that of the highest bound. At least one kernel for
         each class stays.
     cv : int, splitter or iterable, default=None
         Cross-validation of ``criterion='log_likelihood'``. None is five shuffled stratified folds, three from
@@ -220,9 +220,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 
     def _fit(self, model: SharedKernelMixture, X: Any, y: Any, sample_weight: Any) -> SharedKernelMixture:
         """Fit a model, from too many kernels down if asked."""
-        if self.strategy == "prune":
-            model.set_params(annihilate=True)
-        return model.fit(X, y, sample_weight)
+        return model._fit(X, y, sample_weight, prune=self.strategy == "prune")
 
     def _by_folds(self, model: SharedKernelMixture, folds: list[Any]) -> Trial:
         """Return the mean log-density of held-out rows, each in its own class."""
@@ -230,7 +228,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         for fold in folds:
             training, held = fold.training, fold.held
             fitted = self._fit(clone(model), training.X, training.y, training.weights)
-            scores.append(np.average(fitted.score_samples(held.X, held.y), weights=held.weights))
+            scores.append(float(np.average(fitted.score_samples(held.X, held.y), weights=held.weights)))
         sizes = np.array([fold.held.size for fold in folds])
         score = float(np.average(scores, weights=sizes))
         return Trial("kernels", {}, score, scores, columns={"log_likelihood": float(sizes @ scores)})
