@@ -33,8 +33,7 @@ from skmix.cli._common import (
     text_aside,
 )
 from skmix.cli._study import print_tables, print_verdicts, progress
-from skmix.engine.compute.cluster import ClusterError
-from skmix.engine.compute.farm import cluster_at, n_threads
+from skmix.engine.compute.dask import ClusterError, connect, n_threads
 from skmix.experiments import paper as study
 
 
@@ -156,7 +155,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
     if address is None:
         yield None
     else:
-        with cluster_at(address, skmix.__version__) as client:
+        with connect(address, skmix.__version__) as client:
             yield client
 
 

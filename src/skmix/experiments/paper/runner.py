@@ -16,8 +16,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from skmix.engine.compute.cluster import ClusterError
-from skmix.engine.compute.farm import answers
+from skmix.engine.compute.dask import ClusterError, map_tasks
 from skmix.experiments.paper.beyond import run_beyond
 from skmix.experiments.paper.methods import fit_batch, group_models, run_batch
 from skmix.experiments.paper.records import BestRun, Beyond, Run, Settings, StudyData, StudyResults
@@ -145,7 +144,7 @@ def run_study(
     n_jobs : int, default=1
         Number of processes; with 1 the work is done in this one.
     cluster : distributed.Client, optional
-        Of a Dask cluster, which then does the work; see `skmix.engine.compute.farm.cluster_at`.
+        Of a Dask cluster, which then does the work; see `skmix.engine.compute.dask.connect`.
     progress : callable, optional
         Called with the runs of each batch once they are stored.
     """
@@ -248,7 +247,7 @@ def _results_of_cluster(
 ) -> Iterator[list[Run]]:
     """Yield the runs of each batch as a cluster has done them."""
     try:
-        yield from answers(cluster, _work_on_cluster, (data, settings), batches)
+        yield from map_tasks(cluster, _work_on_cluster, (data, settings), batches)
     except ClusterError as error:
         raise StudyError(f"{error} Finished runs are kept: run the same command again to go on.") from error
 
