@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import skmix
-from skmix.engine.compute.partitions import open_collections
+from skmix.engine.compute.dask import open_collections
 from skmix.engine.em import fit
 from skmix.engine.model import Options, Parameters
 from skmix.engine.sources.blocks import Block, Listed

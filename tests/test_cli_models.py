@@ -368,7 +368,7 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
         (["fit", "iris.csv", "--tune"], 2, "--tune needs classes"),
         (["fit", "iris.csv", "--groups", "auto"], 2, "--groups needs classes"),
         (["predict", "iris.skmix", "few.csv"], 1, "there is no column 'petal length' (and 1 more)"),
-        (["predict", "iris.csv", "iris.csv"], 1, "is no skmix model"),
+        (["predict", "iris.csv", "iris.csv"], 1, "is not a skmix model"),
         (["predict", "-", "iris.csv"], 2, "a model must be a file"),
         (["predict", "iris.skmix", "iris.csv", "-o", "out.xls"], 2, "must end in .csv"),
         (["predict", "iris.skmix", "iris.csv", "-o", "iris.csv/o.csv"], 2, "cannot write iris.csv/o.csv"),

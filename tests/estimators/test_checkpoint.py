@@ -203,7 +203,7 @@ def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(monkeypatch, 
     import dask
     import dask.array as da
 
-    from skmix.engine.compute.cluster import ClusterError
+    from skmix.engine.compute.dask import ClusterError
 
     path = tmp_path / "fit.skmix"
     mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, max_iter=1000, checkpoint=path)

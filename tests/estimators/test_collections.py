@@ -19,7 +19,7 @@ import dask.dataframe as dd
 import pandas as pd
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
-from skmix.engine.compute.cluster import ClusterError
+from skmix.engine.compute.dask import ClusterError
 
 RNG = np.random.default_rng(11)
 CENTRES = np.array([[0.0, 0.0, 0.0], [4.0, 0.0, 1.0], [0.0, 5.0, -1.0]])

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute.cluster import ClusterError
+from ..engine.compute.dask import ClusterError
 from ..engine.model import FloatArray, Parameters
 from ..engine.snapshots import Snapshot
 from ..engine.sources.frame import Frame

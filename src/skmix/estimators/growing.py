@@ -14,10 +14,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.covariances import structure_of
+from ..engine.density import frame_of
 from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
-from ..engine.sources.frame import frame_of
 from ..engine.sources.moments import measure
 from ..engine.starts import uniform_weights
 from ._decisions import check_outlier_label
@@ -191,7 +191,7 @@ class GrowingMixture(_Stream):
         model: Any = self
         if hasattr(self, "stream_"):
             return Running.from_dict(model.stream_)
-        frame = frame_of(parameters, structure_of(options.covariance_type), rows)
+        frame = frame_of(parameters, structure_of(options.covariance_type))
         total = float(model.class_count_.sum())
         n_batches = max(1, round(total / len(rows)))
         return resume(parameters, frame, options.covariance_type, n_batches, total)

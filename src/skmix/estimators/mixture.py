@@ -25,10 +25,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ..engine.compute.arrays import like, namespace
 from ..engine.compute.devices import here
 from ..engine.covariances import COVARIANCE_TYPES, structure_of
-from ..engine.density import class_log_likelihood, log_sum
+from ..engine.density import class_log_likelihood, draw, log_sum
 from ..engine.model import FloatArray, IntArray, Parameters, Result, Status
 from ..engine.rules.annihilation import living_kernels
-from ..engine.sampling import draw
 from ._anywhere import works_anywhere
 from ._blocks import blocks_of, fit_mixture
 from ._checkpoint import checkpointed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.experiments.paper.files import replacing
+from skmix.io import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

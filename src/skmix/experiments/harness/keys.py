@@ -42,7 +42,7 @@ def cell_key(settings: Mapping[str, Any]) -> str:
 def library(*files: str) -> str:
     """Return the version of skmix and a digest of its source and of further files.
 
-    As a setting of a cell it prevents results of edited code from being mistaken for those of the code before.
+    As a setting of a cell it keeps results of edited code apart from earlier results.
     """
     root = Path(skmix.__file__).parent
     digest = hashlib.sha256()

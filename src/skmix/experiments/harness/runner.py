@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
 
-from skmix.engine.compute.cluster import ClusterError
-from skmix.engine.compute.farm import answers
+from skmix.engine.compute.dask import ClusterError, map_tasks
 from skmix.experiments.harness.store import Store
 
 Record = dict[str, Any]
@@ -72,7 +71,7 @@ def run_cells(
 ) -> None:
     """Run what the store lacks, and store each batch as soon as it is finished.
 
-    After an interrupt (Ctrl-C) or an error, the finished batches are in the store, and the same call continues
+    After an interrupt (Ctrl-C) or an error the store has all finished batches, and the same call continues
     from there. Cells take turns, so that all of them grow together.
 
     Parameters
@@ -156,7 +155,7 @@ def _on_cluster(
 ) -> Iterator[tuple[int, list[Record]]]:
     """Yield place and records of each batch as a cluster finishes them."""
     try:
-        yield from answers(cluster, _run_numbered, (work, shared), list(enumerate(batches)))
+        yield from map_tasks(cluster, _run_numbered, (work, shared), list(enumerate(batches)))
     except ClusterError as error:
         raise ExperimentError(
             f"{error} Finished runs are stored: run the same command again to continue."

@@ -114,9 +114,7 @@ class Store:
 
     def replicates(self, settings: Mapping[str, Any]) -> set[int]:
         """Return the stored replicates of one cell."""
-        found = self._connection.execute(
-            "SELECT replicate FROM results WHERE key = ?", (cell_key(settings),)
-        )
+        found = self._connection.execute("SELECT replicate FROM results WHERE key = ?", (cell_key(settings),))
         return {replicate for (replicate,) in found}
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What the study must show, checked on its results; and where it differs from the paper, with likely reasons."""
+"""What the study must show, checked on its results, and where it differs from the paper."""
 
 from __future__ import annotations
 
@@ -93,9 +93,10 @@ def headline(results: StudyResults) -> str:
     met = sum(margin.shortfall <= _BEHIND_BEST for margin in results.margins)
     worst = max(results.margins, key=lambda margin: margin.shortfall)
     return (
-        f"Over {_seeds(results)}, with {_n_runs(results)} runs of each variant and method, the mean class-wise "
-        f"run is at most {_BEHIND_BEST} below the best robust run in {met} of {len(results.margins)} "
-        f"comparisons; the largest distance is {worst.shortfall:.4f} ({worst.variant}, seed {worst.seed})."
+        f"Over {_seeds(results)}, with {_n_runs(results)} runs of each variant and method, the mean "
+        f"class-wise run is at most {_BEHIND_BEST} below the best robust run in {met} of "
+        f"{len(results.margins)} comparisons; the largest distance is {worst.shortfall:.4f} "
+        f"({worst.variant}, seed {worst.seed})."
     )
 
 
@@ -171,8 +172,7 @@ def _average_is_best(results: StudyResults) -> Iterator[Claim]:
             f"({worst.variant}, seed {worst.seed})",
             met == len(results.margins),
             "The best run is selected by its accuracy on the test images, which favours it by chance where "
-            "two digits cannot be distinguished."
-            + (f" Missed: {', '.join(missed)}." if missed else ""),
+            "two digits cannot be distinguished." + (f" Missed: {', '.join(missed)}." if missed else ""),
         )
 
 
@@ -209,9 +209,7 @@ def _runs_hardly_differ(runs: Runs) -> Iterator[Claim]:
     accuracies = {
         name: [run.accuracy for run in runs.of(name, MAIN_KERNELS, "class-wise")] for name in runs.variants
     }
-    spread = {
-        name: float(np.std(own, ddof=1)) for name, own in accuracies.items() if len(own) >= ENOUGH_RUNS
-    }
+    spread = {name: float(np.std(own, ddof=1)) for name, own in accuracies.items() if len(own) >= ENOUGH_RUNS}
     if spread:
         widest = _argmax(spread)
         yield Claim(

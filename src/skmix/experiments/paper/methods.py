@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,14 +144,12 @@ def fit_batch(
     return [_joined(groups) for groups in zip(*by_group, strict=True)]
 
 
-def run_generator(
-    seed: int, variant: str, n_kernels: int, method: Method, run: int
-) -> np.random.RandomState:
+def run_generator(seed: int, variant: str, n_kernels: int, method: Method, run: int) -> np.random.RandomState:
     """Return the generator of the start of one run."""
     return generator(seed, "run", variant, n_kernels, method, run)
 
 
-def scores_of(truth: IntArray, predicted: IntArray) -> dict[str, float | IntArray]:
+def scores_of(truth: IntArray, predicted: IntArray) -> dict[str, Any]:
     """Return accuracy, mean Jaccard index and confusion matrix (L, L) of predicted classes (n,).
 
     The conventions are scikit-learn's, whose checks would take longer than the predictions. A class that

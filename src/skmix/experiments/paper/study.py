@@ -242,9 +242,7 @@ def stored_runs(study: Study, store: harness.Store) -> dict[Cell, list[Run]]:
     }
 
 
-def study_results(
-    study: Study, store: harness.Store, beyond: Sequence[Beyond] | None = None
-) -> StudyResults:
+def study_results(study: Study, store: harness.Store, beyond: Sequence[Beyond] | None = None) -> StudyResults:
     """Gather the results for tables, figures and report.
 
     The best runs are fitted once more, each from its own seed, to have their models.
@@ -296,9 +294,7 @@ def _margins(stored: Mapping[Cell, list[Run]], seed: int) -> Iterator[Margin]:
             )
             n_runs = min(len(robust), len(class_wise))
             if n_runs >= ENOUGH_RUNS:
-                yield Margin(
-                    seed + data_set, variant.name, n_runs, max(robust), float(np.mean(class_wise))
-                )
+                yield Margin(seed + data_set, variant.name, n_runs, max(robust), float(np.mean(class_wise)))
 
 
 def _refitted(run: Run, data: StudyData, settings: Settings) -> BestRun:

@@ -252,8 +252,8 @@ def _failures_table(runs: Runs) -> Table:
         columns,
         SOURCES[1:],
         tuple(rows),
-        "A reason is counted whenever a run stopped being finite, even if its last finite parameters classify "
-        "more than half of the test images; failed are the runs with an accuracy of at most 0.5.",
+        "A reason is counted whenever a run stopped being finite, even if its last finite parameters "
+        "classify more than half of the test images; failed are the runs with an accuracy of at most 0.5.",
     )
 
 

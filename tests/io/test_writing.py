@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
 
 import pytest
 
-from skmix import io as persistence
-from skmix.experiments.paper.files import replacing, writable_folder, write_json
+from skmix.io import replacing
 
 
 def names(folder: Path) -> list[str]:
@@ -50,32 +49,25 @@ def test_a_file_that_cannot_replace_its_target_is_removed(tmp_path: Path) -> Non
     assert names(tmp_path) == ["result"]
 
 
-def test_json_has_the_content_and_ends_with_a_line(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", {"value": 0.1, "list": [1, 2]})
-    text = (tmp_path / "a.json").read_text()
-    assert json.loads(text) == {"value": 0.1, "list": [1, 2]}
-    assert text.endswith("}\n")
+def test_a_link_stays_and_the_file_it_points_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "v3.skmix").write_text("old")
+    (tmp_path / "latest.skmix").symlink_to("v3.skmix")
+    with replacing(tmp_path / "latest.skmix") as file:
+        file.write(b"new")
+    assert (tmp_path / "latest.skmix").is_symlink()
+    assert (tmp_path / "v3.skmix").read_text() == "new"
+    assert names(tmp_path) == ["latest.skmix", "v3.skmix"]
 
 
-def test_json_without_numbers_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        write_json(tmp_path / "a.json", {"value": float("nan")})
-    assert names(tmp_path) == []
-
-
-def test_a_missing_folder_is_made_and_left_empty(tmp_path: Path) -> None:
-    folder = writable_folder(tmp_path / "a" / "b")
-    assert folder.is_dir()
-    assert names(folder) == []
-    assert writable_folder(folder) == folder
-
-
-@pytest.mark.parametrize("below", ["", "below"])
-def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path, below: str) -> None:
-    (tmp_path / "file").write_text("in the method")
-    with pytest.raises(OSError, match="file"):
-        writable_folder(tmp_path / "file" / below)
-
-
-def test_the_study_writes_files_as_models_are_written() -> None:
-    assert replacing is persistence.replacing
+def test_what_is_not_a_regular_file_is_written_to(tmp_path: Path) -> None:
+    """A pipe stands for the devices, which a test should not put at risk."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with replacing(pipe) as file:
+            file.write(b"new")
+        assert os.read(reading, 10) == b"new"
+        assert pipe.is_fifo()
+    finally:
+        os.close(reading)
