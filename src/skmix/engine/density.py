@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import logsumexp
 
-from .compute.arrays import Array, arises, as_float64, is_numpy, like, namespace, to_numpy
+from .compute.arrays import Array, as_float64, is_numpy, like, namespace, occurs, to_numpy
 from .compute.threads import workers
 from .covariances import structure_of
 from .model import FloatArray, IntArray, Parameters
@@ -181,7 +181,7 @@ def _class_log_likelihood_there(values: Array, weights: FloatArray, log_weights:
     likelihood = shares.T @ xp.exp(values - largest)
     lost = likelihood < _UNDERFLOW
     found = xp.log(xp.where(lost, 1.0, likelihood)) + largest
-    if arises(lost):
+    if occurs(lost):
         # The rows' nearest kernels have no weight in some class: sum the terms of those that have.
         each = [log_sum((values + logs[:, c, None]).T) for c in range(weights.shape[1])]
         found = xp.where(lost, xp.stack(each), found)

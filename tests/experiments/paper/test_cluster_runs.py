@@ -76,9 +76,7 @@ def test_a_cluster_that_is_lost_leaves_what_is_done(
             cluster.sync(cluster.scheduler.close)
 
         many = [Cell("3D", 10, "published", 60)]
-        with pytest.raises(
-            StudyError, match=r"to the scheduler .* is lost.*Finished runs are kept"
-        ):
+        with pytest.raises(StudyError, match=r"to the scheduler .* is lost.*Finished runs are kept"):
             run_study(many, settings, data, store, cluster=client, progress=lose)
         assert 10 <= len(store) < 60
 
