@@ -289,9 +289,9 @@ def test_content_that_is_no_estimator(path: Path) -> None:
 
 def test_parameters_newer_than_a_file_have_their_defaults(path: Path) -> None:
     content, arrays = parts("mixture", path)
-    del of(content, "parameters")["short_runs"]
+    del of(content, "parameters")["n_init"]
     write(path, content, arrays, "0")
-    assert load(path).short_runs == 0
+    assert load(path).n_init == 1
 
 
 def test_damaged_bytes_never_make_another_model(path: Path) -> None:

@@ -78,18 +78,19 @@ def record_of(estimator: Any) -> Record:
     parameters = estimator.get_params(deep=False)
     if isinstance(parameters.get("random_state"), np.random.RandomState):
         parameters["random_state"] = None
-    if isinstance(parameters.get("checkpoint"), os.PathLike):
-        parameters["checkpoint"] = os.fspath(parameters["checkpoint"])
     attributes = {name: value for name, value in vars(estimator).items() if name not in parameters}
+    if not isinstance(parameters.get("cv"), int):
+        parameters.pop("cv", None)  # splitters have no place in a file, and a fitted search needs none
     request = attributes.pop("_metadata_request", None)
     output = attributes.pop("_sklearn_output_config", {})
+    attributes.pop("_skl_callbacks", None)
     for name in attributes:
         if not is_attribute(type(estimator), name):
             raise TypeError(f"{name} is neither a parameter nor an attribute of a fit; delete it first.")
     return Record(
         type(estimator).__name__,
         {
-            "parameters": parameters,
+            "parameters": {name: _plain(value) for name, value in parameters.items()},
             "fitted": {name: _plain(value) for name, value in attributes.items()},
             "output": output,
             "requests": _requests(request),

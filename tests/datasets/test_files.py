@@ -11,7 +11,7 @@ import pytest
 import sklearn.datasets
 from numpy.testing import assert_array_equal
 
-from skmix.datasets import load_mnist, read_idx, read_table
+from skmix.datasets import load_mnist, read_idx
 
 
 def idx_bytes(values: np.ndarray, code: int, letter: str) -> bytes:
@@ -113,38 +113,3 @@ def test_without_a_folder_mnist_is_asked_for_by_name(monkeypatch: pytest.MonkeyP
     assert data.train_images.shape == (60000, 28, 28)
     assert data.test_labels.tolist() == [9, 8]
     assert (data.test_images == 7).all()
-
-
-@pytest.mark.parametrize("compress", [False, True])
-def test_a_table_with_missing_values(tmp_path: Path, compress: bool) -> None:
-    text = '"a","kind","b"\n1,"x, y",NA\n\n-2.5e1,z,3\n,z,?\n'
-    path = tmp_path / "table.csv"
-    path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
-    table = read_table(path, label="kind")
-    assert_array_equal(table.X, [[1.0, np.nan], [-25.0, 3.0], [np.nan, np.nan]])
-    assert table.y.tolist() == ["x, y", "z", "z"]
-    assert table.feature_names == ("a", "b")
-
-
-def test_the_last_column_has_the_labels_by_default(tmp_path: Path) -> None:
-    (tmp_path / "table.csv").write_text("a,b,c\n1,2,3\n")
-    table = read_table(tmp_path / "table.csv")
-    assert (table.X.tolist(), table.y.tolist(), table.feature_names) == ([[1.0, 2.0]], ["3"], ("a", "b"))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "needs a header"),
-        ("a\n1\n", "needs a header with at least a feature and a label, got \\['a'\\]"),
-        ("a,label\n", "a header but no rows"),
-        ("a,label\n1,x\n2\n", "line 3 of .* has 1 values, the header 2"),
-        ("a,label\nred,x\n", "line 2 of .*, column 'a': 'red' is not a number"),
-        ("a,label\n1,NA\n", "line 2 of .* has no label in column 'label'"),
-        ("a,b\n1,2\n", "no column 'label'; its columns are a, b"),
-    ],
-)
-def test_a_wrong_table_is_named(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "table.csv").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_table(tmp_path / "table.csv", label="label" if text.startswith("a,b") else None)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 import string
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,7 @@ def test_all_formats_give_the_same_rows(tmp_path: Path) -> None:
             assert rows.feature_names == ("width", "height")
             assert rows.labels == ["x", "y", "x"]
         assert bool(rows.notes) == (name == "npz")
-    assert "array 'cube' of shape (1, 3, 2)" in rows.notes[0]
+    assert "array 'cube' of type float64 and shape (1, 3, 2) is left out" in rows.notes[0]
 
 
 def test_the_name_of_a_file_does_not_matter(tmp_path: Path) -> None:
@@ -74,17 +76,67 @@ def test_values_are_read_as_people_write_them() -> None:
     assert_array_equal(rows_of("1,2\n3,4\n", header=False).X, [[1.0, 2.0], [3.0, 4.0]])
 
 
-def test_many_chunks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.datasets._formats._CHUNK_ROWS", 7)
+def test_many_blocks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.io.formats._BLOCK_BYTES", 100)
     lines = "".join(f"{i},{2 * i}\n\n" for i in range(100))
     shares: list[float] = []
     rows = rows_of("a,b\n" + lines, progress=shares.append)
     assert_array_equal(rows.X, np.outer(np.arange(100), [1, 2]))
-    assert len(shares) == 14
+    assert len(shares) > 5
     assert shares == sorted(shares)
+    assert shares[-1] == 1.0
     # Blank lines count as lines: the value is where an editor shows it.
     with pytest.raises(ColumnError, match="column 'b' holds text, such as 'oh' on line 202"):
         rows_of("a,b\n" + lines + "1,oh\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('"a;b;c;d",x,y\n1,2,3\n', ("a;b;c;d", "x", "y")),
+        ('"x 0\n(cm)",x,y\n1,2,3\n', ("x 0\n(cm)", "x", "y")),
+        ("a\tb,c\td\n1\t2\t3\n", ("a", "b,c", "d")),
+        ("\n\na;b;c\n1;2;3\n", ("a", "b", "c")),
+        ("a,b,c\r1,2,3\r", ("a", "b", "c")),
+    ],
+)
+def test_the_separator_is_found_outside_quotes(text: str, names: tuple[str, ...]) -> None:
+    rows = rows_of(text)
+    assert rows.feature_names == names
+    assert_array_equal(rows.X, [[1.0, 2.0, 3.0]])
+
+
+def test_a_row_without_any_value_is_a_row() -> None:
+    assert_array_equal(rows_of("a,b\n1,2\n,\n").X, [[1.0, 2.0], [np.nan, np.nan]])
+
+
+def test_the_target_by_position() -> None:
+    rows = rows_of(TEXT, target=-1)
+    assert rows.labels == ["x", "y", "x"]
+    assert rows.feature_names == ("width", "height")
+    with pytest.raises(ValueError, match="there is no column 3; there are 3"):
+        rows_of(TEXT, target=3)
+
+
+def test_long_cells_and_wide_tables() -> None:
+    blob = "x" * 500_000
+    assert_array_equal(rows_of(f"a,wkt\n1,{blob}\n2,{blob}\n", drop=["wkt"]).X, [[1.0], [2.0]])
+    n_columns = 20_000
+    header = ",".join(f"gene {i}" for i in range(n_columns))
+    line = ",".join(map(str, range(n_columns)))
+    rows = rows_of("\n".join([header, line, line]), keep=["gene 7"])
+    assert rows.X.shape == (2, n_columns - 1)
+    assert rows.X[1, -1] == n_columns - 1
+    assert rows.kept == {"gene 7": ["7", "7"]}
+
+
+def test_a_named_pipe_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(TEXT,))
+    writer.start()
+    assert_array_equal(read_rows(pipe, target="kind").X, X)
+    writer.join()
 
 
 @pytest.mark.parametrize(
@@ -103,8 +155,13 @@ def test_many_chunks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a,a\n1,2\n", {}, "two columns are called 'a'", "a"),
         (",a\n0,2\n", {}, "column 1 has no name", ""),
         ("a,b\n1\n", {}, "line 2 has 1 values, the first line has 2", None),
-        ("a,b\n1,2\n,\n", {}, "line 3 has no value in any of the 2 features", None),
-        ("a,b\n", {}, "it has names of columns but no rows", None),
+        ("a,b\n1,2,3\n", {}, "line 2 has 3 values, the first line has 2", None),
+        ('a,b\n"1\n",2\n\n1\n', {}, "line 5 has 1 values, the first line has 2", None),
+        ('a,b\n"1\n",2\n\n1,x\n', {}, "column 'b' holds text, such as 'x' on line 5", "b"),
+        ("a,b\r1,2\r1,x\r", {}, "column 'b' holds text, such as 'x' on line 3", "b"),
+        ("\n\na,b\n1\n", {}, "line 4 has 1 values, the first line has 2", None),
+        ("a,b\n1_000,2\n", {}, "column 'a' holds text, such as '1_000' on line 2", "a"),
+        ("a,b\n", {}, "it has column names but no rows", None),
         ("", {}, "it is empty", None),
         ("1,2\n3,4\n", {}, "its first line has numbers instead of names: 1, 2", None),
         ("a\n1\n", {"target": "a"}, "no column is left as a feature", None),
@@ -121,10 +178,11 @@ def test_bad_tables_are_refused_with_what_is_wrong(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"PAR1 and no more", "no whole Parquet file"),
-        (b"PK\x03\x04 and no more", "damaged or no table"),
-        (gzip.compress(b"a,b\n1,2\n" * 5000, mtime=0)[:40], "damaged or no table"),
-        ("a,b\n1,é\n".encode("latin-1"), "not text in UTF-8"),
+        (b"PAR1 and no more", "not a complete Parquet file"),
+        (b"PK\x03\x04 and no more", "damaged, or not a table"),
+        (gzip.compress(b"a,b\n1,2\n" * 5000, mtime=0)[:40], "damaged, or not a table"),
+        (gzip.compress(b"a,b\n1,2\n", mtime=0)[:-8] + bytes(8), "damaged, or not a table .CRC check failed"),
+        ("a,b\n1,é\n".encode("latin-1"), "neither text in UTF-8"),
     ],
 )
 def test_damaged_files_are_refused_with_their_name(tmp_path: Path, content: bytes, message: str) -> None:
@@ -159,7 +217,7 @@ class Trap:
 def test_objects_in_arrays_are_never_unpickled(tmp_path: Path) -> None:
     trap = np.array([Trap(tmp_path / "sprung")], dtype=object)
     np.savez(tmp_path / "objects.npz", a=trap)
-    with pytest.raises(ValueError, match=r"objects\.npz: .*allow_pickle=False"):
+    with pytest.raises(ValueError, match=r"objects\.npz: .*array 'a' holds Python objects"):
         read_rows(tmp_path / "objects.npz")
     assert not (tmp_path / "sprung").exists()
 
@@ -182,7 +240,7 @@ def test_labels_are_whole_numbers_or_text() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["a", "a"], "column 'y' has the one label 'a' in 2 rows"),
+        (["a", "a"], "column 'y' has only the label 'a' in 2 rows"),
         ([None, ""], "column 'y' has no label in 2 rows"),
         ((np.arange(40) / 7).tolist() * 9, "column 'y' has 40 different values in 360 rows"),
         ([f"row {i}" for i in range(30)], "column 'y' has 30 different values in 30 rows, such as 'row 0'"),
