@@ -173,7 +173,7 @@ def test_files_that_are_no_checkpoint_are_refused(passes, tmp_path):
     path = tmp_path / "fit.skmix"
     model = SharedKernelMixture(2, random_state=0).fit(X)
     model.save(path)
-    with pytest.raises(ValueError, match="but no checkpoint"):
+    with pytest.raises(ValueError, match="is not a checkpoint"):
         clone(model).set_callbacks(Checkpoint(path)).fit(X)
     path.write_text("no model, and no checkpoint either")
     with pytest.raises(ValueError, match=r"fit\.skmix cannot be read as a checkpoint .*remove the file"):
@@ -196,7 +196,7 @@ def test_the_file_holds_plain_values(passes, tmp_path):
 
 def test_a_folder_that_is_missing_is_refused(tmp_path):
     mixture = SharedKernelMixture().set_callbacks(Checkpoint(tmp_path / "nowhere" / "fit.skmix"))
-    with pytest.raises(ValueError, match="which is no folder"):
+    with pytest.raises(ValueError, match="needs an existing folder"):
         mixture.fit(X, Y)
     with pytest.raises(ValueError, match="does not go with inference='variational'"):
         mixture.set_params(inference="variational").fit(X, Y)

@@ -17,7 +17,6 @@ from skmix.datasets import TableRows, class_labels
 from skmix.estimators._grouping import choose_settings
 from skmix.estimators._selection import Choice
 
-_UNLABELLED = -1
 # Of fewer rows any whole numbers may happen to be a count.
 _LEAST_COUNTED = 10
 
@@ -134,7 +133,7 @@ def fit_classifier(
     """
     assert training.y is not None
     settings, choice, chosen = _choices(settings)
-    classes, codes = np.unique(training.y[training.known], return_inverse=True)
+    classes = np.unique(training.y[training.known])
     groups = settings.get("feature_groups")
     classifier = SharedKernelClassifier(
         **{
@@ -144,20 +143,15 @@ def fit_classifier(
         }
     )
     everything_labelled = bool(training.known.all())
-    if everything_labelled and settings["reject_below"] is not None:
+    if settings["reject_below"] is not None:
         classifier.set_params(outlier_label=_outlier_label(classes))
-    # Only numbers can be missing as labels, so numbers stand for the labels until the fit is done.
-    numbers = np.full(len(training.y), _UNLABELLED, dtype=np.int64)
-    numbers[training.known] = codes
-    y = training.y if everything_labelled else numbers
+    y = training.y
+    if not everything_labelled:
+        y = y.astype(object)
+        y[~training.known] = None
     if chosen:
         choose_settings(classifier, training.X, y, choice, feature_groups="feature_groups" in chosen)
     classifier.fit(training.X, y)
-    if not everything_labelled:
-        classifier.classes_ = classes
-        for model in classifier.models_:
-            model.classes_ = classes
-        classifier.set_params(outlier_label=_outlier_label(classes))
     if tune:
         classifier.tune(
             training.X[training.known], training.y[training.known], random_state=settings["random_state"]

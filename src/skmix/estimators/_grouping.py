@@ -17,9 +17,9 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 
 from ..engine.model import BoolArray, FloatArray
-from ._progress import Report, progress_bar
 from ._selection import Choice, Row, Selection, TrainingRows, sum_or_none, table_row
-from ._validation import check_labelled_rows, check_rows, class_sizes
+from .callbacks import Report, progress_bar
+from .rows import check_labelled_rows, check_rows, class_sizes
 
 # Groups are merged only where a column of one is among this many that depend most on a column of the other,
 # so that the number of groups to fit grows with the number of columns and not with its square.
@@ -55,7 +55,7 @@ def find_groups(selection: Selection) -> list[list[int]]:
     everything = tuple(range(selection.rows.X.shape[1]))
     if len(everything) == 1 or len(selection.rows.classes) == 1:
         return [list(everything)]
-    with progress_bar("choosing features", None, shown=False) as report:
+    with progress_bar("choosing features", None) as report:
         search = GroupSearch(selection, report)
         steps = [search.judge((everything,)), search.judge(tuple((column,) for column in everything))]
         while (following := search.step(steps[-1])) is not None:

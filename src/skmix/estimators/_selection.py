@@ -18,8 +18,9 @@ from ..engine.density import class_log_likelihood
 from ..engine.model import FloatArray, IntArray, Parameters, Status
 from ..engine.rules.annihilation import living_kernels
 from ._criteria import assignment_entropy, n_free_parameters, softened_log_losses
-from ._progress import progress_bar
-from ._validation import columns_of, observed_rows
+from .callbacks import progress_bar
+from .rows import Training, class_sizes, columns_of, observed_rows
+from .solving import solve, structure_for
 
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture
@@ -60,7 +61,7 @@ class TrainingRows:
 
     def columns(self, columns: list[int], group: int | None) -> TrainingRows:
         """Return what is observed of some columns; `group` is their number for error messages."""
-        X, codes, weights = observed_rows(self.X, self.codes, self.weights, columns, self.classes, group)
+        X, codes, weights = observed_rows(self.X, self.codes, self.weights, columns)
         return replace(self, X=X, codes=codes, weights=weights)
 
     def split(self, n_folds: int, seed: int) -> list[tuple[IntArray, IntArray]]:
@@ -200,7 +201,7 @@ class Selection:
         types = list(STRUCTURES) if choice.covariance_type else [prototype.covariance_type]
         n_sure = len(types) * sum(k <= reach or not open_ended for k in numbers)
         best = None
-        with progress_bar("choosing kernels", n_sure, shown=False) as report:
+        with progress_bar("choosing kernels", n_sure) as report:
             for n_kernels in numbers:
                 for covariance_type in types:
                     settings = clone(prototype).set_params(
@@ -237,7 +238,7 @@ class Selection:
             if fitted is None:
                 return row
             n_kernels = len(fitted.parameters.means)
-            structure = settings._structure_for(len(columns))
+            structure = structure_for(settings, len(columns))
             free = n_free_parameters(structure, n_kernels, len(columns), n_classes)
             n_rows = len(rows.X) if rows.weights is None else rows.weights.sum()
             value += free * np.log(n_rows) - 2.0 * fitted.log_likelihood
@@ -316,7 +317,7 @@ def sum_or_none(arrays: Iterable[FloatArray | None]) -> FloatArray | None:
 def table_row(settings: SharedKernelMixture, groups: list[list[int]], criterion: str, n_classes: int) -> Row:
     """Return a row of the table for a candidate that has not been fitted yet."""
     n_kernels = int(settings.n_kernels or n_classes)
-    free = [n_free_parameters(settings._structure_for(len(c)), n_kernels, len(c), n_classes) for c in groups]
+    free = [n_free_parameters(structure_for(settings, len(c)), n_kernels, len(c), n_classes) for c in groups]
     return {
         "n_kernels": n_kernels,
         "covariance_type": settings.covariance_type,
@@ -334,7 +335,10 @@ def fit_group(
     settings: SharedKernelMixture, rows: TrainingRows, columns: list[int], *, prune: bool = False
 ) -> Fitted | None:
     """Fit one feature group, all starts in one batch; None when all of them failed."""
-    result, _ = settings._solve(rows.X, rows.classes, rows.codes, rows.weights, columns, prune=prune)
+    sizes = class_sizes(rows.codes, rows.weights, len(rows.classes))
+    n_unlabelled = int(np.count_nonzero(rows.codes < 0))
+    training = Training(rows.X, rows.codes, rows.weights, rows.classes, sizes, n_unlabelled)
+    result = solve(settings, training, columns, prune=prune)
     if np.all(result.status == Status.FAILED):
         return None
     structure = structure_of(settings.covariance_type)

@@ -15,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.dask import is_collection
+from ..engine.compute.devices import here
 from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray
 from . import densities
@@ -493,11 +494,9 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
     def _scores(self, X: Any, y: Any) -> Any:
         """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
         scores = score_rows(self, X, densities.log_density, y)
-        return scores.compute() if is_collection(scores) else scores
+        return here(scores.compute() if is_collection(scores) else scores)
 
 
 def _check_count(count: Any, what: str) -> None:
     if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
         raise ValueError(f"{what} an integer of at least 1, got {count!r}.")
-
-

@@ -1,7 +1,7 @@
 """Progress, monitoring and checkpoints of a fit, through scikit-learn's callbacks.
 
-A fit is a task, each of its passes a subtask; with several feature groups, each group is a task between. After
-a pass, callbacks may ask for an estimator that is fitted as far as the pass has come.
+A fit is a task, each of its passes a subtask; with several feature groups, each group is a task between.
+After a pass, callbacks may ask for an estimator that is fitted as far as the pass has come.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ import numpy as np
 
 from .. import _version
 from ..engine.compute.dask import ClusterError
-from ..engine.covariances import Structure
 from ..engine.model import FloatArray, Parameters
 from ..engine.snapshots import Snapshot
 from ..engine.sources.frame import Frame
@@ -74,7 +72,7 @@ class _Task:
                 callback.teardown(estimator, self)
 
 
-# ---------------------------------------------------------------- who watches without being set on an estimator
+# ---------------------------------------------------------------- watchers of all fits
 
 Report = Callable[[str], None]
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
@@ -291,9 +289,7 @@ class SavedRun:
         Rows and covariance of the prior that shrinks, found before the first pass that is saved.
     """
 
-    def __init__(
-        self, path: Path, model: Any, frame: Frame, classes: np.ndarray, sizes: FloatArray
-    ) -> None:
+    def __init__(self, path: Path, model: Any, frame: Frame, classes: np.ndarray, sizes: FloatArray) -> None:
         self.path = path
         self.prior: tuple[float, FloatArray] | None = None
         self._settings = _settings_of(model)

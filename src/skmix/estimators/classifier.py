@@ -335,7 +335,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         sizes: FloatArray,
         prior: FloatArray | None,
     ) -> None:
-        """Store fitted models; sizes (L,), and the prior (L,) unless it was learnt, are those of all groups."""
+        """Store fitted models; sizes (L,), and the prior (L,) unless it was learnt, are of all groups."""
         for model in models:
             model.class_count_ = sizes
             if prior is not None:

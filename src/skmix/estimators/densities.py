@@ -1,8 +1,8 @@
-"""What a fitted model says of rows: densities, responsibilities, filled gaps, marginal and conditional models.
+"""Functions of a fitted model and rows: densities, responsibilities, imputation; derived models.
 
-A model is a list of parts, mixtures of disjoint columns that are independent given the class: a classifier has
-one for each feature group, a mixture is its own only part. Functions of rows take the model, validated rows
-(n, M) and, where labels are given, their classes (n,).
+A model is a list of parts, mixtures of disjoint columns that are independent given the class: a classifier
+has one for each feature group, a mixture is its own only part. Functions of rows take the model, validated
+rows (n, M) and, where labels are given, their classes (n,).
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def n_parameters(model: Any) -> int:
         n_kernels, n_features = part.means_.shape
         structure = structure_of(part.covariance_type_).of(part.covariances_)
         total += structure.n_parameters(n_kernels, n_features)
-        total += n_kernels * n_features + (n_kernels - 1) * len(part.classes_)
+        total += n_kernels * n_features + (n_kernels - 1) * part.weights_.shape[1]
     return total
 
 
@@ -187,7 +187,9 @@ def n_parameters(model: Any) -> int:
 
 def marginal(model: Any, features: Sequence[int | str]) -> Any:
     """Return the model of some features, whatever the values of the others."""
-    chosen = check_features(features, model.n_features_in_, getattr(model, "feature_names_in_", None), "features")
+    chosen = check_features(
+        features, model.n_features_in_, getattr(model, "feature_names_in_", None), "features"
+    )
     _refuse_unmodelled(model, chosen)
     place = {column: i for i, column in enumerate(chosen)}
     parts: list[Part] = []

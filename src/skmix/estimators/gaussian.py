@@ -21,9 +21,8 @@ from ..engine.em import fit, regulariser_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
 from ..engine.sources.moments import measure
 from ..engine.starts import from_responsibilities
-from ._validation import all_or_nothing, refuse_blocks
-from .exporting import ExportMixin, kernels_of, log_probabilities
-from .saving import SavingMixin
+from .io import ExportMixin, SavingMixin, kernels_of, log_probabilities, savable
+from .rows import refuse_blocks, updating
 
 _SINGULAR = (
     "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
@@ -32,6 +31,7 @@ _SINGULAR = (
 )
 
 
+@savable
 class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 
@@ -73,7 +73,7 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             # Arrays of other libraries still take scikit-learn's own route.
             super().fit_predict(X)
             return X  # type: ignore[return-value]
-        with all_or_nothing(self):
+        with updating(self):
             rows: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
             if len(rows) < self.n_components:
                 raise ValueError(

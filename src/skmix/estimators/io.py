@@ -20,11 +20,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
 from ..engine.covariances import COVARIANCE_TYPES, structure_of
+from ..engine.density import frame_of
 from ..engine.model import Parameters
-from ..engine.sources.frame import FARTHEST, frame_of
+from ..engine.sources.frame import FARTHEST
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.graph import Kernels, build_graph
 from ._settings import check_covariance_prior, check_distribution, check_feature_groups
+from .rows import on_host
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -89,12 +91,13 @@ class SavingMixin:
             raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
         check_is_fitted(self)
         self._validate_params()  # type: ignore[attr-defined]
+        model = on_host(self)
         try:
-            CHECKS[name](self)
+            CHECKS[name](model)
         except ValueError as error:
             raise ValueError(f"This {name} cannot be saved: {error}.") from None
         try:
-            content, arrays = encode(_record_of(self))
+            content, arrays = encode(_record_of(model))
         except TypeError as error:
             raise TypeError(f"This {name} cannot be saved: {error}") from None
         write(path, content, arrays, _version.__version__)
@@ -193,7 +196,7 @@ def _estimator_of(record: Record) -> Any:
         raise ValueError(f"its class is {record.kind!r}, known are {', '.join(sorted(_CLASSES))}")
     parts = [record.fields.get(part) for part in ("parameters", "fitted", "output", "requests")]
     if not all(isinstance(part, dict) for part in parts):
-        raise ValueError("its parameters or attributes are missing")
+        raise ValueError("its parameters or fitted attributes are missing")
     parameters, fitted, output, requests = parts
     # Parameters that are newer than the file have their defaults.
     unknown = set(parameters) - set(kind._get_param_names())
@@ -547,7 +550,7 @@ class ExportMixin:
             n_features=self.n_features_in_,
             dtype=kind,
             producer_version=_version.__version__,
-            **self._graph_parts(),
+            **on_host(self)._graph_parts(),
         )
         if path is not None:
             with replacing(path) as file:
@@ -577,7 +580,7 @@ def kernels_of(
         # The graph has whitening factors alone, so dense matrices take the place of factors.
         full = structure.to_full(parameters.covariances[None], n_kernels, n_features)[0]
         parameters, structure = replace(parameters, covariances=full), structure_of("full")
-    frame = frame_of(parameters, structure, parameters.means)
+    frame = frame_of(parameters, structure)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)
     level = -0.5 * (n_features * np.log(2.0 * np.pi) + factor.log_determinant[0]) - frame.log_volume()

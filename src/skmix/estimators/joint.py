@@ -60,7 +60,9 @@ def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Tr
     rows, prior = X[every], training.class_prior
     path: list[FloatArray] = []
     while True:
-        likelihoods = [_likelihood(model, X[open_], columns) for model, columns in zip(models, groups, strict=True)]
+        likelihoods = [
+            _likelihood(model, X[open_], columns) for model, columns in zip(models, groups, strict=True)
+        ]
         joint = np.log(prior) + reduce(add, likelihoods)
         evidence = logsumexp(joint, axis=1)
         shares = weights[open_, None] * np.maximum(np.exp(joint - evidence[:, None]), _NEGLIGIBLE)
@@ -99,7 +101,9 @@ def _fit_alone(models: Sequence[Any], groups: Sequence[list[int]], training: Tra
     for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
         setting = model.covariance_prior
         if isinstance(setting, str):
-            model.covariance_prior = None  # the groups are fitted together: there is no first fit to shrink by
+            model.covariance_prior = (
+                None  # the groups are fitted together: there is no first fit to shrink by
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             fit_model(model, training.take(columns, group), columns)
@@ -117,7 +121,7 @@ def _likelihood(model: Any, X: np.ndarray, columns: list[int]) -> FloatArray:
 def _one_pass(
     model: Any, X: np.ndarray, codes: IntArray, weights: FloatArray, columns: list[int]
 ) -> tuple[Parameters, FloatArray]:
-    """Return a model's parameters after one pass over labelled, weighted rows, and their log-likelihoods (L,)."""
+    """Return parameters after one pass over labelled, weighted rows, and the log-likelihoods (L,) before."""
     own, own_codes, own_weights = observed_rows(X, codes, weights, columns)
     options = options_of(model, own.shape[1])
     current = model._parameters.batch()

@@ -223,7 +223,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""
-        return float(np.mean(here(self._scores(X, y))))
+        return float(np.mean(self._scores(X, y)))
 
 
 def _lazy(method: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rows of any kind, opened once: arrays and frames, tensors, files and Dask collections; labels and weights."""
+"""Rows of any kind, opened once: arrays and frames, tensors, files, Dask; labels and weights."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def _training_in_blocks(estimator: Any, blocks: Blocks, supervised: bool) -> Tra
     classes = np.zeros(1, dtype=np.int64)
     if found.labels is not None:
         check_classification_targets(found.labels)
-        classes = classes_of(found.labels)
+        classes = classes_of(found.labels, found.n_rows)
     elif supervised:
         raise ValueError("A classifier requires y to be passed, but these rows have no labels.")
     estimator.n_features_in_ = blocks.n_features
@@ -328,6 +328,15 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
     return rows
 
 
+def check_labelled_rows(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, IntArray]:
+    """Return rows in memory (N, M) to fit, the classes (L,), and each row's class, −1 for none."""
+    if y is None:
+        raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
+    rows = check_rows(estimator, X, fitting=True)
+    check_gaps(rows)
+    return rows, *number_labels(read_labels(y, len(rows)))
+
+
 def _check_device_rows(estimator: Any, X: Array, *, fitting: bool) -> Array:
     """Return rows (n, M) of another library, finite and of floats, where they are."""
     xp = namespace(X)
@@ -425,6 +434,8 @@ def read_labels(y: Any, n_rows: int) -> np.ndarray:
     if labels.dtype.kind == "c":
         raise ValueError("Complex data not supported: labels are real numbers, or text.")
     known = labels[~is_missing(labels)]
+    if labels.dtype.kind == "O" and len(known) < len(labels):
+        known = np.array(known.tolist())
     if len(known):
         check_classification_targets(known)
     return labels
@@ -437,10 +448,12 @@ def is_missing(labels: np.ndarray) -> np.ndarray:
         return missing
     if labels.dtype.kind != "O":
         return np.zeros(len(labels), dtype=bool)
-    return np.array([each is None or is_scalar_nan(each) or is_pandas_na(each) for each in labels], dtype=bool)
+    return np.array(
+        [each is None or is_scalar_nan(each) or is_pandas_na(each) for each in labels], dtype=bool
+    )
 
 
-def classes_of(found: np.ndarray) -> np.ndarray:
+def classes_of(found: np.ndarray, n_rows: int) -> np.ndarray:
     """Return which of the sorted labels (C,) of all rows are classes.
 
     As in scikit-learn's `semi_supervised`, the number −1 marks rows without a label. −1 and one other label
@@ -450,7 +463,7 @@ def classes_of(found: np.ndarray) -> np.ndarray:
         return found
     others = found[found != -1]
     if not len(others):
-        raise ValueError("All rows are unlabelled (y is -1 everywhere). Give some of them a label.")
+        raise ValueError(f"All {n_rows} rows are unlabelled (y is -1 everywhere). Label some of them.")
     if others[0] < -1 or others.tolist() == [0, 1]:
         raise ValueError(
             f"y has the labels {found[:5].tolist()}: -1 marks rows without a label, but may be a class here. "
@@ -469,8 +482,11 @@ def number_labels(labels: np.ndarray) -> tuple[np.ndarray, IntArray]:
         raise ValueError(f"y has labels that cannot be compared with each other: {error}.") from None
     if not len(found):
         raise ValueError(f"All {len(labels)} rows are unlabelled. Give some of them a label.")
-    # Marked by NaN or None, rows without a label are no longer a question.
-    classes = found if missing.any() else classes_of(found)
+    if not missing.any():
+        classes = classes_of(found, len(labels))
+    else:
+        # Where NaN or None mark rows without a label, -1 is a class. None made objects of text and numbers.
+        classes = np.array(found.tolist()) if found.dtype.kind == "O" else found
     return classes, _codes(labels, classes, missing)
 
 

@@ -38,7 +38,7 @@ OF_THE_POSTERIOR = (
     "degrees_of_freedom_",
 )
 OF_SHRINKAGE = ("shrinkage_", "covariance_prior_")
-# Starts run together while their covariances have at most this many numbers; more run one group after another.
+# Starts run together while their covariances have at most this many numbers, otherwise in several groups.
 _NUMBERS_TOGETHER = 1 << 17
 
 
@@ -71,9 +71,7 @@ def fit_model(
     prune : bool
         Whether to start with `n_kernels` and remove those that do not pay for their parameters.
     """
-    result = solve(
-        model, training, columns, monitor=monitor, attributes=attributes, path=path, prune=prune
-    )
+    result = solve(model, training, columns, monitor=monitor, attributes=attributes, path=path, prune=prune)
     store_result(model, result, training, prune=prune)
     model.class_count_ = training.sizes
     vars(model).pop("stream_", None)
@@ -184,9 +182,7 @@ def _run(
     rows = training.rows, training.codes
     if prune:
         progress = None if hooks is None else hooks.progress
-        return thin(
-            *rows, given, options, frame=frame, row_weights=training.weights, progress=progress
-        )
+        return thin(*rows, given, options, frame=frame, row_weights=training.weights, progress=progress)
     hooked: dict[str, Any] = {} if hooks is None else {"progress": hooks.progress, "keep": hooks.keep}
     more = {"frame": frame, "row_weights": training.weights, **hooked}
     n_starts = len(given.means)

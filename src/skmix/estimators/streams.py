@@ -12,10 +12,11 @@ from sklearn.base import is_classifier
 
 from ..engine.compute.devices import here
 from ..engine.covariances import structure_of
+from ..engine.density import frame_of
 from ..engine.em import fit
 from ..engine.model import FloatArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
-from ..engine.sources.frame import Frame, frame_of
+from ..engine.sources.frame import Frame
 from ..engine.sources.moments import measure
 from ..engine.starts import uniform_weights
 from .decisions import check_outlier_label, threshold_of
@@ -123,7 +124,7 @@ def _past(model: Any, batch: Training, parameters: Parameters, options: Options)
     """Return the statistics of earlier batches; a model that was fitted counts as some batches."""
     if hasattr(model, "stream_"):
         return Running.from_dict(model.stream_)
-    frame = frame_of(parameters, structure_of(options.covariance_type), batch.rows)
+    frame = frame_of(parameters, structure_of(options.covariance_type))
     total = float(model.class_count_.sum())
     n_batches = max(1, round(total / batch.n_rows))
     return resume(parameters, frame, options.covariance_type, n_batches, total)
@@ -139,9 +140,7 @@ def _first_batch(model: Any, batch: Training, options: Options) -> tuple[Frame, 
     prior = np.maximum(batch.sizes, 1.0) / np.maximum(batch.sizes, 1.0).sum()
     place = np.full(len(batch.classes) + 1, -1)
     place[present] = np.arange(len(present))
-    own = replace(
-        batch, codes=place[batch.codes], classes=batch.classes[present], sizes=batch.sizes[present]
-    )
+    own = replace(batch, codes=place[batch.codes], classes=batch.classes[present], sizes=batch.sizes[present])
     beginner = model
     if model.n_kernels is None and isinstance(model.init, str):
         beginner = copy(model).set_params(n_kernels=len(batch.classes))
@@ -200,9 +199,7 @@ def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> tuple[np.ndarra
     return rows, weights
 
 
-def insert_class(
-    model: Any, rows: np.ndarray, weights: FloatArray | None, label: Any, place: int
-) -> None:
+def insert_class(model: Any, rows: np.ndarray, weights: FloatArray | None, label: Any, place: int) -> None:
     """Fit the weights of a new class and insert it among the others of a mixture."""
     options = replace(
         options_of(model, rows.shape[1]),

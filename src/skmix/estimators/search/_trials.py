@@ -18,8 +18,7 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from ...engine.covariances import COVARIANCE_TYPES
 from ...engine.model import FloatArray
-from ..exporting import ExportMixin
-from ..saving import SavingMixin
+from ..io import ExportMixin, SavingMixin
 
 
 @dataclass

@@ -40,8 +40,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ...engine.model import FloatArray
 from ...engine.refine.temperature import least_log_loss, log_losses
 from .._settings import check_feature_groups
-from .._validation import check_labelled_rows, check_weights, weighted_rows
 from ..classifier import SharedKernelClassifier
+from ..io import savable
+from ..rows import check_labelled_rows, check_weights, weighted_rows
 from ._groups import GroupSearch
 from ._rows import REDUCTIONS, Fold, Rows, filler, fit_reduction, make_folds, pooled_covariance, project
 from ._trials import Search, Trial, covariance_types, kernel_numbers
@@ -109,6 +110,7 @@ class Candidate:
         return {**asdict(self), "feature_groups": groups}
 
 
+@savable
 class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with its settings chosen by cross-validation.
 
@@ -257,7 +259,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             raise ValueError(
                 f"A classifier needs two classes or more, got one class: {classes.tolist()[0]!r}."
             )
-        weights = check_weights(sample_weight, everything)
+        weights = check_weights(sample_weight, len(everything))
         kept = np.arange(len(everything)) if weights is None else np.flatnonzero(weights)
         values, classes, codes, weights = weighted_rows(everything, classes, codes, weights)
         rows = Rows(values, np.asarray(y)[kept], codes, weights)

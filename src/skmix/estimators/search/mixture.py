@@ -17,9 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray
-from .._validation import check_labelled_rows, check_rows, check_weights, weighted_rows
 from .._warnings import warn_caller
+from ..densities import n_parameters
+from ..io import savable
 from ..mixture import SharedKernelMixture
+from ..rows import check_labelled_rows, check_rows, check_weights, weighted_rows
 from ._rows import Rows, make_folds
 from ._trials import Search, Trial, covariance_types, kernel_numbers
 
@@ -28,6 +30,7 @@ from ._trials import Search, Trial, covariance_types, kernel_numbers
 _KERNELS_PER_CLASS, _FEWEST_TO_REACH = 4, 10
 
 
+@savable
 class SharedKernelMixtureCV(DensityMixin, Search):
     """SharedKernelMixture with the number of kernels and the covariance type chosen by a criterion.
 
@@ -150,7 +153,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
         else:
             values, classes, codes = check_labelled_rows(self, X, y)
-        weights = check_weights(sample_weight, values)
+        weights = check_weights(sample_weight, len(values))
         kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
         values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
         rows = Rows(values, None if y is None else np.asarray(y)[kept], codes, weights)
@@ -236,7 +239,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _by_criterion(self, model: SharedKernelMixture, rows: Rows) -> Trial:
         """Return minus the criterion of a fit to all rows."""
         fitted = self._fit(model, rows.X, rows.y, rows.weights)
-        free = fitted._n_parameters()
+        free = n_parameters(fitted)
         price = 2.0 if self.criterion == "aic" else np.log(rows.size)
         value = free * price - 2.0 * fitted.log_likelihood_
         if self.criterion == "icl":
