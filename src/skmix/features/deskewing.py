@@ -107,7 +107,7 @@ def _upright(images: FloatArray, centre: bool) -> FloatArray:
 
 
 def _cells(places: FloatArray, length: int) -> tuple[NDArray[np.int64], FloatArray]:
-    """Return the pixel before each place, as its index in an image with a margin, and the distance from it."""
+    """Return the pixel before each place, its index in an image with a margin, and the distance from it."""
     inside = np.clip(places + 1.0, 0.0, length + 1.0)
     below = np.minimum(inside.astype(np.int64), length)
     return below, inside - below
