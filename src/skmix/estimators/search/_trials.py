@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_n_features, check_is_fitted
@@ -50,6 +50,7 @@ class Trials:
     def __init__(self, time_limit: float | None) -> None:
         self.list: list[Trial] = []
         self.best = Trial("", {})
+        self.report: Callable[[str], None] = lambda message: None
         self._error: ValueError | None = None
         self._deadline = time.monotonic() + (np.inf if time_limit is None else time_limit)
 
@@ -76,6 +77,7 @@ class Trials:
             self.best.models, self.best = [], trial
         else:
             trial.models = []
+        self.report(f"{stage}: best score {self.best.score:.6g}")
         return trial
 
     def check(self) -> None:
@@ -155,7 +157,7 @@ class Search(SavingMixin, ExportMixin, BaseEstimator):
 
     def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[Rows, np.ndarray]:
         """Return the rows that have a weight, and their positions among those given."""
-        if y is None:
+        if y is None and not is_classifier(self):
             values = check_rows(self, X, fitting=True)
             classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
         else:

@@ -38,6 +38,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from ...engine.refine.temperature import least_log_loss, log_losses
+from .._progress import progress_bar
 from .._settings import check_feature_groups
 from ..classifier import SharedKernelClassifier
 from ._groups import GroupSearch
@@ -219,7 +220,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
         prototype = self._prototype(SharedKernelClassifier(max_iter=_MOST_PASSES, tol=_TOLERANCE))
         seed = prototype.random_state
-        with warnings.catch_warnings():
+        trials = Trials(self.time_limit)
+        choosing = progress_bar("choosing settings", None, shown=False)
+        with choosing as trials.report, warnings.catch_warnings():
             # A fit that stops at the largest number of passes is judged as it is.
             warnings.simplefilter("ignore", ConvergenceWarning)
             own = None if groups is None else np.asarray(groups)[kept]
@@ -227,7 +230,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             for training, held in make_folds(rows, self.cv, own, kept, seed):
                 fill = filler(training.X, seed)
                 folds.append((training.map(fill), held.map(fill)))
-            trials = Trials(self.time_limit)
             best = self._choose(trials, _Judge(self, prototype, folds), rows, n_classes)
             complete = rows.map(filler(rows.X, seed))
             self.projection_ = fit_reduction(best.params["reduction"], complete.X, seed)

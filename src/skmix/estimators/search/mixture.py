@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray
+from .._progress import progress_bar
 from .._warnings import warn_caller
 from ..mixture import SharedKernelMixture
 from ._rows import Fold, Rows, make_folds
@@ -163,7 +164,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         reach = np.inf
         if numbers is None:
             numbers, reach = self._numbers(int(rows.codes.max()) + 1, *rows.X.shape)
-        with warnings.catch_warnings():
+        choosing = progress_bar("choosing kernels", None, shown=False)
+        with choosing as trials.report, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             for n_kernels in numbers:
                 for name in types or STRUCTURES:
@@ -232,7 +234,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     score_samples = delegated(
         "score_samples", "Return log p(x), or with labels y log p(x | y), (n,), of rows X."
     )
-    score = delegated("score", "Return the mean log-density of rows X (n, M), or with labels y given them.")
+
+    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
+        """Return the mean of `score_samples` over rows X (n, M)."""
+        return float(np.mean(self.score_samples(X, y)))
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> np.ndarray:
         """Choose, fit and return the most probable kernel (N,) of each row of X (N, M)."""
