@@ -29,7 +29,7 @@ import skmix
 from skmix.engine.compute.partitions import open_collections
 from skmix.engine.em import fit
 from skmix.engine.model import Options, Parameters
-from skmix.engine.sources.blocks import Block, Listed
+from skmix.engine.compute.blocks import Block, Listed
 from skmix.engine.sources.scattered import Collect
 
 N_FEATURES = 16

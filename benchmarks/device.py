@@ -29,7 +29,7 @@ from skmix.engine.model import Factor, Options, Parameters, Regulariser
 from skmix.engine.passes import expect, one_pass
 from skmix.engine.rules.likelihood import maximise
 from skmix.engine.sources.device import DeviceRows
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 from skmix.engine.sources.optimistic import Hopeful
 from skmix.experiments.paper.data import make_data
 from skmix.experiments.paper.records import Settings

@@ -37,7 +37,7 @@ from skmix.engine.em import fit, regulariser_of
 from skmix.engine.model import Options, Parameters
 from skmix.engine.passes import one_pass
 from skmix.engine.sources.memory import Rows
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 # N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.
 PASSES = [

@@ -14,7 +14,7 @@ from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
 from skmix.engine import density as scoring
 from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.engine.sampling import draw
-from skmix.engine.sources import memory as rows
+from skmix.engine.sources import expanded as rows
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.engine.sources.blocks import Block, Listed
+from skmix.engine.compute.blocks import Block, Listed
 from skmix.engine.sources.summary import survey
 from skmix.estimators._blocks import density_quantile, disordered, ordered, sampled_rows
 

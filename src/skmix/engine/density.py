@@ -12,12 +12,10 @@ from .compute.arrays import Array, arises, as_float64, is_numpy, like, namespace
 from .compute.threads import workers
 from .covariances import structure_of
 from .model import FloatArray, IntArray, Parameters
-from .rules.likelihood import prepare
 from .sources.device import DeviceRows
-from .sources.expanded import log_joint
-from .sources.frame import frame_of
+from .sources.expanded import Rows, log_joint, prepare
 from .sources.gaps import group_rows, has_gaps, marginal
-from .sources.memory import Rows
+from .sources.summary import frame_of
 
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-280

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.covariances import structure_of
 from ..engine.model import Parameters
-from ..engine.sources.frame import FARTHEST, frame_of
+from ..engine.sources.summary import FARTHEST, frame_of
 from ..io import replacing
 from ..io.graph import Kernels, build_graph
 

@@ -14,12 +14,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.covariances import structure_of
-from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
-from ..engine.sources.frame import frame_of
-from ..engine.sources.moments import measure
+from ..engine.sources.summary import frame_of, measure
 from ..engine.starts import uniform_weights
+from ._compat import fit
 from ._decisions import check_outlier_label
 from ._settings import asks_to_shrink
 from ._validation import (

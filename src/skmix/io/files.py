@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.sources.blocks import Answer, Block
+from ..engine.compute.blocks import Answer, Block
 from .parquet import ParquetReader, is_parquet, parquet_reader
 from .readers import Reader, array_reader, check_chunk_rows, is_path, read_ahead
 from .values import Values, check_exists, is_zarr, is_zarr_folder, refuse_groups, values_at, values_of

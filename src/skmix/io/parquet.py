@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.sources.blocks import Block
+from ..engine.compute.blocks import Block
 from .arrow import is_number, label_kind, load_pyarrow, numbers_of
 from .readers import Ring, rows_of_block
 from .values import check_stamp, stamp

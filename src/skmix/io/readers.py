@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..engine.sources.blocks import Block
+from ..engine.compute.blocks import Block
 from .values import Values
 
 # Size of a block: large enough that passing from one to the next costs nothing, and three of them are little.

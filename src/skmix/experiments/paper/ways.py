@@ -26,8 +26,8 @@ from skmix.engine.compute.devices import send
 from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
 from skmix.engine.model import Options, Parameters, Status
-from skmix.engine.sources.frame import Frame
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources import open_source
+from skmix.engine.sources.summary import Frame, measure
 from skmix.experiments.paper.data import features_of
 from skmix.experiments.paper.metrics import accuracy, confusion_matrix, mean_iou
 from skmix.experiments.paper.prediction import predict, predict_published
@@ -207,7 +207,7 @@ def _fit_engine(
     options = Options(max_iter=settings.max_iter)
     if way == "robust":
         options = Options(max_iter=settings.max_iter, stopping="per-class", tol=TOLERANCE)
-    result = fit(X, labels, batch, options, frame=frame)
+    result = fit(open_source(X, labels), batch, options, frame=frame)
     return [
         Fit(
             groups=(result.parameters.take(r),),
