@@ -48,9 +48,9 @@ def compare(data: DataSet, covariance_type: str, ratio: float, n_repeats: int) -
         if len(np.unique(data.y[train])) < n_classes:
             continue
         row = []
-        for shrinkage in (0.0, "auto"):
+        for prior in (None, "auto"):
             model = SharedKernelClassifier(
-                covariance_type=covariance_type, shrinkage=shrinkage, tol=1e-3, random_state=repeat
+                covariance_type=covariance_type, covariance_prior=prior, tol=1e-3, random_state=repeat
             ).fit(data.X[train], data.y[train])
             row += [
                 model.models_[0].score(data.X[test], data.y[test]),

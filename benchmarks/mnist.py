@@ -152,7 +152,7 @@ class Outcome:
 
 def prior_of(recipe: Recipe) -> dict[str, Any]:
     """Return the settings of the estimators that keep covariances from fitting too few images."""
-    return {"shrinkage": "auto"} if recipe.shrink else {"covariance_prior": recipe.prior}
+    return {"covariance_prior": "auto" if recipe.shrink else recipe.prior}
 
 
 def start_of(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, seed: int, threads: int) -> Any:

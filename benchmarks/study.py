@@ -1,4 +1,4 @@
-"""Runs per second of the paper's study, way by way and variant by variant.
+"""Runs per second of the paper's study, method by method and variant by variant.
 
 Run by ``make bench``. Prints a table, and with ``--out`` writes a JSON file. With ``--whole`` the whole study
 is run as well, on several processes, as `skmix reproduce` does it; starting them and storing the runs count.
@@ -20,13 +20,13 @@ from rich.table import Table
 from skmix.experiments.paper import (
     MAIN_KERNELS,
     MAIN_RUNS,
+    METHODS,
     VARIANTS,
-    WAYS,
     Cell,
+    Method,
     Settings,
     Store,
     StudyData,
-    Way,
     make_data,
     run_batch,
     run_study,
@@ -35,41 +35,41 @@ from skmix.experiments.paper import (
 
 
 def one_process(data: StudyData, settings: Settings, n_runs: int) -> list[dict[str, Any]]:
-    """Time each variant in each way, a batch at a time, in this process."""
+    """Time each variant in each method, a batch at a time, in this process."""
     rows = []
     for variant in VARIANTS:
         row: dict[str, Any] = {"variant": variant.name}
-        for way in WAYS:
-            run_batch(data, variant.name, MAIN_KERNELS, way, [0], settings)
+        for method in METHODS:
+            run_batch(data, variant.name, MAIN_KERNELS, method, [0], settings)
             begun = time.perf_counter()
-            runs = run_batch(data, variant.name, MAIN_KERNELS, way, range(n_runs), settings)
-            row[way] = len(runs) / (time.perf_counter() - begun)
+            runs = run_batch(data, variant.name, MAIN_KERNELS, method, range(n_runs), settings)
+            row[method] = len(runs) / (time.perf_counter() - begun)
         rows.append(row)
     return rows
 
 
 def whole(
-    data: StudyData, settings: Settings, way: Way, n_runs: int, n_jobs: int
+    data: StudyData, settings: Settings, method: Method, n_runs: int, n_jobs: int
 ) -> dict[str, float | int | str]:
-    """Time all cells of one way, main study and sweep, on several processes, the store included."""
+    """Time all cells of one method, main study and sweep, on several processes, the store included."""
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "study.sqlite", settings) as store:
         begun = time.perf_counter()
-        run_study(study_cells(n_runs, ways=[way]), settings, data, store, n_jobs=n_jobs)
+        run_study(study_cells(n_runs, methods=[method]), settings, data, store, n_jobs=n_jobs)
         seconds, made = time.perf_counter() - begun, len(store)
-    return {"way": way, "runs": made, "seconds": seconds, "runs_per_second": made / seconds}
+    return {"method": method, "runs": made, "seconds": seconds, "runs_per_second": made / seconds}
 
 
-def estimated_seconds(rows: list[dict[str, Any]], cells: list[Cell], way: Way, n_jobs: int) -> float:
-    """Estimate how long a way's main study takes on several processes, from one process's speed."""
-    speed = {row["variant"]: row[way] for row in rows}
+def estimated_seconds(rows: list[dict[str, Any]], cells: list[Cell], method: Method, n_jobs: int) -> float:
+    """Estimate how long a method's main study takes on several processes, from one process's speed."""
+    speed = {row["variant"]: row[method] for row in rows}
     return sum(cell.n_runs / speed[cell.variant] for cell in cells if cell.n_kernels == MAIN_KERNELS) / n_jobs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=50, help="runs of each variant and way to time")
+    parser.add_argument("--runs", type=int, default=50, help="runs of each variant and method to time")
     parser.add_argument("--jobs", type=int, default=joblib.cpu_count(), help="processes of the estimate")
-    parser.add_argument("--whole", action="store_true", help="also run the whole study, way by way")
+    parser.add_argument("--whole", action="store_true", help="also run the whole study, method by method")
     parser.add_argument("--small", action="store_true", help="few images and runs, to see that it works")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
@@ -82,25 +82,25 @@ def main() -> None:
     console = Console()
     table = Table(title="Runs per second, one process, K = 10", title_justify="left")
     table.add_column("variant")
-    for way in WAYS:
-        table.add_column(way, justify="right")
+    for method in METHODS:
+        table.add_column(method, justify="right")
     for row in rows:
-        table.add_row(row["variant"], *(f"{row[way]:.0f}" for way in WAYS))
+        table.add_row(row["variant"], *(f"{row[method]:.0f}" for method in METHODS))
     console.print(table)
     estimates = {}
-    for way in WAYS:
-        cells = study_cells(MAIN_RUNS, ways=[way])
-        estimates[way] = estimated_seconds(rows, cells, way, arguments.jobs)
+    for method in METHODS:
+        cells = study_cells(MAIN_RUNS, methods=[method])
+        estimates[method] = estimated_seconds(rows, cells, method, arguments.jobs)
         console.print(
-            f"{way}: {MAIN_RUNS * len(VARIANTS)} runs at K = 10 take about {estimates[way]:.0f} s on "
+            f"{method}: {MAIN_RUNS * len(VARIANTS)} runs at K = 10 take about {estimates[method]:.0f} s on "
             f"{arguments.jobs} processes"
         )
     results: dict[str, Any] = {"one_process": rows, "main_study_seconds": estimates}
     if arguments.whole:
-        results["whole"] = [whole(data, settings, way, whole_runs, arguments.jobs) for way in WAYS]
+        results["whole"] = [whole(data, settings, method, whole_runs, arguments.jobs) for method in METHODS]
         for row in results["whole"]:
             console.print(
-                f"{row['way']}: {row['runs']} runs with the sweep in {row['seconds']:.1f} s, "
+                f"{row['method']}: {row['runs']} runs with the sweep in {row['seconds']:.1f} s, "
                 f"{row['runs_per_second']:.0f} a second"
             )
     if arguments.out is not None:

@@ -37,16 +37,16 @@ def test_speed_benchmark_writes_numbers_and_the_table(tmp_path: Path) -> None:
     assert text.count("| N=") == 10
 
 
-def test_study_benchmark_counts_runs_of_every_way(tmp_path: Path) -> None:
+def test_study_benchmark_counts_runs_of_every_method(tmp_path: Path) -> None:
     out = tmp_path / "study.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "study.py"), "--small", "--whole", "--jobs", "1"]
     done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     results = json.loads(out.read_text())
     assert len(results["one_process"]) == 10
-    for way in ("published", "robust", "class-wise"):
-        assert all(row[way] > 0 for row in results["one_process"])
-        assert f"{way}: 5000 runs at K = 10 take about" in done.stdout
+    for method in ("published", "robust", "class-wise"):
+        assert all(row[method] > 0 for row in results["one_process"])
+        assert f"{method}: 5000 runs at K = 10 take about" in done.stdout
     # One run of ten variants, and of four at six more values of K.
     assert [row["runs"] for row in results["whole"]] == [34, 34, 34]
 

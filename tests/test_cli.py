@@ -81,7 +81,7 @@ def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
     assert max(len(line) for line in done.stdout.splitlines() if str(folder) not in line) <= 80
     check_illustration(done.stdout, json.loads((folder / "illustration.json").read_text()))
 
-    # Two variants at K = 10, and one of them at six more values of K, in three ways.
+    # Two variants at K = 10, and one of them at six more values of K, with three methods.
     assert "Making 24 runs on 1 process." in done.stdout
     assert "Made 24 runs in " in done.stdout
     for number in range(1, 7):
@@ -90,7 +90,7 @@ def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
         lines = (folder / "tables" / f"table{number}.csv").read_text().splitlines()
         assert lines[0].endswith(",published,rerun,robust,class-wise")
     assert "What must come out" in done.stdout
-    assert "Why runs of the published way failed" in done.stdout
+    assert "Why runs of the published method failed" in done.stdout
     names = study_files(folder / "figures")
     assert {name for name in names if name.endswith(".png")} == {
         name.replace(".pdf", ".png") for name in names if name.endswith(".pdf")
@@ -203,7 +203,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_words(tmp_path: Path, be
         ["--runs", "0"],
         ["--jobs", "0"],
         ["--only", "7D"],
-        ["--way", "best"],
+        ["--method", "best"],
         ["--dither", "some"],
     ],
 )

@@ -94,19 +94,19 @@ def test_errors_are_means_of_the_outcomes(generated: ModuleType) -> None:
     )
 
 
-def test_worth_is_what_own_kernels_lose_in_the_same_draw(generated: ModuleType) -> None:
+def test_gain_is_what_own_kernels_lose_in_the_same_draw(generated: ModuleType) -> None:
     lines = [json.loads(line) for line in (RESULTS / "sharing.jsonl").read_text().splitlines()]
     own = [r for r in lines if r["data"] == "pool-100" and r["n_train"] == 100 * 100]
     errors = {(r["classifier"], r["repeat"]): r["error"] for r in own if not r["failure"]}
-    worths = [
+    gains = [
         100 * (error - errors["shared kernels", repeat])
         for (name, repeat), error in errors.items()
         if name == "own kernels" and ("shared kernels", repeat) in errors
     ]
-    shown = cells(generated.worth())
+    shown = cells(generated.gain())
     row = next(row for row in shown if row[:3] == ["pool-100", "100", "shared kernels"])
     found = row[shown[0].index("error, points")].split(" ± ")[0]
-    assert float(found) == pytest.approx(sum(worths) / len(worths), abs=0.05001)
+    assert float(found) == pytest.approx(sum(gains) / len(gains), abs=0.05001)
 
     shown = cells(generated.sharing())
     row = next(row for row in shown if row[:2] == ["pool-100", "100"])

@@ -55,9 +55,11 @@ def speed() -> str:
 def study() -> str:
     """Return runs per second of the paper's study."""
     measured = read("study.json")
-    ways = list(measured["main_study_seconds"])
-    rows = [[row["variant"], *(f"{row[way]:.0f}" for way in ways)] for row in measured["one_process"]]
-    return table(["runs a second, one process", *ways], rows)
+    methods = list(measured["main_study_seconds"])
+    rows = [
+        [row["variant"], *(f"{row[method]:.0f}" for method in methods)] for row in measured["one_process"]
+    ]
+    return table(["runs a second, one process", *methods], rows)
 
 
 def device() -> str:
@@ -202,11 +204,11 @@ def sharing() -> str:
     return "\n\n".join(found.markdown() for found in tables[:2])
 
 
-def worth() -> str:
-    """Return what sharing is worth, draw by draw."""
-    from skmix.experiments.field import learning_points, worth_table
+def gain() -> str:
+    """Return the gain from sharing, draw by draw."""
+    from skmix.experiments.field import gain_table, learning_points
 
-    return worth_table(learning_points(outcomes("sharing.jsonl"))).markdown()
+    return gain_table(learning_points(outcomes("sharing.jsonl"))).markdown()
 
 
 def outcomes(name: str) -> list[Any]:
@@ -254,7 +256,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "sharing": sharing,
     "speed": speed,
     "study": study,
-    "worth": worth,
+    "gain": gain,
 }
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from skmix.experiments.field import Learning, OutcomeStore, learning_points
-from skmix.plots import new_figure, plot_sharing, plot_worth, save_figure
+from skmix.plots import new_figure, plot_gain, plot_sharing, save_figure
 
 IMAGES = Path(__file__).parents[1] / "images"
 OUTCOMES = Path(__file__).parents[2] / "benchmarks" / "results" / "sharing.jsonl"
 
 
 def draw(outcomes: Path = OUTCOMES) -> None:
-    """Draw what sharing is worth, and the learning curves by error and by log-loss."""
+    """Draw the gain from sharing, and the learning curves by error and by log-loss."""
     points = learning_points(OutcomeStore(outcomes))
-    draw_worth(points)
+    draw_gain(points)
     lines = -(-len({point.data for point in points}) // 3)
     for measure, name in (("error", "sharing-error"), ("log_loss", "sharing-log-loss")):
         figure = new_figure(9.6, 2.6 * lines + 0.5)
@@ -25,12 +25,12 @@ def draw(outcomes: Path = OUTCOMES) -> None:
         save_figure(figure, IMAGES / f"{name}.png")
 
 
-def draw_worth(points: list[Learning]) -> None:
-    """Draw what sharing is worth by error and by log-loss, side by side with one legend."""
+def draw_gain(points: list[Learning]) -> None:
+    """Draw the gain from sharing by error and by log-loss, side by side with one legend."""
     figure = new_figure(9.6, 4.0)
     left, right = figure.subplots(1, 2)
-    plot_worth(points, axes=left, legend=False)
-    plot_worth(points, measure="log_loss", axes=right, legend=False)
+    plot_gain(points, axes=left, legend=False)
+    plot_gain(points, measure="log_loss", axes=right, legend=False)
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     save_figure(figure, IMAGES / "sharing.png")

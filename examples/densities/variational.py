@@ -20,15 +20,14 @@ from skmix.datasets import illustration, make_shared_kernel_data
 from skmix.plots import draw_kernels
 
 # %%
-# Twelve kernels for rows that come from three. With ``annihilate`` the lightest goes after every round, and
-# the round with the highest bound of the evidence is kept.
+# Twelve kernels for rows that come from three. Kernels that explain less than one row are left out.
 warnings.simplefilter("ignore", ConvergenceWarning)
 blue, orange = "#0072b2", "#d55e00"
 truth = illustration()
 X, y = make_shared_kernel_data(truth.means, truth.covariances, truth.weights, 60, random_state=0)
 settings = {"n_kernels": 12, "max_iter": 500, "random_state": 1}
-by_em = SharedKernelClassifier(**settings, shrinkage=0).fit(X, y)
-by_bayes = SharedKernelClassifier(**settings, inference="variational", annihilate=True).fit(X, y)
+by_em = SharedKernelClassifier(**settings, covariance_prior=None).fit(X, y)
+by_bayes = SharedKernelClassifier(**settings, inference="variational").fit(X, y)
 print(f"EM keeps {by_em.n_kernels_} kernels, the variational fit {by_bayes.n_kernels_}")
 
 # %%
@@ -40,7 +39,12 @@ for split, (training, held_out) in enumerate(splits.split(wine, labels)):
     for j, n_kernels in enumerate(per_class):
         for i, inference in enumerate(("em", "variational")):
             model = SharedKernelClassifier(
-                3 * n_kernels, inference=inference, shrinkage=0, max_iter=500, tol=1e-3, random_state=split
+                3 * n_kernels,
+                inference=inference,
+                covariance_prior=None,
+                max_iter=500,
+                tol=1e-3,
+                random_state=split,
             )
             model.fit(wine[training], labels[training])
             losses[i, j, split] = log_loss(labels[held_out], model.predict_proba(wine[held_out]))

@@ -20,12 +20,12 @@ X, y = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=1000, stratify=y, random_state=0)
 
 # %%
-# One kernel for each digit, in four ways. `shrinkage=0` is plain maximum likelihood; by default covariances
-# are shrunk while kernels have fewer than three rows for each feature, here 192.
+# One kernel for each digit, in four ways. `covariance_prior=None` is plain maximum likelihood; by default
+# covariances are shrunk while kernels have fewer than three rows for each feature, here 192.
 settings = {"tol": 1e-3, "random_state": 0}
-low_rank = {"covariance_type": "low_rank", "n_factors": 8, "reg_covar": 0.01}
+low_rank = {"covariance_type": "low_rank", "n_factors": 8, "variance_floor": 0.01}
 ways = {
-    "full, maximum likelihood": (SharedKernelClassifier(shrinkage=0, **settings), "#D55E00", "s"),
+    "full, maximum likelihood": (SharedKernelClassifier(covariance_prior=None, **settings), "#D55E00", "s"),
     "full, shrunk (default)": (SharedKernelClassifier(**settings), "#0072B2", "o"),
     "8 factors": (SharedKernelClassifier(**low_rank, **settings), "#009E73", "^"),
     "15 components, then the default": (

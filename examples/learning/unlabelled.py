@@ -36,7 +36,7 @@ for i, count in enumerate(counts):
         shown = np.concatenate(shown)
         y = np.full(len(digits), -1)
         y[shown] = digits[shown]
-        model = SharedKernelClassifier(shrinkage="auto", tol=1e-3, random_state=repeat)
+        model = SharedKernelClassifier(tol=1e-3, random_state=repeat)
         alone[i, repeat] = model.fit(X[shown], digits[shown]).score(X_test, test_digits)
         helped[i, repeat] = model.fit(X, y).score(X_test, test_digits)
 

@@ -16,7 +16,7 @@ from oracles import (
     responsibilities,
 )
 
-from skmix.engine import conditional
+from skmix.engine import density as conditional
 from skmix.engine.covariances import structure_of
 from skmix.engine.covariances.linalg import invert_lower, whiten_batch
 from skmix.engine.model import FloatArray, IntArray, Parameters

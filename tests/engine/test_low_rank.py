@@ -14,11 +14,10 @@ from scipy.stats import multivariate_normal
 
 from skmix.engine import density as scoring
 from skmix.engine.compute.blocks import Block, Listed
-from skmix.engine.conditional import condition
 from skmix.engine.covariances import STRUCTURES, structure_of
 from skmix.engine.covariances.low_rank import LowRank, automatic_factors, most_factors
+from skmix.engine.density import condition, draw
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
-from skmix.engine.sampling import draw
 from skmix.engine.sources.summary import measure
 from skmix.engine.starts import class_wise, uniform
 

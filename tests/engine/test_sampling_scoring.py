@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import oracles
@@ -12,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
 
 from skmix.engine import density as scoring
+from skmix.engine.covariances import structure_of
+from skmix.engine.density import draw
 from skmix.engine.model import FloatArray, IntArray, Parameters
-from skmix.engine.sampling import draw
-from skmix.engine.sources import expanded as rows
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -112,23 +111,67 @@ def test_rows_farther_than_squares_reach_give_no_nan(covariance_type: str, magni
     assert_allclose(w.sum(axis=1), 1.0, rtol=1e-12)
 
 
+@pytest.mark.parametrize("n_features", [2, 13])
+@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str, n_features: int) -> None:
+    """To the last bit: rows alone, in slices and together; near, far, with gaps and without any value."""
+    random = np.random.default_rng(0)
+    X, classes = random_rows(random, 1000, 3, n_features)
+    model = random_model(random, 9, 3, n_features)
+    structure = structure_of(covariance_type, 1)
+    model = replace(model, covariances=structure.from_full(model.covariances[None])[0])
+    # A kernel so narrow that, for rows further out than most, its expanded log-density would cancel.
+    model.means[4] = 0.1
+    model.covariances[...] *= 1e-3
+    X[::50] *= 1e3
+    X[1::100] *= 1e12
+    X[2::100] *= 1e120
+    X[3::7, 0] = np.nan
+    X[5::100] = np.nan
+
+    def all_of(rows: slice) -> FloatArray:
+        own = X[rows]
+        found = [
+            scoring.kernel_log_densities(own, model, covariance_type),
+            scoring.class_log_likelihood(own, model, covariance_type),
+            scoring.log_responsibilities(own, classes[rows], model, covariance_type),
+        ]
+        posterior = scoring.log_normalise(found[1])
+        found.append(posterior)
+        found.append(scoring.log_sum(found[1])[:, None])
+        found.append(scoring.averaged_log_responsibilities(own, posterior, model, covariance_type))
+        return np.concatenate(found, axis=1)
+
+    whole = all_of(slice(0, 1000))
+    for size, n_rows in ((1, 110), (7, 70), (65, 1000), (999, 1000)):
+        cut = np.concatenate([all_of(slice(a, a + size)) for a in range(0, n_rows, size)])
+        assert_array_equal(cut, whole[: len(cut)])
+
+
 @each_type
-def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str) -> None:
+def test_far_rows_are_as_exact_as_near_ones(covariance_type: str) -> None:
+    """Just inside and outside the distance up to which log-densities are expanded."""
+    X, _, model = problem(covariance_type)
+    X = np.concatenate([X * factor for factor in (1.0, 5.0, 20.0, 1e5)])
+    assert_allclose(
+        scoring.kernel_log_densities(X, model, covariance_type),
+        oracles.kernel_log_densities(X, model, covariance_type),
+        rtol=1e-10,
+    )
+
+
+@each_type
+def test_a_row_without_any_value_has_density_one(covariance_type: str) -> None:
+    """So it says nothing about its class: the posterior is the prior."""
     X, classes, model = problem(covariance_type)
-    whole = scoring.class_log_likelihood(X, model, covariance_type)
-    single = np.concatenate([scoring.class_log_likelihood(x[None], model, covariance_type) for x in X])
-    assert_allclose(single, whole, rtol=1e-11)
-    with_outlier = np.concatenate([X, np.full((1, 3), 1e12)])
-    assert_allclose(scoring.class_log_likelihood(with_outlier, model, covariance_type)[:-1], whole, rtol=1e-9)
-    cut = rows.Plan(2, 4, 8, 1)
-    with mock.patch.object(rows, "plan", return_value=cut), mock.patch.object(rows, "_SMALL", 0):
-        for n_jobs in (1, 3):
-            found = scoring.class_log_likelihood(X, model, covariance_type, n_jobs)
-            assert_allclose(found, whole, rtol=1e-11)
-            w = scoring.log_responsibilities(X, classes, model, covariance_type, n_jobs)
-            assert_allclose(
-                np.exp(w), oracles.responsibilities(X, classes, model, covariance_type), rtol=1e-8, atol=1e-12
-            )
+    X[[4, 8]] = np.nan
+    found = scoring.class_log_likelihood(X, model, covariance_type)
+    assert_allclose(found[[4, 8]], 0.0, atol=1e-15)
+    assert_array_equal(scoring.kernel_log_densities(X, model, covariance_type)[[4, 8]], 0.0)
+    others = np.delete(np.arange(len(X)), [4, 8])
+    assert_array_equal(found[others], scoring.class_log_likelihood(X[others], model, covariance_type))
+    w = np.exp(scoring.log_responsibilities(X, classes, model, covariance_type))
+    assert_allclose(w[[4, 8]], model.weights.T[classes[[4, 8]]], rtol=1e-14)
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:

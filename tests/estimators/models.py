@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,26 @@ def random_product(seed: int, covariance_type: str = "full") -> SharedKernelClas
     models = [random_mixture(seed + g, covariance_type, 2) for g in range(2)]
     models[1].class_prior_ = models[0].class_prior_
     return classifier_of(models, [list(group) for group in GROUPS], 6, random_state=0)
+
+
+class AfterPass:
+    """Callback that calls a function with the number of each pass."""
+
+    def __init__(self, function: Callable[[int], None]) -> None:
+        self.function = function
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        pass
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        pass
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        pass
+
+    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
+        if context.task_name == "pass":
+            self.function(context.task_id + 1)
 
 
 def rows_for(seed: int, n_features: int, n_rows: int = 25) -> FloatArray:

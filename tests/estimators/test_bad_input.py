@@ -299,12 +299,11 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"init": "hopeful"}, "'init' .*Got 'hopeful' instead"),
     ({"init": None}, "'init' .*Got None instead"),
     ({"n_init": 0}, "'n_init' .*Got 0 instead"),
-    ({"short_runs": -1}, "'short_runs' .*Got -1 instead"),
     ({"max_iter": 0}, "'max_iter' .*Got 0 instead"),
     ({"tol": -1e-3}, "'tol' .*Got -0.001 instead"),
     ({"n_jobs": 0}, "'n_jobs' .*Got 0 instead"),
     ({"stopping": "never"}, "'stopping' .*Got 'never' instead"),
-    ({"reg_covar": -1.0}, "'reg_covar' .*Got -1.0 instead"),
+    ({"variance_floor": -1.0}, "'variance_floor' .*Got -1.0 instead"),
     ({"covariance_prior": 0.0}, "'covariance_prior' .*Got 0.0 instead"),
     ({"covariance_prior": -2}, "'covariance_prior' .*Got -2 instead"),
     ({"covariance_prior": (1.0,)}, "covariance_prior as a tuple is .*got 1 entries"),
@@ -492,8 +491,8 @@ def test_degenerate_data_without_a_floor(covariance_type: str) -> None:
     X = np.repeat([[0.0, 1.0, 2.0], [4.0, 5.0, 9.0]], 10, axis=0)
     y = np.repeat([0, 1], 10)
     for estimator in (SharedKernelMixture, SharedKernelClassifier):
-        model = estimator(2, covariance_type=covariance_type, reg_covar=0.0, n_init=3, random_state=0)
-        message = "All 3 starts ended in a singular covariance.* reg_covar.*0.0"
+        model = estimator(2, covariance_type=covariance_type, variance_floor=0.0, n_init=3, random_state=0)
+        message = "All 3 starts ended in a singular covariance.* variance_floor.*0.0"
         assert_refused(model, X, y, ValueError, message)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from models import AfterPass
 from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.estimators._progress import Passes
+from skmix.estimators import Checkpoint
 from skmix.io import read
 
 RNG = np.random.default_rng(2)
@@ -22,32 +23,46 @@ class CutError(Exception):
     """Stands for whatever ends a fit."""
 
 
+class Passes:
+    """Callback that lists the passes made, counted from those of a checkpoint, and ends a fit after one."""
+
+    def __init__(self):
+        self.numbers, self.end = [], None
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context):
+        if context.task_name == "pass":
+            self.numbers.append(context.task_id + 1)
+            if len(self.numbers) == self.end:
+                raise CutError
+
+
 @pytest.fixture
-def passes(monkeypatch):
-    """Return the numbers of the passes made; those after the one given in `end` are cut short."""
-    made = {"numbers": [], "end": None}
-
-    def progress(self, number, active, log_likelihoods):
-        made["numbers"].append(number)
-        if number == made["end"]:
-            raise CutError
-
-    monkeypatch.setattr(SharedKernelMixture, "_progress", progress)
-    return made
+def passes():
+    """Return a callback that knows of the passes made."""
+    return Passes()
 
 
 def cut_and_resumed(estimator, passes, path, given, end=4):
     """Return a fit that was cut after some passes, another went on from, and the one that never was cut."""
-    whole = clone(estimator).set_params(verbose=0).fit(*given)
-    passes["end"] = end
-    first = clone(estimator).set_params(verbose=2, checkpoint=path)
+    whole = clone(estimator).fit(*given)
+    passes.numbers, passes.end = [], end
+    first = clone(estimator).set_callbacks(Checkpoint(path), passes)
     with pytest.raises(CutError) as caught:
         first.fit(*given)
     assert f"passes are kept in {path}" in caught.value.__notes__[0]
     assert not hasattr(first, "means_")
     assert path.exists()
-    passes["numbers"], passes["end"] = [], None
-    resumed = clone(estimator).set_params(verbose=2, checkpoint=path).fit(*given)
+    passes.numbers, passes.end = [], None
+    resumed = clone(estimator).set_callbacks(Checkpoint(path), passes).fit(*given)
     assert not path.exists()
     return resumed, whole
 
@@ -66,7 +81,8 @@ def test_a_fit_goes_on_as_if_nothing_had_happened(settings, labels, passes, tmp_
     mixture = SharedKernelMixture(5, random_state=0, max_iter=1000).set_params(**settings)
     resumed, whole = cut_and_resumed(mixture, passes, tmp_path / "fit.skmix", (X, labels))
     # The pass that was cut short had been made, but not kept.
-    assert passes["numbers"][0] == 4
+    if whole.n_init == 1:
+        assert len(passes.numbers) == whole.n_iter_ - 3
     assert resumed.n_iter_ == whole.n_iter_
     assert resumed.start_status_.tolist() == whole.start_status_.tolist()
     np.testing.assert_allclose(resumed.means_, whole.means_, rtol=1e-10, atol=1e-12)
@@ -90,48 +106,40 @@ def test_dask_collections_go_on_in_memory_and_back(passes, tmp_path):
     mixture = SharedKernelMixture(5, init={"means": X[:5]}, max_iter=1000)
     lazy = array.from_array(X, chunks=(70, 2)), array.from_array(Y, chunks=70)
     resumed, whole = cut_and_resumed(mixture, passes, tmp_path / "fit.skmix", lazy)
-    assert passes["numbers"][0] == 4
+    assert len(passes.numbers) == whole.n_iter_ - 3
     np.testing.assert_allclose(resumed.means_, whole.means_, rtol=1e-10)
-    passes["end"] = 4
+    passes.numbers, passes.end = [], 4
     with pytest.raises(CutError):
-        clone(mixture).set_params(verbose=2, checkpoint=tmp_path / "fit.skmix").fit(*lazy)
-    passes["numbers"], passes["end"] = [], None
-    inside = clone(mixture).set_params(verbose=2, checkpoint=tmp_path / "fit.skmix").fit(X, Y)
-    assert passes["numbers"][0] == 4
+        clone(mixture).set_callbacks(Checkpoint(tmp_path / "fit.skmix"), passes).fit(*lazy)
+    passes.numbers, passes.end = [], None
+    inside = clone(mixture).set_callbacks(Checkpoint(tmp_path / "fit.skmix"), passes).fit(X, Y)
+    assert len(passes.numbers) == whole.n_iter_ - 3
     np.testing.assert_allclose(inside.means_, whole.means_, rtol=1e-9)
 
 
 def test_feature_groups_that_were_done_are_not_done_again(passes, tmp_path):
     path = tmp_path / "fit.skmix"
-    classifier = SharedKernelClassifier(feature_groups=[[0], [1]], random_state=0, max_iter=1000, verbose=2)
-    whole = clone(classifier).set_params(verbose=0).fit(X, Y)
-    n_first = whole.models_[0].n_iter_
-    calls = []
-
-    def progress(self, number, active, log_likelihoods):
-        calls.append(number)
-        if len(calls) == n_first + 3:
-            raise CutError
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SharedKernelMixture, "_progress", progress)
-        with pytest.raises(CutError):
-            clone(classifier).set_params(checkpoint=str(path)).fit(X, Y)
+    classifier = SharedKernelClassifier(feature_groups=[[0], [1]], random_state=0, max_iter=1000)
+    whole = clone(classifier).fit(X, Y)
+    passes.end = whole.models_[0].n_iter_ + 3
+    with pytest.raises(CutError):
+        clone(classifier).set_callbacks(Checkpoint(str(path)), passes).fit(X, Y)
     assert {each.name for each in tmp_path.iterdir()} == {"fit.skmix.0", "fit.skmix.1"}
-    resumed = clone(classifier).set_params(checkpoint=str(path)).fit(X, Y)
-    assert len(passes["numbers"]) == whole.models_[1].n_iter_ - 2
+    passes.numbers, passes.end = [], None
+    resumed = clone(classifier).set_callbacks(Checkpoint(str(path)), passes).fit(X, Y)
+    assert len(passes.numbers) == whole.models_[1].n_iter_ - 2
     assert not list(tmp_path.iterdir())
     for model, other in zip(resumed.models_, whole.models_, strict=True):
         np.testing.assert_allclose(model.means_, other.means_, rtol=1e-10)
 
 
 def interrupted(path, passes):
-    passes["end"] = 3
-    mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, verbose=2, checkpoint=path)
+    passes.end = 3
+    mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]})
     with pytest.raises(CutError):
-        clone(mixture).fit(X, Y)
-    passes["end"] = None
-    return mixture
+        clone(mixture).set_callbacks(Checkpoint(path), passes).fit(X, Y)
+    passes.end = None
+    return mixture.set_callbacks(Checkpoint(path))
 
 
 def test_a_checkpoint_of_another_fit_is_refused(passes, tmp_path):
@@ -158,7 +166,7 @@ def test_a_checkpoint_of_another_fit_is_refused(passes, tmp_path):
             other.fit(*given)
     assert path.exists()
     # How long, and how it is told, may change.
-    clone(mixture).set_params(max_iter=500, n_jobs=2, verbose=0).fit(X, Y)
+    clone(mixture).set_params(max_iter=500, n_jobs=2).fit(X, Y)
 
 
 def test_files_that_are_no_checkpoint_are_refused(passes, tmp_path):
@@ -166,12 +174,12 @@ def test_files_that_are_no_checkpoint_are_refused(passes, tmp_path):
     model = SharedKernelMixture(2, random_state=0).fit(X)
     model.save(path)
     with pytest.raises(ValueError, match="but no checkpoint"):
-        clone(model).set_params(checkpoint=path).fit(X)
+        clone(model).set_callbacks(Checkpoint(path)).fit(X)
     path.write_text("no model, and no checkpoint either")
     with pytest.raises(ValueError, match=r"fit\.skmix cannot be read as a checkpoint .*remove the file"):
-        clone(model).set_params(checkpoint=path).fit(X)
-    with pytest.raises(ValueError, match=r"checkpoint is to be a file, but .* is a folder"):
-        clone(model).set_params(checkpoint=tmp_path).fit(X)
+        clone(model).set_callbacks(Checkpoint(path)).fit(X)
+    with pytest.raises(ValueError, match=r"Checkpoint needs a file, but .* is a folder"):
+        clone(model).set_callbacks(Checkpoint(tmp_path)).fit(X)
     path.unlink()
     mixture = interrupted(path, passes)
     path.write_bytes(path.read_bytes()[:-5])
@@ -186,27 +194,23 @@ def test_the_file_holds_plain_values(passes, tmp_path):
     assert any(array.shape == (1, 3, 2) for array in arrays.values())
 
 
-def test_fits_that_are_many_in_one_are_refused(tmp_path):
-    path = tmp_path / "fit.skmix"
-    for settings, name in [
-        ({"n_kernels": "auto"}, "n_kernels='auto'"),
-        ({"annihilate": True}, "annihilate=True"),
-    ]:
-        with pytest.raises(ValueError, match=f"{name} makes many"):
-            SharedKernelMixture(checkpoint=path).set_params(**settings).fit(X, Y)
+def test_a_folder_that_is_missing_is_refused(tmp_path):
+    mixture = SharedKernelMixture().set_callbacks(Checkpoint(tmp_path / "nowhere" / "fit.skmix"))
     with pytest.raises(ValueError, match="which is no folder"):
-        SharedKernelMixture(checkpoint=tmp_path / "nowhere" / "fit.skmix").fit(X, Y)
+        mixture.fit(X, Y)
+    with pytest.raises(ValueError, match="does not go with inference='variational'"):
+        mixture.set_params(inference="variational").fit(X, Y)
 
 
-def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(monkeypatch, tmp_path):
+def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(tmp_path):
     distributed = pytest.importorskip("distributed", reason="needs the extra dask")
     import dask
     import dask.array as da
 
-    from skmix.engine.compute.cluster import ClusterError
+    from skmix.engine.compute.dask import ClusterError
 
     path = tmp_path / "fit.skmix"
-    mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, max_iter=1000, checkpoint=path)
+    mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, max_iter=1000)
     lazy = da.from_array(X, chunks=(70, 2)), da.from_array(Y, chunks=70)
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
@@ -216,22 +220,11 @@ def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(monkeypatch, 
         distributed.Client(cluster, timeout=1),
     ):
 
-        def lose(self, number, active, log_likelihoods):
+        def lose(number):
             if number == 3:
                 cluster.sync(cluster.scheduler.close)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(SharedKernelMixture, "_progress", lose)
-            with pytest.raises(ClusterError, match=f"scheduler .* is lost.* 3 passes are kept in {path}"):
-                clone(mixture).set_params(verbose=2).fit(*lazy)
-    resumed = clone(mixture).fit(*lazy)
+        with pytest.raises(ClusterError, match=f"scheduler .* is lost.* 3 passes are kept in {path}"):
+            clone(mixture).set_callbacks(Checkpoint(path), AfterPass(lose)).fit(*lazy)
+    resumed = clone(mixture).set_callbacks(Checkpoint(path)).fit(*lazy)
     np.testing.assert_allclose(resumed.means_, clone(mixture).fit(X, Y).means_, rtol=1e-9)
-
-
-def test_a_pass_is_told_with_its_gain():
-    told = []
-    passes = Passes(told.append, 100.0)
-    passes(1, np.arange(2), np.array([-250.0, -260.0]))
-    passes(2, np.arange(1), np.array([-240.0]))
-    assert told[0].startswith("pass 1: 2 starts, mean log-likelihood -2.50000, ")
-    assert told[1].startswith("pass 2: 1 starts, mean log-likelihood -2.40000, changed by 1.00e-01, ")

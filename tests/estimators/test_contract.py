@@ -9,10 +9,7 @@ from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
 ESTIMATORS = [
     SharedKernelClassifier(random_state=0),
     SharedKernelClassifier(3, feature_groups=[[0], [1]], covariance_type="diag", random_state=0),
-    SharedKernelClassifier("auto", covariance_type="auto", candidates=[2, 3], random_state=0),
-    SharedKernelClassifier(feature_groups="auto", n_folds=2, random_state=0),
     SharedKernelMixture(random_state=0),
-    SharedKernelMixture("auto", candidates=[1, 2], annihilate=True, random_state=0),
     SharedKernelMixture(2, covariance_type="tied", init="k-means++", random_state=0),
     GaussianMixture(random_state=0),
 ]

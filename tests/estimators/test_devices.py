@@ -116,9 +116,9 @@ def test_what_only_the_host_can_do_still_works(library: str, tmp_path: Path) -> 
     same_kind(model.means_, rows)
     assert model.partial_fit(rows, labels) is model
     same_kind(model.means_, rows)
-    # Chosen on the host, handed out as what was given.
-    chosen = SharedKernelClassifier("auto", candidates=[3, 4], random_state=0, device="cpu").fit(rows, labels)
-    same_kind(chosen.means_, rows)
+    # Fitted on the host, handed out as what was given.
+    settings = {"inference": "variational", "random_state": 0, "device": "cpu"}
+    same_kind(SharedKernelClassifier(4, max_iter=900, **settings).fit(rows, labels).means_, rows)
     again = SharedKernelClassifier(3, random_state=0).fit(X, y)
     assert isinstance(again.means_, np.ndarray)
     assert not is_elsewhere(again.means_)
@@ -202,11 +202,14 @@ def test_a_device_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     model = SharedKernelClassifier(3, device="cpu:0", random_state=0)
     with pytest.raises(ValueError, match="needs rows in memory"):
         model.fit(tmp_path / "rows.npy", y)
-    model.set_params(n_kernels="auto", candidates=[3])
+    model.set_params(inference="variational", max_iter=900)
     with pytest.warns(UserWarning, match="is not used"):
         model.fit(X, y)
-    with pytest.raises(ValueError, match="precision='tf32' is for rows on a device"):
-        SharedKernelClassifier(3, precision="tf32").fit(X, y)
+    with pytest.raises(ValueError, match="tf32 is for accelerators"):
+        SharedKernelClassifier(3, device="cpu/tf32").fit(X, y)
+    for device in ("cuda/half", "/float32"):
+        with pytest.raises(ValueError, match="is not of the form"):
+            SharedKernelClassifier(3, device=device).fit(X, y)
     with pytest.raises(ValueError, match="device='meta' cannot be used"):
         SharedKernelClassifier(3, device="meta").fit(X, y)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from libraries import LIBRARIES, each_library
+from models import AfterPass
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -15,6 +16,7 @@ import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.compute.arrays import to_numpy
 from skmix.engine.compute.blocks import Block, Listed
+from skmix.estimators import Checkpoint
 
 N_FEATURES = 5
 ENOUGH = 3 * N_FEATURES
@@ -46,7 +48,7 @@ def test_a_user_with_many_features_and_few_rows_is_served() -> None:
     )
     train = np.arange(400) % 2 == 0
     default, plain = (
-        SharedKernelClassifier(**settings(shrinkage=s)).fit(X[train], y[train]) for s in (None, 0.0)
+        SharedKernelClassifier(**settings(covariance_prior=p)).fit(X[train], y[train]) for p in ("auto", None)
     )
     accuracy, without = (model.score(X[~train], y[~train]) for model in (default, plain))
     assert accuracy > without + 0.05
@@ -62,10 +64,9 @@ def test_the_border_is_three_rows_for_each_number_of_a_feature(covariance_type: 
     X, y = draw(enough)
     plenty = SharedKernelClassifier(**chosen).fit(X, y)
     assert not hasattr(plenty, "shrinkage_")
-    assert_same(plenty, SharedKernelClassifier(shrinkage=0.0, **chosen).fit(X, y))
+    assert_same(plenty, SharedKernelClassifier(covariance_prior=None, **chosen).fit(X, y))
     few = SharedKernelClassifier(**chosen).fit(X[1:], y[1:])
     assert 0.0 < few.shrinkage_ <= 1.0
-    assert_same(few, SharedKernelClassifier(shrinkage="auto", **chosen).fit(X[1:], y[1:]))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,6 @@ def test_the_border_is_three_rows_for_each_number_of_a_feature(covariance_type: 
         {"covariance_type": "diag"},
         {"covariance_type": "tied"},
         {"covariance_type": "spherical"},
-        {"annihilate": True},
         {"inference": "variational"},
     ],
 )
@@ -84,7 +84,7 @@ def test_what_was_said_otherwise_goes_first(said: dict[str, Any]) -> None:
     found = SharedKernelMixture(2, **settings(**said)).fit(X, y)
     assert not hasattr(found, "shrinkage_")
     if "covariance_prior" not in said:
-        assert_same(found, SharedKernelMixture(2, shrinkage=0.0, **settings(**said)).fit(X, y))
+        assert_same(found, SharedKernelMixture(2, covariance_prior=None, **settings(**said)).fit(X, y))
 
 
 def test_frozen_kernels_stay_as_they_are() -> None:
@@ -110,7 +110,6 @@ def test_weights_count_rows_but_their_unit_does_not() -> None:
 def test_the_share_counts_rows_without_a_label() -> None:
     X, y = draw(30)
     y[::2] = -1
-    assert SharedKernelMixture(**settings(shrinkage=0.4)).fit(X, y).shrinkage_ == pytest.approx(0.4)
     # Fifteen labelled rows for each kernel, and as many without a label.
     assert not hasattr(SharedKernelMixture(**settings()).fit(X[1:], y[1:]), "shrinkage_")
 
@@ -138,24 +137,22 @@ class CutError(Exception):
     """Stands for whatever ends a fit."""
 
 
-def test_a_checkpoint_keeps_the_prior(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_keeps_the_prior(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     X, y = random.normal(size=(60, 4)), np.repeat([0, 1], 30)
     whole = SharedKernelMixture(8, tol=1e-6, random_state=0)
     expected = clone(whole).fit(X, y)
     assert expected.n_iter_ > 5
 
-    def cut(self: Any, number: int, active: Any, log_likelihoods: Any) -> None:
+    def cut(number: int) -> None:
         # The first fit, of the common covariance, shows no passes.
         if number == 4:
             raise CutError
 
     path = tmp_path / "kept"
-    with monkeypatch.context() as patch:
-        patch.setattr(SharedKernelMixture, "_progress", cut)
-        with pytest.raises(CutError):
-            clone(whole).set_params(checkpoint=path, verbose=2).fit(X, y)
-    resumed = clone(whole).set_params(checkpoint=path).fit(X, y)
+    with pytest.raises(CutError):
+        clone(whole).set_callbacks(Checkpoint(path), AfterPass(cut)).fit(X, y)
+    resumed = clone(whole).set_callbacks(Checkpoint(path)).fit(X, y)
     assert resumed.n_iter_ == expected.n_iter_
     assert resumed.shrinkage_ == expected.shrinkage_
     assert_allclose(resumed.covariances_, expected.covariances_, rtol=1e-9)
@@ -165,24 +162,8 @@ def test_groups_fitted_together_are_not_shrunk() -> None:
     X, y = draw(8)
     y = np.where(np.arange(16) % 4 == 3, -1, y)
     model = SharedKernelClassifier(feature_groups=[[0, 1, 2], [3, 4]], **settings()).fit(X, y)
-    assert [part.shrinkage for part in model.models_] == [None, None]
+    assert [part.covariance_prior for part in model.models_] == ["auto", "auto"]
     assert not any(hasattr(part, "shrinkage_") for part in model.models_)
-
-
-def test_a_shrinkage_of_zero_goes_with_everything() -> None:
-    X, y = draw(20)
-    SharedKernelMixture(**settings(shrinkage=0.0)).partial_fit(X, y)
-    SharedKernelMixture(**settings(shrinkage=0.0, covariance_prior=3.0)).fit(X, y)
-
-
-def test_variational_fits_are_shrunk_to_what_a_posterior_needs() -> None:
-    # Five equal rows ask for a prior of no rows at all, which no posterior could be made of.
-    X, y = draw(10)
-    X, y = np.repeat(X[::5], 5, axis=0), np.repeat(y[::5], 5)
-    for shrinkage in ("auto", 0.01):
-        model = SharedKernelMixture(inference="variational", shrinkage=shrinkage, random_state=0).fit(X, y)
-        assert np.isfinite(model.score_samples(X)).all()
-        assert model.shrinkage_ >= (N_FEATURES + 2) / (N_FEATURES + 2 + 10) - 1e-12
 
 
 def test_the_share_is_kept_in_files(tmp_path: Path) -> None:

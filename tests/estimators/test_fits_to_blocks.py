@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.compute.blocks import Block, Listed
-from skmix.engine.sources.summary import survey
-from skmix.estimators._blocks import density_quantile, disordered, ordered, sampled_rows
+from skmix.engine.sources.blocks import summarise_blocks
+from skmix.estimators._blocks import density_quantile, disordered, ordered
 
 CUTS = [0, 5, 90, 91, 260, 400]
 
@@ -50,7 +50,7 @@ def assert_same(one, other) -> None:
 def test_a_mixture_of_blocks_is_that_of_the_rows(init: str, weighted: bool) -> None:
     X, y, weights = make_rows()
     given = weights if weighted else None
-    model = SharedKernelMixture(4, init=init, n_init=2, short_runs=3, random_state=0, tol=1e-3)
+    model = SharedKernelMixture(4, init=init, n_init=2, random_state=0, tol=1e-3)
     here = model.fit(X, y, sample_weight=given)
     there = SharedKernelMixture(**model.get_params()).fit(cut(X, y, given))
     assert_same(there, here)
@@ -77,8 +77,9 @@ def test_gaps_unlabelled_rows_and_rows_of_no_weight() -> None:
 
 def test_kernels_that_do_not_pay_go_in_blocks_too() -> None:
     X, y, _ = make_rows()
-    model = SharedKernelMixture(6, annihilate=True, random_state=0, tol=1e-3)
-    assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y)), model.fit(X, y))
+    model = SharedKernelMixture(6, random_state=0, tol=1e-3)
+    other = SharedKernelMixture(**model.get_params())
+    assert_same(other._fit(cut(X, y), None, None, prune=True), model._fit(X, y, None, prune=True))
 
 
 def test_a_label_that_only_weightless_rows_have_is_no_class() -> None:
@@ -147,23 +148,23 @@ def test_weights_of_a_sample_undo_the_sampling() -> None:
     y = np.repeat([0, 1], [40_000, 100])
     X = np.random.default_rng(0).normal(size=(len(y), 1))
     weights = np.where(y == 0, 0.5, 2.0)
-    found = survey(Listed([Block(X, y.astype(np.int8), weights)])).coded(np.array([0, 1]))
-    _, codes, of_sample = sampled_rows(found)
+    found = summarise_blocks(Listed([Block(X, y.astype(np.int8), weights)])).coded(np.array([0, 1]))
+    _, codes, of_sample = found.start_rows()
     assert of_sample is not None
     assert np.sum(codes == 1) == 100
     assert np.sum(codes == 0) < 20_000
     assert np.bincount(codes, of_sample) == pytest.approx([20_000, 200])
     # Where all rows are in it, nothing is undone.
-    few = survey(Listed([Block(X[-150:], y[-150:].astype(np.int8))])).coded(np.array([0, 1]))
-    assert sampled_rows(few)[2] is None
+    few = summarise_blocks(Listed([Block(X[-150:], y[-150:].astype(np.int8))])).coded(np.array([0, 1]))
+    assert few.start_rows()[2] is None
 
 
 def test_a_feature_that_the_sample_misses_has_its_mean_there() -> None:
     X = np.full((40_000, 2), np.nan)
     X[:, 0] = np.random.default_rng(0).normal(size=len(X))
-    seen = np.setdiff1d(np.arange(len(X)), survey(Listed([Block(X)])).sample.places[:, 1])[:4]
+    seen = np.setdiff1d(np.arange(len(X)), summarise_blocks(Listed([Block(X)])).sample.places[:, 1])[:4]
     X[seen, 1] = [1.0, 2.0, 3.0, 6.0]
-    rows, _, _ = sampled_rows(survey(Listed([Block(X)])))
+    rows, _, _ = summarise_blocks(Listed([Block(X)])).start_rows()
     assert np.array_equal(np.unique(rows[:, 1]), [3.0])
     model = SharedKernelMixture(2, max_iter=1000, random_state=0).fit(Listed([Block(X)]))
     assert np.isfinite(model.means_).all()
@@ -171,11 +172,6 @@ def test_a_feature_that_the_sample_misses_has_its_mean_there() -> None:
 
 def test_what_needs_all_rows_at_once_is_refused() -> None:
     X, y, _ = make_rows()
-    for name in ("n_kernels", "covariance_type"):
-        with pytest.raises(ValueError, match=f"{name}='auto' .* Choose on a sample"):
-            SharedKernelMixture(**{name: "auto"}).fit(cut(X, y))
-    with pytest.raises(ValueError, match=r"feature_groups='auto' .* Choose on a sample"):
-        SharedKernelClassifier(feature_groups="auto").fit(cut(X, y))
     codes = np.unique(y, return_inverse=True)[1]
     codes[0] = -1
     with pytest.raises(ValueError, match="1 rows have no label, and with several feature groups"):

@@ -117,19 +117,6 @@ def test_gaps_of_a_file_are_missing_values() -> None:
         there.predict(open_rows(gaps, chunk_rows=50))
 
 
-def test_a_mapped_array_is_an_array_where_something_is_to_be_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source_module, "MAPPED_BYTES", 1000)
-    np.save(tmp_path / "rows.npy", X)
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    settings = {"n_kernels": "auto", "candidates": [3, 4], "random_state": 0, "tol": 1e-2}
-    there, here = (SharedKernelMixture(**settings).fit(rows, NAMES) for rows in (mapped, X))
-    assert np.array_equal(there.means_, here.means_)
-    with pytest.raises(ValueError, match="Choose on a sample"):
-        SharedKernelMixture(**settings).fit(tmp_path / "rows.npy", NAMES)
-
-
 def test_labels_in_a_file_beside_rows_in_memory_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", NAMES)
     path = tmp_path / "labels.npy"

@@ -20,6 +20,8 @@ from skmix.estimators._criteria import softened_log_losses
 from skmix.estimators._grouping import GroupSearch, Step, fewer_rows, partners_of
 from skmix.estimators._selection import Selection, TrainingRows
 
+pytestmark = pytest.mark.skip(reason="the search moves to SharedKernelClassifierCV and SharedKernelMixtureCV")
+
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 QUADRANTS = [10, 11, 12]
 

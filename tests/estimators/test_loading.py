@@ -171,7 +171,7 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("mixture", rename_class, "its class is 'os.system', known are GaussianMixture"),
     ("mixture", swap_class, "GaussianMixture has no parameter"),
     ("mixture", drop_fitted, "its fitted are missing"),
-    ("mixture", spare_array, "arrays that belong nowhere: .'spare'"),
+    ("mixture", spare_array, "arrays that belong to no value: .'spare'"),
     ("mixture", lost_array, "'fitted.means_' is missing"),
     ("mixture", remove("means_"), "means_ is missing"),
     ("mixture", remove("covariance_type_"), "covariance_type_ is missing"),
@@ -188,7 +188,7 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("mixture", assign("fitted", "converged_", 1), "converged_ is a int"),
     ("mixture", assign("fitted", "log_likelihood_", {"is": "float", "of": "nan"}), "log_likelihood_ is NaN"),
     ("mixture", assign("fitted", "log_likelihood_", 10**400), "log_likelihood_ is a int"),
-    ("mixture", assign("fitted", "means_", [[1.0]]), "belong nowhere: .'fitted.means_'"),
+    ("mixture", assign("fitted", "means_", [[1.0]]), "belong to no value: .'fitted.means_'"),
     ("mixture", assign("fitted", "n_iter_", [1]), "n_iter_ is a list"),
     ("mixture", assign("fitted", "predict", 3), "'predict' is no attribute of a fitted SharedKernelMixture"),
     ("mixture", assign("fitted", "__class__", 3), "'__class__' is no attribute"),
@@ -289,9 +289,9 @@ def test_content_that_is_no_estimator(path: Path) -> None:
 
 def test_parameters_newer_than_a_file_have_their_defaults(path: Path) -> None:
     content, arrays = parts("mixture", path)
-    del of(content, "parameters")["short_runs"]
+    del of(content, "parameters")["n_init"]
     write(path, content, arrays, "0")
-    assert load(path).short_runs == 0
+    assert load(path).n_init == 1
 
 
 def test_damaged_bytes_never_make_another_model(path: Path) -> None:

@@ -102,9 +102,9 @@ def test_kernels_stay_above_the_floor(covariance_type: str, batch_size: int | No
     random = np.random.RandomState(0)
     y = np.repeat([0, 1], 60)
     X = np.stack([random.normal(size=120) + y, y.astype(float), random.normal(size=120)], axis=1)
-    model = SharedKernelClassifier(2, covariance_type=covariance_type, reg_covar=1e-3, random_state=0).fit(
-        X, y
-    )
+    model = SharedKernelClassifier(
+        2, covariance_type=covariance_type, variance_floor=1e-3, random_state=0
+    ).fit(X, y)
     rows, labels = X[::2] + np.array([0.5, 0.0, 0.0]), y[::2]
     model.tune(rows, labels, trade_off=1.0, validation=(X[1::2], y[1::2]), batch_size=batch_size, max_iter=30)
     units = rows.std(axis=0)
@@ -254,18 +254,21 @@ def test_without_held_out_rows_every_trade_off_goes_on_from_the_last() -> None:
 
 def test_a_shrunk_model_stays_shrunk_in_files_too(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    y = np.repeat([0, 1], 15)
-    X = random.normal(size=(30, 4)) @ random.normal(size=(4, 4)) + y[:, None]
+    y = np.repeat([0, 1], 10)
+    X = random.normal(size=(20, 4)) @ random.normal(size=(4, 4)) + y[:, None]
     settings: Any = {"trade_off": 0.1, "validation": None, "max_iter": 20}
-    model = SharedKernelClassifier(shrinkage=1.0, random_state=0).fit(X, y)
-    common = np.tile(model.models_[0].covariance_prior_[1], (2, 1, 1))
+    model = SharedKernelClassifier(random_state=0).fit(X, y)
+    rows, common_covariance = model.models_[0].covariance_prior_
+    strong = 1e6 * rows, common_covariance
+    model = SharedKernelClassifier(random_state=0, covariance_prior=strong).fit(X, y)
+    common = np.tile(common_covariance, (2, 1, 1))
     model.save(tmp_path / "model.skmix")
     loaded = skmix.load(tmp_path / "model.skmix").tune(X, y, **settings)
     assert_array_equal(loaded.means_, model.tune(X, y, **settings).means_)
     # A prior worth a million times the rows lets no covariance move.
     assert_allclose(model.covariances_, common, atol=1e-3 * np.abs(common).max())
-    bare = SharedKernelClassifier(shrinkage=1.0, random_state=0).fit(X, y)
-    del bare.models_[0].covariance_prior_
+    bare = SharedKernelClassifier(random_state=0, covariance_prior=strong).fit(X, y)
+    bare.models_[0].set_params(covariance_prior=None)
     assert np.abs(bare.tune(X, y, **settings).covariances_ - common).max() > 0.1 * np.abs(common).max()
 
 

@@ -17,12 +17,12 @@ from skmix.datasets import make_seven_segment_digits
 from skmix.experiments.paper.records import BestRun, GroupModel, Run, Settings, StudyData, StudyResults
 from skmix.experiments.paper.variants import (
     MAIN_KERNELS,
+    METHODS,
     SWEEP_KERNELS,
     SWEEP_VARIANTS,
     VARIANTS,
-    WAYS,
+    Method,
     Variant,
-    Way,
 )
 from skmix.features import digit_features, dither
 
@@ -49,24 +49,28 @@ def study_data() -> StudyData:
 def results(study_data: StudyData) -> StudyResults:
     random = np.random.RandomState(0)
     runs = [
-        simulated_run(variant.name, n_kernels, way, run, random)
+        simulated_run(variant.name, n_kernels, method, run, random)
         for variant in VARIANTS
         for n_kernels in (SWEEP_KERNELS if variant.name in SWEEP_VARIANTS else (MAIN_KERNELS,))
-        for way in WAYS
+        for method in METHODS
         for run in range(N_RUNS)
     ]
     best = {}
     for variant in VARIANTS:
         groups = tuple(fitted_groups(variant, study_data))
-        for way in WAYS:
-            own = [run for run in runs if (run.variant, run.way, run.n_kernels) == (variant.name, way, 10)]
-            best[variant.name, way] = BestRun(max(own, key=lambda run: run.accuracy), groups)
+        for method in METHODS:
+            own = [
+                run for run in runs if (run.variant, run.method, run.n_kernels) == (variant.name, method, 10)
+            ]
+            best[variant.name, method] = BestRun(max(own, key=lambda run: run.accuracy), groups)
     return StudyResults(Settings(), study_data, tuple(runs), best, ())
 
 
-def simulated_run(variant: str, n_kernels: int, way: Way, run: int, random: np.random.RandomState) -> Run:
+def simulated_run(
+    variant: str, n_kernels: int, method: Method, run: int, random: np.random.RandomState
+) -> Run:
     """Return a run that fails in a fifth of the cases when it is published, and else is about right."""
-    fails = way == "published" and random.uniform() < 0.2
+    fails = method == "published" and random.uniform() < 0.2
     accuracy = 0.1 if fails else min(n_kernels / 10, 0.95) - abs(random.normal(0, 0.02))
     right = round(250 * accuracy)
     confusion = right * np.eye(10, dtype=np.int64) + (250 - right) * np.roll(
@@ -75,7 +79,7 @@ def simulated_run(variant: str, n_kernels: int, way: Way, run: int, random: np.r
     return Run(
         variant=variant,
         n_kernels=n_kernels,
-        way=way,
+        method=method,
         run=run,
         accuracy=accuracy,
         mean_iou=accuracy,

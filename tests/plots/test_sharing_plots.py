@@ -1,4 +1,4 @@
-"""Pictures of the study of sharing show its means, its true densities, and what sharing is worth."""
+"""Pictures of the study of sharing show its means, its true densities, and the gain from sharing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skmix.experiments.field import Learning, Outcome
-from skmix.experiments.field.sharing import RIVALS
-from skmix.plots import plot_sharing, plot_worth
+from skmix.experiments.field.sharing import CLASSIFIERS
+from skmix.plots import plot_gain, plot_sharing
 
 OUTCOME = Outcome("set", "QDA", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
 
@@ -61,12 +61,12 @@ def test_curves_are_means_with_the_true_densities_below() -> None:
 
 
 def test_every_classifier_has_a_colour_of_its_own() -> None:
-    panel = plot_sharing([point("parts-10", name, 5) for name in RIVALS])[0]
+    panel = plot_sharing([point("parts-10", name, 5) for name in CLASSIFIERS])[0]
     colours = [
         (handle if name == "true densities" else handle[0]).get_color()
         for name, handle in curves(panel).items()
     ]
-    assert len(set(colours)) == len(RIVALS)
+    assert len(set(colours)) == len(CLASSIFIERS)
 
 
 def test_what_fails_in_a_draw_has_no_point() -> None:
@@ -91,7 +91,7 @@ def test_log_losses_far_above_guessing_are_cut_off() -> None:
     assert figure.legends == []
 
 
-def test_worth_is_drawn_within_draws_and_by_pairs() -> None:
+def test_gain_is_drawn_within_draws_and_by_pairs() -> None:
     errors = {"shared kernels": (0.10, 0.20, 0.30), "own kernels": (0.13, 0.21, 0.32)}
     points = [
         point("parts-100", name + suffix, 5, repeat, 100, error=error, log_loss=factor * error)
@@ -100,7 +100,7 @@ def test_worth_is_drawn_within_draws_and_by_pairs() -> None:
         for repeat, error in enumerate(both)
     ]
     _, axes = plt.subplots()
-    assert plot_worth(points, axes=axes) is axes
+    assert plot_gain(points, axes=axes) is axes
     found = curves(axes)
     words = "100 classes in 6 parts of 5 kernels"
     assert list(found) == [words, f"{words}, by parts"]
@@ -111,22 +111,22 @@ def test_worth_is_drawn_within_draws_and_by_pairs() -> None:
         assert_allclose(handle[2][0].get_segments()[0][:, 1], 2.0 + np.array([-1, 1]) / np.sqrt(3))
     assert axes.get_ylim()[0] < 0.0 < axes.get_ylim()[1]
     assert {text.get_text() for text in axes.texts} == {"sharing pays", "own kernels better"}
-    losses = plot_worth(points, measure="log_loss", legend=False)
+    losses = plot_gain(points, measure="log_loss", legend=False)
     assert losses.get_legend() is None
     assert_allclose(heights(curves(losses)[f"{words}, by parts"]), [0.04])
 
 
-def test_lines_of_worth_differ_in_more_than_colour() -> None:
+def test_lines_of_gain_differ_in_more_than_colour() -> None:
     sets = ["seven_segment", "letter", "pool-10", "pool-26", "pool-100", "apart-26", "apart-100"]
     points = [point(data, name, 5) for data in sets for name in ("shared kernels", "own kernels")]
-    found = curves(plot_worth(points))
+    found = curves(plot_gain(points))
     assert next(iter(found)) == "seven-segment digits, 10 classes"
     lines = [handle[0] for handle in found.values()]
     assert len({line.get_marker() for line in lines}) == len(sets)
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(sets)
 
 
-def test_worth_needs_both_of_a_pair() -> None:
+def test_gain_needs_both_of_a_pair() -> None:
     alone = [point("letter", "shared kernels", 5, 0, 26), point("letter", "own kernels", 5, 1, 26)]
     with pytest.raises(ValueError, match="no draw has both shared and own kernels"):
-        plot_worth(alone)
+        plot_gain(alone)

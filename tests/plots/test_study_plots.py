@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.experiments.paper.records import Run, StudyResults
-from skmix.experiments.paper.variants import VARIANTS, WAYS
+from skmix.experiments.paper.variants import METHODS, VARIANTS
 from skmix.plots import (
     paper_figures,
     plot_accuracy_against_kernels,
@@ -67,11 +67,11 @@ def test_every_run_is_a_dot_in_the_lane_of_its_way(results: StudyResults) -> Non
     axes = plot_accuracy_distribution(results.runs)
     assert [panel.get_title(loc="left") for panel in axes] == [variant.name for variant in VARIANTS]
     for panel, variant in zip(axes, VARIANTS, strict=True):
-        for lane, (way, drawn) in enumerate(zip(WAYS, lanes(panel), strict=True)):
+        for lane, (method, drawn) in enumerate(zip(METHODS, lanes(panel), strict=True)):
             own = [
                 run
                 for run in results.runs
-                if (run.variant, run.way, run.n_kernels) == (variant.name, way, 10)
+                if (run.variant, run.method, run.n_kernels) == (variant.name, method, 10)
             ]
             assert_array_equal(drawn, [run.accuracy for run in own])
             n_failed = sum(run.accuracy <= 0.5 for run in own)
@@ -105,7 +105,7 @@ def test_accuracy_against_kernels_leaves_lost_runs_out(results: StudyResults) ->
     above, below = axes[:, 1]
     own: dict[int, list[Run]] = {}
     for run in results.runs:
-        if (run.variant, run.way) == ("6D", "published"):
+        if (run.variant, run.method) == ("6D", "published"):
             own.setdefault(run.n_kernels, []).append(run)
     lost = [np.mean([run.accuracy <= 0.5 for run in own[k]]) if k > 3 else 0.0 for k in sorted(own)]
     means = [np.mean([run.accuracy for run in own[k] if run.accuracy > 0.5 or k == 3]) for k in sorted(own)]
@@ -117,7 +117,7 @@ def test_accuracy_against_kernels_leaves_lost_runs_out(results: StudyResults) ->
     (shown,) = (line for line in below.get_lines() if line.get_marker() == "D")
     assert_array_equal(shown.get_ydata(), [0.0, 0.2])
     legend = plot_accuracy_against_kernels(results.runs)[0, 0].get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == list(WAYS)
+    assert [text.get_text() for text in legend.get_texts()] == list(METHODS)
 
 
 def test_all_runs_lost(results: StudyResults) -> None:
@@ -182,11 +182,11 @@ def test_figures_are_made_when_asked_for_and_can_be_saved(results: StudyResults,
 def test_a_study_of_a_few_runs_gives_the_figures_it_can(results: StudyResults) -> None:
     few = replace(
         results,
-        runs=tuple(run for run in results.runs if run.variant == "4D" and run.way == "robust"),
+        runs=tuple(run for run in results.runs if run.variant == "4D" and run.method == "robust"),
         best={key: best for key, best in results.best.items() if key == ("4D", "robust")},
     )
     names = [name for name, _ in paper_figures(few)][5:]
     assert names == ["accuracy_distribution", "confusion_4D"]
-    names = [name for name, _ in paper_figures(few, projected_ways=("robust",))][5:]
+    names = [name for name, _ in paper_figures(few, projected_methods=("robust",))][5:]
     assert names[0] == "projections_4D_robust_class0"
     assert len(names) == 12

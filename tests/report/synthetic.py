@@ -20,12 +20,12 @@ from skmix.experiments.paper.records import (
 from skmix.experiments.paper.variants import (
     FEATURES,
     MAIN_KERNELS,
+    METHODS,
     SWEEP_KERNELS,
     SWEEP_VARIANTS,
     VARIANTS,
-    WAYS,
+    Method,
     Variant,
-    Way,
 )
 
 REASONS = ("constant feature", "too few rows", "overflow")
@@ -39,31 +39,35 @@ TEST_PER_DIGIT = 20
 def synthetic_results(n_runs: int = 24, *, sweep: bool = True, seed: int = 7) -> StudyResults:
     rng = np.random.default_rng(seed)
     runs = [
-        _run(rng, variant.name, MAIN_KERNELS, way, number)
+        _run(rng, variant.name, MAIN_KERNELS, method, number)
         for variant in VARIANTS
-        for way in WAYS
+        for method in METHODS
         for number in range(n_runs)
     ]
     if sweep:
         runs += [
-            _run(rng, name, n_kernels, way, number)
+            _run(rng, name, n_kernels, method, number)
             for name in SWEEP_VARIANTS
             for n_kernels in SWEEP_KERNELS
             if n_kernels != MAIN_KERNELS
-            for way in WAYS
+            for method in METHODS
             for number in range(n_runs // 2)
         ]
     data = _data(rng)
     best = {
-        (variant.name, way): BestRun(
+        (variant.name, method): BestRun(
             max(
-                (r for r in runs if (r.variant, r.n_kernels, r.way) == (variant.name, MAIN_KERNELS, way)),
+                (
+                    r
+                    for r in runs
+                    if (r.variant, r.n_kernels, r.method) == (variant.name, MAIN_KERNELS, method)
+                ),
                 key=lambda run: run.accuracy,
             ),
             tuple(_groups(rng, variant, data)),
         )
         for variant in VARIANTS
-        for way in WAYS
+        for method in METHODS
     }
     beyond = (
         Beyond("shared pixels", "many <b>kernels</b>", True, 0.9975, 0.995, _confusion(rng, 0.995), 1.25),
@@ -73,11 +77,11 @@ def synthetic_results(n_runs: int = 24, *, sweep: bool = True, seed: int = 7) ->
     return StudyResults(settings, data, tuple(runs), best, beyond)
 
 
-def _run(rng: np.random.Generator, variant: str, n_kernels: int, way: Way, number: int) -> Run:
+def _run(rng: np.random.Generator, variant: str, n_kernels: int, method: Method, number: int) -> Run:
     reason = ""
-    accuracy = min(LEVELS[variant] + (0.05 if way == "class-wise" else 0.0), n_kernels / 10)
-    accuracy += rng.normal(0.0, 0.002 if way == "class-wise" else 0.03)
-    if way == "published" and rng.random() < 0.02 * n_kernels:
+    accuracy = min(LEVELS[variant] + (0.05 if method == "class-wise" else 0.0), n_kernels / 10)
+    accuracy += rng.normal(0.0, 0.002 if method == "class-wise" else 0.03)
+    if method == "published" and rng.random() < 0.02 * n_kernels:
         reason = REASONS[rng.integers(3)]
         accuracy = 0.1
     confusion = _confusion(rng, float(np.clip(accuracy, 0.0, 1.0)))
@@ -85,7 +89,7 @@ def _run(rng: np.random.Generator, variant: str, n_kernels: int, way: Way, numbe
     return Run(
         variant=variant,
         n_kernels=n_kernels,
-        way=way,
+        method=method,
         run=number,
         accuracy=exact,
         mean_iou=exact**1.5,

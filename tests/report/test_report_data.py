@@ -21,8 +21,8 @@ import pytest
 from synthetic import synthetic_results
 
 from skmix.experiments.paper.data import make_data
+from skmix.experiments.paper.methods import run_one
 from skmix.experiments.paper.records import BestRun, Run, Settings, StudyResults
-from skmix.experiments.paper.ways import run_one
 from skmix.report import render, report_data, write_report
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -32,7 +32,7 @@ def a_run(**changes: Any) -> Run:
     plain: dict[str, Any] = {
         "variant": "3D",
         "n_kernels": 10,
-        "way": "published",
+        "method": "published",
         "run": 0,
         "accuracy": 0.8,
         "mean_iou": 0.7,
@@ -88,8 +88,8 @@ def test_headlines_count_the_runs() -> None:
         a_run(run=0, accuracy=0.9),
         a_run(run=1, accuracy=0.5),
         a_run(run=2, **failed),
-        a_run(run=0, way="robust", accuracy=0.8),
-        a_run(run=1, way="robust", accuracy=0.7),
+        a_run(run=0, method="robust", accuracy=0.8),
+        a_run(run=1, method="robust", accuracy=0.7),
         a_run(run=0, variant="4D", **failed),
         a_run(run=0, n_kernels=15, **failed),
     )
@@ -158,7 +158,7 @@ def test_a_study_of_one_variant_has_a_page(tmp_path: Path) -> None:
     whole = synthetic_results()
     part = dataclasses.replace(
         whole,
-        runs=tuple(run for run in whole.runs if run.variant == "3x1D" and run.way != "class-wise"),
+        runs=tuple(run for run in whole.runs if run.variant == "3x1D" and run.method != "class-wise"),
         best={key: best for key, best in whole.best.items() if key == ("3x1D", "robust")},
         beyond=(),
     )
@@ -178,7 +178,7 @@ def test_tables_stand_source_under_source() -> None:
     runs = [
         r.accuracy
         for r in synthetic_results().runs
-        if (r.variant, r.n_kernels, r.way) == ("3D", 10, "robust")
+        if (r.variant, r.n_kernels, r.method) == ("3D", 10, "robust")
     ]
     assert group["rows"][2]["cells"][0] == f"{np.median(runs):.3f}"
     fifth = report_data(synthetic_results())["tables"][4]

@@ -14,6 +14,8 @@ from sklearn.model_selection import train_test_split
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.cli._common import note
 from skmix.datasets import TableRows, class_labels
+from skmix.estimators._grouping import choose_settings
+from skmix.estimators._selection import Choice
 
 _UNLABELLED = -1
 # Of fewer rows any whole numbers may happen to be a count.
@@ -131,24 +133,27 @@ def fit_classifier(
         Whether to tune it to tell classes apart.
     """
     assert training.y is not None
+    settings, choice, chosen = _choices(settings)
     classes, codes = np.unique(training.y[training.known], return_inverse=True)
+    groups = settings.get("feature_groups")
     classifier = SharedKernelClassifier(
         **{
             **settings,
-            "feature_groups": parse_groups(settings["feature_groups"], names),
+            "feature_groups": None if "feature_groups" in chosen else parse_groups(groups, names),
             "priors": parse_priors(settings["priors"], [str(label) for label in classes.tolist()]),
         }
     )
     everything_labelled = bool(training.known.all())
     if everything_labelled and settings["reject_below"] is not None:
         classifier.set_params(outlier_label=_outlier_label(classes))
-    if everything_labelled:
-        classifier.fit(training.X, training.y)
-    else:
-        # Only numbers can be missing as labels, so numbers stand for the labels until the fit is done.
-        numbers = np.full(len(training.y), _UNLABELLED, dtype=np.int64)
-        numbers[training.known] = codes
-        classifier.fit(training.X, numbers)
+    # Only numbers can be missing as labels, so numbers stand for the labels until the fit is done.
+    numbers = np.full(len(training.y), _UNLABELLED, dtype=np.int64)
+    numbers[training.known] = codes
+    y = training.y if everything_labelled else numbers
+    if chosen:
+        choose_settings(classifier, training.X, y, choice, feature_groups="feature_groups" in chosen)
+    classifier.fit(training.X, y)
+    if not everything_labelled:
         classifier.classes_ = classes
         for model in classifier.models_:
             model.classes_ = classes
@@ -166,12 +171,27 @@ def fit_mixture(
     training: Training, names: Sequence[str], settings: dict[str, Any], outliers: float | None
 ) -> SharedKernelMixture:
     """Return a mixture that knows its features' names and, as `threshold_`, where outliers begin."""
-    mixture = SharedKernelMixture(**settings).fit(training.X)
+    settings, choice, chosen = _choices(settings)
+    mixture = SharedKernelMixture(**settings)
+    if chosen:
+        choose_settings(mixture, training.X, None, choice)
+    mixture.fit(training.X)
     if outliers is not None:
         densities = np.asarray(mixture.score_samples(training.X))
         mixture.threshold_ = float(np.quantile(densities, outliers, method="inverted_cdf"))
     mixture.feature_names_in_ = np.array(names, dtype=object)
     return mixture
+
+
+def _choices(settings: dict[str, Any]) -> tuple[dict[str, Any], Choice, set[str]]:
+    """Return the settings that are given, what to choose, and the names of the others."""
+    chosen = {
+        name
+        for name, value in settings.items()
+        if name != "covariance_prior" and isinstance(value, str) and value == "auto"
+    }
+    given = {name: value for name, value in settings.items() if name not in chosen and name != "criterion"}
+    return given, Choice("n_kernels" in chosen, "covariance_type" in chosen, settings["criterion"]), chosen
 
 
 def _outlier_label(classes: NDArray[Any]) -> Any:

@@ -26,7 +26,7 @@ from skmix.experiments.paper.table_files import source_lines, text
 
 # Off the terminal a line is printed whenever another such share of the runs is done.
 _SHARE_OF_LINE = 0.25
-# Runs of the three ways differ in length: look far enough back to see all of them.
+# Runs of the three methods differ in length: look far enough back to see all of them.
 _SECONDS_OF_SPEED = 120.0
 
 
@@ -126,7 +126,7 @@ def print_verdicts(
                 found.variant, found.quantity, text(found.published), text(found.rerun), found.reason
             )
             shown.add_section()
-        _show(console, "Where the published way, run again, differs from the paper", shown)
+        _show(console, "Where the published method, run again, differs from the paper", shown)
 
 
 def _print_table(console: Console, table: study.Table) -> None:
@@ -148,7 +148,7 @@ def _print_table(console: Console, table: study.Table) -> None:
 
 
 def _print_failures(console: Console, table: study.Table) -> None:
-    """Print the failures of the published way at the paper's K; the file has those of all K and ways."""
+    """Print the failures of the published method at the paper's K; the file has all K and methods."""
     shown = _table(["", *table.columns], wrap=True)
     for row in table.rows:
         n_kernels, variant = row.keys
@@ -156,7 +156,7 @@ def _print_failures(console: Console, table: study.Table) -> None:
         if n_kernels == str(study.MAIN_KERNELS) and any(values):
             shown.add_row(variant, *values)
     if shown.row_count:
-        _show(console, f"Why runs of the published way failed, K = {study.MAIN_KERNELS}", shown)
+        _show(console, f"Why runs of the published method failed, K = {study.MAIN_KERNELS}", shown)
 
 
 def _show(console: Console, title: str, shown: Table, note: str = "") -> None:

@@ -144,9 +144,9 @@ def sharing(
         plots.plot_sharing(points, figure=figure)
         plots.save_figure(figure, folder / "sharing.png")
         figure = plots.new_figure(7.2, 3.6)
-        plots.plot_worth(points, axes=figure.add_subplot())
-        plots.save_figure(figure, folder / "worth.png")
-        typer.echo(f"Written into {folder}: tables.txt, tables.md, sharing.png, worth.png, outcomes.jsonl.")
+        plots.plot_gain(points, axes=figure.add_subplot())
+        plots.save_figure(figure, folder / "gain.png")
+        typer.echo(f"Written into {folder}: tables.txt, tables.md, sharing.png, gain.png, outcomes.jsonl.")
         return tables
 
     _finish(work, out, as_json)

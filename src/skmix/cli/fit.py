@@ -109,20 +109,14 @@ def fit(
             rich_help_panel=_CHOICES,
         ),
     ] = None,
-    shrinkage: Annotated[
-        str | None,
+    covariance_prior: Annotated[
+        str,
         typer.Option(
-            metavar="auto|SHARE",
-            help="Shrink covariances towards the common one, by 0 to 1; for few rows.",
+            metavar="auto|none|ROWS",
+            help="Strength of the prior on covariances, in rows; auto shrinks them where rows are few.",
             rich_help_panel=_CHOICES,
         ),
-    ] = None,
-    covariance_prior: Annotated[
-        float | None,
-        typer.Option(
-            metavar="ROWS", help="Imagined rows that steady every covariance.", rich_help_panel=_CHOICES
-        ),
-    ] = None,
+    ] = "auto",
     outliers: Annotated[
         float,
         typer.Option(
@@ -171,8 +165,11 @@ def fit(
     settings: dict[str, Any] = {
         "n_kernels": parse_number("--kernels", kernels, least=1, most=np.inf, whole=True),
         "covariance_type": covariance.value,
-        "shrinkage": parse_number("--shrinkage", shrinkage, least=0, most=1),
-        "covariance_prior": covariance_prior,
+        "covariance_prior": (
+            None
+            if covariance_prior == "none"
+            else parse_number("--covariance-prior", covariance_prior, least=0, most=np.inf)
+        ),
         "criterion": criterion.value,
         "n_init": starts,
         "max_iter": max_passes,
@@ -189,8 +186,8 @@ def fit(
         for option, value in given.items():
             if value is not None:
                 stop(f"{option} needs classes: name their column with --target.", WRONG_USE)
-    if covariance_prior is not None and not 0 < covariance_prior < np.inf:
-        raise typer.BadParameter(f"{covariance_prior:g} is not above 0.", param_hint="--covariance-prior")
+    if settings["covariance_prior"] in (0, np.inf):
+        raise typer.BadParameter(f"{covariance_prior} is not above 0.", param_hint="--covariance-prior")
     if jobs == 0:
         raise typer.BadParameter("0 threads do no work; -1 takes all there are.", param_hint="--jobs")
     check_place(out, reading=[data])

@@ -33,13 +33,12 @@ from skmix.cli._common import (
     text_aside,
 )
 from skmix.cli._study import print_tables, print_verdicts, progress
-from skmix.engine.compute.cluster import ClusterError
-from skmix.engine.compute.farm import cluster_at, n_threads
+from skmix.engine.compute.dask import ClusterError, connect, n_threads
 from skmix.experiments import paper as study
 
 
-class WayChoice(enum.StrEnum):
-    """The ways of running a variant."""
+class MethodChoice(enum.StrEnum):
+    """How a variant is fitted."""
 
     PUBLISHED = "published"
     ROBUST = "robust"
@@ -59,12 +58,13 @@ def reproduce(
     seed: Annotated[
         int, typer.Option(help="Seed of the simulated data and of every start.", min=0, max=2**32 - 1)
     ] = study.Settings.seed,
-    runs: Annotated[int, typer.Option(help="Runs of each variant and way.", min=1)] = study.MAIN_RUNS,
+    runs: Annotated[int, typer.Option(help="Runs of each variant and method.", min=1)] = study.MAIN_RUNS,
     only: Annotated[
         list[str] | None, typer.Option(help="Only this variant, such as 3D; may be given several times.")
     ] = None,
-    way: Annotated[
-        list[WayChoice] | None, typer.Option(help="Only this way; may be given several times.")
+    method: Annotated[
+        list[MethodChoice] | None,
+        typer.Option("--method", "--way", help="Only this method; may be given several times."),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(help="Processes to use; by default one for each core.", min=1)
@@ -94,7 +94,7 @@ def reproduce(
     """
     settings = study.Settings(seed=seed, dither=dither.value)
     try:
-        cells = study.study_cells(runs, only, [choice.value for choice in way or WayChoice])
+        cells = study.study_cells(runs, only, [choice.value for choice in method or MethodChoice])
     except ValueError as error:
         stop(str(error), WRONG_USE)
     if importlib.util.find_spec("jinja2") is None:
@@ -155,7 +155,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
     if address is None:
         yield None
     else:
-        with cluster_at(address, skmix.__version__) as client:
+        with connect(address, skmix.__version__) as client:
             yield client
 
 

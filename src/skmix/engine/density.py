@@ -1,29 +1,73 @@
-"""Densities of rows under one fitted model, block by block."""
+"""Densities of rows under one fitted model, what it says of missing values, and rows drawn from it.
+
+A row's results depend on the row and the model alone, to the last bit, and not on the rows evaluated with it.
+So rows are evaluated in tiles of a fixed size, the last one padded, because the rounding of a matrix product
+depends on its shape. And the model and the row itself decide whether a log-density is computed from expanded
+terms or from differences.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
 
-from .compute.arrays import Array, arises, as_float64, is_numpy, like, namespace, to_numpy
-from .compute.threads import workers
-from .covariances import structure_of
+from .compute.arrays import Array, arises, as_float64, is_numpy, like, namespace, pick, to_numpy
+from .compute.threads import Workers, Workspace, workers
+from .covariances import Structure, structure_of
 from .model import FloatArray, IntArray, Parameters
 from .sources.device import DeviceRows
-from .sources.expanded import Rows, log_joint, prepare
+from .sources.expanded import Part, Prepared, Terms, log_joint, prepare
 from .sources.gaps import group_rows, has_gaps, marginal
-from .sources.summary import frame_of
+from .sources.summary import FARTHEST, Frame, chunks, power_of_two
 
+# Rows within this many scales of the heaviest kernel are evaluated from expanded terms.
+_NEAR = 8.0
+# Columns of one matrix product, and of one with so many coefficients that small products would be slow.
+_TILE, _LARGE_TILE, _LARGE = 64, 192, 1 << 16
+# Numbers of expanded rows and densities that are held at once, and the most rows.
+_PART, _MOST = 1 << 17, 8128
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-280
+# Predicted values of all kernels that are held at once.
+_CHUNK = 1 << 20
 
-# Receives log N(x_n; μ_k, P_k) of some rows (K, n), and which rows they are; returns (n, …).
-Which = slice | IntArray
-Reduction = Callable[[FloatArray, Which], np.ndarray]
+# From log N(x_n; μ_k, P_k) of some rows (K, n) and their numbers (n,) to their results (n, …).
+Reduction = Callable[[FloatArray, IntArray], np.ndarray]
 Output = TypeVar("Output", FloatArray, IntArray)
+
+
+def frame_of(parameters: Parameters, structure: Structure, bound: float = _NEAR) -> Frame:
+    """Return the frame in which to evaluate one model on rows up to `bound` scales away."""
+    n_features = parameters.means.shape[1]
+    heaviest = int(np.argmax(parameters.weights.mean(axis=1)))
+    spread = np.sqrt(structure.variances(parameters.covariances[None])[0])
+    reach = np.ptp(parameters.means, axis=0) + spread.max(axis=0)
+    if structure.isotropic:
+        reach = np.full_like(reach, reach.max())
+    scale = power_of_two(reach)
+    shift = parameters.means[heaviest] / scale
+    return Frame(scale, shift, np.ones(n_features), np.full(n_features, bound))
+
+
+def part_size(n_numbers: int, tile: int) -> int:
+    """Return how many rows to expand at once, given the numbers of each: an odd multiple of `tile`."""
+    # Rows a power of two apart would fall into the same lines of the cache.
+    return tile * ((min(_PART // n_numbers, _MOST) // tile - 1) | 1) if n_numbers * tile < _PART else tile
+
+
+def expand(x: FloatArray, structure: Structure, workspace: Workspace, tile: int | None = None) -> Part:
+    """Return rows x (M, n), in the frame, expanded into the terms of log-densities."""
+    n_features, n_rows = x.shape
+    terms = workspace.latest(
+        (structure.name, n_features, n_rows),
+        lambda: Terms(structure, n_features, n_rows, workspace=workspace),
+    )
+    terms.fill(x)
+    return Part(0, n_rows, x, terms, [(0, 0, n_rows)], tile or n_rows)
 
 
 def evaluate(
@@ -34,19 +78,19 @@ def evaluate(
     out: Output,
     n_jobs: int,
 ) -> Output:
-    """Reduce the kernels' log-densities block by block into `out`.
+    """Reduce the kernels' log-densities, tile by tile, into `out`.
 
     Parameters
     ----------
     X : array of shape (N, M)
-        Rows; NaN where a value is missing: their densities are those of what is observed. With an array of
-        another library than NumPy, which may have no gaps, the work is done and the result is where it is.
+        Rows. NaN marks a missing value: the density is then that of the observed values, and one where there
+        are none. An array of another library may have no gaps, and the result is an array of that library.
     parameters : Parameters
         One model, in the data's coordinates.
     covariance_type : str
         Its covariance structure.
     reduce : callable
-        From log-densities (K, n) of the rows it is told to the rows' results (n, …).
+        From log-densities (K, n), and the rows (n,) they belong to, to the rows' results (n, …).
     out : ndarray of shape (N, …)
         Where results go, unless X is of another library.
     n_jobs : int
@@ -54,68 +98,117 @@ def evaluate(
     """
     structure = structure_of(covariance_type)
     if not is_numpy(X):
-        return _evaluate_there(X, parameters, covariance_type, reduce)
-    if has_gaps(X):
-        for index, columns in group_rows(X):
-            if not len(columns):
-                # Nothing is observed: the density of nothing is one.
-                out[index] = reduce(np.zeros((len(parameters.means), len(index))), index)
-                continue
-            part = marginal(parameters, columns, structure)
-            results = np.empty((len(index), *out.shape[1:]), dtype=out.dtype)
-            evaluate(
-                X[np.ix_(index, columns)],
-                part,
-                covariance_type,
-                lambda values, which: reduce(values, index[which]),  # noqa: B023
-                results,
-                n_jobs,
-            )
-            out[index] = results
-        return out
-    frame = frame_of(parameters, structure, X)
-    rows = Rows(X, None, 1, frame, structure)
-    n_kernels = len(parameters.means)
-    # Weights are the reduction's business.
-    neutral = Parameters(np.ones((1, n_kernels, 1)), parameters.means[None], parameters.covariances[None])
-    prepared = prepare(frame.enter(neutral, structure), structure, frame.bound)
-    level = prepared.levels[0] - frame.log_volume()
-    cut = rows.plan(1, n_kernels)
+        return _evaluate_on_device(X, parameters, structure, reduce)
     with workers(n_jobs) as pool:
-
-        def work(task: tuple[int, int]) -> None:
-            start, stop = task
-            workspace = pool.workspace
-            x = rows.block(start, stop, workspace)
-            for part in rows.parts(x, start, stop, cut, workspace):
-                values = workspace.array("values", (1, n_kernels, part.stop - part.start))
-                log_joint(part, prepared, values)
-                values += level
-                a, b = start + part.start, start + part.stop
-                out[a:b] = reduce(values[0], slice(a, b))
-
-        for _ in pool.map(work, rows.cuts(cut.block)):
-            pass
+        if not has_gaps(X):
+            _evaluate_complete(X, None, parameters, structure, reduce, out, pool)
+            return out
+        for index, columns in group_rows(X):
+            if len(columns):
+                part = marginal(parameters, columns, structure)
+                _evaluate_complete(X[np.ix_(index, columns)], index, part, structure, reduce, out, pool)
+                continue
+            rows = _padded(index, _TILE)
+            out[index] = reduce(np.zeros((len(parameters.means), len(rows))), rows)[: len(index)]
     return out
 
 
-def _evaluate_there(X: Array, parameters: Parameters, covariance_type: str, reduce: Reduction) -> Array:
+def _padded(rows: IntArray, tile: int) -> IntArray:
+    """Return the numbers of rows, the last one repeated up to a multiple of `tile`."""
+    missing = -len(rows) % tile
+    return np.concatenate([rows, np.full(missing, rows[-1])]) if missing else rows
+
+
+def _evaluate_complete(
+    X: np.ndarray,
+    index: IntArray | None,
+    parameters: Parameters,
+    structure: Structure,
+    reduce: Reduction,
+    out: Output,
+    pool: Workers,
+) -> None:
+    """Evaluate rows X (n, M) without gaps; results go to the rows `index` (n,) of `out`, None for all."""
+    n_rows, n_kernels = len(X), len(parameters.means)
+    frame = frame_of(parameters, structure, _NEAR)
+    # Weights are left to the reduction.
+    neutral = Parameters(np.ones((1, n_kernels, 1)), parameters.means[None], parameters.covariances[None])
+    inside = frame.enter(neutral, structure)
+    near = prepare(inside, structure, frame.bound)
+    n_coefficients = near.coefficients.shape[-1]
+    tile = _TILE if n_kernels * n_coefficients <= _LARGE else _LARGE_TILE
+    # Differences and projections are products of all rows of a part.
+    size = tile if structure.projects or near.delicate.any() else part_size(n_coefficients + n_kernels, tile)
+
+    def work(own: np.ndarray, which: IntArray, prepared: Prepared, tile: int) -> IntArray:
+        """Evaluate rows (n, M), X[which]; return those (m,) that are too far out to be expanded."""
+        rows = which if index is None else index[which]
+        workspace, n, padded = pool.workspace, len(own), _padded(rows, tile)
+        x = workspace.array("rows", (X.shape[1], len(padded)))
+        frame.rows(own, x[:, :n])
+        x[:, n:] = 0.0
+        outside = np.empty(0, dtype=np.int64)
+        if prepared is near:
+            largest = np.abs(x, out=workspace.array("size", x.shape)).max(axis=0)
+            outside = np.flatnonzero(~(largest <= _NEAR))
+            x[:, outside] = 0.0
+        else:
+            np.clip(x, -FARTHEST, FARTHEST, out=x)
+        values = workspace.array("values", (1, n_kernels, len(padded)))
+        log_joint(expand(x, structure, workspace, tile), prepared, values)
+        values += prepared.levels[0] - frame.log_volume()
+        out[rows] = reduce(values[0], padded)[:n]
+        return which[outside]
+
+    def part(a: int) -> IntArray:
+        return work(X[a : a + size], np.arange(a, min(a + size, n_rows)), near, tile)
+
+    outside = np.concatenate(list(pool.map(part, range(0, n_rows, size))))
+    if len(outside):
+        # Beyond the bound, no kernel's log-density may be expanded.
+        beyond = prepare(inside, structure, np.full(X.shape[1], FARTHEST), near.factor)
+        parts = [outside[a : a + _TILE] for a in range(0, len(outside), _TILE)]
+        for _ in pool.map(lambda which: work(X[which], which, beyond, _TILE), parts):
+            pass
+
+
+def _evaluate_on_device(X: Array, parameters: Parameters, structure: Structure, reduce: Reduction) -> Array:
     """Reduce the kernels' log-densities of rows X (N, M) of another library, where they are."""
-    structure = structure_of(covariance_type)
-    frame = frame_of(parameters, structure, X)
-    rows = DeviceRows(X, None, 1, frame, structure)
-    n_kernels = len(parameters.means)
+    xp, n_kernels = namespace(X), len(parameters.means)
+    frame = frame_of(parameters, structure, _NEAR)
     neutral = Parameters(np.ones((1, n_kernels, 1)), parameters.means[None], parameters.covariances[None])
     inside = frame.enter(neutral, structure).map(lambda array: as_float64(array, X))
-    prepared = prepare(inside, structure, rows.bound)
-    level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
-    results = rows.map_joints(prepared, lambda values, a, b: reduce(values[0, ...] + level, slice(a, b)))
-    return namespace(X).concat(results)
+    scale, shift = as_float64(frame.scale, X), as_float64(frame.shift, X)
+    parts = [xp.all(xp.abs(X[cut, :] / scale - shift) <= _NEAR, axis=1) for cut in chunks(X)]
+    is_near = np.concatenate([to_numpy(part) for part in parts])
+    groups = [(np.flatnonzero(is_near), _NEAR), (np.flatnonzero(~is_near), FARTHEST)]
+    results = []
+    for index, bound in groups:
+        if not len(index):
+            continue
+        rows_of = X if len(index) == X.shape[0] else pick(X, index)
+        rows = DeviceRows(rows_of, None, 1, replace(frame, bound=np.full(X.shape[1], bound)), structure)
+        prepared = prepare(inside, structure, rows.bound)
+        level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
+
+        def reduced(values: Array, a: int, b: int, index: IntArray = index, level: float = level) -> Array:
+            return reduce(values[0, ...] + level, index[a:b])
+
+        results += rows.map_joints(prepared, reduced)
+    if is_near.all() or not is_near.any():
+        return xp.concat(results)
+    return pick(xp.concat(results), np.argsort(np.concatenate([index for index, _ in groups])))
 
 
 def _empty(X: Array, *shape: int) -> FloatArray:
     """Return memory for numbers (N, …) of rows X (N, M)."""
     return np.empty((X.shape[0], *shape) if is_numpy(X) else 0)
+
+
+def _log(weights: FloatArray) -> FloatArray:
+    """Return logarithms, −∞ for zero."""
+    with np.errstate(divide="ignore"):
+        return np.log(weights)
 
 
 def log_sum(log_joint: Array) -> Array:
@@ -138,6 +231,36 @@ def log_normalise(log_joint: FloatArray) -> FloatArray:
     return relative - xp.log(xp.sum(xp.exp(relative), axis=1, keepdims=True))
 
 
+def log_mix(values: Array, weights: FloatArray) -> Array:
+    """Return log Σ_k w_kj exp(v_kn), shape (L, n), of logarithms v (K, n) and weights w (K, L)."""
+    xp, shares = namespace(values), like(weights, values)
+    largest = xp.max(values, axis=0)
+    densities = xp.exp(values - largest)
+    if is_numpy(values) and values.shape[1] % _TILE == 0:
+        tiles = densities.reshape(len(densities), -1, _TILE).transpose(1, 0, 2)
+        sums = (shares.T @ tiles).transpose(1, 0, 2).reshape(shares.shape[1], -1)
+    else:
+        sums = shares.T @ densities
+    lost = sums < _UNDERFLOW
+    logs = xp.log(xp.where(lost, 1.0, sums)) + largest
+    if not arises(lost):
+        return logs
+    # The rows' nearest kernels have no weight in some class: sum the terms of those that have.
+    log_weights = _log(weights)
+    if not is_numpy(values):
+        own = [log_sum((values + like(log_weights[:, c, None], values)).T) for c in range(weights.shape[1])]
+        return xp.where(lost, xp.stack(own), logs)
+    for c in np.flatnonzero(lost.any(axis=1)):
+        rows, kernels = np.flatnonzero(lost[c]), np.flatnonzero(weights[:, c])
+        logs[c, rows] = -np.inf
+        if len(kernels):
+            terms = values[np.ix_(kernels, rows)] + log_weights[kernels, c, None]
+            highest = terms.max(axis=0)
+            # A running sum adds in the same order however many rows there are; a plain sum does not.
+            logs[c, rows] = np.log(np.cumsum(np.exp(terms - highest), axis=0)[-1]) + highest
+    return logs
+
+
 def kernel_log_densities(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
@@ -151,39 +274,10 @@ def class_log_likelihood(
 ) -> FloatArray:
     """Return log p(x_n | class j), shape (N, L)."""
     weights = parameters.weights
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(weights)
-
-    def reduce(values: FloatArray, which: Which) -> FloatArray:
-        if not is_numpy(values):
-            return _class_log_likelihood_there(values, weights, log_weights)
-        largest = values.max(axis=0)
-        likelihood = weights.T @ np.exp(values - largest)
-        lost = likelihood < _UNDERFLOW
-        likelihood[lost] = 1.0
-        logs: FloatArray = np.log(likelihood) + largest
-        for c in np.flatnonzero(lost.any(axis=1)):
-            # The rows' nearest kernels have no weight in this class: sum the terms of those that have.
-            rows, kernels = np.flatnonzero(lost[c]), np.flatnonzero(weights[:, c])
-            logs[c, rows] = logsumexp(values[np.ix_(kernels, rows)] + log_weights[kernels, c, None], axis=0)
-        return logs.T
-
-    return evaluate(X, parameters, covariance_type, reduce, _empty(X, weights.shape[1]), n_jobs)
-
-
-def _class_log_likelihood_there(values: Array, weights: FloatArray, log_weights: FloatArray) -> Array:
-    """Return log p(x_n | class j), shape (n, L), of log-densities (K, n) of another library."""
-    xp = namespace(values)
-    shares, logs = as_float64(weights, values), as_float64(log_weights, values)
-    largest = xp.max(values, axis=0)
-    likelihood = shares.T @ xp.exp(values - largest)
-    lost = likelihood < _UNDERFLOW
-    found = xp.log(xp.where(lost, 1.0, likelihood)) + largest
-    if arises(lost):
-        # The rows' nearest kernels have no weight in some class: sum the terms of those that have.
-        each = [log_sum((values + logs[:, c, None]).T) for c in range(weights.shape[1])]
-        found = xp.where(lost, xp.stack(each), found)
-    return found.T
+    out = _empty(X, weights.shape[1])
+    return evaluate(
+        X, parameters, covariance_type, lambda values, which: log_mix(values, weights).T, out, n_jobs
+    )
 
 
 def log_responsibilities(
@@ -194,11 +288,13 @@ def log_responsibilities(
     n_jobs: int = 1,
 ) -> FloatArray:
     """Return the logarithms of w_nk given each row's class (N,), shape (N, K). Equation (E)."""
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(parameters.weights)
+    log_weights = _log(parameters.weights)
 
-    def reduce(values: FloatArray, which: Which) -> FloatArray:
-        return log_normalise(values.T + like(log_weights.T[classes[which]], values))
+    def reduce(values: FloatArray, which: IntArray) -> FloatArray:
+        joint = values + like(np.ascontiguousarray(log_weights[:, classes[which]]), values)
+        xp = namespace(joint)
+        joint = joint - xp.max(joint, axis=0)
+        return (joint - xp.log(xp.sum(xp.exp(joint), axis=0))).T
 
     out = _empty(X, len(parameters.means))
     return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)
@@ -208,14 +304,11 @@ def most_likely_kernel(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> IntArray:
     """Return the kernel of largest responsibility (N,) under the first class."""
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(parameters.weights[:, :1])
-
-    def reduce(values: FloatArray, which: Which) -> IntArray:
-        return np.argmax(values + log_weights, axis=0)
-
+    log_weights = _log(parameters.weights[:, :1])
     out = np.empty(len(X), dtype=np.int64)
-    return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)
+    return evaluate(
+        X, parameters, covariance_type, lambda values, _: np.argmax(values + log_weights, axis=0), out, n_jobs
+    )
 
 
 def averaged_log_responsibilities(
@@ -227,11 +320,177 @@ def averaged_log_responsibilities(
     """
     densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
     per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
-    with np.errstate(divide="ignore"):
-        log_weights = like(np.log(parameters.weights), densities)
+    log_weights = like(_log(parameters.weights), densities)
     xp = namespace(densities)
     averaged = xp.full_like(densities, -np.inf)
     for c in range(per_class.shape[1]):
         own = densities + log_weights[:, c] - per_class[:, c, None] + log_posterior[:, c, None]
         averaged = xp.logaddexp(averaged, own)
     return log_normalise(averaged)
+
+
+def condition(
+    parameters: Parameters, covariance_type: str, columns: IntArray, values: FloatArray
+) -> Parameters:
+    """Return the model of the other features, given values of some.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        One model of M features; class priors are left to the caller.
+    covariance_type : str
+        Its covariance structure, and that of the result.
+    columns : ndarray of shape (O,)
+        The known features, O < M.
+    values : ndarray of shape (O,)
+        Their values.
+
+    Returns
+    -------
+    conditional : Parameters
+        Of the other features, in increasing order; the weights are each class's responsibilities for the
+        known values.
+    """
+    n_features, n_classes = parameters.means.shape[1], parameters.weights.shape[1]
+    rows = np.full((n_classes, n_features), np.nan)
+    rows[:, columns] = values
+    weights = np.exp(log_responsibilities(rows, np.arange(n_classes), parameters, covariance_type)).T
+    slopes, covariances = structure_of(covariance_type).conditional(
+        parameters.covariances[None], columns, n_features
+    )
+    gaps = np.setdiff1d(np.arange(n_features), columns)
+    deviation = values - parameters.means[:, columns]
+    means = parameters.means[:, gaps] + (slopes[0] @ deviation[..., None])[..., 0]
+    return Parameters(weights, means, covariances[0])
+
+
+def _incomplete(
+    X: np.ndarray, parameters: Parameters, covariance_type: str
+) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]]:
+    """Yield for each pattern with gaps: rows, known columns, gaps, slopes (K, G, O), covariances left."""
+    structure = structure_of(covariance_type)
+    n_kernels, n_features = parameters.means.shape
+    for index, columns in group_rows(X):
+        if len(columns) == n_features:
+            continue
+        gaps = np.setdiff1d(np.arange(n_features), columns)
+        slopes, covariances = structure.conditional(parameters.covariances[None], columns, n_features)
+        slopes = np.broadcast_to(slopes[0], (n_kernels, len(gaps), len(columns)))
+        yield index, columns, gaps, slopes, covariances
+
+
+def fill_means(
+    X: np.ndarray, responsibilities: FloatArray, parameters: Parameters, covariance_type: str
+) -> FloatArray:
+    """Return rows with the conditional means of their missing values.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, M)
+        Rows; NaN where a value is missing.
+    responsibilities : ndarray of shape (N, K)
+        Of the kernels, given what is observed.
+    parameters : Parameters
+        One model.
+    covariance_type : str
+        Its covariance structure.
+
+    Returns
+    -------
+    ndarray of shape (N, M)
+        The rows without gaps, observed values untouched.
+    """
+    filled = X.astype(np.float64)
+    step = max(1, _CHUNK // parameters.means.size)
+    for index, columns, gaps, slopes, _ in _incomplete(X, parameters, covariance_type):
+        for start in range(0, len(index), step):
+            rows = index[start : start + step]
+            deviation = filled[np.ix_(rows, columns)] - parameters.means[:, None, columns]
+            predicted = parameters.means[:, None, gaps] + deviation @ np.swapaxes(slopes, 1, 2)
+            filled[np.ix_(rows, gaps)] = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
+    return filled
+
+
+def draw_missing(
+    X: np.ndarray,
+    kernels: IntArray,
+    parameters: Parameters,
+    covariance_type: str,
+    random_state: np.random.RandomState,
+) -> FloatArray:
+    """Return copies of the rows with missing values drawn, given the kernel that each copy came from.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, M)
+        Rows; NaN where a value is missing.
+    kernels : ndarray of shape (C, N)
+        The kernel of each of C copies of the rows.
+    parameters : Parameters
+        One model.
+    covariance_type : str
+        Its covariance structure.
+    random_state : RandomState
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray of shape (C, N, M)
+        The copies without gaps.
+    """
+    structure = structure_of(covariance_type)
+    filled = np.tile(X.astype(np.float64), (len(kernels), 1, 1))
+    for index, columns, gaps, slopes, covariances in _incomplete(X, parameters, covariance_type):
+        roots = np.linalg.cholesky(structure.to_full(covariances, len(parameters.means), len(gaps))[0])
+        chosen = kernels[:, index]
+        drawn = random_state.standard_normal((*chosen.shape, len(gaps)))
+        for k in np.unique(chosen):
+            own = np.nonzero(chosen == k)
+            deviation = X[np.ix_(index, columns)][own[1]] - parameters.means[k, columns]
+            drawn[own] = drawn[own] @ roots[k].T + deviation @ slopes[k].T + parameters.means[k, gaps]
+        filled[:, index[:, None], gaps] = drawn
+    return filled
+
+
+def choose(probabilities: FloatArray, random_state: np.random.RandomState) -> IntArray:
+    """Return for each row of probabilities (n, m), summing to one, an index (n,) drawn by them."""
+    cumulative = np.cumsum(probabilities, axis=1)
+    cumulative /= cumulative[:, -1:]
+    threshold = random_state.uniform(size=len(probabilities))
+    return (threshold[:, None] >= cumulative).sum(axis=1).astype(np.int64)
+
+
+def draw(
+    parameters: Parameters, covariance_type: str, classes: IntArray, random_state: np.random.RandomState
+) -> tuple[FloatArray, IntArray]:
+    """Draw one row for each requested class.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        One model.
+    covariance_type : str
+        Its covariance structure.
+    classes : ndarray of shape (n,)
+        Class of each row to draw, 0 … L − 1.
+    random_state : RandomState
+        Source of randomness.
+
+    Returns
+    -------
+    X : ndarray of shape (n, M)
+        Rows.
+    kernels : ndarray of shape (n,)
+        The kernel each row came from.
+    """
+    n_features = parameters.means.shape[1]
+    kernels = choose(parameters.weights.T[classes], random_state)
+    structure = structure_of(covariance_type)
+    X = random_state.standard_normal((len(classes), n_features))
+    for k in np.unique(kernels):
+        # One dense matrix at a time: of many features, all of them may be more than there is memory for.
+        one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
+        root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
+        own = kernels == k
+        X[own] = X[own] @ root.T + parameters.means[k]
+    return X, kernels

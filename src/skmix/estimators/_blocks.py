@@ -23,7 +23,6 @@ from ..io import source_of
 from ._checkpoint import checkpoint_of
 from ._collections import collection_blocks
 from ._decisions import check_outlier_label
-from ._selection import check_automatic
 from ._validation import number_labels, refuse_paths
 
 if TYPE_CHECKING:
@@ -36,8 +35,7 @@ _DIGIT = 16
 
 def blocks_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Blocks | None:
     """Return training rows that come in blocks; None for rows in memory."""
-    # A mapped array is an array too, and choices need one.
-    source = None if isinstance(X, np.memmap) and _to_choose(estimator) else source_of(X)
+    source = source_of(X)
     if source is not None:
         if y is not None:
             source = source.labelled(y)
@@ -50,17 +48,17 @@ def blocks_of(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Blocks | No
     return collection_blocks(X, y, sample_weight)
 
 
-def fit_mixture(mixture: SharedKernelMixture, blocks: Blocks) -> SharedKernelMixture:
+def fit_mixture(mixture: SharedKernelMixture, blocks: Blocks, *, prune: bool) -> SharedKernelMixture:
     """Fit a mixture, of one class when the blocks have no labels."""
-    _refuse_choices(mixture)
     rows, classes = _look(mixture, blocks)
-    _fit_model(mixture, rows, classes)
+    _fit_model(mixture, rows, classes, prune=prune)
     return mixture
 
 
-def fit_classifier(classifier: SharedKernelClassifier, blocks: Blocks) -> SharedKernelClassifier:
+def fit_classifier(
+    classifier: SharedKernelClassifier, blocks: Blocks, *, prune: bool
+) -> SharedKernelClassifier:
     """Fit a classifier: a model of each feature group."""
-    _refuse_choices(classifier)
     rows, classes = _look(classifier, blocks)
     if rows.summary.labels is None:
         raise ValueError("A classifier requires y to be passed, but these rows have no labels.")
@@ -78,30 +76,12 @@ def fit_classifier(classifier: SharedKernelClassifier, blocks: Blocks) -> Shared
         model.n_features_in_ = len(columns)
         own = rows if columns == list(range(blocks.n_features)) else rows.take(columns)
         _check_group(own.summary, classes, columns, group)
-        _fit_model(model, own, classes, columns)
+        _fit_model(model, own, classes, columns, prune=prune)
     sizes = _class_sizes(rows.summary, len(classes))
     classifier._keep(models, groups, classes, sizes, not unlabelled)
     if classifier.reject_below is not None:
         classifier.threshold_ = density_quantile(classifier, rows.blocks, classifier.reject_below)
     return classifier
-
-
-def _refuse_choices(estimator: Any) -> None:
-    """Refuse settings that need many fits to all rows."""
-    check_automatic(estimator)
-    estimator.__dict__.pop("selection_", None)
-    for name in _to_choose(estimator):
-        raise ValueError(
-            f"{name}='auto' tries many models, each over all rows, which is not done for rows that are "
-            f"not in memory. Choose on a sample of the rows, and fit with {name} as chosen there."
-        )
-
-
-def _to_choose(estimator: Any) -> list[str]:
-    """Return the settings that are to be chosen automatically."""
-    names = ("n_kernels", "covariance_type", "feature_groups")
-    given = {name: getattr(estimator, name, None) for name in names}
-    return [name for name, value in given.items() if isinstance(value, str) and value == "auto"]
 
 
 def _look(estimator: Any, blocks: Blocks) -> tuple[BlockRows, np.ndarray]:
@@ -153,7 +133,12 @@ def _class_sizes(found: Summary, n_classes: int) -> FloatArray:
 
 
 def _fit_model(
-    model: SharedKernelMixture, rows: BlockRows, classes: np.ndarray, columns: list[int] | None = None
+    model: SharedKernelMixture,
+    rows: BlockRows,
+    classes: np.ndarray,
+    columns: list[int] | None = None,
+    *,
+    prune: bool,
 ) -> None:
     """Fit a mixture to coded blocks; `columns` are for error messages."""
     structure = model._structure_for(rows.n_features)
@@ -162,12 +147,14 @@ def _fit_model(
     sizes = _class_sizes(rows.summary, len(classes))
     prior = sizes / sizes.sum()
     X, codes, weights = rows.start_rows()
-    starts = partial(model._starts, X, codes, classes, prior, frame, structure, options, weights, rows)
-    checkpoint = checkpoint_of(model, frame, classes, sizes)
+    starts = partial(model._starts, X, codes, classes, prior, frame, structure, options, weights)
+    checkpoint = None if prune else checkpoint_of(model, frame, classes, sizes)
     found = rows.summary
     total = float(found.sizes.sum())
-    result = model._run(rows, None, None, starts, options, frame, checkpoint, found.n_rows, total)
-    model._accept(result, prior, classes)
+    result = model._run(
+        rows, None, None, starts, options, frame, checkpoint, found.n_rows, total, prune=prune
+    )
+    model._accept(result, prior, classes, prune=prune)
     model.class_count_ = sizes
     model.__dict__.pop("stream_", None)
 

@@ -17,23 +17,38 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute.cluster import ClusterError
+from ..engine.compute.dask import ClusterError
 from ..engine.em import RunState as Snapshot
 from ..engine.model import FloatArray, Parameters
 from ..engine.sources.summary import Frame
 from ..engine.squarem import SquaremState as Leaps
 from ..io import Record, decode, encode, read, write
 
+try:
+    from sklearn.callback import CallbackSupportMixin
+except ImportError:  # scikit-learn before 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Callbacks of an estimator."""
+
+        def set_callbacks(self, *callbacks: Any) -> Any:
+            """Set the callbacks of the estimator, none to remove them."""
+            vars(self).pop("_skl_callbacks", None)
+            if callbacks:
+                self._skl_callbacks = list(callbacks)
+            return self
+
+
 _KIND = "Checkpoint"
 # Seconds between two writings at least: a pass over few rows is over sooner than a file is written.
 _EVERY = 5.0
 # Settings that may change on the way: they decide how long, not where to.
-_FREE = {"checkpoint", "max_iter", "n_jobs", "verbose", "random_state", "warm_start"}
+_FREE = {"max_iter", "n_jobs", "random_state", "warm_start"}
 # A cluster sums in another order after it has been started again.
 _TOLERANCE = 1e-9
 
 
-class Checkpoint:
+class KeptPasses:
     """The passes of one fit in a file.
 
     Parameters
@@ -208,44 +223,81 @@ def _listed(value: Any) -> Any:
     return value
 
 
+class Checkpoint:
+    """Callback that saves the passes of a fit, so that an interrupted fit can go on.
+
+    Set it with ``estimator.set_callbacks(Checkpoint("fit.ckpt"))``. `fit` writes the file every few seconds
+    and when it fails. A later `fit` with the same rows and settings goes on from there; when one ends, the
+    file is removed. With feature groups there is a file for each. Passes of the first of two fits, which
+    finds a common covariance, are not saved, nor are those that fit feature groups together.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        """Do nothing: `fit` reads the file itself."""
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """Do nothing."""
+
+    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
+        """Do nothing: `fit` writes the file itself."""
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """Do nothing."""
+
+
+def checkpoint_path(estimator: Any) -> Path | None:
+    """Return the file of the estimator's `Checkpoint`; None without one."""
+    for callback in getattr(estimator, "_skl_callbacks", ()):
+        if isinstance(callback, Checkpoint):
+            return Path(callback.path)
+    return None
+
+
 def check_checkpoint(estimator: Any) -> None:
-    """Refuse a checkpoint of a fit that is many fits in one."""
-    if estimator.checkpoint is None:
+    """Refuse a path that cannot be written."""
+    path = checkpoint_path(estimator)
+    if path is None:
         return
-    automatic = [
-        name
-        for name in ("n_kernels", "covariance_type", "feature_groups")
-        if isinstance(getattr(estimator, name, None), str) and getattr(estimator, name) == "auto"
-    ]
-    if automatic or estimator.annihilate:
-        what = f"{automatic[0]}='auto'" if automatic else "annihilate=True"
-        raise ValueError(
-            f"checkpoint keeps the passes of one fit, and {what} makes many. Choose first, then fit what was "
-            "chosen with a checkpoint."
-        )
-    if Path(estimator.checkpoint).is_dir():
-        raise ValueError(
-            f"checkpoint is to be a file, but {estimator.checkpoint} is a folder. Give a path in it."
-        )
-    folder = Path(estimator.checkpoint).resolve().parent
+    if estimator.inference == "variational":
+        raise ValueError("Checkpoint does not go with inference='variational': remove the callback.")
+    if path.is_dir():
+        raise ValueError(f"Checkpoint needs a file, but {path} is a folder. Give a path in it.")
+    folder = path.resolve().parent
     if not folder.is_dir():
-        raise ValueError(f"checkpoint is to be a file in {folder}, which is no folder.")
+        raise ValueError(f"Checkpoint is to be a file in {folder}, which is no folder.")
 
 
-def checkpoint_of(estimator: Any, frame: Frame, classes: np.ndarray, sizes: FloatArray) -> Checkpoint | None:
+def checkpoint_of(estimator: Any, frame: Frame, classes: np.ndarray, sizes: FloatArray) -> KeptPasses | None:
     """Return the checkpoint of a mixture's fit; None when it is to have none."""
-    if estimator.checkpoint is None or estimator.annihilate:
-        return None
-    return Checkpoint(estimator.checkpoint, settings_of(estimator), frame, classes, sizes)
+    path = checkpoint_path(estimator)
+    return None if path is None else KeptPasses(path, settings_of(estimator), frame, classes, sizes)
 
 
-def path_of_group(path: str | os.PathLike[str] | None, group: int, n_groups: int) -> Any:
+def path_of_group(path: str | os.PathLike[str], group: int, n_groups: int) -> Any:
     """Return where the model of one feature group has its checkpoint."""
-    return path if path is None or n_groups == 1 else f"{os.fspath(path)}.{group}"
+    return path if n_groups == 1 else f"{os.fspath(path)}.{group}"
+
+
+def callbacks_of_group(classifier: Any, group: int, n_groups: int) -> list[Any]:
+    """Return the callbacks of the model of one feature group, with a checkpoint of its own."""
+    return [
+        Checkpoint(path_of_group(callback.path, group, n_groups))
+        if isinstance(callback, Checkpoint)
+        else callback
+        for callback in getattr(classifier, "_skl_callbacks", ())
+    ]
 
 
 @contextmanager
-def keeping(checkpoint: Checkpoint | None) -> Iterator[None]:
+def keeping(checkpoint: KeptPasses | None) -> Iterator[None]:
     """Write the last pass when the body fails, and say so in the error."""
     if checkpoint is None:
         yield
@@ -272,7 +324,8 @@ def checkpointed(estimator: Any) -> Iterator[None]:
     """Check the checkpoint of a fit first, and remove it when the fit is over."""
     check_checkpoint(estimator)
     yield
-    if estimator.checkpoint is not None:
+    path = checkpoint_path(estimator)
+    if path is not None:
         n_groups = len(getattr(estimator, "models_", [estimator]))
         for group in range(n_groups):
-            Path(path_of_group(estimator.checkpoint, group, n_groups)).unlink(missing_ok=True)
+            Path(path_of_group(path, group, n_groups)).unlink(missing_ok=True)

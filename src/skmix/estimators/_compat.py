@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..engine import em
+from ..engine.covariances import structure_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result
 from ..engine.sources import open_source
 from ..engine.sources.summary import Frame
@@ -21,6 +25,7 @@ def fit(
     *,
     frame: Frame | None = None,
     row_weights: FloatArray | None = None,
+    previous: FloatArray | None = None,
     progress: Progress | None = None,
     keep: Callable[[Callable[[], em.RunState]], None] | None = None,
     resume: em.RunState | None = None,
@@ -34,32 +39,20 @@ def fit(
             keep(run.state)
 
     quiet = progress is None and keep is None
+    source = open_source(X, classes, row_weights)
+    if previous is not None:
+        # Log-likelihoods (R, L) before the first pass, for a fit that goes on from another.
+        structure = structure_of(options.covariance_type).of(starts.covariances)
+        frame = source.summary.frame(structure) if frame is None else frame
+        n_columns = previous.shape[1]
+        volume = source.summary.by_class(source.summary.observed, n_columns) @ np.log(frame.scale)
+        begin = em.RunState.begin(frame.enter(starts, structure), n_columns, n_columns)
+        resume = replace(begin, previous=previous + volume)
     return em.fit(
-        open_source(X, classes, row_weights),
+        source,
         starts,
         options,
         frame=frame,
         callback=None if quiet else callback,
         resume=resume,
     )
-
-
-def shortlist(
-    X: Any,
-    classes: IntArray | None,
-    starts: Parameters,
-    options: Options,
-    *,
-    n_best: int,
-    frame: Frame | None = None,
-    row_weights: FloatArray | None = None,
-) -> Parameters:
-    """Run all starts for five passes and return the best."""
-    from dataclasses import replace
-
-    import numpy as np
-
-    short = fit(
-        X, classes, starts, replace(options, max_iter=5, tol=0.0), frame=frame, row_weights=row_weights
-    )
-    return short.parameters.take(np.argsort(-short.objective, kind="stable")[:n_best])

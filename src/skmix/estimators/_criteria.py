@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ..engine.covariances import Structure
 from ..engine.density import log_responsibilities
 from ..engine.model import FloatArray, IntArray, Parameters
-
-_MOST_NEWTON_STEPS = 50
+from ..engine.refine.temperature import least_log_loss, log_losses
 
 
 def n_free_parameters(structure: Structure, n_kernels: int, n_features: int, n_classes: int) -> int:
@@ -65,31 +63,7 @@ def softened_log_losses(
     row_weights : ndarray of shape (n,), optional
         Weights of the rows.
     """
-    relative = log_likelihood - log_likelihood[np.arange(len(codes)), codes][:, None]
-    shares = np.full(len(codes), 1.0 / len(codes)) if row_weights is None else row_weights / row_weights.sum()
     with np.errstate(divide="ignore"):
-        offset = np.log(class_prior) - np.log(class_prior[codes])[:, None]
-
-    def losses(power: float) -> tuple[FloatArray, float, float]:
-        """Return the losses, and the first two derivatives of their mean."""
-        exponents = power * relative + offset
-        log_sums = logsumexp(exponents, axis=1)
-        posterior = np.exp(exponents - log_sums[:, None])
-        slope = (posterior * relative).sum(axis=1)
-        curvature = (posterior * relative**2).sum(axis=1) - slope**2
-        return log_sums, float(shares @ slope), float(shares @ curvature)
-
-    low, high, power = 0.0, 1.0, 1.0
-    values, slope, curvature = losses(power)
-    if slope <= 0:
-        return values
-    # The mean is convex in the power: Newton's steps, halved where they would leave what is still possible.
-    for _ in range(_MOST_NEWTON_STEPS):
-        low, high = (low, power) if slope > 0 else (power, high)
-        step = power - slope / curvature if curvature > 0 else low
-        power = step if low < step < high else 0.5 * (low + high)
-        values, slope, curvature = losses(power)
-        # What is left to gain is about slope² / (2 curvature).
-        if slope**2 <= 2e-8 * curvature:
-            break
-    return values
+        log_prior = np.log(class_prior)
+    temperature, _ = least_log_loss(log_likelihood, codes, row_weights, log_prior=log_prior)
+    return log_losses(log_likelihood, codes, temperature, log_prior)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.model import FloatArray, IntArray
+from ..engine.refine.temperature import least_log_loss
 from ._validation import check_weights
 from ._warnings import warn_caller
 
@@ -59,10 +59,7 @@ class Calibration:
 
 
 def best_temperature(log_joint: FloatArray, codes: IntArray, weights: FloatArray | None = None) -> float:
-    """Return the temperature of least log-loss.
-
-    The loss is convex in the inverse temperature; its slope there is the mean over the rows of the expected
-    log-joint less that of the true class, and has one root unless the loss is monotone.
+    """Return the temperature of least log-loss, or say why there is none.
 
     Parameters
     ----------
@@ -80,16 +77,8 @@ def best_temperature(log_joint: FloatArray, codes: IntArray, weights: FloatArray
             f"{np.sum(own == -np.inf)} of {n_rows} rows have a label whose class prior is zero: "
             "no temperature makes them possible."
         )
-    # A class of prior zero has probability zero at any temperature; a finite number keeps 0 · ∞ out.
     possible = log_joint > -np.inf
     gaps = np.where(possible, log_joint - own, 0.0)
-
-    def slope(log_inverse: float) -> float:
-        scaled = np.exp(log_inverse) * gaps
-        powers = np.where(possible, np.exp(scaled - scaled.max(axis=1, keepdims=True)), 0.0)
-        expected = (powers * gaps).sum(axis=1) / powers.sum(axis=1)
-        return float(np.average(expected, weights=weights))
-
     if np.average(gaps.max(axis=1), weights=weights) <= 0.0:
         warn_caller(
             f"All {n_rows} rows are classified correctly, so they set no lower bound on the temperature: it "
@@ -102,12 +91,7 @@ def best_temperature(log_joint: FloatArray, codes: IntArray, weights: FloatArray
             f"On these {n_rows} rows the classifier is worse than guessing: the mean log-likelihood of the "
             f"true class is {guess:.3g} below the average over classes. Are the labels in the right order?"
         )
-    low = high = 0.0
-    while slope(low) >= 0.0:
-        low -= 1.0
-    while slope(high) < 0.0:
-        high += 1.0
-    return float(np.exp(-brentq(slope, low, high, xtol=1e-12)))
+    return least_log_loss(log_joint, codes, weights, lowest=0.0)[0]
 
 
 def check_outlier_label(label: Any, classes: np.ndarray) -> None:

@@ -17,12 +17,10 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine import conditional
 from ..engine import density as scoring
 from ..engine.compute.arrays import like, namespace
 from ..engine.covariances import structure_of
 from ..engine.model import FloatArray, IntArray
-from ..engine.sampling import choose
 from ..engine.sources import gaps as patterns
 from ._derive import derive
 from ._settings import check_features, check_given
@@ -160,7 +158,7 @@ class ConditionalDensities:
         rows = self._rows(X)
         filled = rows.astype(np.float64)
         for columns, model, logs in self._kernel_posteriors(rows, y):
-            filled[:, columns] = conditional.fill_means(
+            filled[:, columns] = scoring.fill_means(
                 columns_of(rows, columns), np.exp(logs), model._parameters, model._structure
             )
         return filled
@@ -195,14 +193,14 @@ class ConditionalDensities:
         parts, random_state = self._parts(), check_random_state(self.random_state)
         if y is None:
             posterior = np.exp(scoring.log_normalise(self._joint_of_rows(rows)))
-            codes = np.stack([choose(posterior, random_state) for _ in range(n_copies)])
+            codes = np.stack([scoring.choose(posterior, random_state) for _ in range(n_copies)])
         else:
             codes = np.tile(parts[0][1]._codes(y, len(rows)), (n_copies, 1))
         filled = np.tile(rows.astype(np.float64), (n_copies, 1, 1))
         for columns, model in parts:
             own = columns_of(rows, columns)
             kernels = self._draw_kernels(own, model, codes, random_state)
-            filled[:, :, columns] = conditional.draw_missing(
+            filled[:, :, columns] = scoring.draw_missing(
                 own, kernels, model._parameters, model._structure, random_state
             )
         return filled[0] if n_samples is None else filled
@@ -222,7 +220,7 @@ class ConditionalDensities:
             log_weights = np.log(model.weights_.T)
         return np.stack(
             [
-                choose(np.exp(scoring.log_normalise(densities + log_weights[copy])), random_state)
+                scoring.choose(np.exp(scoring.log_normalise(densities + log_weights[copy])), random_state)
                 for copy in codes
             ]
         )
@@ -300,7 +298,7 @@ class ConditionalDensities:
             parameters = model._parameters
             if len(known):
                 own = row[0, np.array(columns)[known]]
-                parameters = conditional.condition(parameters, model._structure, known, own)
+                parameters = scoring.condition(parameters, model._structure, known, own)
             parts.append(([columns[d] for d in kept], kept, parameters))
         if not parts:
             raise ValueError(f"given has values of all features that the model describes: {sorted(values)}.")

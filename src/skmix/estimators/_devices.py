@@ -37,13 +37,29 @@ THERE = {
 _CHANGES = {"fit", "partial_fit", "add_class", "calibrate", "tune"}
 
 
+_PRECISIONS = ("float64", "float32", "tf32")
+
+
+def device_and_precision(device: str | None) -> tuple[str | None, str]:
+    """Return the name of the device, and the precision of sums over rows on it."""
+    if device is None:
+        return None, "float64"
+    name, _, precision = device.partition("/")
+    if not name or (precision or "float64") not in _PRECISIONS:
+        raise ValueError(
+            f"device={device!r} is not of the form 'cuda:0' or 'cuda:0/float32'; precisions are "
+            f"{', '.join(_PRECISIONS)}."
+        )
+    return name, precision or "float64"
+
+
 def on_devices(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     """Let a method of an estimator take arrays of other libraries, and use the estimator's `device`."""
 
     @wraps(method)
     def call(self: Any, *given: Any, **named: Any) -> Any:
         X = given[0] if given else named.get("X")
-        asked = self.device
+        asked = device_and_precision(self.device)[0]
         dispatched = is_elsewhere(X) and (get_config()["array_api_dispatch"] or asked is not None)
         there = name in THERE and (name != "fit" or self._can_fit_there(_labels(given, named)))
         device = None if asked in (None, "cpu") or name not in THERE else asked
@@ -112,7 +128,6 @@ class OnDevice:
     """What `on_devices` asks an estimator."""
 
     device: str | None
-    precision: str
 
     def _can_fit_there(self, y: Any) -> bool:
         """Return whether rows with these labels can be fitted where they are."""
@@ -120,9 +135,10 @@ class OnDevice:
 
     def _check_place(self, X: Any, device: str | None, *, dispatched: bool, there: bool) -> None:
         """Refuse to fit where that cannot be done, rather than do it elsewhere in silence."""
-        if self.precision != "float64" and device is None and not dispatched:
+        precision = device_and_precision(self.device)[1]
+        if precision != "float64" and device is None and not dispatched:
             raise ValueError(
-                f"precision={self.precision!r} is for rows on a device; on the CPU it is float64."
+                f"device={self.device!r}: {precision} is for accelerators; the CPU computes in float64."
             )
         if device is None:
             return

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 
 from ..engine.model import BoolArray, FloatArray
 from ._progress import Report, progress_bar
-from ._selection import Row, Selection, TrainingRows, sum_or_none, table_row
+from ._selection import Choice, Row, Selection, TrainingRows, sum_or_none, table_row
+from ._validation import check_labelled_rows, check_rows, class_sizes
 
 # Groups are merged only where a column of one is among this many that depend most on a column of the other,
 # so that the number of groups to fit grows with the number of columns and not with its square.
@@ -53,7 +55,7 @@ def find_groups(selection: Selection) -> list[list[int]]:
     everything = tuple(range(selection.rows.X.shape[1]))
     if len(everything) == 1 or len(selection.rows.classes) == 1:
         return [list(everything)]
-    with progress_bar("choosing features", None, shown=bool(selection.prototype.verbose)) as report:
+    with progress_bar("choosing features", None, shown=False) as report:
         search = GroupSearch(selection, report)
         steps = [search.judge((everything,)), search.judge(tuple((column,) for column in everything))]
         while (following := search.step(steps[-1])) is not None:
@@ -61,8 +63,8 @@ def find_groups(selection: Selection) -> list[list[int]]:
     best = min(steps, key=lambda step: step.value)
     if not np.isfinite(best.value):
         raise ValueError(
-            "No feature groups could be fitted: all starts ended in a singular covariance, with reg_covar="
-            f"{selection.prototype.reg_covar}. Use a larger one (1e-6 by default)."
+            "No feature groups could be fitted: all starts ended in a singular covariance, with "
+            f"variance_floor={selection.prototype.variance_floor}. Use a larger one (1e-6 by default)."
         )
     first = next(step for step in steps if not search.clearly_better(best, step))
     first.row["chosen"] = True
@@ -109,13 +111,11 @@ class GroupSearch:
         settings, n_classes = selection.prototype, len(selection.rows.classes)
         rows = fewer_rows(selection.rows, int(settings.random_state))
         self._settings = clone(settings).set_params(
-            n_kernels=n_classes if settings.n_kernels in (None, "auto") else settings.n_kernels,
-            covariance_type="full" if settings.covariance_type == "auto" else settings.covariance_type,
+            n_kernels=n_classes if settings.n_kernels is None else settings.n_kernels,
             n_init=1,
-            short_runs=0,
             tol=max(settings.tol, _SEARCH_TOLERANCE) if settings.stopping == "total" else settings.tol,
         )
-        self._selection = Selection(self._settings, rows, selection.class_prior)
+        self._selection = Selection(self._settings, rows, selection.class_prior, selection.choice)
         self._partners = partners_of(rows)
         self._report = report
         self._held_out: dict[Group, FloatArray | None] = {}
@@ -214,3 +214,27 @@ def partners_of(rows: TrainingRows) -> BoolArray:
     partners = np.zeros((n_features, n_features), dtype=bool)
     partners[np.arange(n_features)[:, None], strongest] = True
     return partners | partners.T
+
+
+def choose_settings(
+    estimator: Any, X: Any, y: Any, choice: Choice, *, feature_groups: bool = False
+) -> list[Row]:
+    """Set the parameters of an estimator that are to be chosen, and return the table of what was tried."""
+    if y is None:
+        rows = check_rows(estimator, X, fitting=True)
+        given = TrainingRows(rows, np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64), None)
+    else:
+        given = TrainingRows(*check_labelled_rows(estimator, X, y), None)
+    prototype, class_prior, groups = estimator, None, [list(range(given.X.shape[1]))]
+    if is_classifier(estimator):
+        sizes = class_sizes(given.codes, None, len(given.classes))
+        prototype, class_prior = estimator._model(0, [[]]), estimator._prior(sizes / sizes.sum())
+        groups = estimator._groups(given.X.shape[1])
+    selection = Selection(prototype, given, class_prior, choice)
+    if feature_groups:
+        groups = find_groups(selection)
+        estimator.set_params(feature_groups=groups)
+    if choice.n_kernels or choice.covariance_type:
+        best = selection.choose(groups)
+        estimator.set_params(n_kernels=best.n_kernels, covariance_type=best.covariance_type)
+    return selection.table

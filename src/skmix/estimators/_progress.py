@@ -83,15 +83,30 @@ def passes_shown(estimator: Any, n_rows: float) -> Iterator[Progress | None]:
     Parameters
     ----------
     estimator : SharedKernelMixture
-        With `verbose` at 1 there is a bar on a terminal; at 2 the estimator prints every pass.
+        The estimator that is fitted.
     n_rows : float
         Number of rows, or the sum of their weights.
     """
-    if _watcher.get() is None and (estimator.verbose != 1 or not sys.stderr.isatty()):
-        yield estimator._progress if estimator.verbose > 1 else None
+    context = None
+    if getattr(estimator, "_skl_callbacks", None):
+        context = estimator._init_callback_context(max_subtasks=estimator.max_iter)
+        context.call_on_fit_task_begin(estimator=estimator)
+    if _watcher.get() is None and context is None:
+        yield None
         return
     with progress_bar("passes", estimator.max_iter, shown=True) as report:
-        yield Passes(report, n_rows)
+        told = Passes(report, n_rows)
+
+        def after_pass(number: int, active: IntArray, log_likelihoods: FloatArray) -> None:
+            told(number, active, log_likelihoods)
+            if context is not None:
+                task = context.subcontext(task_name="pass")
+                task.call_on_fit_task_begin(estimator=estimator)
+                task.call_on_fit_task_end(estimator=estimator)
+
+        yield after_pass
+    if context is not None:
+        context.call_on_fit_task_end(estimator=estimator)
 
 
 class Passes:

@@ -20,7 +20,6 @@ from ..engine.rules.annihilation import living_kernels
 from ._criteria import assignment_entropy, n_free_parameters, softened_log_losses
 from ._progress import progress_bar
 from ._validation import columns_of, observed_rows
-from ._variational import check_inference, is_variational
 
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture
@@ -98,29 +97,30 @@ class Fitted:
     log_likelihood: float
 
 
-def is_automatic(model: Any) -> bool:
-    """Return whether the number of kernels or the covariance type is to be chosen."""
-    return "auto" in (model.n_kernels, model.covariance_type)
+@dataclass(frozen=True)
+class Choice:
+    """What is to be chosen, and how.
 
+    Attributes
+    ----------
+    n_kernels, covariance_type : bool
+        Whether to choose them.
+    criterion : {'bic', 'icl', 'cv'}
+        What to choose by.
+    candidates : sequence of int or None
+        Numbers of kernels to try.
+    n_folds : int
+        Folds of cross-validation.
+    prune : bool
+        Whether each candidate is pruned.
+    """
 
-def check_automatic(model: Any) -> None:
-    """Refuse settings that leave nothing to choose from, or that do not go together."""
-    check_inference(model)
-    chosen = [n for n in ("n_kernels", "covariance_type", "feature_groups") if getattr(model, n, 0) == "auto"]
-    if chosen and not isinstance(model.init, str):
-        raise ValueError(f"{chosen[0]}='auto' needs init by name, but a start was given, which settles it.")
-    if chosen and model.warm_start:
-        raise ValueError(f"{chosen[0]}='auto' chooses anew in each fit: it does not go with warm_start=True.")
-    if "feature_groups" in chosen and isinstance(model.covariance_prior, tuple):
-        raise ValueError(
-            "feature_groups='auto' tries groups of all sizes: give covariance_prior as a number of rows, "
-            "without a covariance."
-        )
-    if model.annihilate and not is_variational(model) and (model.weight_prior or 1.0) > 1.0:
-        raise ValueError(
-            f"annihilate=True takes kernels' last weight away, weight_prior={model.weight_prior} gives it "
-            "back: use one of them."
-        )
+    n_kernels: bool = True
+    covariance_type: bool = False
+    criterion: str = "bic"
+    candidates: Sequence[int] | None = None
+    n_folds: int = 5
+    prune: bool = False
 
 
 def kernel_candidates(given: Sequence[int] | None, n_classes: int, n_rows: int, n_features: int) -> list[int]:
@@ -152,16 +152,23 @@ class Selection:
     Parameters
     ----------
     prototype : SharedKernelMixture
-        The settings; 'auto' where there is a choice.
+        The settings that are given.
     rows : TrainingRows
         All rows.
     class_prior : ndarray of shape (L,) or None
         Class priors of a classifier: cross-validation then looks at its posteriors, otherwise at densities.
+    choice : Choice
+        What is to be chosen.
     """
 
     def __init__(
-        self, prototype: SharedKernelMixture, rows: TrainingRows, class_prior: FloatArray | None
+        self,
+        prototype: SharedKernelMixture,
+        rows: TrainingRows,
+        class_prior: FloatArray | None,
+        choice: Choice,
     ) -> None:
+        self.choice = choice
         self.rows = rows
         self.class_prior = class_prior
         self.table: list[Row] = []
@@ -176,23 +183,24 @@ class Selection:
     def folds(self) -> list[tuple[IntArray, IntArray]]:
         """The folds of cross-validation, the same for all candidates."""
         if self._folds is None:
-            self._folds = self.rows.split(self.prototype.n_folds, int(self.prototype.random_state))
+            self._folds = self.rows.split(self.choice.n_folds, int(self.prototype.random_state))
         return self._folds
 
     def choose(self, groups: list[list[int]]) -> SharedKernelMixture:
         """Try all candidates on the given feature groups, and return the settings of the best."""
         prototype, n_classes = self.prototype, len(self.rows.classes)
         reach = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * n_classes)
-        open_ended = prototype.n_kernels == "auto" and prototype.candidates is None
-        if prototype.n_kernels == "auto":
+        choice = self.choice
+        open_ended = choice.n_kernels and choice.candidates is None
+        if choice.n_kernels:
             widest = max(map(len, groups))
-            numbers = kernel_candidates(prototype.candidates, n_classes, len(self.rows.X), widest)
+            numbers = kernel_candidates(choice.candidates, n_classes, len(self.rows.X), widest)
         else:
             numbers = [int(prototype.n_kernels or n_classes)]
-        types = [prototype.covariance_type] if prototype.covariance_type != "auto" else list(STRUCTURES)
+        types = list(STRUCTURES) if choice.covariance_type else [prototype.covariance_type]
         n_sure = len(types) * sum(k <= reach or not open_ended for k in numbers)
         best = None
-        with progress_bar("choosing kernels", n_sure, shown=bool(prototype.verbose)) as report:
+        with progress_bar("choosing kernels", n_sure, shown=False) as report:
             for n_kernels in numbers:
                 for covariance_type in types:
                     settings = clone(prototype).set_params(
@@ -202,22 +210,22 @@ class Selection:
                     self.table.append(row)
                     if best is None or row["value"] < best[0]["value"]:
                         best = row, settings
-                    report(f"{prototype.criterion} {best[0]['value']:.6g}: {best[0]['n_kernels']} kernels")
+                    report(f"{choice.criterion} {best[0]['value']:.6g}: {best[0]['n_kernels']} kernels")
                 assert best is not None
                 if open_ended and n_kernels >= reach and best[0]["n_kernels"] < n_kernels:
                     break
         assert best is not None
         if not np.isfinite(best[0]["value"]):
             raise ValueError(
-                f"All starts of all candidates ended in a singular covariance, with reg_covar="
-                f"{prototype.reg_covar}. Use a larger one (1e-6 by default) or a covariance_prior."
+                f"All starts of all candidates ended in a singular covariance, with variance_floor="
+                f"{prototype.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
             )
         best[0]["chosen"] = True
         return best[1]
 
     def _try(self, settings: SharedKernelMixture, groups: list[list[int]]) -> Row:
         """Return the row of the table for one candidate."""
-        criterion, n_classes = settings.criterion, len(self.rows.classes)
+        criterion, n_classes = self.choice.criterion, len(self.rows.classes)
         row = table_row(settings, groups, criterion, n_classes)
         if criterion == "cv":
             total = sum_or_none(self.held_out(settings, columns) for columns in groups)
@@ -225,7 +233,7 @@ class Selection:
         value, log_likelihood, n_parameters = 0.0, 0.0, 0
         for group, columns in enumerate(groups):
             rows = self.rows.columns(columns, group)
-            fitted = fit_group(settings, rows, columns)
+            fitted = fit_group(settings, rows, columns, prune=self.choice.prune)
             if fitted is None:
                 return row
             n_kernels = len(fitted.parameters.means)
@@ -254,7 +262,12 @@ class Selection:
         """
         values = np.zeros((len(self.rows.X), len(self.rows.classes)))
         for training, held in self.folds:
-            fitted = fit_group(settings, self.rows.take(training).columns(columns, None), columns)
+            fitted = fit_group(
+                settings,
+                self.rows.take(training).columns(columns, None),
+                columns,
+                prune=self.choice.prune,
+            )
             if fitted is None:
                 return None
             values[held] = class_log_likelihood(
@@ -317,9 +330,11 @@ def table_row(settings: SharedKernelMixture, groups: list[list[int]], criterion:
     }
 
 
-def fit_group(settings: SharedKernelMixture, rows: TrainingRows, columns: list[int]) -> Fitted | None:
+def fit_group(
+    settings: SharedKernelMixture, rows: TrainingRows, columns: list[int], *, prune: bool = False
+) -> Fitted | None:
     """Fit one feature group, all starts in one batch; None when all of them failed."""
-    result, _ = settings._solve(rows.X, rows.classes, rows.codes, rows.weights, columns)
+    result, _ = settings._solve(rows.X, rows.classes, rows.codes, rows.weights, columns, prune=prune)
     if np.all(result.status == Status.FAILED):
         return None
     structure = structure_of(settings.covariance_type)

@@ -199,7 +199,7 @@ def check_feature_groups(
 
 def check_covariance_prior(prior: Any, n_features: int) -> tuple[float | None, FloatArray | None]:
     """Return the strength in rows, and the covariance when given, of the inverse-Wishart prior."""
-    if prior is None:
+    if prior is None or isinstance(prior, str):
         return None, None
     if isinstance(prior, tuple):
         if len(prior) != 2:
@@ -213,43 +213,7 @@ def check_covariance_prior(prior: Any, n_features: int) -> tuple[float | None, F
     return float(rows), scale
 
 
-def asks_to_shrink(estimator: Any) -> bool:
-    """Return whether shrinkage was asked for, rather than left to the number of rows or ruled out."""
-    return estimator.shrinkage is not None and estimator.shrinkage != 0
-
-
-def amount_to_shrink(estimator: Any, rows_per_kernel: float, rows_wanted: float) -> float | None:
-    """Return the share of the common covariance in the kernels' own; None to find it.
-
-    Parameters
-    ----------
-    estimator : SharedKernelMixture
-        With its settings.
-    rows_per_kernel : float
-        How many rows kernels have on average.
-    rows_wanted : float
-        How many they need for covariances of their own.
-    """
-    if estimator.shrinkage is not None:
-        return None if isinstance(estimator.shrinkage, str) else float(estimator.shrinkage)
-    # Nobody has asked: what was said otherwise about covariances and kernels goes first.
-    said = estimator.covariance_prior is not None or estimator.freeze is not None or estimator.annihilate
-    if said or estimator.inference != "em" or rows_per_kernel >= rows_wanted:
-        return 0.0
-    return None
-
-
-def check_shrinkage(estimator: Any) -> None:
-    """Refuse shrinkage beside what says the opposite of it."""
-    if not asks_to_shrink(estimator):
-        return
-    if estimator.covariance_prior is not None:
-        raise ValueError(
-            f"shrinkage={estimator.shrinkage!r} is a prior on covariances too: it does not go with "
-            "covariance_prior."
-        )
-    if estimator.freeze is not None:
-        raise ValueError(
-            f"shrinkage={estimator.shrinkage!r} fits all kernels twice: it does not go with "
-            f"freeze={estimator.freeze!r}."
-        )
+def shrinks(estimator: Any, rows_per_kernel: float, rows_wanted: float) -> bool:
+    """Return whether to shrink covariances, given how many rows kernels have on average and need."""
+    automatic = isinstance(estimator.covariance_prior, str) and estimator.freeze is None
+    return automatic and estimator.inference == "em" and rows_per_kernel < rows_wanted

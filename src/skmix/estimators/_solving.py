@@ -22,9 +22,10 @@ from ..engine.sources import open_source
 from ..engine.sources.gaps import has_gaps
 from ..engine.sources.summary import Frame, fill_gaps, measure
 from ._checkpoint import Checkpoint, checkpoint_of, keeping
-from ._compat import fit, shortlist
+from ._compat import fit
+from ._devices import device_and_precision
 from ._progress import passes_shown
-from ._settings import amount_to_shrink, check_covariance_prior, check_shrinkage, check_start
+from ._settings import check_covariance_prior, check_start, shrinks
 from ._validation import (
     class_sizes,
 )
@@ -40,26 +41,22 @@ class Solving:
     """How a mixture runs its starts."""
 
     if TYPE_CHECKING:
-        n_kernels: int | str | None
+        n_kernels: int | None
         n_features_in_: int
         covariance_type: str
         n_factors: int | None
         init: Any
         n_init: int
-        short_runs: int
         max_iter: int
         tol: float
         stopping: str
-        reg_covar: float
+        variance_floor: float
+        device: str | None
         covariance_prior: Any
-        shrinkage: float | str | None
         weight_prior: float | None
         inference: str
-        mean_prior: float | None
         accelerate: bool
         freeze: str | None
-        annihilate: bool
-        precision: str
         n_jobs: int | None
         random_state: Any
         warm_start: bool
@@ -78,6 +75,8 @@ class Solving:
         codes: IntArray,
         row_weights: FloatArray | None,
         columns: list[int] | None,
+        *,
+        prune: bool = False,
     ) -> tuple[Result, FloatArray]:
         """Run all starts; return how they ended, and the share (L,) of each class among labelled rows."""
         structure = self._structure_for(X.shape[1])
@@ -86,9 +85,12 @@ class Solving:
         sizes = class_sizes(codes, row_weights, len(classes))
         prior = sizes / sizes.sum()
         starts = partial(self._starts, X, codes, classes, prior, frame, structure, options, row_weights)
-        checkpoint = checkpoint_of(self, frame, classes, sizes)
+        checkpoint = None if prune else checkpoint_of(self, frame, classes, sizes)
         total = float(X.shape[0] if row_weights is None else row_weights.sum())
-        return self._run(X, codes, row_weights, starts, options, frame, checkpoint, X.shape[0], total), prior
+        result = self._run(
+            X, codes, row_weights, starts, options, frame, checkpoint, X.shape[0], total, prune=prune
+        )
+        return result, prior
 
     def _run(
         self,
@@ -101,6 +103,8 @@ class Solving:
         checkpoint: Checkpoint | None,
         n_rows: int,
         total: float,
+        *,
+        prune: bool = False,
     ) -> Result:
         """Run all starts, or go on with those of a checkpoint.
 
@@ -116,11 +120,10 @@ class Solving:
         n_kernels, n_features = given.means.shape[1:]
         # Weights that sum to one are no reason to think that there is one row.
         wanted = structure_of(options.covariance_type).of(given.covariances).rows_wanted(n_features)
-        amount = amount_to_shrink(self, max(total, n_rows) / n_kernels, wanted)
-        if amount != 0.0:
+        if not prune and shrinks(self, max(total, n_rows) / n_kernels, wanted):
             if resume is None:
                 source = open_source(X, codes, row_weights)
-                given, options = shrunk(source, given, options, amount, frame=frame)
+                given, options = shrunk(source, given, options, None, frame=frame)
             elif checkpoint is not None and checkpoint.prior is not None:
                 options = replace(
                     options,
@@ -133,7 +136,7 @@ class Solving:
                     checkpoint.prior = self.covariance_prior_
                 self.shrinkage_ = share_of(options.covariance_prior, total / n_kernels)
         with keeping(checkpoint), passes_shown(self, total) as progress:
-            if self.annihilate:
+            if prune:
                 return thin(open_source(X, codes, row_weights), given, options, frame=frame)
             return fit(
                 X,
@@ -162,23 +165,21 @@ class Solving:
 
     def _options(self, n_features: int) -> Options:
         """Return what the engine wants to know."""
-        check_shrinkage(self)
         rows, scale = check_covariance_prior(self.covariance_prior, n_features)
         return Options(
             covariance_type=self.covariance_type,
             max_iter=self.max_iter,
             tol=self.tol,
             stopping=self.stopping,  # type: ignore[arg-type]
-            floor=self.reg_covar,
+            floor=self.variance_floor,
             covariance_prior=rows,
             covariance_prior_scale=scale,
             weight_prior=self.weight_prior,
             n_jobs=effective_n_jobs(self.n_jobs),
             accelerate=self.accelerate,
             freeze=self.freeze,  # type: ignore[arg-type]
-            precision=self.precision,  # type: ignore[arg-type]
+            precision=device_and_precision(self.device)[1],  # type: ignore[arg-type]
             inference=self.inference,  # type: ignore[arg-type]
-            mean_prior=self.mean_prior,
         )
 
     def _starts(
@@ -191,14 +192,9 @@ class Solving:
         structure: Structure,
         options: Options,
         row_weights: FloatArray | None,
-        whole: Blocks | None = None,
     ) -> Parameters:
-        """Return the starting points, with a leading axis of their number.
-
-        Where X is a sample of rows in blocks, these are the `whole`.
-        """
+        """Return the starting points, with a leading axis of their number."""
         n_classes, n_features = len(classes), X.shape[1]
-        assert self.n_kernels != "auto"
         n_kernels = None if self.n_kernels is None else int(self.n_kernels)
         # Only rows without a label need to know how frequent the classes are.
         prior = None if np.all(codes >= 0) else class_prior
@@ -218,7 +214,7 @@ class Solving:
             start = check_start(self.init, structure, n_kernels, n_classes, variances)
             return replace(start, class_prior=prior).batch()
         n_kernels = n_classes if n_kernels is None else n_kernels
-        n_starts = max(self.n_init, self.short_runs)
+        n_starts = self.n_init
         random_state = check_random_state(self.random_state)
         rows = fill_gaps(X, codes) if has_gaps(X) else X
         if self.init == "uniform":
@@ -241,9 +237,4 @@ class Solving:
             found = choose(rows, n_classes, n_starts, n_kernels, frame, structure, random_state, row_weights)
         if prior is not None:
             found = replace(found, class_prior=np.tile(prior, (n_starts, 1)))
-        if n_starts > self.n_init:
-            given = (X, codes, row_weights) if whole is None else (whole, None, None)
-            found = shortlist(
-                given[0], given[1], found, options, n_best=self.n_init, frame=frame, row_weights=given[2]
-            )
         return found

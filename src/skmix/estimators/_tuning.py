@@ -64,10 +64,10 @@ class Tuning:
         better by maximising Σ log p(c | x) + λ Σ log p(x, c), starting from what EM has found: the first term
         is how well labels are predicted, the second how well rows are described. The log-probabilities of the
         first are softened by a temperature of 3, so that rows near a boundary count even on its right side.
-        Priors of the fit (`covariance_prior`, `weight_prior`, `shrinkage`) stay in force: the imagined rows
+        Priors of the fit (`covariance_prior`, `weight_prior`) stay in force: the imagined rows
         weigh what rows weigh that are certain of their class. Kernels stay Gaussians above the floor of
-        `reg_covar`, so that densities, samples and saving go on working; densities fit rows less well than
-        before. A posterior that a variational fit has left is no longer one, and goes.
+        `variance_floor`, so that densities, samples and saving go on working; densities fit rows less well
+        than before. A posterior that a variational fit has left is no longer one, and goes.
 
         Held-out rows say when to stop, and which model is best: that of the least log-loss, at the
         temperature that suits it, among those that make no more errors than the fitted one. Where there is

@@ -18,7 +18,7 @@ OF_THE_POSTERIOR = (
     "degrees_of_freedom_",
 )
 # Settings that belong to EM, and their values that ask for nothing.
-_OF_EM = {"accelerate": False, "freeze": None, "stopping": "total", "checkpoint": None}
+_OF_EM = {"accelerate": False, "freeze": None, "stopping": "total"}
 
 
 def is_variational(estimator: Any) -> bool:
@@ -26,8 +26,8 @@ def is_variational(estimator: Any) -> bool:
     return bool(estimator.inference == "variational")
 
 
-def check_inference(estimator: Any) -> None:
-    """Refuse settings that do not go with the kind of inference."""
+def check_inference(estimator: Any, prune: bool = False) -> None:
+    """Refuse settings that do not go with the kind of inference, or with pruning."""
     if is_variational(estimator):
         for name, nothing in _OF_EM.items():
             if getattr(estimator, name) != nothing:
@@ -36,14 +36,16 @@ def check_inference(estimator: Any) -> None:
                     f"inference='variational': leave it at {nothing!r}."
                 )
         return
-    if estimator.mean_prior is not None:
-        raise ValueError(
-            f"mean_prior={estimator.mean_prior} is for inference='variational'; EM has no prior on means."
-        )
-    if (estimator.weight_prior or 1.0) < 1.0:
+    weight_prior = estimator.weight_prior or 1.0
+    if weight_prior < 1.0:
         raise ValueError(
             f"weight_prior={estimator.weight_prior} must be at least 1 for EM, whose weights would become "
             "negative; inference='variational' takes any positive number."
+        )
+    if prune and weight_prior > 1.0:
+        raise ValueError(
+            f"Pruning takes the last weight of a kernel away, and weight_prior={estimator.weight_prior} "
+            "returns it: use one of them."
         )
 
 

@@ -7,7 +7,6 @@ from copy import copy
 from functools import reduce
 from numbers import Real
 from operator import add
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,12 @@ from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
 from ._anywhere import accuracy, works_anywhere
 from ._blocks import blocks_of, fit_classifier
-from ._checkpoint import checkpointed, path_of_group
+from ._checkpoint import CallbackSupportMixin, callbacks_of_group, checkpointed
 from ._consistency import OF_ONE_MODEL
 from ._decisions import Calibration, check_outlier_label, density_threshold, with_outliers
 from ._densities import ConditionalDensities
 from ._devices import OnDevice
-from ._grouping import find_groups
 from ._scoring_blocks import Checked
-from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._settings import check_distribution, check_feature_groups
 from ._tuning import Tuning
 from ._validation import (
@@ -43,7 +40,7 @@ from ._validation import (
     observed_rows,
     weighted_rows,
 )
-from ._variational import is_variational
+from ._variational import check_inference, is_variational
 from .exporting import ExportMixin, kernels_of, log_probabilities
 from .growing import GrowingClassifier
 from .joint import fit_jointly
@@ -63,6 +60,7 @@ class SharedKernelClassifier(
     SavingMixin,
     ExportMixin,
     ClassifierMixin,
+    CallbackSupportMixin,
     BaseEstimator,
 ):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
@@ -73,66 +71,43 @@ class SharedKernelClassifier(
 
     Parameters
     ----------
-    n_kernels : int or 'auto', default=None
-        Number K of shared kernels. None takes one for each class: fewer cannot represent them all. 'auto'
-        tries several and keeps the best by `criterion`, the same for all feature groups.
-    covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank', 'auto'}, default='full'
-        Structure of the kernels' covariances; 'auto' tries the first four. 'low_rank' is for many features:
+    n_kernels : int, default=None
+        Number K of shared kernels. None takes one for each class: fewer cannot represent them all.
+    covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='full'
+        Structure of the kernels' covariances. 'low_rank' is for many features:
         `n_factors` columns of factors W and a variance d of each feature, P = WWᵀ + diag(d).
     n_factors : int, default=None
         Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
         features. One less than there are features can make any covariance, so more are never taken.
-    feature_groups : list of lists of int or str, or 'auto', default=None
+    feature_groups : list of lists of int or str, default=None
         The product form: one shared-kernel model for each group of columns, given by index or name; class
-        likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns. 'auto'
-        searches for groups, and for columns to leave out, always by cross-validation: likelihoods of
-        different columns cannot be compared.
+        likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns.
     init : {'class', 'k-means++', 'random_from_data', 'uniform'}, dict or list of dicts, default='class'
         Starting points, see `SharedKernelMixture`; with `feature_groups`, a given start is a list of one dict
         for each group.
     n_init : int, default=1
         Number of starts, run as one batch; the best is kept.
-    short_runs : int, default=0
-        When larger than `n_init`: that many starts are run for five passes, and the best `n_init` go on.
     max_iter : int, default=200
         Largest number of passes over the data.
     tol : float, default=1e-4
         Tolerance of the stopping rule.
     stopping : {'total', 'per-class'}, default='total'
         On the mean log-likelihood per row, or the paper's rule for each class; see `SharedKernelMixture`.
-    reg_covar : float, default=1e-6
-        Floor of the covariances, relative to each feature's variance.
-    covariance_prior : float or tuple, default=None
-        Inverse-Wishart prior on the covariances, see `SharedKernelMixture`; with `feature_groups`, a number.
-    shrinkage : float or 'auto', default=None
-        How far to shrink the kernels' covariances towards the one that they have in common, from 0 to 1. None
-        chooses the share from the rows where kernels have few of them, and is 0 elsewhere, see
-        `SharedKernelMixture`.
+    variance_floor : float, default=1e-6
+        Smallest variance of a kernel in any direction, relative to each feature's variance.
+    covariance_prior : {'auto'}, float, tuple or None, default='auto'
+        Inverse-Wishart prior on the covariances, see `SharedKernelMixture`; with `feature_groups`, not a
+        tuple.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights, see `SharedKernelMixture`.
     inference : {'em', 'variational'}, default='em'
         Whether to look for the most likely parameters or for their posterior, see `SharedKernelMixture`.
-    mean_prior : float, default=None
-        Of a variational fit: the prior on each kernel's mean, see `SharedKernelMixture`.
     accelerate : bool, default=False
         Whether to extrapolate between passes, see `SharedKernelMixture`.
     freeze : {'kernels', 'weights'}, default=None
         What keeps the value it has in a given start, see `SharedKernelMixture`.
-    decay : float, default=0.6
-        How fast `partial_fit` forgets, see `SharedKernelMixture`.
-    criterion : {'bic', 'icl', 'cv'}, default='bic'
-        What kernels are chosen by, see `SharedKernelMixture`. 'cv' is here the log-loss of the class
-        posteriors of held-out rows, softened by the exponent on the likelihoods that suits it best.
-    candidates : list of int, default=None
-        Numbers of kernels that ``n_kernels='auto'`` tries, see `SharedKernelMixture`.
-    n_folds : int, default=5
-        Number of stratified folds of cross-validation.
-    annihilate : bool, default=False
-        Whether to start with `n_kernels` and do away with those that do not pay for their own parameters.
     device : str, default=None
         Where to compute, see `SharedKernelMixture`.
-    precision : {'float64', 'float32', 'tf32'}, default='float64'
-        Of sums over rows on an accelerator, see `SharedKernelMixture`.
     priors : array-like of shape (L,) or 'uniform', default=None
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
@@ -148,11 +123,6 @@ class SharedKernelClassifier(
         Source of randomness of the starts, of `sample` and of `sample_conditional`.
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit.
-    verbose : int, default=0
-        1 prints the outcome of the fit, and on a terminal shows how it goes; 2 prints every pass.
-    checkpoint : path-like, default=None
-        File in which `fit` keeps its passes, see `SharedKernelMixture`; with feature groups, a file for each.
-        Where rows without a label join the groups, the passes that fit them together are not kept.
 
     Attributes
     ----------
@@ -180,9 +150,6 @@ class SharedKernelClassifier(
         Number K of kernels: what was asked for, chosen or left; with feature groups, one number for each.
     covariance_type_ : str
         The covariance type asked for or chosen.
-    selection_ : list of dict
-        With an 'auto' setting, what was tried: first the steps of the search for feature groups, then
-        kernels; see `SharedKernelMixture`.
     weights_ : ndarray of shape (K, L)
         Pr(kernel k | class j). This and the following attributes exist without feature groups only; with
         groups, see `models_`.
@@ -232,7 +199,7 @@ class SharedKernelClassifier(
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelMixture._parameter_constraints,
         "init": [*SharedKernelMixture._parameter_constraints["init"], list],
-        "feature_groups": [list, tuple, StrOptions({"auto"}), None],
+        "feature_groups": [list, tuple, None],
         "priors": [StrOptions({"uniform"}), "array-like", None],
         "reject_below": [Interval(Real, 0, 1, closed="neither"), None],
         "outlier_label": [object],
@@ -240,40 +207,29 @@ class SharedKernelClassifier(
 
     def __init__(
         self,
-        n_kernels: int | str | None = None,
+        n_kernels: int | None = None,
         *,
         covariance_type: str = "full",
         n_factors: int | None = None,
-        feature_groups: Sequence[Sequence[int | str]] | str | None = None,
+        feature_groups: Sequence[Sequence[int | str]] | None = None,
         init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "class",
         n_init: int = 1,
-        short_runs: int = 0,
         max_iter: int = 200,
         tol: float = 1e-4,
         stopping: str = "total",
-        reg_covar: float = 1e-6,
-        covariance_prior: float | tuple[float, ArrayLike] | None = None,
-        shrinkage: float | str | None = None,
+        variance_floor: float = 1e-6,
+        covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | None = None,
         inference: str = "em",
-        mean_prior: float | None = None,
         accelerate: bool = False,
         freeze: str | None = None,
-        decay: float = 0.6,
-        criterion: str = "bic",
-        candidates: Sequence[int] | None = None,
-        n_folds: int = 5,
-        annihilate: bool = False,
         device: str | None = None,
-        precision: str = "float64",
         priors: ArrayLike | str | None = None,
         reject_below: float | None = None,
         outlier_label: Any = -1,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
-        verbose: int = 0,
-        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
@@ -281,33 +237,22 @@ class SharedKernelClassifier(
         self.feature_groups = feature_groups
         self.init = init
         self.n_init = n_init
-        self.short_runs = short_runs
         self.max_iter = max_iter
         self.tol = tol
         self.stopping = stopping
-        self.reg_covar = reg_covar
+        self.variance_floor = variance_floor
         self.covariance_prior = covariance_prior
-        self.shrinkage = shrinkage
         self.weight_prior = weight_prior
         self.inference = inference
-        self.mean_prior = mean_prior
         self.accelerate = accelerate
         self.freeze = freeze
-        self.decay = decay
-        self.criterion = criterion
-        self.candidates = candidates
-        self.n_folds = n_folds
-        self.annihilate = annihilate
         self.device = device
-        self.precision = precision
         self.priors = priors
         self.reject_below = reject_below
         self.outlier_label = outlier_label
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start
-        self.verbose = verbose
-        self.checkpoint = checkpoint
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -332,17 +277,22 @@ class SharedKernelClassifier(
         SharedKernelClassifier
             The fitted estimator.
         """
+        return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, *, prune: bool = False) -> SharedKernelClassifier:
+        """Fit; with `prune`, each model goes from `n_kernels` down to as many as pay for their parameters."""
+        check_inference(self, prune)
         with all_or_nothing(self), checkpointed(self):
             blocks = blocks_of(self, X, y, sample_weight)
             if blocks is not None:
-                return fit_classifier(self, blocks)
+                return fit_classifier(self, blocks, prune=prune)
             rows, classes, codes = check_labelled_rows(self, X, y)
             weights = check_weights(sample_weight, rows)
             rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
             if self.reject_below is not None:
                 check_outlier_label(self.outlier_label, classes)
-            groups, chosen = self._choices(TrainingRows(rows, classes, codes, weights))
-            models = [self._model(g, groups, **chosen) for g in range(len(groups))]
+            groups = self._groups(rows.shape[1])
+            models = [self._model(g, groups) for g in range(len(groups))]
             for columns, model in zip(groups, models, strict=True):
                 model.n_features_in_ = len(columns)
             if len(groups) > 1 and np.any(codes < 0):
@@ -355,14 +305,14 @@ class SharedKernelClassifier(
             else:
                 for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
                     own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, classes, group)
-                    model._fit_codes(own, classes, own_codes, own_weights, columns)
+                    model._fit_codes(own, classes, own_codes, own_weights, columns, prune=prune)
             self._keep(models, groups, classes, class_sizes(codes, weights, len(classes)), np.all(codes >= 0))
             self._set_threshold(rows, weights)
             return self
 
     def _groups(self, n_features: int) -> list[list[int]]:
         """Return the columns of each model."""
-        if self.feature_groups is None or isinstance(self.feature_groups, str):
+        if self.feature_groups is None:
             return [list(range(n_features))]
         names = getattr(self, "feature_names_in_", None)
         return check_feature_groups(self.feature_groups, n_features, names)
@@ -409,23 +359,6 @@ class SharedKernelClassifier(
             densities = here(log_sum(self._joint_of_rows(rows)))
             self.threshold_ = density_threshold(densities, self.reject_below, weights)
 
-    def _choices(self, rows: TrainingRows) -> tuple[list[list[int]], dict[str, Any]]:
-        """Return the feature groups, and the kernel settings that were chosen, if any."""
-        check_automatic(self)
-        self.__dict__.pop("selection_", None)
-        groups = self._groups(rows.X.shape[1])
-        find = isinstance(self.feature_groups, str)
-        if not (find or is_automatic(self)):
-            return groups, {}
-        sizes = class_sizes(rows.codes, rows.weights, len(rows.classes))
-        selection = Selection(self._model(0, [[]]), rows, self._prior(sizes / sizes.sum()))
-        if find:
-            groups = find_groups(selection)
-        settings = selection.choose(groups) if is_automatic(self) else selection.prototype
-        self.selection_ = selection.table
-        names_of_choice = ("n_kernels", "covariance_type", "random_state")
-        return groups, {name: getattr(settings, name) for name in names_of_choice}
-
     def _prior(self, learnt: FloatArray) -> FloatArray:
         """Return the class priors, given those (L,) that were learnt."""
         if self.priors is None:
@@ -434,13 +367,8 @@ class SharedKernelClassifier(
             return np.full(len(learnt), 1.0 / len(learnt))
         return check_distribution(self.priors, (len(learnt),), "priors")
 
-    def _model(
-        self, group: int, groups: list[list[int]], *, fresh: bool = False, **chosen: Any
-    ) -> SharedKernelMixture:
-        """Return the unfitted model of one feature group, or the last fitted one to go on from.
-
-        Settings that were `chosen` take the place of the classifier's own.
-        """
+    def _model(self, group: int, groups: list[list[int]], *, fresh: bool = False) -> SharedKernelMixture:
+        """Return the unfitted model of one feature group, or the last fitted one to go on from."""
         init, n_groups = self.init, len(groups)
         if isinstance(init, list):
             if len(init) != n_groups:
@@ -452,17 +380,18 @@ class SharedKernelClassifier(
             raise ValueError(f"init must be a list of {n_groups} dicts, one for each feature group.")
         settings = {
             name: getattr(self, name) for name in SharedKernelMixture._get_param_names() if name != "init"
-        } | chosen
-        settings["checkpoint"] = path_of_group(self.checkpoint, group, n_groups)
+        }
         if not fresh and self.warm_start and getattr(self, "feature_groups_", None) == groups:
             # A copy: should this fit fail, the last one must be left as it was.
             model: SharedKernelMixture = copy(self.models_[group]).set_params(init=init, **settings)
-            return model
-        return SharedKernelMixture(init=init, **settings)
+        else:
+            model = SharedKernelMixture(init=init, **settings)
+        model.set_callbacks(*callbacks_of_group(self, group, n_groups))
+        return model
 
     def _can_fit_there(self, y: Any) -> bool:
-        # Choices among models, variational fits, and the product form with unlabelled rows work on the host.
-        if is_automatic(self) or isinstance(self.feature_groups, str) or is_variational(self):
+        # Variational fits, and the product form with unlabelled rows work on the host.
+        if is_variational(self):
             return False
         labels = np.asarray(y)
         return self.feature_groups is None or labels.dtype.kind not in "if" or not np.any(labels == -1)

@@ -11,8 +11,9 @@ from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.covariances import structure_of
+from ..engine.density import frame_of
 from ..engine.model import Parameters
-from ..engine.sources.summary import FARTHEST, frame_of
+from ..engine.sources.summary import FARTHEST
 from ..io import replacing
 from ..io.graph import Kernels, build_graph
 
@@ -99,7 +100,7 @@ def kernels_of(
         # The graph knows whiteners alone: dense matrices say the same.
         full = structure.to_full(parameters.covariances[None], n_kernels, n_features)[0]
         parameters, structure = replace(parameters, covariances=full), structure_of("full")
-    frame = frame_of(parameters, structure, parameters.means)
+    frame = frame_of(parameters, structure)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)
     level = -0.5 * (n_features * np.log(2.0 * np.pi) + factor.log_determinant[0]) - frame.log_volume()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.covariances import structure_of
+from ..engine.density import frame_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
-from ..engine.sources.summary import frame_of, measure
+from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
 from ._compat import fit
 from ._decisions import check_outlier_label
-from ._settings import asks_to_shrink
 from ._validation import (
     all_or_nothing,
     check_gaps,
@@ -35,21 +36,14 @@ from ._variational import OF_THE_POSTERIOR, is_variational
 _OF_STARTS = ("start_status_", "start_log_likelihoods_")
 
 
-def _chooses_nothing(estimator: Any) -> bool:
-    """Whether all settings are given: a stream cannot go back and choose."""
-    settings = (estimator.n_kernels, estimator.covariance_type, getattr(estimator, "feature_groups", None))
-    chooses = any(isinstance(setting, str) and setting == "auto" for setting in settings)
+def _can_stream(estimator: Any) -> bool:
+    """Whether the statistics of batches can be added up."""
     if is_variational(estimator):
         raise AttributeError("A stream has no variational fit: partial_fit needs inference='em'.")
-    if chooses or estimator.annihilate:
-        raise AttributeError(
-            "A stream cannot choose: partial_fit needs n_kernels, covariance_type and feature_groups other "
-            "than 'auto', and no annihilate."
-        )
-    if estimator.covariance_type == "low_rank" or asks_to_shrink(estimator):
+    if estimator.covariance_type == "low_rank":
         raise AttributeError(
             "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
-            "else in each batch, and shrinkage fits twice. Use fit, with blocks of rows if there are many."
+            "else in each batch. Use fit, with blocks of rows if there are many."
         )
     return True
 
@@ -113,10 +107,16 @@ def _codes(y: ArrayLike, known: np.ndarray, n_rows: int) -> IntArray:
     return np.where(np.isin(labels, known), np.searchsorted(known, labels), -1)
 
 
+def _check_decay(decay: Any) -> float:
+    if not isinstance(decay, Real) or not 0.5 < decay <= 1.0:
+        raise ValueError(f"decay must be above 0.5 and at most 1, got {decay!r}.")
+    return float(decay)
+
+
 class GrowingMixture(_Stream):
     """`partial_fit` and `add_class` of `SharedKernelMixture`."""
 
-    @available_if(_chooses_nothing)
+    @available_if(_can_stream)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self,
@@ -124,6 +124,8 @@ class GrowingMixture(_Stream):
         y: ArrayLike | None = None,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        *,
+        decay: float = 0.6,
     ) -> Any:
         """Let one batch of a stream change the model.
 
@@ -141,6 +143,9 @@ class GrowingMixture(_Stream):
             All labels of the stream; needed in the first call with labels.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows.
+        decay : float, default=0.6
+            How fast earlier batches are forgotten: the t-th batch has a share of t^-decay. Above 0.5 and at
+            most 1.
 
         Returns
         -------
@@ -148,10 +153,16 @@ class GrowingMixture(_Stream):
             The estimator. `log_likelihood_` is that of the batch, before it changed the model.
         """
         with all_or_nothing(self):
-            return self._absorb(*self._read_batch(X, y, classes, sample_weight))
+            return self._absorb(*self._read_batch(X, y, classes, sample_weight), decay=_check_decay(decay))
 
     def _absorb(
-        self, rows: np.ndarray, classes: np.ndarray, codes: IntArray, weights: FloatArray | None
+        self,
+        rows: np.ndarray,
+        classes: np.ndarray,
+        codes: IntArray,
+        weights: FloatArray | None,
+        *,
+        decay: float,
     ) -> Any:
         """Let validated rows change the model."""
         model: Any = self
@@ -165,7 +176,7 @@ class GrowingMixture(_Stream):
             past, parameters = self._first_batch(rows, classes, codes, weights, options)
             model.class_count_ = np.zeros(len(classes))
         found, running, log_likelihood = absorb(
-            rows, codes, parameters, past, options, decay=model.decay, row_weights=weights
+            rows, codes, parameters, past, options, decay=decay, row_weights=weights
         )
         model.stream_ = running.to_dict()
         # An earlier fit may have been shrunk; a stream never is.
@@ -190,7 +201,7 @@ class GrowingMixture(_Stream):
         model: Any = self
         if hasattr(self, "stream_"):
             return Running.from_dict(model.stream_)
-        frame = frame_of(parameters, structure_of(options.covariance_type), rows)
+        frame = frame_of(parameters, structure_of(options.covariance_type))
         total = float(model.class_count_.sum())
         n_batches = max(1, round(total / len(rows)))
         return resume(parameters, frame, options.covariance_type, n_batches, total)
@@ -312,7 +323,7 @@ def place_of_label(classes: np.ndarray, label: Any) -> int:
 class GrowingClassifier(_Stream):
     """`partial_fit` and `add_class` of `SharedKernelClassifier`."""
 
-    @available_if(_chooses_nothing)
+    @available_if(_can_stream)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self,
@@ -320,6 +331,8 @@ class GrowingClassifier(_Stream):
         y: ArrayLike,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        *,
+        decay: float = 0.6,
     ) -> Any:
         """Let one batch of a stream change the model.
 
@@ -333,6 +346,8 @@ class GrowingClassifier(_Stream):
             All labels of the stream; needed in the first call.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows.
+        decay : float, default=0.6
+            How fast earlier batches are forgotten, see `SharedKernelMixture`.
 
         Returns
         -------
@@ -356,7 +371,7 @@ class GrowingClassifier(_Stream):
                 model.n_features_in_ = len(columns)
                 own, own_codes, own_weights = observed_rows(rows, codes, weights, columns, None, group)
                 if len(own):
-                    model._absorb(own, known, own_codes, own_weights)
+                    model._absorb(own, known, own_codes, own_weights, decay=_check_decay(decay))
                 elif first:
                     raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
             sizes = class_sizes(codes, weights, len(known))
@@ -367,7 +382,6 @@ class GrowingClassifier(_Stream):
             for model in models:
                 model.class_prior_ = best.class_prior_
             classifier._keep(models, groups, known, sizes, False)
-            classifier.__dict__.pop("selection_", None)
             classifier._set_threshold(rows, weights)
             return self
 

@@ -19,7 +19,6 @@ from ..engine.covariances import structure_of
 from ..engine.model import FloatArray, IntArray, Status
 from ..engine.sources.summary import measure
 from ._compat import fit
-from ._settings import asks_to_shrink
 from ._validation import columns_of, observed_rows
 from ._warnings import warn_caller
 from .mixture import SharedKernelMixture
@@ -53,14 +52,10 @@ def fit_jointly(
     row_weights : ndarray of shape (N,) or None
         Weights of the rows.
     """
-    if asks_to_shrink(models[0]):
-        raise ValueError(
-            f"{np.count_nonzero(codes < 0)} rows have no label, and with several feature groups the models "
-            "are fitted together, one pass at a time: shrinkage, which fits twice, does not go with that."
-        )
-    settings = [model.shrinkage for model in models]
+    settings = [model.covariance_prior for model in models]
     for model in models:
-        model.shrinkage = 0.0  # for the same reason, few rows are none to shrink either
+        if isinstance(model.covariance_prior, str):
+            model.covariance_prior = None  # models are fitted together, one pass at a time: no first fit
     weights = np.ones(len(X)) if row_weights is None else row_weights
     known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
     n_classes = len(classes)
@@ -97,8 +92,8 @@ def fit_jointly(
             _one_pass(model, rows, every_code, now, columns)
         sizes = counted + shares.sum(axis=0)
         prior = sizes / sizes.sum()
-    for model, shrinkage in zip(models, settings, strict=True):
-        model.shrinkage = shrinkage
+    for model, prior_setting in zip(models, settings, strict=True):
+        model.covariance_prior = prior_setting
         model.class_prior_ = prior
         model.n_iter_ = len(path)
         model.converged_ = converged
@@ -122,8 +117,8 @@ def _one_pass(
     result = fit(own, own_codes, model._parameters.batch(), options, frame=frame, row_weights=own_weights)
     if result.status[0] == Status.FAILED:
         raise ValueError(
-            f"A covariance of the features {columns} became singular, with reg_covar={model.reg_covar}. "
-            "Use a larger one (1e-6 by default) or a covariance_prior."
+            f"A covariance of the features {columns} became singular, with variance_floor="
+            f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
         )
     found = result.parameters.take(0)
     model.weights_, model.means_, model.covariances_ = found.weights, found.means, found.covariances

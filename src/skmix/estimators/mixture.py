@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Integral, Real
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -25,18 +24,16 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ..engine.compute.arrays import like, namespace
 from ..engine.compute.devices import here
 from ..engine.covariances import COVARIANCE_TYPES, structure_of
-from ..engine.density import class_log_likelihood, log_sum
+from ..engine.density import class_log_likelihood, draw, log_sum
 from ..engine.model import FloatArray, IntArray, Parameters, Result, Status
 from ..engine.rules.annihilation import living_kernels
-from ..engine.sampling import draw
 from ._anywhere import works_anywhere
 from ._blocks import blocks_of, fit_mixture
-from ._checkpoint import checkpointed
+from ._checkpoint import CallbackSupportMixin, checkpointed
 from ._criteria import n_free_parameters
 from ._densities import ConditionalDensities
 from ._devices import OnDevice
 from ._scoring_blocks import Checked
-from ._selection import Selection, TrainingRows, check_automatic, is_automatic
 from ._solving import Solving
 from ._validation import (
     all_or_nothing,
@@ -46,7 +43,7 @@ from ._validation import (
     class_sizes,
     weighted_rows,
 )
-from ._variational import is_variational, store_posterior
+from ._variational import check_inference, is_variational, store_posterior
 from ._warnings import warn_caller
 from .exporting import ExportMixin, kernels_of, log_probabilities
 from .growing import GrowingMixture
@@ -66,6 +63,7 @@ class SharedKernelMixture(
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     DensityMixin,
+    CallbackSupportMixin,
     BaseEstimator,
 ):
     """Gaussian mixtures, one for each class, that share their kernels.
@@ -75,11 +73,10 @@ class SharedKernelMixture(
 
     Parameters
     ----------
-    n_kernels : int or 'auto', default=None
-        Number K of shared kernels. None takes one for each class (or those of a given start); 'auto' tries
-        several and keeps the best by `criterion`.
-    covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank', 'auto'}, default='full'
-        Structure of the kernels' covariances; 'auto' tries the first four. 'low_rank' is for many features:
+    n_kernels : int, default=None
+        Number K of shared kernels. None takes one for each class, or those of a given start.
+    covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='full'
+        Structure of the kernels' covariances. 'low_rank' is for many features:
         `n_factors` columns of factors W and a variance d of each feature, P = WWᵀ + diag(d).
     n_factors : int, default=None
         Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
@@ -90,8 +87,6 @@ class SharedKernelMixture(
         0.3·I. A dict with `means` (K, M) and optionally `covariances` and `weights` (K, L) is used as it is.
     n_init : int, default=1
         Number of starts, run as one batch; the best is kept.
-    short_runs : int, default=0
-        When larger than `n_init`: that many starts are run for five passes, and the best `n_init` go on.
     max_iter : int, default=200
         Largest number of passes over the data.
     tol : float, default=1e-4
@@ -100,75 +95,47 @@ class SharedKernelMixture(
         'total' stops when the mean log-likelihood per row changes by less than `tol`. 'per-class' is the
         paper's rule: a class latches when the log-likelihood of its rows changes by less than `tol`, and the
         fit ends when all have (the paper uses ``tol=0.1``).
-    reg_covar : float, default=1e-6
-        Floor of the covariances, relative to each feature's variance. It is a bound, not an addition:
-        kernels above it are untouched, and the likelihood still never falls. Zero removes it.
-    covariance_prior : float or tuple, default=None
-        Inverse-Wishart prior on the covariances as a number of imagined rows, whose covariance is that of the
-        features over K^(2/M); or (rows, covariance of shape (M, M)).
-    shrinkage : float or 'auto', default=None
-        How far to shrink the kernels' covariances towards the one that they have in common: its share, from
-        0 to 1, in a kernel with as many rows as kernels have on average; those with fewer rows have more of
-        it. 'auto' takes the share of the highest marginal likelihood. The kernels are fitted twice, first
-        with one covariance for all (full) or as they are (diag, low_rank), whose mean is then that of an
-        inverse-Wishart prior; what the second fit climbs is the likelihood with this prior. Tied and
-        spherical covariances stay as they are. None is 'auto' where kernels have few rows on average,
-        fewer than 3 M (full) or 3 (q + 1) (low_rank), and 0 elsewhere; it is 0 too beside a
-        `covariance_prior`, `freeze` or `annihilate`, and in a variational fit.
+    variance_floor : float, default=1e-6
+        Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
+        not an addition: kernels above it are untouched, and the likelihood still never falls. Zero removes
+        it.
+    covariance_prior : {'auto'}, float, tuple or None, default='auto'
+        Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
+        strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair
+        (rows, covariance of shape (M, M)) gives both. 'auto' is None where kernels have enough rows for
+        covariances of their own; where they have fewer than 3 M (full) or 3 (q + 1) (low_rank) rows on
+        average, covariances are shrunk towards the one that kernels have in common. It is found by a first
+        fit, with one covariance for all (full) or as they are (diag, low_rank), and the strength is that of
+        the highest marginal likelihood. 'auto' never shrinks tied and spherical covariances, with `freeze`,
+        in a variational fit or in `partial_fit`.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
         positive number for a variational fit, where None is 1 / K.
     inference : {'em', 'variational'}, default='em'
         'em' looks for the most likely parameters. 'variational' looks for their posterior under priors that
         count imagined rows, by mean-field variational Bayes; `n_kernels` is then the most there can be.
-        Kernels that explain less than one row are left out, and ``annihilate=True`` goes on to leave out the
-        lightest while that raises the bound. Densities are those of the expected weights and means and the
-        inverse expected precisions. It always has a `covariance_prior`, by default of M + 2 rows (3 where
-        features do not vary together).
-    mean_prior : float, default=None
-        Of a variational fit: the prior on each kernel's mean, as a number of imagined rows at the mean of the
-        data. None takes K^(-2/M): means are expected to be as far apart as rows are.
+        Kernels that explain less than one row are left out. Densities are those of the expected weights and
+        means and the inverse expected precisions. There is always a prior on covariances, by default of
+        M + 2 rows (3 where features do not vary together).
     accelerate : bool, default=False
         Whether to extrapolate between passes (SQUAREM), which needs a fraction of the passes where kernels
         overlap. The likelihood still never falls.
     freeze : {'kernels', 'weights'}, default=None
         What keeps the value it has in a given start: means and covariances, so that weights alone are fitted,
         or the weights.
-    decay : float, default=0.6
-        How fast `partial_fit` forgets: the t-th batch has a share of t^-decay. Above 0.5 and at most 1.
-    criterion : {'bic', 'icl', 'cv'}, default='bic'
-        What 'auto' settings are chosen by: the Bayesian information criterion; the same with twice the
-        entropy of the responsibilities added, which prefers kernels that do not overlap; or cross-validation,
-        here of the log-density of held-out rows, each in its own class.
-    candidates : list of int, default=None
-        Numbers of kernels that ``n_kernels='auto'`` tries. None goes from one for each class to four, at
-        least to 10, and on while the largest is the best.
-    n_folds : int, default=5
-        Number of stratified folds of cross-validation.
-    annihilate : bool, default=False
-        Whether to start with `n_kernels` and do away with those that do not pay for their own parameters, by
-        the rule of Figueiredo & Jain; then the lightest go one by one, and the number of the lowest BIC is
-        kept. One for each class stays at least; `n_kernels_` are left.
     device : str, default=None
         Where to compute: the name of a PyTorch device, such as 'cuda' or 'cuda:1', to which NumPy rows are
         sent; results come back as NumPy arrays. None computes where the rows are: on the CPU, or, under
         scikit-learn's ``array_api_dispatch``, on the device of a PyTorch, CuPy or JAX array. Rows with
-        missing values stay on the CPU.
-    precision : {'float64', 'float32', 'tf32'}, default='float64'
-        Of the sums over rows on an accelerator. Single precision keeps about five digits of means and
-        covariances, 'tf32' two to three; sums over chunks and the M-step are of float64 always.
+        missing values stay on the CPU. Sums over rows are of float64; 'cuda/float32' and 'cuda/tf32' take
+        single precision, which keeps about five digits of means and covariances, or TF32, which keeps two to
+        three. Sums over chunks and the M-step are of float64 always.
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of the starts, of `sample` and of `sample_conditional`.
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit.
-    verbose : int, default=0
-        1 prints the outcome of the fit, and on a terminal shows how it goes; 2 prints every pass.
-    checkpoint : path-like, default=None
-        File in which `fit` keeps its passes, every few seconds and when it fails. A later `fit` with the same
-        rows and settings goes on from there; when one ends, the file is removed. The passes of `short_runs`,
-        and those that find what to shrink towards, are not kept.
 
     Attributes
     ----------
@@ -220,10 +187,6 @@ class SharedKernelMixture(
     covariance_prior_ : tuple of float and ndarray of shape (M, M)
         Where covariances were shrunk, the prior that did it, as `covariance_prior` would have it: how many
         rows it is worth, and the common covariance.
-    selection_ : list of dict
-        With an 'auto' setting, what was tried, ready for ``pandas.DataFrame``: `n_kernels`,
-        `covariance_type`, `feature_groups`, `criterion`, its `value` (smaller is better), `log_likelihood`,
-        `n_parameters`, `accuracy` (of classifiers by cross-validation) and `chosen`.
     n_features_in_ : int
         Number M of features.
     feature_names_in_ : ndarray of shape (M,)
@@ -246,30 +209,21 @@ class SharedKernelMixture(
     """
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "n_kernels": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
-        "covariance_type": [StrOptions({*COVARIANCE_TYPES, "auto"})],
+        "n_kernels": [Interval(Integral, 1, None, closed="left"), None],
+        "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
         "n_factors": [Interval(Integral, 1, None, closed="left"), None],
         "init": [StrOptions(_STARTS), dict],
         "n_init": [Interval(Integral, 1, None, closed="left")],
-        "short_runs": [Interval(Integral, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0.0, None, closed="left")],
         "stopping": [StrOptions({"total", "per-class"})],
-        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
-        "covariance_prior": [Interval(Real, 0.0, None, closed="neither"), tuple, None],
-        "shrinkage": [Interval(Real, 0.0, 1.0, closed="both"), StrOptions({"auto"}), None],
+        "variance_floor": [Interval(Real, 0.0, None, closed="left")],
+        "covariance_prior": [StrOptions({"auto"}), Interval(Real, 0.0, None, closed="neither"), tuple, None],
         "weight_prior": [Interval(Real, 0.0, None, closed="neither"), None],
         "inference": [StrOptions({"em", "variational"})],
-        "mean_prior": [Interval(Real, 0.0, None, closed="neither"), None],
         "accelerate": ["boolean"],
         "freeze": [StrOptions({"kernels", "weights"}), None],
-        "decay": [Interval(Real, 0.5, 1.0, closed="right")],
-        "criterion": [StrOptions({"bic", "icl", "cv"})],
-        "candidates": ["array-like", None],
-        "n_folds": [Interval(Integral, 2, None, closed="left")],
-        "annihilate": ["boolean"],
         "device": [str, None],
-        "precision": [StrOptions({"float64", "float32", "tf32"})],
         "n_jobs": [
             Interval(Integral, None, -1, closed="right"),
             Interval(Integral, 1, None, closed="left"),
@@ -277,72 +231,48 @@ class SharedKernelMixture(
         ],
         "random_state": ["random_state"],
         "warm_start": ["boolean"],
-        "verbose": ["verbose"],
-        "checkpoint": [str, PathLike, None],
     }
 
     def __init__(
         self,
-        n_kernels: int | str | None = None,
+        n_kernels: int | None = None,
         *,
         covariance_type: str = "full",
         n_factors: int | None = None,
         init: str | Mapping[str, Any] = "class",
         n_init: int = 1,
-        short_runs: int = 0,
         max_iter: int = 200,
         tol: float = 1e-4,
         stopping: str = "total",
-        reg_covar: float = 1e-6,
-        covariance_prior: float | tuple[float, ArrayLike] | None = None,
-        shrinkage: float | str | None = None,
+        variance_floor: float = 1e-6,
+        covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | None = None,
         inference: str = "em",
-        mean_prior: float | None = None,
         accelerate: bool = False,
         freeze: str | None = None,
-        decay: float = 0.6,
-        criterion: str = "bic",
-        candidates: Sequence[int] | None = None,
-        n_folds: int = 5,
-        annihilate: bool = False,
         device: str | None = None,
-        precision: str = "float64",
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
-        verbose: int = 0,
-        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
         self.n_factors = n_factors
         self.init = init
         self.n_init = n_init
-        self.short_runs = short_runs
         self.max_iter = max_iter
         self.tol = tol
         self.stopping = stopping
-        self.reg_covar = reg_covar
+        self.variance_floor = variance_floor
         self.covariance_prior = covariance_prior
-        self.shrinkage = shrinkage
         self.weight_prior = weight_prior
         self.inference = inference
-        self.mean_prior = mean_prior
         self.accelerate = accelerate
         self.freeze = freeze
-        self.decay = decay
-        self.criterion = criterion
-        self.candidates = candidates
-        self.n_folds = n_folds
-        self.annihilate = annihilate
         self.device = device
-        self.precision = precision
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start
-        self.verbose = verbose
-        self.checkpoint = checkpoint
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -367,25 +297,22 @@ class SharedKernelMixture(
         SharedKernelMixture
             The fitted estimator.
         """
+        return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, *, prune: bool = False) -> SharedKernelMixture:
+        """Fit; with `prune`, from `n_kernels` down to as many as pay for their parameters."""
+        check_inference(self, prune)
         with all_or_nothing(self), checkpointed(self):
             blocks = blocks_of(self, X, y, sample_weight)
             if blocks is not None:
-                return fit_mixture(self, blocks)
+                return fit_mixture(self, blocks, prune=prune)
             if y is None:
                 rows = check_rows(self, X, fitting=True)
                 classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
             else:
                 rows, classes, codes = check_labelled_rows(self, X, y)
             given = weighted_rows(rows, classes, codes, check_weights(sample_weight, rows))
-            check_automatic(self)
-            self.__dict__.pop("selection_", None)
-            if not is_automatic(self):
-                return self._fit_codes(*given)
-            selection = Selection(self, TrainingRows(*given), None)
-            chosen = selection.choose([list(range(rows.shape[1]))])._fit_codes(*given)
-            self.__dict__.update({name: value for name, value in vars(chosen).items() if name.endswith("_")})
-            self.selection_ = selection.table
-            return self
+            return self._fit_codes(*given, prune=prune)
 
     def _fit_codes(
         self,
@@ -394,30 +321,32 @@ class SharedKernelMixture(
         codes: IntArray,
         row_weights: FloatArray | None = None,
         columns: list[int] | None = None,
+        *,
+        prune: bool = False,
     ) -> SharedKernelMixture:
         """Fit on validated rows whose class is an index into `classes`, −1 for none.
 
         Weights are positive; `columns` are for error messages.
         """
-        self._accept(*self._solve(X, classes, codes, row_weights, columns), classes)
+        result, class_prior = self._solve(X, classes, codes, row_weights, columns, prune=prune)
+        self._accept(result, class_prior, classes, prune=prune)
         self.class_count_ = class_sizes(codes, row_weights, len(classes))
         self.__dict__.pop("stream_", None)
         return self
 
-    def _progress(self, number: int, active: IntArray, log_likelihoods: FloatArray) -> None:
-        best = log_likelihoods.max()
-        print(f"pass {number}: {len(active)} starts running, best log-likelihood {best:.6f}")
-
-    def _accept(self, result: Result, class_prior: FloatArray, classes: np.ndarray) -> None:
+    def _accept(
+        self, result: Result, class_prior: FloatArray, classes: np.ndarray, *, prune: bool = False
+    ) -> None:
         """Store the best start."""
         if np.all(result.status == Status.FAILED):
             raise ValueError(
-                f"All {len(result.status)} starts ended in a singular covariance, with reg_covar="
-                f"{self.reg_covar}. Use a larger one (1e-6 by default), a covariance_prior or another start."
+                f"All {len(result.status)} starts ended in a singular covariance, with variance_floor="
+                f"{self.variance_floor}. Use a larger one (1e-6 by default), a covariance_prior or another "
+                "start."
             )
         best = result.best
         parameters = result.parameters.take(best)
-        if self.annihilate or is_variational(self):
+        if prune or is_variational(self):
             parameters = living_kernels(parameters, structure_of(self.covariance_type))
         if parameters.class_prior is not None:
             class_prior = parameters.class_prior
@@ -435,11 +364,6 @@ class SharedKernelMixture(
         self.start_status_ = np.array([Status(s).name.lower() for s in result.status])
         self.start_log_likelihoods_ = result.log_likelihood.sum(axis=1)
         store_posterior(self, result, best)
-        if self.verbose:
-            print(
-                f"{self.start_status_[best]} after {self.n_iter_} passes, "
-                f"log-likelihood {self.log_likelihood_:.6f}, {len(result.status)} starts"
-            )
         if not self.converged_:
             warn_caller(
                 f"The best of {len(result.status)} starts did not converge in {self.n_iter_} passes. "
@@ -474,8 +398,8 @@ class SharedKernelMixture(
         return self.means_.shape[0]
 
     def _can_fit_there(self, y: Any) -> bool:
-        # What chooses among models works on the host, and so do variational fits.
-        return not is_automatic(self) and not is_variational(self)
+        # Variational fits work on the host.
+        return not is_variational(self)
 
     def _rows(self, X: ArrayLike | Checked) -> np.ndarray:
         check_is_fitted(self)

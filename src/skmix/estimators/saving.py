@@ -78,11 +78,10 @@ def record_of(estimator: Any) -> Record:
     parameters = estimator.get_params(deep=False)
     if isinstance(parameters.get("random_state"), np.random.RandomState):
         parameters["random_state"] = None
-    if isinstance(parameters.get("checkpoint"), os.PathLike):
-        parameters["checkpoint"] = os.fspath(parameters["checkpoint"])
     attributes = {name: value for name, value in vars(estimator).items() if name not in parameters}
     request = attributes.pop("_metadata_request", None)
     output = attributes.pop("_sklearn_output_config", {})
+    attributes.pop("_skl_callbacks", None)
     for name in attributes:
         if not is_attribute(type(estimator), name):
             raise TypeError(f"{name} is neither a parameter nor an attribute of a fit; delete it first.")

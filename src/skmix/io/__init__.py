@@ -1,8 +1,7 @@
 """Files: rows that need not fit into memory, as blocks for the engine; models to files and back."""
 
-from .container import FORMAT, VERSION, read, write
 from .files import MAPPED_BYTES, Source, open_rows, source_of
-from .plain import Record, decode, encode
+from .models import FORMAT, VERSION, Record, decode, encode, read, write
 from .writing import replacing
 
 __all__ = [

@@ -1,7 +1,6 @@
-"""Writing files: beside their place first, then renamed into it.
+"""Atomic writes: a new file is written beside the old one and renamed over it.
 
-A reader, or a run that continues an interrupted one, therefore finds either the whole old file or the whole
-new one, never half of either.
+A reader, or a run that resumes after an interruption, finds the whole old file or the whole new one.
 """
 
 from __future__ import annotations
@@ -16,32 +15,37 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a new binary file that takes the place of `path` once the body has ended without an error.
+    """Open a new binary file that replaces `path` if the body ends without an error.
 
     Parameters
     ----------
     path : path-like
-        The file to make or to replace. After an error it is as it was.
+        The file to make or to replace; unchanged after an error. A symbolic link stays one, and the file it
+        points to is replaced. What is not a regular file, such as ``/dev/null``, is written to directly.
 
     Yields
     ------
     file
-        A binary file in the same folder, under another name.
+        A binary file in the same folder, under a temporary name.
 
     Examples
     --------
-    >>> from skmix.persistence import replacing
+    >>> from skmix.io import replacing
     >>> with replacing("notes.txt") as file:  # doctest: +SKIP
     ...     file.write(b"all or nothing")
     """
-    target = Path(path)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file() and not target.is_dir():
+        with open(target, "wb") as file:
+            yield file
+        return
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        with open(beside, "xb") as file:
+        with open(temporary, "xb") as file:
             yield file
             file.flush()
-            # Without this a crash of the machine could leave the new name on an empty file.
+            # Otherwise a crash of the machine could leave an empty file under the new name.
             os.fsync(file.fileno())
-        os.replace(beside, target)
+        os.replace(temporary, target)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

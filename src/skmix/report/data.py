@@ -11,7 +11,7 @@ from skmix.experiments.paper import verdict
 from skmix.experiments.paper.published_values import published_values
 from skmix.experiments.paper.records import Run, Settings, StudyResults
 from skmix.experiments.paper.tables import Table, make_tables
-from skmix.experiments.paper.variants import MAIN_KERNELS, WAYS
+from skmix.experiments.paper.variants import MAIN_KERNELS, METHODS
 from skmix.report import sections, words
 from skmix.report.differences import differences
 from skmix.report.explorer import explorer
@@ -60,8 +60,12 @@ def report_data(
     data = {
         "title": _TITLE,
         "ways": [
-            {"key": way, "label": words.WAY_LABELS[way], "description": words.WAY_DESCRIPTIONS[way]}
-            for way in WAYS
+            {
+                "key": method,
+                "label": words.METHOD_LABELS[method],
+                "description": words.METHOD_DESCRIPTIONS[method],
+            }
+            for method in METHODS
         ],
         "digits": list(range(10)),
         "main_kernels": MAIN_KERNELS,
@@ -136,7 +140,7 @@ def _made(results: StudyResults) -> dict[str, Any]:
 
 def _repeat(run: Run, settings: Settings) -> str:
     """Return the command that makes one run again."""
-    which = f"{run.variant!r}, {run.n_kernels}, {run.way!r}, {run.run}"
+    which = f"{run.variant!r}, {run.n_kernels}, {run.method!r}, {run.run}"
     return (
         f'python -c "from skmix.experiments import paper as s; t = s.{settings!r}; '
         f'print(s.run_one(s.make_data(t), {which}, t))"'

@@ -1,4 +1,4 @@
-"""Where the rerun of the published way is not as printed, by how much, and the likely reason."""
+"""Where the rerun of the published method is not as printed, by how much, and the likely reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def differences(results: StudyResults, main: Main, paper: PublishedValues) -> li
     ----------
     results : StudyResults
         The study.
-    main : mapping of (variant, way) to runs
+    main : mapping of (variant, method) to runs
         Its runs at the paper's K.
     paper : PublishedValues
         The paper's numbers.
@@ -30,9 +30,9 @@ def differences(results: StudyResults, main: Main, paper: PublishedValues) -> li
     Returns
     -------
     list of dict
-        ``what``, ``paper``, ``ours`` and ``reason``; empty when the published way was not run.
+        ``what``, ``paper``, ``ours`` and ``reason``; empty when the published method was not run.
     """
-    rerun = {variant: runs for (variant, way), runs in main.items() if way == "published"}
+    rerun = {variant: runs for (variant, method), runs in main.items() if method == "published"}
     if not rerun:
         return []
     rows = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from skmix.experiments.paper.records import BestRun, GroupModel, StudyData, StudyResults
-from skmix.experiments.paper.variants import FEATURES, WAYS, variant_of
+from skmix.experiments.paper.variants import FEATURES, METHODS, variant_of
 from skmix.plots import kernels
 from skmix.report.numbers import decimals, significant
 
@@ -32,10 +32,13 @@ def explorer(results: StudyResults, variants: Sequence[str]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``variants``, each with its feature groups and its ways' mixtures; ``rows``; the ``styles`` of lines.
+        ``variants``, each with its feature groups and a mixture for each method; ``rows``; the
+        ``styles`` of lines.
     """
     rows, shown, total = _rows(results.data)
-    offered = [variant for variant in variants if any((variant, way) in results.best for way in WAYS)]
+    offered = [
+        variant for variant in variants if any((variant, method) in results.best for method in METHODS)
+    ]
     return {
         "variants": [_variant(results, variant) for variant in offered],
         "first": _SHOWN_FIRST,
@@ -51,7 +54,9 @@ def _variant(results: StudyResults, name: str) -> dict[str, Any]:
         "name": name,
         "groups": [list(group) for group in variant.groups],
         "dithered": variant.dithered or results.settings.dither == "all",
-        "ways": {way: _best(results.best[name, way]) for way in WAYS if (name, way) in results.best},
+        "ways": {
+            method: _best(results.best[name, method]) for method in METHODS if (name, method) in results.best
+        },
     }
 
 

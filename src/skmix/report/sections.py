@@ -15,12 +15,12 @@ from skmix.experiments.paper.tables import counted_in_sweep, statistics
 from skmix.experiments.paper.variants import (
     MAIN_KERNELS,
     MAIN_RUNS,
+    METHODS,
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
     VARIANTS,
-    WAYS,
-    Way,
+    Method,
 )
 from skmix.report.numbers import decimals
 from skmix.report.words import LOW, LOW_EXPLANATION, REASONS, failed_in_paper
@@ -29,24 +29,24 @@ BIN = 0.01
 """Width of the histograms' bins."""
 
 
-def main_runs(results: StudyResults) -> dict[tuple[str, Way], list[Run]]:
-    """Return the runs at the paper's K by variant and way, both in the study's order."""
-    found: dict[tuple[str, Way], list[Run]] = {
-        (variant.name, way): [] for variant in VARIANTS for way in WAYS
+def main_runs(results: StudyResults) -> dict[tuple[str, Method], list[Run]]:
+    """Return the runs at the paper's K by variant and method, both in the study's order."""
+    found: dict[tuple[str, Method], list[Run]] = {
+        (variant.name, method): [] for variant in VARIANTS for method in METHODS
     }
     for run in sorted(results.runs, key=lambda run: run.run):
         if run.n_kernels == MAIN_KERNELS:
-            found[run.variant, run.way].append(run)
+            found[run.variant, run.method].append(run)
     return {key: runs for key, runs in found.items() if runs}
 
 
-def variants_of(main: dict[tuple[str, Way], list[Run]]) -> list[str]:
+def variants_of(main: dict[tuple[str, Method], list[Run]]) -> list[str]:
     """Return the names of the variants that have runs, in the study's order."""
     return list(dict.fromkeys(variant for variant, _ in main))
 
 
-def distributions(main: dict[tuple[str, Way], list[Run]], paper: PublishedValues) -> list[dict[str, Any]]:
-    """Return for each variant and way the histogram of accuracies and what sums it up."""
+def distributions(main: dict[tuple[str, Method], list[Run]], paper: PublishedValues) -> list[dict[str, Any]]:
+    """Return for each variant and method the histogram of accuracies and what sums it up."""
     return [
         {
             "name": variant,
@@ -56,7 +56,9 @@ def distributions(main: dict[tuple[str, Way], list[Run]], paper: PublishedValues
                 "median": paper.ok_runs["Med Acc", variant],
                 "max": paper.max_accuracy[variant],
             },
-            "ways": {way: _histogram(main[variant, way]) for way in WAYS if (variant, way) in main},
+            "ways": {
+                method: _histogram(main[variant, method]) for method in METHODS if (variant, method) in main
+            },
         }
         for variant in variants_of(main)
     ]
@@ -76,11 +78,11 @@ def _histogram(runs: Sequence[Run]) -> dict[str, Any]:
 
 def sweep(results: StudyResults, paper: PublishedValues) -> dict[str, Any]:
     """Return mean accuracy and lost runs against K, for the variants of the sweep that were run."""
-    found: dict[tuple[str, int, Way], list[Run]] = {}
+    found: dict[tuple[str, int, Method], list[Run]] = {}
     for run in results.runs:
         # At the paper's own K the sweep's runs are the first of the main study.
         if run.variant in SWEEP_VARIANTS and run.n_kernels in SWEEP_KERNELS and run.run < SWEEP_RUNS:
-            found.setdefault((run.variant, run.n_kernels, run.way), []).append(run)
+            found.setdefault((run.variant, run.n_kernels, run.method), []).append(run)
     swept = {variant for variant, n_kernels, _ in found if n_kernels != MAIN_KERNELS}
     return {
         "kernels": list(SWEEP_KERNELS),
@@ -99,10 +101,12 @@ def sweep(results: StudyResults, paper: PublishedValues) -> dict[str, Any]:
                     if (printed := paper.sweep.get((K, variant))) is not None
                 ],
                 "ways": {
-                    way: [
-                        _point(K, found[variant, K, way]) for K in SWEEP_KERNELS if (variant, K, way) in found
+                    method: [
+                        _point(K, found[variant, K, method])
+                        for K in SWEEP_KERNELS
+                        if (variant, K, method) in found
                     ]
-                    for way in WAYS
+                    for method in METHODS
                 },
             }
             for variant in SWEEP_VARIANTS
@@ -132,9 +136,9 @@ def confusions(
             "name": variant,
             "paper": _confusion(paper.confusion[variant]),
             "ways": {
-                way: {**_confusion(best.run.confusion), "run": best.run.run}
-                for way in WAYS
-                if (best := results.best.get((variant, way))) is not None
+                method: {**_confusion(best.run.confusion), "run": best.run.run}
+                for method in METHODS
+                if (best := results.best.get((variant, method))) is not None
             },
         }
         for variant in variants
@@ -146,8 +150,8 @@ def _confusion(matrix: Any) -> dict[str, Any]:
     return {"matrix": counts.tolist(), "accuracy": decimals(np.trace(counts) / counts.sum(), 4)}
 
 
-def failures(main: dict[tuple[str, Way], list[Run]], paper: PublishedValues) -> dict[str, Any]:
-    """Return how often each reason ended a run of the published way, by variant."""
+def failures(main: dict[tuple[str, Method], list[Run]], paper: PublishedValues) -> dict[str, Any]:
+    """Return how often each reason ended a run of the published method, by variant."""
     variants = [variant for variant in variants_of(main) if (variant, "published") in main]
     counts = {
         variant: Counter(run.reason or LOW for run in main[variant, "published"] if run.failed)

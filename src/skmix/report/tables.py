@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from skmix.experiments.paper.tables import TAU, WAY_OF_SOURCE, Row, Table, Value
-from skmix.report.words import WAY_LABELS
+from skmix.experiments.paper.tables import METHOD_OF_SOURCE, TAU, Row, Table, Value
+from skmix.report.words import METHOD_LABELS
 
 _METRICS = {
     "Med Acc": "Median accuracy",
@@ -99,14 +99,18 @@ def _cell(parts: dict[str, Row], column: int, place: int, table: Table) -> str:
 
 
 def _line(source: str, cells: Sequence[str]) -> dict[str, Any]:
-    way = WAY_OF_SOURCE.get(source)
-    return {"source": way or "paper", "label": WAY_LABELS[way] if way else "paper", "cells": list(cells)}
+    method = METHOD_OF_SOURCE.get(source)
+    return {
+        "source": method or "paper",
+        "label": METHOD_LABELS[method] if method else "paper",
+        "cells": list(cells),
+    }
 
 
 def _text(value: Value, table: Table, source: str) -> str:
     if value is None:
         return _DASH
-    if isinstance(value, float) and not (table.name in _AS_PRINTED and source not in WAY_OF_SOURCE):
+    if isinstance(value, float) and not (table.name in _AS_PRINTED and source not in METHOD_OF_SOURCE):
         return f"{value:.3f}"
     if isinstance(value, float):
         return f"{value:.2f}" if round(value, 2) == value else str(value)

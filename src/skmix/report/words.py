@@ -7,11 +7,15 @@ from typing import Any
 
 from skmix.experiments.paper.published_values import OK_RUNS, PublishedValues
 from skmix.experiments.paper.records import Run
-from skmix.experiments.paper.variants import MAIN_KERNELS, MAIN_RUNS, WAYS, Way
+from skmix.experiments.paper.variants import MAIN_KERNELS, MAIN_RUNS, METHODS, Method
 from skmix.report.numbers import mean, text
 
-WAY_LABELS: dict[Way, str] = {"published": "published way", "robust": "robust", "class-wise": "class-wise"}
-WAY_DESCRIPTIONS: dict[Way, str] = {
+METHOD_LABELS: dict[Method, str] = {
+    "published": "published method",
+    "robust": "robust",
+    "class-wise": "class-wise",
+}
+METHOD_DESCRIPTIONS: dict[Method, str] = {
     "published": "the paper’s start and arithmetic, no safeguards",
     "robust": "the paper’s start on skmix’s engine",
     "class-wise": "skmix’s own start and engine",
@@ -30,18 +34,18 @@ LOW_EXPLANATION = "the numbers stay finite, yet no more than half of the test im
 
 SWEEP = (
     "Ten digits need ten kernels: with fewer, accuracy cannot be much above K/10. With more than ten the "
-    "published way loses many of its runs, since every further kernel is one more that can become singular. "
+    "published method loses many of its runs, since each further kernel can become singular. "
     "As in the paper, means are over the runs with accuracy above one half; with K = 3, where "
     "none can be, over all."
 )
 
 MADE = (
     "All runs share one training and one test set and differ in their starting points alone. Every start is "
-    "derived from seed, variant, K, way and the number of the run, so that each run can be repeated by "
+    "derived from seed, variant, K, method and the number of the run, so that each run can be repeated by "
     "itself. Accuracy and mean IoU (the mean over the digits of the Jaccard index) are those of the test set."
 )
 
-Main = Mapping[tuple[str, Way], Sequence[Run]]
+Main = Mapping[tuple[str, Method], Sequence[Run]]
 
 
 def failed_in_paper(paper: PublishedValues, variant: str) -> int:
@@ -50,7 +54,7 @@ def failed_in_paper(paper: PublishedValues, variant: str) -> int:
 
 
 def sources(main: Main, variants: Sequence[str], paper: PublishedValues) -> list[dict[str, Any]]:
-    """Return the headline of the paper and of each way: failures, mean and best accuracy."""
+    """Return the headline of the paper and of each method: failures, mean and best accuracy."""
     rows = [
         {
             "key": "paper",
@@ -61,14 +65,14 @@ def sources(main: Main, variants: Sequence[str], paper: PublishedValues) -> list
             "best": text(mean(paper.max_accuracy[variant] for variant in variants)),
         }
     ]
-    titles = {"published": "Published way, rerun", "robust": "Robust", "class-wise": "Class-wise"}
-    for way in WAYS:
-        groups = [main[variant, way] for variant in variants if (variant, way) in main]
+    titles = {"published": "Published method, rerun", "robust": "Robust", "class-wise": "Class-wise"}
+    for method in METHODS:
+        groups = [main[variant, method] for variant in variants if (variant, method) in main]
         if groups:
             rows.append(
                 {
-                    "key": way,
-                    "title": titles[way],
+                    "key": method,
+                    "title": titles[method],
                     "failures": sum(run.failed for runs in groups for run in runs),
                     "runs": sum(map(len, groups)),
                     "mean": text(mean(mean(run.accuracy for run in runs) for runs in groups)),
@@ -93,7 +97,7 @@ def paragraphs(rows: Sequence[dict[str, Any]], variants: Sequence[str]) -> list[
     if "published" in by_key:
         row = by_key["published"]
         ran.append(
-            f"Run again the published way, {row['failures']} of {row['runs']} runs fail and the mean "
+            f"Run again the published method, {row['failures']} of {row['runs']} runs fail and the mean "
             f"accuracy is {row['mean']}, where the paper has {printed['mean']}."
         )
     if "robust" in by_key:
@@ -119,7 +123,7 @@ def _count(number: int) -> str:
 def failures(counted: Mapping[str, Any]) -> str:
     """Return the sentence over the table of reasons."""
     if not counted["runs"]:
-        return "The published way was not run."
+        return "The published method was not run."
     if not counted["total"]:
         return f"None of the {counted['runs']} runs failed."
     leading = max(counted["reasons"], key=lambda reason: reason["total"])

@@ -17,11 +17,11 @@ from skmix.experiments.field import (
     PartsClassifier,
     TrueDensities,
     draw,
+    gain_table,
     learning_points,
     run_sharing,
     sharing_table,
     simulate,
-    worth_table,
 )
 from skmix.experiments.field.sharing import few_rows
 from skmix.experiments.field.simulated import in_words, part_features
@@ -134,7 +134,7 @@ def test_the_study_runs_in_processes_and_resumes(tmp_path: Path) -> None:
         run_sharing(["pool-3"], store, rows_per_class=[0])
 
 
-def test_worth_is_the_difference_within_draws() -> None:
+def test_gain_is_the_difference_within_draws() -> None:
     errors = {"shared kernels": (0.10, 0.20), "own kernels": (0.13, 0.21)}
     points = [
         Learning("a", name, 5, replace(OUTCOME, classifier=name, repeat=repeat, error=error))
@@ -142,17 +142,17 @@ def test_worth_is_the_difference_within_draws() -> None:
         for repeat, error in enumerate(both)
     ]
     # Differences of 3 and 1 points: mean 2, standard deviation root 2, over the root of 2 draws.
-    assert worth_table(points).lines == (
+    assert gain_table(points).lines == (
         ("a", "5", "shared kernels", "2", "2.0 ± 1.0", "2 : 0", "0.000 ± 0.000"),
     )
     # 10 and 20: mean 15, standard deviation root 50, over the root of 2.
     assert sharing_table(points).lines == (("a", "5", "15.0 ± 5.0", "17.0 ± 4.0"),)
     failed = [replace(points[0], outcome=replace(points[0].outcome, failure="no")), *points[1:]]
     assert sharing_table(failed).lines[0][2] == "1 of 2 failed"
-    assert worth_table(failed).lines[0][3:5] == ("1", "1.0")
+    assert gain_table(failed).lines[0][3:5] == ("1", "1.0")
     lost = [*points[:2], replace(points[2], outcome=replace(points[2].outcome, failure="no")), points[3]]
-    assert worth_table(lost).lines[0][3:5] == ("1", "1.0")
-    assert worth_table(points[:2]).lines == ()
+    assert gain_table(lost).lines[0][3:5] == ("1", "1.0")
+    assert gain_table(points[:2]).lines == ()
 
 
 def test_points_come_back_from_what_was_kept(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def make_run() -> Callable[..., Run]:
         values: dict[str, Any] = {
             "variant": "3D",
             "n_kernels": 10,
-            "way": "robust",
+            "method": "robust",
             "run": 0,
             "accuracy": 0.75,
             "mean_iou": 0.5,

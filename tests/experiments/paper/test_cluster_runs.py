@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import skmix
 from skmix.cli import app
-from skmix.engine.compute import farm
-from skmix.engine.compute.cluster import ClusterError
+from skmix.engine.compute import dask as compute_dask
+from skmix.engine.compute.dask import ClusterError
 from skmix.experiments.paper import (
     Cell,
     Run,
@@ -52,8 +52,8 @@ def test_a_cluster_makes_the_same_runs_to_the_bit(
         assert missing_batches(CELLS, store) == []
         for cell in CELLS:
             for number in (0, 3):
-                kept = store.runs(cell.variant, cell.n_kernels, cell.way, 4)[number]
-                alone = run_one(data, cell.variant, cell.n_kernels, cell.way, number, settings)
+                kept = store.runs(cell.variant, cell.n_kernels, cell.method, 4)[number]
+                alone = run_one(data, cell.variant, cell.n_kernels, cell.method, number, settings)
                 assert same_runs(kept, alone)
 
 
@@ -76,16 +76,16 @@ def test_a_cluster_that_is_lost_leaves_what_is_done(
             cluster.sync(cluster.scheduler.close)
 
         many = [Cell("3D", 10, "published", 60)]
-        with pytest.raises(StudyError, match=r"connection to the cluster is lost.*Finished runs are kept"):
+        with pytest.raises(StudyError, match=r"to the scheduler .* is lost.*Finished runs are kept"):
             run_study(many, settings, data, store, cluster=client, progress=lose)
         assert 10 <= len(store) < 60
 
 
 def test_an_address_where_nobody_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="needs the extra dask")
-    monkeypatch.setattr(farm, "_PATIENCE", 0.5)
+    monkeypatch.setattr(compute_dask, "_CONNECT", 0.5)
     with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9"):
-        farm.cluster_at("tcp://127.0.0.1:9", "1.0").__enter__()
+        compute_dask.connect("tcp://127.0.0.1:9", "1.0").__enter__()
     result = CliRunner().invoke(app, ["reproduce", "--out", str(tmp_path), "--dask", "tcp://127.0.0.1:9"])
     assert result.exit_code == 3
     assert "No Dask scheduler answers at tcp://127.0.0.1:9" in result.output
@@ -95,11 +95,11 @@ def test_an_address_where_nobody_answers_is_told(tmp_path: Path, monkeypatch: py
 def test_a_cluster_is_found_by_its_address(clusters: Any, tmp_path: Path) -> None:
     with clusters.client() as client:
         address = client.scheduler.address
-    with farm.cluster_at(address, skmix.__version__) as client:
-        assert farm.n_threads(client) == 2
-        assert sorted(farm.answers(client, pow, 2, [3, 4, 5])) == [8, 16, 32]
+    with compute_dask.connect(address, skmix.__version__) as client:
+        assert compute_dask.n_threads(client) == 2
+        assert sorted(compute_dask.map_tasks(client, pow, 2, [3, 4, 5])) == [8, 16, 32]
     with (
-        pytest.raises(ClusterError, match=r"2 of 2 workers have another skmix than 99\.0"),
-        farm.cluster_at(address, "99.0"),
+        pytest.raises(ClusterError, match=r"2 of 2 workers have another version of skmix than 99\.0"),
+        compute_dask.connect(address, "99.0"),
     ):
         pass

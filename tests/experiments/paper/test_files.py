@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""JSON files, and folders to write to."""
 
 from __future__ import annotations
 
@@ -7,47 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from skmix import io as persistence
-from skmix.experiments.paper.files import replacing, writable_folder, write_json
+from skmix.experiments.paper.files import writable_folder, write_json
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_a_file_is_written_beside_and_renamed_into_place(tmp_path: Path) -> None:
-    target = tmp_path / "result.txt"
-    target.write_text("old")
-    with replacing(target) as file:
-        file.write(b"new")
-        file.flush()
-        assert target.read_text() == "old"
-        assert len(names(tmp_path)) == 2
-    assert target.read_text() == "new"
-    assert names(tmp_path) == ["result.txt"]
-
-
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    target = tmp_path / "result.txt"
-    target.write_text("old")
-
-    def write_half() -> None:
-        with replacing(target) as file:
-            file.write(b"ne")
-            raise RuntimeError("halfway")
-
-    with pytest.raises(RuntimeError, match="halfway"):
-        write_half()
-    assert target.read_text() == "old"
-    assert names(tmp_path) == ["result.txt"]
-
-
-def test_a_file_that_cannot_replace_its_target_is_removed(tmp_path: Path) -> None:
-    target = tmp_path / "result"
-    target.mkdir()
-    with pytest.raises(OSError, match="result"), replacing(target) as file:
-        file.write(b"new")
-    assert names(tmp_path) == ["result"]
 
 
 def test_json_has_the_content_and_ends_with_a_line(tmp_path: Path) -> None:
@@ -75,7 +39,3 @@ def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path, below: s
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="file"):
         writable_folder(tmp_path / "file" / below)
-
-
-def test_the_study_writes_files_as_models_are_written() -> None:
-    assert replacing is persistence.replacing

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from skmix.engine.model import Parameters
 from skmix.engine.published import fit_published, published_passes
 from skmix.experiments.paper import Settings, StudyData
+from skmix.experiments.paper.methods import fit_batch
 from skmix.experiments.paper.published import REASONS, failure_reason, published_runs
 from skmix.experiments.paper.variants import variant_of
-from skmix.experiments.paper.ways import fit_batch
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

@@ -17,7 +17,7 @@ from scipy.stats import multivariate_normal
 from study_runs import same_runs
 
 from skmix.experiments.paper import (
-    WAYS,
+    METHODS,
     Cell,
     GroupModel,
     Run,
@@ -64,7 +64,7 @@ def test_the_study_has_the_papers_cells() -> None:
     assert {cell.n_runs for cell in sweep} == {100}
     assert {cell.variant for cell in sweep} == {"3D", "6D", "9D", "10D"}
     few = study_cells(7, ["9D", "4D"], ["robust"])
-    assert {(cell.variant, cell.way) for cell in few} == {("4D", "robust"), ("9D", "robust")}
+    assert {(cell.variant, cell.method) for cell in few} == {("4D", "robust"), ("9D", "robust")}
     assert {cell.n_runs for cell in few} == {7}
     with pytest.raises(ValueError, match="there is no variant '7D'"):
         study_cells(7, ["7D"])
@@ -99,10 +99,10 @@ def test_processes_and_batches_do_not_change_a_bit(
     with Store(tmp_path / "study.sqlite", settings) as store:
         run_study(CELLS, settings, data, store, n_jobs=2)
         for cell in CELLS:
-            runs = store.runs(cell.variant, cell.n_kernels, cell.way, 7)
+            runs = store.runs(cell.variant, cell.n_kernels, cell.method, 7)
             assert [run.run for run in runs] == list(range(7))
             for number in (0, 5):
-                alone = run_one(data, cell.variant, cell.n_kernels, cell.way, number, settings)
+                alone = run_one(data, cell.variant, cell.n_kernels, cell.method, number, settings)
                 assert same_runs(runs[number], alone)
 
 
@@ -178,14 +178,14 @@ def test_two_processes_share_one_store(tmp_path: Path, data: StudyData, settings
 
 
 def test_results_hold_the_best_run_and_its_model(tmp_path: Path, data: StudyData, settings: Settings) -> None:
-    cells = study_cells(5, ["2Dx3D"], WAYS)
+    cells = study_cells(5, ["2Dx3D"], METHODS)
     with Store(tmp_path / "study.sqlite", settings) as store:
         run_study(cells, settings, data, store)
         results = study_results(cells, settings, data, store, beyond=())
     assert len(results.runs) == 15
-    for way in WAYS:
-        own = [run for run in results.runs if run.way == way and not run.reason]
-        best = results.best["2Dx3D", way]
+    for method in METHODS:
+        own = [run for run in results.runs if run.method == method and not run.reason]
+        best = results.best["2Dx3D", method]
         assert best.run.accuracy == max(run.accuracy for run in own)
         # The model fitted again is the one that made the run's predictions.
         scores = np.zeros((len(data.test_labels), 10))

@@ -38,7 +38,7 @@ def test_runs_come_back_as_they_were(tmp_path: Path, make_run: MakeRun) -> None:
     ]
     with Store(tmp_path / "study.sqlite", Settings()) as store:
         store.add(runs)
-        store.add([make_run(variant="4D"), make_run(n_kernels=12), make_run(way="published")])
+        store.add([make_run(variant="4D"), make_run(n_kernels=12), make_run(method="published")])
     with Store(tmp_path / "study.sqlite", Settings()) as store:
         back = store.runs("3D", 10, "robust", 10)
         assert [run.run for run in back] == [0, 1]

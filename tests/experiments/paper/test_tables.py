@@ -20,10 +20,10 @@ MakeRun = Callable[..., Run]
 
 @pytest.fixture
 def results(tmp_path: Path, data: StudyData, settings: Settings, make_run: MakeRun) -> StudyResults:
-    """Four runs of two variants in the published way, two in another, kept in a store and read back."""
+    """Four runs of two variants in the published method, two in another, kept in a store and read back."""
     runs = [
         *(
-            make_run(way="published", run=r, accuracy=a, mean_iou=m, reason=reason, failing_pass=p)
+            make_run(method="published", run=r, accuracy=a, mean_iou=m, reason=reason, failing_pass=p)
             for r, (a, m, reason, p) in enumerate(
                 [
                     (0.80, 0.60, "", None),
@@ -34,20 +34,23 @@ def results(tmp_path: Path, data: StudyData, settings: Settings, make_run: MakeR
             )
         ),
         *(
-            make_run(variant="9D", way="published", run=r, accuracy=a, mean_iou=a / 2)
+            make_run(variant="9D", method="published", run=r, accuracy=a, mean_iou=a / 2)
             for r, a in enumerate([0.50, 0.75, 0.85, 0.95])
         ),
-        *(make_run(way="robust", run=r, accuracy=a) for r, a in enumerate([0.82, 0.84])),
-        *(make_run(way="class-wise", run=r, accuracy=0.85) for r in range(2)),
-        *(make_run(n_kernels=3, way="published", run=r, accuracy=a) for r, a in enumerate([0.28, 0.32])),
-        *(make_run(n_kernels=12, way="published", run=r, accuracy=a) for r, a in enumerate([0.3, 0.7, 0.9])),
+        *(make_run(method="robust", run=r, accuracy=a) for r, a in enumerate([0.82, 0.84])),
+        *(make_run(method="class-wise", run=r, accuracy=0.85) for r in range(2)),
+        *(make_run(n_kernels=3, method="published", run=r, accuracy=a) for r, a in enumerate([0.28, 0.32])),
+        *(
+            make_run(n_kernels=12, method="published", run=r, accuracy=a)
+            for r, a in enumerate([0.3, 0.7, 0.9])
+        ),
     ]
     with Store(tmp_path / "study.sqlite", settings) as store:
         store.add(runs)
         kept = [
             run
-            for variant, n_kernels, way in dict.fromkeys((r.variant, r.n_kernels, r.way) for r in runs)
-            for run in store.runs(variant, n_kernels, way, 1000)
+            for variant, n_kernels, method in dict.fromkeys((r.variant, r.n_kernels, r.method) for r in runs)
+            for run in store.runs(variant, n_kernels, method, 1000)
         ]
     assert len(kept) == len(runs)
     best = {("3D", "published"): BestRun(runs[2], ())}
@@ -104,7 +107,7 @@ def test_rankings_and_their_agreement(tables: dict[str, Table]) -> None:
 
 def test_kendalls_tau_by_hand() -> None:
     order = ["a", "b", "c", "d"]
-    # Of six pairs, (a, b) and (c, d) are the other way round: (4 - 2) / 6.
+    # Of six pairs, (a, b) and (c, d) are the other method round: (4 - 2) / 6.
     assert agreement(order, {"a": 0.8, "b": 0.9, "c": 0.1, "d": 0.2}) == pytest.approx(1 / 3)
     assert agreement(order, {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}) == 1.0
     assert agreement(order, dict.fromkeys(order, 1.0)) is None

@@ -19,7 +19,7 @@ from skmix.experiments.paper import (
     verdicts,
 )
 from skmix.experiments.paper.table_files import verdicts_markdown
-from skmix.experiments.paper.variants import MAIN_KERNELS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS, WAYS
+from skmix.experiments.paper.variants import MAIN_KERNELS, METHODS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
 
 MakeRun = Callable[..., Run]
 N_RUNS = 50
@@ -37,16 +37,16 @@ def ideal_runs(make_run: MakeRun) -> list[Run]:
             median = printed.ok_runs["Med Acc", name]
             if r < lost:
                 failed = {"accuracy": 0.1, "reason": "too few rows", "failing_pass": 9}
-                runs.append(make_run(variant=name, way="published", run=r, **failed))
+                runs.append(make_run(variant=name, method="published", run=r, **failed))
             else:
-                runs.append(make_run(variant=name, way="published", run=r, accuracy=median))
+                runs.append(make_run(variant=name, method="published", run=r, accuracy=median))
             robust = top if r == 0 else top - 0.1
-            runs.append(make_run(variant=name, way="robust", run=r, accuracy=robust))
-            runs.append(make_run(variant=name, way="class-wise", run=r, accuracy=top - 0.005))
+            runs.append(make_run(variant=name, method="robust", run=r, accuracy=robust))
+            runs.append(make_run(variant=name, method="class-wise", run=r, accuracy=top - 0.005))
         for k in SWEEP_KERNELS if name in SWEEP_VARIANTS else ():
-            for way in WAYS if k != MAIN_KERNELS else ():
-                accuracy = printed.sweep[k, name].mean if k < 10 or way == "published" else top - 0.01
-                cell = {"variant": name, "n_kernels": k, "way": way}
+            for method in METHODS if k != MAIN_KERNELS else ():
+                accuracy = printed.sweep[k, name].mean if k < 10 or method == "published" else top - 0.01
+                cell = {"variant": name, "n_kernels": k, "method": method}
                 runs += [make_run(**cell, run=r, accuracy=accuracy) for r in range(N_RUNS)]
     return runs
 
@@ -65,25 +65,25 @@ def test_an_ideal_study_fulfils_every_claim(data: StudyData, make_run: MakeRun) 
 
 
 SPOILT = {
-    "robust: no run fails at K >= 10": {"way": "robust", "n_kernels": 12, "run": 3, "accuracy": 0.5},
-    "class-wise: no run fails at K >= 10": {"way": "class-wise", "run": 3, "reason": "overflow"},
+    "robust: no run fails at K >= 10": {"method": "robust", "n_kernels": 12, "run": 3, "accuracy": 0.5},
+    "class-wise: no run fails at K >= 10": {"method": "class-wise", "run": 3, "reason": "overflow"},
     "class-wise: the mean run is as good as the best robust one, in every variant": {
-        "way": "robust",
+        "method": "robust",
         "n_kernels": 10,
         "run": 0,
         "variant": "4D",
         "accuracy": 0.9552,
     },
     "class-wise: runs hardly differ, in any variant": {
-        "way": "class-wise",
+        "method": "class-wise",
         "n_kernels": 10,
         "run": 0,
         "variant": "9D",
         "accuracy": 0.8,
     },
-    "robust: no run lost at K = 15 and 18": {"way": "robust", "n_kernels": 18, "run": 3, "accuracy": 0.2},
+    "robust: no run lost at K = 15 and 18": {"method": "robust", "n_kernels": 18, "run": 3, "accuracy": 0.2},
     "class-wise: no run lost at K = 15 and 18": {
-        "way": "class-wise",
+        "method": "class-wise",
         "n_kernels": 15,
         "run": 3,
         "accuracy": 0.2,
@@ -94,7 +94,7 @@ SPOILT = {
 @pytest.mark.parametrize("claim", SPOILT)
 def test_one_run_can_spoil_a_claim(data: StudyData, make_run: MakeRun, claim: str) -> None:
     change = SPOILT[claim]
-    keys = [key for key in ("way", "n_kernels", "run", "variant") if key in change]
+    keys = [key for key in ("method", "n_kernels", "run", "variant") if key in change]
     runs = ideal_runs(make_run)
     place = next(p for p, run in enumerate(runs) if all(getattr(run, key) == change[key] for key in keys))
     runs[place] = make_run(**(vars(runs[place]) | change))
@@ -102,19 +102,19 @@ def test_one_run_can_spoil_a_claim(data: StudyData, make_run: MakeRun, claim: st
 
 
 @pytest.mark.parametrize(
-    ("claim", "way", "kernels", "shift"),
+    ("claim", "method", "kernels", "shift"),
     [
         ("robust: accuracy at K = 15 and 18 at least that of K = 10", "robust", (15, 18), -0.1),
         ("class-wise: accuracy at K = 15 and 18 close to that of K = 10", "class-wise", (15,), -0.03),
         ("robust: with K < 10 kernels, accuracy near K/10 as published", "robust", (8,), -0.06),
-        ("published way: medians of the successful runs are those of table 3", "published", (10,), 0.03),
+        ("published method: medians of the successful runs are those of table 3", "published", (10,), 0.03),
     ],
 )
 def test_a_shift_of_the_mean_spoils_a_claim(
-    data: StudyData, make_run: MakeRun, claim: str, way: str, kernels: tuple[int, ...], shift: float
+    data: StudyData, make_run: MakeRun, claim: str, method: str, kernels: tuple[int, ...], shift: float
 ) -> None:
     def shifted(run: Run) -> Run:
-        affected = run.way == way and run.n_kernels in kernels and not run.reason
+        affected = run.method == method and run.n_kernels in kernels and not run.reason
         return make_run(**(vars(run) | {"accuracy": run.accuracy + shift})) if affected else run
 
     found = judged([shifted(run) for run in ideal_runs(make_run)], data)
@@ -122,12 +122,12 @@ def test_a_shift_of_the_mean_spoils_a_claim(
 
 
 def test_failures_of_another_order_are_noticed(data: StudyData, make_run: MakeRun) -> None:
-    claim = "published way: as many runs fail as in the paper, in order of magnitude"
+    claim = "published method: as many runs fail as in the paper, in order of magnitude"
     runs = ideal_runs(make_run)
     none = [make_run(**(vars(run) | {"accuracy": 0.9, "reason": ""})) for run in runs]
     assert not judged(none, data)[claim].holds
     most = [
-        make_run(**(vars(run) | ({"accuracy": 0.1} if run.way == "published" and run.run < 30 else {})))
+        make_run(**(vars(run) | ({"accuracy": 0.1} if run.method == "published" and run.run < 30 else {})))
         for run in runs
     ]
     assert not judged(most, data)[claim].holds
@@ -157,13 +157,13 @@ def test_differences_come_with_a_reason(data: StudyData, make_run: MakeRun) -> N
     assert of(runs) == []
     runs = [
         make_run(**(vars(run) | {"accuracy": 0.853}))
-        if (run.variant, run.way) == ("13D", "published") and not run.reason
+        if (run.variant, run.method) == ("13D", "published") and not run.reason
         else run
         for run in runs
     ]
     runs = [
         make_run(**(vars(run) | {"accuracy": 0.63}))
-        if (run.variant, run.way, run.n_kernels) == ("10D", "published", 8)
+        if (run.variant, run.method, run.n_kernels) == ("10D", "published", 8)
         else run
         for run in runs
     ]
@@ -174,7 +174,7 @@ def test_differences_come_with_a_reason(data: StudyData, make_run: MakeRun) -> N
     assert of(runs, dither="paper") == expected
     runs = [
         make_run(**(vars(run) | {"accuracy": 0.1, "reason": "constant feature"}))
-        if (run.variant, run.way) == ("9D", "published") and run.n_kernels == 10 and run.run < 30
+        if (run.variant, run.method) == ("9D", "published") and run.n_kernels == 10 and run.run < 30
         else run
         for run in runs
     ]

@@ -1,42 +1,85 @@
-"""How far to soften probabilities: the temperature at which held-out rows lose least."""
+"""Temperature scaling: what to divide log-joints by so that held-out rows have the least log-loss."""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq
+from scipy.special import logsumexp
 
 from ..model import FloatArray, IntArray
 
-# Beyond this all classes are as good as equally probable.
-_LARGEST_LOG_TEMPERATURE = float(np.log(1e6))
+# The range of temperatures: beyond its ends all classes are as good as equally probable, or one is certain.
+_HIGHEST, _LOWEST = 1e6, 1e-6
 
 
 def least_log_loss(
-    log_joints: FloatArray, codes: IntArray, weights: FloatArray | None = None
+    log_joints: FloatArray,
+    codes: IntArray,
+    weights: FloatArray | None = None,
+    *,
+    lowest: float = 1.0,
+    log_prior: FloatArray | None = None,
 ) -> tuple[float, float]:
-    """Return the temperature, at least 1, of least log-loss, and that loss.
+    """Return the temperature of least log-loss, and that loss.
 
-    Probabilities are never sharpened: where no row is misclassified, nothing else would stop that.
+    The loss is convex in the inverse temperature, so that its slope has one root unless it is monotone.
 
     Parameters
     ----------
     log_joints : ndarray of shape (n, L)
-        Log-joints of rows and classes.
+        Log-joints of rows and classes, up to a constant for each row.
     codes : ndarray of shape (n,)
         The true classes.
     weights : ndarray of shape (n,), optional
         Weights of the rows.
+    lowest : float, default=1.0
+        Lowest temperature. The default never sharpens probabilities: where no row is misclassified, nothing
+        else would stop that. Zero sets no limit.
+    log_prior : ndarray of shape (L,), optional
+        Logarithms of class priors, added after the division; `log_joints` are then log-likelihoods.
     """
-    largest = log_joints.max(axis=1)
-    gaps = log_joints - largest[:, None]
-    reached = log_joints[np.arange(len(codes)), codes] - largest
+    gaps, offset = _relative(log_joints, codes, log_prior)
 
-    def log_loss(log_temperature: float) -> float:
-        inverse = np.exp(-log_temperature)
-        losses = np.log(np.exp(inverse * gaps).sum(axis=1)) - inverse * reached
-        return float(np.average(losses, weights=weights))
+    def slope(log_inverse: float) -> float:
+        exponents = np.exp(log_inverse) * gaps + offset
+        powers = np.exp(exponents - exponents.max(axis=1, keepdims=True))
+        expected = (powers * gaps).sum(axis=1) / powers.sum(axis=1)
+        return float(np.average(expected, weights=weights))
 
-    found = minimize_scalar(log_loss, bounds=(0.0, _LARGEST_LOG_TEMPERATURE), method="bounded")
-    # The search never looks at the bound itself.
-    log_temperature = 0.0 if log_loss(0.0) <= found.fun else float(found.x)
-    return float(np.exp(log_temperature)), log_loss(log_temperature)
+    low, high = -np.log(_HIGHEST), -np.log(max(lowest, _LOWEST))
+    if slope(high) <= 0.0:
+        found = high
+    elif slope(low) >= 0.0:
+        found = low
+    else:
+        found = brentq(slope, low, high, xtol=1e-12)
+    temperature = float(np.exp(-found))
+    losses = log_losses(log_joints, codes, temperature, log_prior)
+    return temperature, float(np.average(losses, weights=weights))
+
+
+def log_losses(
+    log_joints: FloatArray, codes: IntArray, temperature: float = 1.0, log_prior: FloatArray | None = None
+) -> FloatArray:
+    """Return −log Pr(class | x) of each row's true class, shape (n,); see `least_log_loss`."""
+    gaps, offset = _relative(log_joints, codes, log_prior)
+    losses: FloatArray = logsumexp(gaps / temperature + offset, axis=1)
+    impossible = log_joints[np.arange(len(codes)), codes] == -np.inf
+    return np.where(impossible, np.inf, losses)
+
+
+def _relative(
+    log_joints: FloatArray, codes: IntArray, log_prior: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return log-joints (n, L) less that of the true class, and what is added whatever the temperature.
+
+    A class of density zero has probability zero at any temperature: that is in the second.
+    """
+    own = log_joints[np.arange(len(codes)), codes, None]
+    possible = (log_joints > -np.inf) & (own > -np.inf)
+    gaps = np.subtract(log_joints, own, where=possible, out=np.zeros(log_joints.shape))
+    offset = np.where(possible, 0.0, -np.inf)
+    offset[np.arange(len(codes)), codes] = 0.0
+    if log_prior is not None:
+        offset = offset + (log_prior - log_prior[codes][:, None])
+    return gaps, offset

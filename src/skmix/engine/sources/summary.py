@@ -138,40 +138,11 @@ def power_of_two(magnitude: FloatArray) -> FloatArray:
     return np.ldexp(1.0, np.clip(exponent, -1000, 1000))
 
 
-def frame_of(parameters: Parameters, structure: Structure, X: Array) -> Frame:
-    """Return the frame in which to evaluate one fitted model on rows X (n, M).
-
-    Location and scale come from the model, so that the rows' number and order do not matter.
-    """
-    n_features = parameters.means.shape[1]
-    heaviest = int(np.argmax(parameters.weights.mean(axis=1)))
-    spread = np.sqrt(structure.variances(parameters.covariances[None])[0])
-    reach = np.ptp(parameters.means, axis=0) + np.max(
-        np.broadcast_to(spread, (len(spread), n_features)), axis=0
-    )
-    if structure.isotropic:
-        reach = np.full_like(reach, reach.max())
-    scale = power_of_two(reach)
-    shift = parameters.means[heaviest] / scale
-    with np.errstate(over="ignore"):
-        bound = _largest(X, scale, shift)
-    return Frame(scale, shift, np.ones(n_features), np.minimum(bound, FARTHEST))
-
-
 def chunks(X: Array) -> list[slice]:
     """Return slices of rows to look at at once."""
     chunk = _CHUNK if is_numpy(X) else _DEVICE_CHUNK
     n_rows = X.shape[0]
     return [slice(a, min(a + chunk, n_rows)) for a in range(0, n_rows, chunk)]
-
-
-def _largest(X: Array, scale: FloatArray, shift: FloatArray) -> FloatArray:
-    """Return the largest magnitude (M,) of each feature in the coordinates x / scale − shift."""
-    if is_numpy(X):
-        return np.fmax.reduce([np.fmax.reduce(np.abs(X[cut] / scale - shift), axis=0) for cut in chunks(X)])
-    xp, unit, origin = namespace(X), as_float64(scale, X), as_float64(shift, X)
-    parts = [xp.max(xp.abs(X[cut, :] / unit - origin), axis=0) for cut in chunks(X)]
-    return np.fmax.reduce([to_numpy(part) for part in parts])
 
 
 @dataclass(frozen=True)

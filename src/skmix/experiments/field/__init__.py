@@ -11,7 +11,7 @@ from skmix.experiments.field.records import DataSet, Outcome, Settings
 from skmix.experiments.field.runner import run_cell, run_comparison
 from skmix.experiments.field.separate import SeparateMixtures
 from skmix.experiments.field.sharing import ROWS_PER_CLASS, SHARING_DATA, Learning, draw, run_sharing
-from skmix.experiments.field.sharing_tables import learning_points, sharing_table, sharing_tables, worth_table
+from skmix.experiments.field.sharing_tables import gain_table, learning_points, sharing_table, sharing_tables
 from skmix.experiments.field.simulated import Pool, Simulation, TrueDensities, simulate
 from skmix.experiments.field.store import OutcomeStore, StoreError
 from skmix.experiments.field.tables import (
@@ -52,6 +52,7 @@ __all__ = [
     "contenders",
     "count_parameters",
     "draw",
+    "gain_table",
     "learning_points",
     "load_data",
     "make_tables",
@@ -63,5 +64,4 @@ __all__ = [
     "sharing_tables",
     "simulate",
     "summarise",
-    "worth_table",
 ]

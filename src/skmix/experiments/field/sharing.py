@@ -2,7 +2,7 @@
 
 Shared kernels, the same model without sharing, a scikit-learn mixture for each class, and quadratic
 discriminant analysis learn from the same few rows of each class and are tested on the same rows. Only the
-second tells what sharing is worth: the others differ from the first in priors and choices too. Where features
+second tells the gain from sharing: the others differ from the first in priors and choices too. Where features
 fall into parts, shared and own kernels learn part by part as well; where classes are simulated, the true
 densities say what nobody can better.
 """
@@ -47,7 +47,7 @@ OURS_BY_PARTS, OWN_BY_PARTS = f"{OURS} by parts", f"{OWN} by parts"
 TRUE = "true densities"
 PAIRS = ((OURS, OWN), (OURS_BY_PARTS, OWN_BY_PARTS))
 """Classifiers that differ in sharing alone: with it, and without."""
-RIVALS = (OURS, OWN, QUADRATIC, SEPARATE, OURS_BY_PARTS, OWN_BY_PARTS, TRUE)
+CLASSIFIERS = (OURS, OWN, QUADRATIC, SEPARATE, OURS_BY_PARTS, OWN_BY_PARTS, TRUE)
 """All classifiers of the study, in the order of its tables and pictures."""
 
 _SEGMENTS = "seven_segment"
@@ -98,7 +98,7 @@ class SharingCell:
     key: _Key
 
 
-def rivals(name: str) -> list[str]:
+def classifiers_for(name: str) -> list[str]:
     """Return the names of the classifiers that are compared on data of that name."""
     names = [OURS, OWN, QUADRATIC, SEPARATE]
     simulated = kind_and_classes(name)
@@ -217,7 +217,7 @@ def _cells(name: str, rows_per_class: Iterable[int], repeat: int, seed: int) -> 
         if rows is None:
             continue
         digest = cell_digest(data, Settings(seed=seed), f"sharing {n_each}")
-        for classifier in rivals(name):
+        for classifier in classifiers_for(name):
             key = (data.name, classifier, repeat, digest)
             yield SharingCell(name, classifier, n_each, len(rows[0]), repeat, seed, key)
 

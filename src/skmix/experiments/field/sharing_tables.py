@@ -1,4 +1,4 @@
-"""The study of sharing from what was kept of it, and as tables: errors, log-losses, what sharing is worth."""
+"""The study of sharing from what was kept of it, and as tables: errors, log-losses, the gain from sharing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from skmix.experiments.field.records import FloatArray, Outcome
-from skmix.experiments.field.sharing import PAIRS, RIVALS, Learning
+from skmix.experiments.field.sharing import CLASSIFIERS, PAIRS, Learning
 from skmix.experiments.field.simulated import KINDS, kind_and_classes
 from skmix.experiments.field.tables import TextTable
 
@@ -62,8 +62,8 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def sharing_tables(points: Sequence[Learning]) -> list[TextTable]:
-    """Return means of error and log-loss with their standard errors, and what sharing is worth."""
-    return [sharing_table(points), sharing_table(points, "log_loss"), worth_table(points)]
+    """Return means of error and log-loss with their standard errors, and the gain from sharing."""
+    return [sharing_table(points), sharing_table(points, "log_loss"), gain_table(points)]
 
 
 def sharing_table(points: Sequence[Learning], measure: LearningMeasure = "error") -> TextTable:
@@ -76,22 +76,22 @@ def sharing_table(points: Sequence[Learning], measure: LearningMeasure = "error"
     return TextTable(_TITLES[measure], ("data", "rows", *names), lines)
 
 
-def worth_table(points: Sequence[Learning]) -> TextTable:
+def gain_table(points: Sequence[Learning]) -> TextTable:
     """Return what own kernels lose to shared ones, draw by draw: above zero, sharing pays."""
     lines = []
     for (data, rows), own in _groups(points).items():
         for shared, apart in PAIRS:
-            errors = 100.0 * worth(own.get(shared, []), own.get(apart, []), "error")
-            losses = worth(own.get(shared, []), own.get(apart, []), "log_loss")
+            errors = 100.0 * gain(own.get(shared, []), own.get(apart, []), "error")
+            losses = gain(own.get(shared, []), own.get(apart, []), "log_loss")
             if len(errors):
                 won = f"{np.count_nonzero(errors > 0)} : {np.count_nonzero(errors < 0)}"
                 cells = (_with_error(errors, 1), won, _with_error(losses, 3))
                 lines.append((data, str(rows), shared, str(len(errors)), *cells))
     headings = ("data", "rows", "of", "draws", "error, points", "draws won : lost", "log-loss")
-    return TextTable("What sharing is worth: own kernels less shared ones", headings, tuple(lines))
+    return TextTable("Gain from sharing: own kernels minus shared ones", headings, tuple(lines))
 
 
-def worth(
+def gain(
     shared: Sequence[Outcome], apart: Sequence[Outcome], measure: LearningMeasure = "error"
 ) -> FloatArray:
     """Return what own kernels lose to shared ones in each draw in which neither failed, shape (draws,)."""
@@ -101,7 +101,7 @@ def worth(
 
 
 def _rank(classifier: str) -> int:
-    return RIVALS.index(classifier) if classifier in RIVALS else len(RIVALS)
+    return CLASSIFIERS.index(classifier) if classifier in CLASSIFIERS else len(CLASSIFIERS)
 
 
 def _groups(points: Sequence[Learning]) -> _Groups:

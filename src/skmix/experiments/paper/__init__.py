@@ -10,6 +10,7 @@ from skmix.experiments.paper.illustration import (
     fit_illustration,
     run_illustration,
 )
+from skmix.experiments.paper.methods import run_batch, run_one
 from skmix.experiments.paper.published_values import PublishedValues, published_sweep, published_values
 from skmix.experiments.paper.records import (
     BestRun,
@@ -27,21 +28,20 @@ from skmix.experiments.paper.tables import Table, make_tables
 from skmix.experiments.paper.variants import (
     MAIN_KERNELS,
     MAIN_RUNS,
+    METHODS,
     VARIANTS,
-    WAYS,
     Cell,
     Dither,
+    Method,
     Variant,
-    Way,
 )
 from skmix.experiments.paper.verdict import Difference, Verdict, differences, verdicts
-from skmix.experiments.paper.ways import run_batch, run_one
 
 __all__ = [
     "MAIN_KERNELS",
     "MAIN_RUNS",
+    "METHODS",
     "VARIANTS",
-    "WAYS",
     "BestRun",
     "Beyond",
     "Cell",
@@ -50,6 +50,7 @@ __all__ = [
     "Dither",
     "GroupModel",
     "IllustrationRecord",
+    "Method",
     "PublishedValues",
     "Run",
     "Settings",
@@ -61,7 +62,6 @@ __all__ = [
     "Table",
     "Variant",
     "Verdict",
-    "Way",
     "differences",
     "fingerprint",
     "fit_illustration",

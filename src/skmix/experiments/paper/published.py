@@ -203,7 +203,7 @@ def failure_reason(entering: Parameters, rows: FloatArray, sizes: IntArray) -> R
 
     The kernels to blame are those whose density is not finite at some row. Their covariance has become
     singular up to rounding, and its roots are two: a feature that is constant among the kernel's rows, or no
-    more rows than features. What is left is "overflow": any other way to a number that is not finite.
+    more rows than features. What is left is "overflow": any other method to a number that is not finite.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.experiments.paper.variants import Dither, Way
+from skmix.experiments.paper.variants import Dither, Method
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -23,7 +23,7 @@ class Settings:
     Attributes
     ----------
     seed : int
-        Seed of the data and, with variant, K, way and run, of every start.
+        Seed of the data and, with variant, K, method and run, of every start.
     dither : {"all", "paper"}
         In which variants zero features are replaced by small random numbers. The paper says in two, its
         numbers of failed runs say in all.
@@ -42,7 +42,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: a variant with K kernels, fitted in one way from one starting point, and tested.
+    """One run: a variant with K kernels, fitted in one method from one starting point, and tested.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Run:
         Name of the variant.
     n_kernels : int
         K.
-    way : {"published", "robust", "class-wise"}
+    method : {"published", "robust", "class-wise"}
         How it was run.
     run : int
         Number of the run, from 0.
@@ -73,7 +73,7 @@ class Run:
 
     variant: str
     n_kernels: int
-    way: Way
+    method: Method
     run: int
     accuracy: float
     mean_iou: float
@@ -147,7 +147,7 @@ class GroupModel:
 
 @dataclass(frozen=True)
 class BestRun:
-    """The run of highest accuracy of one variant and way at the paper's K, with its model.
+    """The run of highest accuracy of one variant and method at the paper's K, with its model.
 
     Attributes
     ----------
@@ -200,8 +200,8 @@ class StudyResults:
         Images and features.
     runs : tuple of Run
         Main study (K = 10) and K sweep; the runs of the sweep at K = 10 are the first of the main study.
-    best : dict of (variant, way) to BestRun
-        The best run of each variant and way at K = 10.
+    best : dict of (variant, method) to BestRun
+        The best run of each variant and method at K = 10.
     beyond : tuple of Beyond
         Classifiers beyond the paper's features.
     """
@@ -209,5 +209,5 @@ class StudyResults:
     settings: Settings
     data: StudyData
     runs: tuple[Run, ...]
-    best: dict[tuple[str, Way], BestRun]
+    best: dict[tuple[str, Method], BestRun]
     beyond: tuple[Beyond, ...]

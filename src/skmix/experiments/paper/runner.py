@@ -16,31 +16,30 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from skmix.engine.compute.cluster import ClusterError
-from skmix.engine.compute.farm import answers
+from skmix.engine.compute.dask import ClusterError, map_tasks
 from skmix.experiments.paper.beyond import run_beyond
+from skmix.experiments.paper.methods import fit_batch, group_models, run_batch
 from skmix.experiments.paper.records import BestRun, Beyond, Run, Settings, StudyData, StudyResults
 from skmix.experiments.paper.store import Store
 from skmix.experiments.paper.variants import (
     MAIN_KERNELS,
     MAIN_RUNS,
+    METHODS,
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
     VARIANTS,
-    WAYS,
     Cell,
-    Way,
+    Method,
     variant_of,
 )
-from skmix.experiments.paper.ways import fit_batch, group_models, run_batch
 
 # Called with the runs of each batch once they are stored.
 Progress = Callable[[Sequence[Run]], None]
 
 # Runs of a batch, done within a second or two. The engine shares work between the runs of a batch, and 100 of
-# them cost a tenth less than twice 50; the published way shares nothing.
-_BATCH: dict[Way, int] = {"published": 10, "robust": 100, "class-wise": 100}
+# them cost a tenth less than twice 50; the published method shares nothing.
+_BATCH: dict[Method, int] = {"published": 10, "robust": 100, "class-wise": 100}
 
 
 class StudyError(RuntimeError):
@@ -57,7 +56,7 @@ class Batch:
         Name of the variant.
     n_kernels : int
         K.
-    way : {"published", "robust", "class-wise"}
+    method : {"published", "robust", "class-wise"}
         How they are run.
     runs : tuple of int
         Their numbers.
@@ -65,12 +64,12 @@ class Batch:
 
     variant: str
     n_kernels: int
-    way: Way
+    method: Method
     runs: tuple[int, ...]
 
 
 def study_cells(
-    n_runs: int = MAIN_RUNS, variants: Iterable[str] | None = None, ways: Iterable[Way] = WAYS
+    n_runs: int = MAIN_RUNS, variants: Iterable[str] | None = None, methods: Iterable[Method] = METHODS
 ) -> list[Cell]:
     """List the cells of the study: all variants at K = 10, and the sweep over K.
 
@@ -80,8 +79,8 @@ def study_cells(
         Runs of each cell at K = 10; the sweep has at most 100.
     variants : iterable of str, optional
         Only these variants.
-    ways : iterable of str, optional
-        Only these ways.
+    methods : iterable of str, optional
+        Only these methods.
 
     Returns
     -------
@@ -92,15 +91,15 @@ def study_cells(
     if variants is not None:
         chosen = {variant_of(name).name for name in variants}
         names = [name for name in names if name in chosen]
-    ways = list(ways)
-    cells = [Cell(name, MAIN_KERNELS, way, n_runs) for name in names for way in ways]
+    methods = list(methods)
+    cells = [Cell(name, MAIN_KERNELS, method, n_runs) for name in names for method in methods]
     cells += [
-        Cell(name, n_kernels, way, min(n_runs, SWEEP_RUNS))
+        Cell(name, n_kernels, method, min(n_runs, SWEEP_RUNS))
         for name in names
         if name in SWEEP_VARIANTS
         for n_kernels in SWEEP_KERNELS
         if n_kernels != MAIN_KERNELS
-        for way in ways
+        for method in methods
     ]
     return cells
 
@@ -109,12 +108,12 @@ def missing_batches(cells: Iterable[Cell], store: Store, batch_size: int | None 
     """List what the store lacks, in batches; cells take turns, so that all of them grow together."""
     turns: list[tuple[int, Batch]] = []
     for cell in cells:
-        kept = store.numbers(cell.variant, cell.n_kernels, cell.way)
+        kept = store.numbers(cell.variant, cell.n_kernels, cell.method)
         missing = [run for run in range(cell.n_runs) if run not in kept]
-        size = _BATCH[cell.way] if batch_size is None else batch_size
+        size = _BATCH[cell.method] if batch_size is None else batch_size
         for turn, first in enumerate(range(0, len(missing), size)):
             runs = tuple(missing[first : first + size])
-            turns.append((turn, Batch(cell.variant, cell.n_kernels, cell.way, runs)))
+            turns.append((turn, Batch(cell.variant, cell.n_kernels, cell.method, runs)))
     return [batch for _, batch in sorted(turns, key=lambda pair: pair[0])]
 
 
@@ -145,7 +144,7 @@ def run_study(
     n_jobs : int, default=1
         Number of processes; with 1 the work is done in this one.
     cluster : distributed.Client, optional
-        Of a Dask cluster, which then does the work; see `skmix.engine.compute.farm.cluster_at`.
+        Of a Dask cluster, which then does the work; see `skmix.engine.compute.dask.connect`.
     progress : callable, optional
         Called with the runs of each batch once they are stored.
     """
@@ -190,13 +189,13 @@ def study_results(
         Records of all runs, and models of the best.
     """
     runs: list[Run] = []
-    best: dict[tuple[str, Way], BestRun] = {}
+    best: dict[tuple[str, Method], BestRun] = {}
     for cell in cells:
-        own = store.runs(cell.variant, cell.n_kernels, cell.way, cell.n_runs)
+        own = store.runs(cell.variant, cell.n_kernels, cell.method, cell.n_runs)
         runs += own
         finite = [run for run in own if not run.reason]
         if cell.n_kernels == MAIN_KERNELS and finite:
-            best[cell.variant, cell.way] = _refitted(
+            best[cell.variant, cell.method] = _refitted(
                 max(finite, key=lambda run: run.accuracy), data, settings
             )
     if beyond is None:
@@ -208,7 +207,7 @@ def _refitted(run: Run, data: StudyData, settings: Settings) -> BestRun:
     """Return a run with its models, fitted again."""
     variant = variant_of(run.variant)
     with threadpool_limits(limits=1, user_api="blas"):
-        (fitted,) = fit_batch(data, variant, run.n_kernels, run.way, [run.run], settings)
+        (fitted,) = fit_batch(data, variant, run.n_kernels, run.method, [run.run], settings)
     return BestRun(run, group_models(fitted, variant))
 
 
@@ -218,7 +217,7 @@ def _results(
     """Yield the runs of each batch as they are done."""
     if n_jobs == 1 or len(batches) <= 1:
         for batch in batches:
-            yield run_batch(data, batch.variant, batch.n_kernels, batch.way, batch.runs, settings)
+            yield run_batch(data, batch.variant, batch.n_kernels, batch.method, batch.runs, settings)
         return
     # Fresh interpreters: a fork would inherit the threads of BLAS in an unknown state.
     pool = ProcessPoolExecutor(
@@ -248,14 +247,14 @@ def _results_of_cluster(
 ) -> Iterator[list[Run]]:
     """Yield the runs of each batch as a cluster has done them."""
     try:
-        yield from answers(cluster, _work_on_cluster, (data, settings), batches)
+        yield from map_tasks(cluster, _work_on_cluster, (data, settings), batches)
     except ClusterError as error:
         raise StudyError(f"{error} Finished runs are kept: run the same command again to go on.") from error
 
 
 def _work_on_cluster(shared: tuple[StudyData, Settings], batch: Batch) -> list[Run]:
     data, settings = shared
-    return run_batch(data, batch.variant, batch.n_kernels, batch.way, batch.runs, settings)
+    return run_batch(data, batch.variant, batch.n_kernels, batch.method, batch.runs, settings)
 
 
 @contextmanager
@@ -294,4 +293,4 @@ def _end_with_parent() -> None:
 def _work(batch: Batch) -> list[Run]:
     assert _worker is not None
     data, settings = _worker
-    return run_batch(data, batch.variant, batch.n_kernels, batch.way, batch.runs, settings)
+    return run_batch(data, batch.variant, batch.n_kernels, batch.method, batch.runs, settings)

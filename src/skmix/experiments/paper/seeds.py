@@ -1,6 +1,6 @@
 """Where the randomness of a study comes from: a hash of what is drawn for, never a sequence of draws.
 
-A run's generator depends on the study's seed, the variant, K, the way and the run's number alone. Runs may
+A run's generator depends on the study's seed, the variant, K, the method and the run's number alone. Runs may
 therefore be made in any order, in any company and in any process, and each can be repeated alone.
 """
 
@@ -10,7 +10,7 @@ import hashlib
 
 import numpy as np
 
-from skmix.experiments.paper.variants import Way
+from skmix.experiments.paper.variants import Method
 
 
 def generator(seed: int, *names: str | int) -> np.random.RandomState:
@@ -33,9 +33,9 @@ def generator(seed: int, *names: str | int) -> np.random.RandomState:
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(entropy)))
 
 
-def run_generator(seed: int, variant: str, n_kernels: int, way: Way, run: int) -> np.random.RandomState:
+def run_generator(seed: int, variant: str, n_kernels: int, method: Method, run: int) -> np.random.RandomState:
     """Return the generator of one run's starting point."""
-    return generator(seed, "run", variant, n_kernels, way, run)
+    return generator(seed, "run", variant, n_kernels, method, run)
 
 
 def data_generator(seed: int, what: str) -> np.random.RandomState:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from skmix.experiments.paper.records import Run, Settings
-from skmix.experiments.paper.variants import Way
+from skmix.experiments.paper.variants import Method
 
 # "SKMX", in the file's header: tells our stores from other SQLite files.
 _APPLICATION = 0x534B4D58
@@ -35,7 +35,7 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
 CREATE TABLE runs (
     variant TEXT NOT NULL,
     n_kernels INTEGER NOT NULL,
-    way TEXT NOT NULL,
+    method TEXT NOT NULL,
     run INTEGER NOT NULL,
     accuracy REAL NOT NULL,
     mean_iou REAL NOT NULL,
@@ -45,7 +45,7 @@ CREATE TABLE runs (
     converged INTEGER NOT NULL,
     log_likelihood REAL,
     confusion BLOB NOT NULL,
-    PRIMARY KEY (variant, n_kernels, way, run)
+    PRIMARY KEY (variant, n_kernels, method, run)
 ) WITHOUT ROWID;
 """
 
@@ -115,25 +115,26 @@ class Store:
                 self._connection.executemany(
                     # Not INSERT OR IGNORE, which would also pass over rows that are no runs.
                     "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-                    "ON CONFLICT (variant, n_kernels, way, run) DO NOTHING",
+                    "ON CONFLICT (variant, n_kernels, method, run) DO NOTHING",
                     rows,
                 )
         except sqlite3.OperationalError as error:
             # A full disk, or another process that holds the file for a minute.
             raise OSError(f"cannot write to the store {self.path}: {error}") from error
 
-    def numbers(self, variant: str, n_kernels: int, way: Way) -> set[int]:
+    def numbers(self, variant: str, n_kernels: int, method: Method) -> set[int]:
         """Return the numbers of the runs that are kept of one cell."""
         found = self._connection.execute(
-            "SELECT run FROM runs WHERE variant = ? AND n_kernels = ? AND way = ?", (variant, n_kernels, way)
+            "SELECT run FROM runs WHERE variant = ? AND n_kernels = ? AND method = ?",
+            (variant, n_kernels, method),
         )
         return {number for (number,) in found}
 
-    def runs(self, variant: str, n_kernels: int, way: Way, n_runs: int) -> list[Run]:
+    def runs(self, variant: str, n_kernels: int, method: Method, n_runs: int) -> list[Run]:
         """Return the runs 0 … n_runs − 1 of one cell, as far as they are kept, in order."""
         found = self._connection.execute(
-            "SELECT * FROM runs WHERE variant = ? AND n_kernels = ? AND way = ? AND run < ? ORDER BY run",
-            (variant, n_kernels, way, n_runs),
+            "SELECT * FROM runs WHERE variant = ? AND n_kernels = ? AND method = ? AND run < ? ORDER BY run",
+            (variant, n_kernels, method, n_runs),
         )
         return [_from_row(row) for row in found]
 
@@ -225,7 +226,7 @@ def _to_row(run: Run) -> tuple[Any, ...]:
     return (
         run.variant,
         run.n_kernels,
-        run.way,
+        run.method,
         run.run,
         run.accuracy,
         run.mean_iou,
@@ -239,14 +240,14 @@ def _to_row(run: Run) -> tuple[Any, ...]:
 
 
 def _from_row(row: tuple[Any, ...]) -> Run:
-    variant, n_kernels, way, run, accuracy, mean_iou, reason, failing_pass, n_iter = row[:9]
+    variant, n_kernels, method, run, accuracy, mean_iou, reason, failing_pass, n_iter = row[:9]
     converged, log_likelihood, blob = row[9:]
     confusion = np.frombuffer(blob, dtype="<i8").astype(np.int64)
     side = math.isqrt(len(confusion))
     return Run(
         variant=variant,
         n_kernels=n_kernels,
-        way=way,
+        method=method,
         run=run,
         accuracy=accuracy,
         mean_iou=mean_iou,

@@ -10,7 +10,7 @@ from pathlib import Path
 from skmix.experiments.paper.files import replacing
 from skmix.experiments.paper.published_values import published_values
 from skmix.experiments.paper.records import StudyResults
-from skmix.experiments.paper.tables import SOURCES, WAY_OF_SOURCE, Row, Table, Value
+from skmix.experiments.paper.tables import METHOD_OF_SOURCE, SOURCES, Row, Table, Value
 from skmix.experiments.paper.verdict import Difference, Verdict
 
 
@@ -57,8 +57,8 @@ def confusion_csv(results: StudyResults) -> str:
             run: Value = None
             if source == "published":
                 matrix = printed[variant]
-            elif (variant, WAY_OF_SOURCE[source]) in results.best:
-                best = results.best[variant, WAY_OF_SOURCE[source]].run
+            elif (variant, METHOD_OF_SOURCE[source]) in results.best:
+                best = results.best[variant, METHOD_OF_SOURCE[source]].run
                 matrix, run = best.confusion, best.run
             else:
                 continue
@@ -77,7 +77,7 @@ def verdicts_markdown(verdicts: Iterable[Verdict], differences: Iterable[Differe
     )
     lines += ["", *(f"- *{v.claim}*: {v.note}" for v in verdicts if v.note)]
     rows = [[d.variant, d.quantity, text(d.published), text(d.rerun), d.reason] for d in differences]
-    lines += ["", "# Where the published way, run again, differs from the paper", ""]
+    lines += ["", "# Where the published method, run again, differs from the paper", ""]
     if rows:
         lines += _markdown(["variant", "quantity", "published", "rerun", "likely reason"], rows)
     else:

@@ -1,7 +1,7 @@
 """The paper's tables 1 to 6 as plain data, each number of the paper beside our three.
 
 Four sources stand side by side in every table: ``published``, the number printed in the paper; ``rerun``, the
-published way run again here; ``robust`` and ``class-wise``, the ways of ours. A number that is not known, say
+published method run again here; ``robust`` and ``class-wise``, ours. A number that is not known, say
 because a variant was not run, is None.
 """
 
@@ -18,16 +18,16 @@ from skmix.experiments.paper.published_values import METRICS, OK_RUNS, RANKED_ME
 from skmix.experiments.paper.records import FAILED_BELOW, Run, StudyResults
 from skmix.experiments.paper.variants import (
     MAIN_KERNELS,
+    METHODS,
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
     VARIANTS,
-    WAYS,
-    Way,
+    Method,
 )
 
 SOURCES = ("published", "rerun", "robust", "class-wise")
-WAY_OF_SOURCE: dict[str, Way] = dict(zip(SOURCES[1:], WAYS, strict=True))
+METHOD_OF_SOURCE: dict[str, Method] = dict(zip(SOURCES[1:], METHODS, strict=True))
 
 Value = float | int | str | None
 # One value for each source of the table.
@@ -146,13 +146,13 @@ class Runs:
     def __init__(self, runs: Iterable[Run]) -> None:
         self._cells: dict[tuple[str, int, str], list[Run]] = {}
         for run in runs:
-            self._cells.setdefault((run.variant, run.n_kernels, run.way), []).append(run)
+            self._cells.setdefault((run.variant, run.n_kernels, run.method), []).append(run)
         for own in self._cells.values():
             own.sort(key=lambda run: run.run)
 
-    def of(self, variant: str, n_kernels: int, way: str, most: int | None = None) -> list[Run]:
+    def of(self, variant: str, n_kernels: int, method: str, most: int | None = None) -> list[Run]:
         """Return the runs of one cell in order, the first `most` of them."""
-        return self._cells.get((variant, n_kernels, way), [])[:most]
+        return self._cells.get((variant, n_kernels, method), [])[:most]
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ class Runs:
         return tuple(
             variant.name
             for variant in VARIANTS
-            if any((variant.name, MAIN_KERNELS, way) in self._cells for way in WAYS)
+            if any((variant.name, MAIN_KERNELS, method) in self._cells for method in METHODS)
         )
 
 
@@ -185,9 +185,9 @@ def statistics(runs: Sequence[Run]) -> dict[str, float]:
 def _main_statistics(runs: Runs, *, ok_only: bool) -> Statistics:
     """Return the metrics of all variants at K = 10, by (source, metric, variant)."""
     found: Statistics = {}
-    for source, way in WAY_OF_SOURCE.items():
+    for source, method in METHOD_OF_SOURCE.items():
         for name in runs.variants:
-            own = runs.of(name, MAIN_KERNELS, way)
+            own = runs.of(name, MAIN_KERNELS, method)
             counted = [run for run in own if not run.failed] if ok_only else own
             for metric, value in statistics(counted).items():
                 found[source, metric, name] = value
@@ -294,7 +294,7 @@ def _sweep_table(runs: Runs) -> Table:
         for part, theirs, measure in parts:
             entries: list[Entry] = []
             for name in variants:
-                own = [runs.of(name, n_kernels, way, SWEEP_RUNS) for way in WAY_OF_SOURCE.values()]
+                own = [runs.of(name, n_kernels, method, SWEEP_RUNS) for method in METHOD_OF_SOURCE.values()]
                 entries.append(
                     (
                         theirs(n_kernels, name),
@@ -319,7 +319,7 @@ def _extremes_table(runs: Runs) -> Table:
     printed = published_values()
 
     def entry(name: str, theirs: dict[str, float], measure: Callable[[list[float]], float]) -> Entry:
-        cells = [runs.of(name, MAIN_KERNELS, way) for way in WAY_OF_SOURCE.values()]
+        cells = [runs.of(name, MAIN_KERNELS, method) for method in METHOD_OF_SOURCE.values()]
         ours = (measure([run.accuracy for run in cell]) if cell else None for cell in cells)
         return (theirs[name], *ours)
 
@@ -363,7 +363,7 @@ def _failures_table(runs: Runs) -> Table:
     rows = []
     for n_kernels in SWEEP_KERNELS:
         for variant in VARIANTS:
-            cells = [runs.of(variant.name, n_kernels, way) for way in WAYS]
+            cells = [runs.of(variant.name, n_kernels, method) for method in METHODS]
             if any(cells):
                 entries = tuple(tuple(count(own, column) for own in cells) for column in columns)
                 rows.append(Row((str(n_kernels), variant.name), entries))

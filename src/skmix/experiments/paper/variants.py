@@ -1,15 +1,15 @@
-"""What the paper's study consists of, as data: variants, ways of running them, numbers of kernels."""
+"""What the paper's study consists of, as data: variants, methods of running them, numbers of kernels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Way = Literal["published", "robust", "class-wise"]
+Method = Literal["published", "robust", "class-wise"]
 Dither = Literal["paper", "all"]
 
 # In this order everywhere: tables, figures, report.
-WAYS: tuple[Way, ...] = ("published", "robust", "class-wise")
+METHODS: tuple[Method, ...] = ("published", "robust", "class-wise")
 
 # The columns of `skmix.features.digit_features`, in order.
 FEATURES = (*(f"pca {j}" for j in range(1, 11)), "q1", "q2", "q3", "q4")
@@ -61,7 +61,7 @@ VARIANTS: tuple[Variant, ...] = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of the study: a variant with K kernels run in one way, some number of times.
+    """One cell of the study: a variant with K kernels run in one method, some number of times.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Cell:
         Name of the variant.
     n_kernels : int
         K.
-    way : {"published", "robust", "class-wise"}
+    method : {"published", "robust", "class-wise"}
         How it is run.
     n_runs : int
         Number of runs, which differ in their starting points alone.
@@ -77,7 +77,7 @@ class Cell:
 
     variant: str
     n_kernels: int
-    way: Way
+    method: Method
     n_runs: int
 
 

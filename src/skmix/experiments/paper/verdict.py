@@ -13,14 +13,14 @@ from skmix.experiments.paper.tables import Runs, counted_in_sweep
 from skmix.experiments.paper.variants import (
     MAIN_KERNELS,
     MAIN_RUNS,
+    METHODS,
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
-    WAYS,
-    Way,
+    Method,
 )
 
-OURS: tuple[Way, ...] = ("robust", "class-wise")
+OURS: tuple[Method, ...] = ("robust", "class-wise")
 
 _MEDIAN_TOLERANCE = 0.02
 # The paper's medians must be met in this many of its ten variants.
@@ -65,7 +65,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the published way, run again, does not give the paper's numbers.
+    """Where the published method, run again, does not give the paper's numbers.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ def verdicts(results: StudyResults) -> tuple[Verdict, ...]:
 
 
 def differences(results: StudyResults) -> tuple[Difference, ...]:
-    """List where the published way, run again, leaves the paper's numbers, with the likely reason.
+    """List where the published method, run again, leaves the paper's numbers, with the likely reason.
 
     Parameters
     ----------
@@ -170,19 +170,19 @@ def differences(results: StudyResults) -> tuple[Difference, ...]:
 
 
 def _no_failures(runs: Runs) -> Iterator[Verdict]:
-    for way in OURS:
+    for method in OURS:
         some = [
             run
             for name in runs.variants
             for n_kernels in SWEEP_KERNELS
             if n_kernels >= MAIN_KERNELS
-            for run in runs.of(name, n_kernels, way)
+            for run in runs.of(name, n_kernels, method)
         ]
         if some:
             failed = [run for run in some if run.failed or run.reason]
             lowest = min(run.accuracy for run in some)
             yield Verdict(
-                f"{way}: no run fails at K >= {MAIN_KERNELS}",
+                f"{method}: no run fails at K >= {MAIN_KERNELS}",
                 "0 failed",
                 f"{len(failed)} of {len(some)}, lowest accuracy {lowest:.3f}",
                 not failed,
@@ -193,7 +193,7 @@ def _average_is_best(runs: Runs) -> Iterator[Verdict]:
     behind: dict[str, float] = {}
     spread: dict[str, float] = {}
     for name in runs.variants:
-        robust, class_wise = (_accuracies(runs.of(name, MAIN_KERNELS, way)) for way in OURS)
+        robust, class_wise = (_accuracies(runs.of(name, MAIN_KERNELS, method)) for method in OURS)
         if min(len(robust), len(class_wise)) >= _ENOUGH_RUNS:
             behind[name] = float(robust.max() - class_wise.mean())
             spread[name] = float(class_wise.std(ddof=1))
@@ -231,7 +231,7 @@ def _published_medians(runs: Runs) -> Iterator[Verdict]:
         needed = -(-_MEDIANS_TO_MEET * len(errors) // 10)
         others = ", ".join(f"{name} {errors[name]:+.3f}" for name in errors if name not in met)
         yield Verdict(
-            "published way: medians of the successful runs are those of table 3",
+            "published method: medians of the successful runs are those of table 3",
             f"within {_MEDIAN_TOLERANCE} in {needed} of {len(errors)} variants",
             f"{len(met)} of {len(errors)}" + (f"; not {others}" if others else ""),
             len(met) >= needed,
@@ -249,7 +249,7 @@ def _published_failures(runs: Runs) -> Iterator[Verdict]:
         expected += len(own) * (1.0 - printed[OK_RUNS, name] / MAIN_RUNS)
     if expected:
         yield Verdict(
-            "published way: as many runs fail as in the paper, in order of magnitude",
+            "published method: as many runs fail as in the paper, in order of magnitude",
             f"between a third and three times {expected:.0f}",
             f"{lost:.0f}",
             expected / _SAME_ORDER <= lost <= expected * _SAME_ORDER,
@@ -261,45 +261,45 @@ def _sweep(runs: Runs) -> Iterator[Verdict]:
     many = [n_kernels for n_kernels in SWEEP_KERNELS if n_kernels >= 15]
     names = [name for name in SWEEP_VARIANTS if name in runs.variants]
     printed = published_values().sweep
-    for way in WAYS:
+    for method in METHODS:
         # As published: the paper's own means fall behind K/10 in 10D, whose features tell fewer digits apart.
         errors = {
             (name, k): min(abs(mean - k / 10), abs(mean - printed[k, name].mean))
             for name in names
             for k in few
             if (name, k) != _MISPRINTED
-            and (mean := _mean(counted_in_sweep(runs.of(name, k, way, SWEEP_RUNS)))) is not None
+            and (mean := _mean(counted_in_sweep(runs.of(name, k, method, SWEEP_RUNS)))) is not None
         }
-        misprinted = _mean(counted_in_sweep(runs.of(*_MISPRINTED, way, SWEEP_RUNS)))
+        misprinted = _mean(counted_in_sweep(runs.of(*_MISPRINTED, method, SWEEP_RUNS)))
         if errors:
             name, k = max(errors, key=errors.__getitem__)
             yield Verdict(
-                f"{way}: with K < {MAIN_KERNELS} kernels, accuracy near K/10 as published",
+                f"{method}: with K < {MAIN_KERNELS} kernels, accuracy near K/10 as published",
                 f"within {_NEAR_SHARE} of K/10 or of table 5; 10D at K = 8 left out",
                 f"at most {errors[name, k]:.3f} off ({name}, K = {k})",
                 errors[name, k] <= _NEAR_SHARE,
                 "Without 10D at K = 8, whose printed mean equals that at K = 10, perhaps a copying error: "
                 + ("not run here." if misprinted is None else f"{misprinted:.3f} here, 0.69 printed."),
             )
-    for way in OURS:
-        some = [run for name in names for k in many for run in runs.of(name, k, way)]
+    for method in OURS:
+        some = [run for name in names for k in many for run in runs.of(name, k, method)]
         if some:
             lost = sum(run.failed or bool(run.reason) for run in some)
             yield Verdict(
-                f"{way}: no run lost at K = 15 and 18", "0 lost", f"{lost} of {len(some)}", lost == 0
+                f"{method}: no run lost at K = 15 and 18", "0 lost", f"{lost} of {len(some)}", lost == 0
             )
-    for way, allowed in (("robust", 0.0), ("class-wise", _BEHIND_MAIN)):
+    for method, allowed in (("robust", 0.0), ("class-wise", _BEHIND_MAIN)):
         behind = {}
         for name in names:
-            at_main = _mean(runs.of(name, MAIN_KERNELS, way))
+            at_main = _mean(runs.of(name, MAIN_KERNELS, method))
             for k in many:
-                mean = _mean(runs.of(name, k, way))
+                mean = _mean(runs.of(name, k, method))
                 if at_main is not None and mean is not None:
                     behind[name, k] = at_main - mean
         if behind:
             name, k = max(behind, key=behind.__getitem__)
             yield Verdict(
-                f"{way}: accuracy at K = 15 and 18 "
+                f"{method}: accuracy at K = 15 and 18 "
                 + ("at least that of K = 10" if allowed == 0.0 else "close to that of K = 10"),
                 f"at most {allowed} below it",
                 f"{behind[name, k]:.4f} below it at worst ({name}, K = {k})"

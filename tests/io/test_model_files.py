@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import save
 
-from skmix.io import FORMAT, VERSION, read, write
+from skmix.io import FORMAT, VERSION, models, read, write
 
 CONTENT = {"name": "a", "value": 0.1, "list": [1, None, True, "ü"]}
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array(3, dtype=np.int64), "c": np.zeros((0, 2))}
@@ -51,8 +52,6 @@ def test_equal_content_gives_equal_files(path: Path) -> None:
 
 def test_safetensors_reads_the_arrays(path: Path) -> None:
     """The file is what it says it is, to anyone else's reader too."""
-    from safetensors import safe_open
-
     with safe_open(path, framework="np") as file:
         np.testing.assert_array_equal(file.get_tensor("a"), ARRAYS["a"])
         described = json.loads(file.metadata()["skmix"])
@@ -67,23 +66,26 @@ def npz() -> bytes:
     return buffer.getvalue()
 
 
+NOT_A_MODEL = "is not a skmix model"
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "is no skmix model"),
-        (b"\x01", "is no skmix model"),
-        (b"a text that someone saved under the wrong name", "is no skmix model"),
-        (pickle.dumps({"a": 1}), "is no skmix model"),
-        (npz(), "is no skmix model"),
-        (b"\xff" * 64, "is no skmix model"),
-        ((2**40).to_bytes(8, "little") + b"{}", "is no skmix model"),
-        ((90).to_bytes(8, "little") + b"{}", "truncated: it has 10 bytes"),
-        (file_of(b"[" * 100_000), "no skmix model, or its header is damaged"),
-        (file_of([1, 2]), "no skmix model"),
-        (file_of(b"\xff\xfe\x00"), "no skmix model"),
-        (file_of({"__metadata__": 3}), "no skmix model"),
-        (save({"a": np.zeros(3)}), "no skmix model"),
-        (save({"a": np.zeros(3)}, metadata={"format": "pt"}), "no skmix model"),
+        (b"", NOT_A_MODEL),
+        (b"\x01", NOT_A_MODEL),
+        (b"a text that someone saved under the wrong name", NOT_A_MODEL),
+        (pickle.dumps({"a": 1}), NOT_A_MODEL),
+        (npz(), NOT_A_MODEL),
+        (b"\xff" * 64, NOT_A_MODEL),
+        ((2**40).to_bytes(8, "little") + b"{}", NOT_A_MODEL),
+        ((90).to_bytes(8, "little") + b"{}", "truncated"),
+        (file_of(b"[" * 100_000), NOT_A_MODEL),
+        (file_of([1, 2]), NOT_A_MODEL),
+        (file_of(b"\xff\xfe\x00"), NOT_A_MODEL),
+        (file_of({"__metadata__": 3}), NOT_A_MODEL),
+        (save({"a": np.zeros(3)}), "without our header"),
+        (save({"a": np.zeros(3)}, metadata={"format": "pt"}), "without our header"),
         (save({}, metadata={FORMAT: "[" * 100_000}), "damaged header"),
         (save({}, metadata={FORMAT: "[]"}), "damaged header"),
         (save({}, metadata={FORMAT: "{}"}), "damaged header"),
@@ -97,21 +99,11 @@ def npz() -> bytes:
         ),
         (save({}, metadata=header(content=3)), "digest"),
         (save({}, metadata=header(content=3, digest="0" * 64)), "digest"),
-        (
-            save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": NaN}'}),
-            "damaged header",
-        ),
-        (
-            save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": 1e999}'}),
-            "digest",
-        ),
-        (
-            file_of({"__metadata__": header(), "a": {"data_offsets": [0, 2**60]}}),
-            f"truncated or damaged: 0 bytes of arrays, not {2**60}",
-        ),
-        (file_of({"__metadata__": header(), "a": {"data_offsets": "x"}}), "damaged header"),
-        (file_of({"__metadata__": header(), "a": {"data_offsets": [0, "y"]}}), "damaged header"),
-        (file_of({"__metadata__": header(), "a": 3}), "damaged header"),
+        (save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": NaN}'}), "digest"),
+        (save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": 1e999}'}), "digest"),
+        (file_of({"__metadata__": header(), "a": {"data_offsets": [0, 2**60]}}), "damaged"),
+        (file_of({"__metadata__": header(), "a": {"data_offsets": [0, "y"]}}), "damaged"),
+        (file_of({"__metadata__": header(), "a": 3}), "damaged"),
         (
             file_of(
                 {
@@ -120,14 +112,14 @@ def npz() -> bytes:
                 },
                 b"\0" * 8,
             ),
-            "damaged index",
+            "damaged",
         ),
         (
             file_of(
                 {"__metadata__": header(), "a": {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}},
                 b"\0" * 8,
             ),
-            "damaged index",
+            "arrays of a type that NumPy does not have",
         ),
     ],
 )
@@ -136,6 +128,29 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, data: bytes, me
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"model\.skmix .*" + message):
         read(path)
+
+
+@pytest.mark.parametrize("more", [b"\0", b"{}", b"\0" * 1000])
+def test_trailing_bytes_are_refused(path: Path, more: bytes) -> None:
+    path.write_bytes(path.read_bytes() + more)
+    with pytest.raises(ValueError, match=r"model\.skmix .*truncated or damaged"):
+        read(path)
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"library": "1.2.4"}, {"more": 1}])
+def test_the_digest_covers_the_whole_header(
+    path: Path, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 2 is one that the reader would accept: only the digest gives the change away."""
+    monkeypatch.setattr(models, "VERSION", 2)
+    content, arrays = read(path)
+    with safe_open(path, framework="np") as file:
+        described = json.loads(file.metadata()[FORMAT])
+    path.write_bytes(save(arrays, metadata={FORMAT: json.dumps(described | change)}))
+    with pytest.raises(ValueError, match="does not match its digest"):
+        read(path)
+    path.write_bytes(save(arrays, metadata={FORMAT: json.dumps(described)}))
+    assert read(path)[0] == content
 
 
 def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A run is the same alone, in a batch and in any order, and does what its way says."""
+"""A run is the same alone, in a batch and in any order, and does what its method says."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from study_runs import same_runs
 from skmix import SharedKernelMixture
 from skmix.engine.density import class_log_likelihood
 from skmix.engine.model import Parameters
-from skmix.experiments.paper import WAYS, Settings, StudyData, Way, run_batch, run_one
+from skmix.experiments.paper import METHODS, Method, Settings, StudyData, run_batch, run_one
 from skmix.experiments.paper.data import features_of
+from skmix.experiments.paper.methods import fit_batch, group_models
 from skmix.experiments.paper.prediction import predict, predict_published
 from skmix.experiments.paper.seeds import run_generator
 from skmix.experiments.paper.variants import FEATURES, variant_of
-from skmix.experiments.paper.ways import fit_batch, group_models
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["2Dx3D", "10D"])
 def test_a_run_alone_has_the_bits_it_has_in_company(
-    data: StudyData, settings: Settings, name: str, way: Way
+    data: StudyData, settings: Settings, name: str, method: Method
 ) -> None:
-    together = run_batch(data, name, 10, way, range(7), settings)
-    shuffled = run_batch(data, name, 10, way, [5, 2, 6], settings)
+    together = run_batch(data, name, 10, method, range(7), settings)
+    shuffled = run_batch(data, name, 10, method, [5, 2, 6], settings)
     for number in (2, 5, 6):
-        alone = run_one(data, name, 10, way, number, settings)
+        alone = run_one(data, name, 10, method, number, settings)
         assert same_runs(alone, together[number])
         assert same_runs(alone, shuffled[[5, 2, 6].index(number)])
     assert len({run.log_likelihood for run in together if not run.reason}) > 1
@@ -51,12 +51,12 @@ def test_the_robust_way_is_the_mixture_from_the_papers_start(data: StudyData, se
 
 
 def test_ways_end_differently(data: StudyData, settings: Settings) -> None:
-    """The class-wise start is near its end at once; the published way alone fails."""
-    runs = {way: run_batch(data, "6D", 10, way, range(15), settings) for way in WAYS}
+    """The class-wise start is near its end at once; the published method alone fails."""
+    runs = {method: run_batch(data, "6D", 10, method, range(15), settings) for method in METHODS}
     assert any(run.reason for run in runs["published"])
     assert all(run.failing_pass == run.n_iter for run in runs["published"] if run.reason)
-    assert not any(run.reason for way in ("robust", "class-wise") for run in runs[way])
-    means = {way: np.mean([run.accuracy for run in own]) for way, own in runs.items()}
+    assert not any(run.reason for method in ("robust", "class-wise") for run in runs[method])
+    means = {method: np.mean([run.accuracy for run in own]) for method, own in runs.items()}
     assert means["class-wise"] > means["robust"] > means["published"]
     for run in (run for own in runs.values() for run in own):
         assert run.confusion.sum(axis=1).tolist() == [10] * 10

@@ -1,4 +1,4 @@
-"""The three ways of running a variant, a batch of runs at a time.
+"""The three methods of running a variant, a batch of runs at a time.
 
 published
     The paper's start, the paper's arithmetic, no safeguards.
@@ -34,7 +34,7 @@ from skmix.experiments.paper.prediction import predict, predict_published
 from skmix.experiments.paper.published import TOLERANCE, Reason, published_runs
 from skmix.experiments.paper.records import GroupModel, Run, Settings, StudyData
 from skmix.experiments.paper.seeds import run_generator
-from skmix.experiments.paper.variants import Variant, Way, variant_of
+from skmix.experiments.paper.variants import Method, Variant, variant_of
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -75,7 +75,7 @@ def run_batch(
     data: StudyData,
     variant: str,
     n_kernels: int,
-    way: Way,
+    method: Method,
     runs: Sequence[int],
     settings: Settings,
     *,
@@ -91,14 +91,14 @@ def run_batch(
         Name of the variant.
     n_kernels : int
         K.
-    way : {"published", "robust", "class-wise"}
+    method : {"published", "robust", "class-wise"}
         How to run it.
     runs : sequence of int
         Numbers of the runs.
     settings : Settings
         Of the study.
     device : str, optional
-        PyTorch device to fit on, in the ways of our engine; the last digits are then that device's own.
+        PyTorch device to fit on, in the methods of our engine; the last digits are then that device's own.
 
     Returns
     -------
@@ -106,20 +106,20 @@ def run_batch(
         In the order of `runs`.
     """
     chosen = variant_of(variant)
-    decide = predict_published if way == "published" else predict
+    decide = predict_published if method == "published" else predict
     _, test = features_of(data, chosen, settings)
     rows = [np.ascontiguousarray(test[:, columns].T) for columns in chosen.columns]
     done = []
     # More threads would be slower on matrices this small, and would round differently.
     with threadpool_limits(limits=1, user_api="blas"):
-        fits = fit_batch(data, chosen, n_kernels, way, runs, settings, device=device)
+        fits = fit_batch(data, chosen, n_kernels, method, runs, settings, device=device)
         for run, fitted in zip(runs, fits, strict=True):
             confusion = confusion_matrix(data.test_labels, decide(rows, fitted.groups), N_CLASSES)
             done.append(
                 Run(
                     variant=variant,
                     n_kernels=n_kernels,
-                    way=way,
+                    method=method,
                     run=run,
                     accuracy=accuracy(confusion),
                     mean_iou=mean_iou(confusion),
@@ -134,16 +134,18 @@ def run_batch(
     return done
 
 
-def run_one(data: StudyData, variant: str, n_kernels: int, way: Way, run: int, settings: Settings) -> Run:
+def run_one(
+    data: StudyData, variant: str, n_kernels: int, method: Method, run: int, settings: Settings
+) -> Run:
     """Repeat one run alone; it has the bits it had in the study."""
-    return run_batch(data, variant, n_kernels, way, [run], settings)[0]
+    return run_batch(data, variant, n_kernels, method, [run], settings)[0]
 
 
 def fit_batch(
     data: StudyData,
     variant: Variant,
     n_kernels: int,
-    way: Way,
+    method: Method,
     runs: Sequence[int],
     settings: Settings,
     *,
@@ -151,23 +153,23 @@ def fit_batch(
 ) -> list[Fit]:
     """Fit some runs of one cell; see `run_batch`."""
     train, _ = features_of(data, variant, settings)
-    generators = [run_generator(settings.seed, variant.name, n_kernels, way, run) for run in runs]
+    generators = [run_generator(settings.seed, variant.name, n_kernels, method, run) for run in runs]
     by_group = []
     for columns in variant.columns:
         X = np.ascontiguousarray(train[:, columns])
         frame = measure(X, _FULL)
         # A run's generator goes from group to group, so that their starts differ.
-        single = [_start(X, data.train_labels, n_kernels, way, frame, draws) for draws in generators]
+        single = [_start(X, data.train_labels, n_kernels, method, frame, draws) for draws in generators]
         batch = Parameters(
             np.concatenate([start.weights for start in single]),
             np.concatenate([start.means for start in single]),
             np.concatenate([start.covariances for start in single]),
         )
-        if way == "published":
+        if method == "published":
             by_group.append(_fit_published(X, data.train_labels, batch, settings))
         else:
             rows = X if device is None else send(X, device)
-            by_group.append(_fit_engine(rows, data.train_labels, batch, frame, way, settings))
+            by_group.append(_fit_engine(rows, data.train_labels, batch, frame, method, settings))
     return [_joined(groups) for groups in zip(*by_group, strict=True)]
 
 
@@ -190,22 +192,22 @@ def _start(
     X: FloatArray,
     labels: IntArray,
     n_kernels: int,
-    way: Way,
+    method: Method,
     frame: Frame,
     random_state: np.random.RandomState,
 ) -> Parameters:
     """Draw one starting point, as a batch of one."""
-    if way == "class-wise":
+    if method == "class-wise":
         return starts.class_wise(X, labels, N_CLASSES, 1, n_kernels, frame, _FULL, random_state)
     return starts.uniform(1, n_kernels, N_CLASSES, X.shape[1], _FULL, random_state)
 
 
 def _fit_engine(
-    X: Array, labels: IntArray, batch: Parameters, frame: Frame, way: Way, settings: Settings
+    X: Array, labels: IntArray, batch: Parameters, frame: Frame, method: Method, settings: Settings
 ) -> list[Fit]:
     """Fit one group of a batch on the engine."""
     options = Options(max_iter=settings.max_iter)
-    if way == "robust":
+    if method == "robust":
         options = Options(max_iter=settings.max_iter, stopping="per-class", tol=TOLERANCE)
     result = fit(open_source(X, labels), batch, options, frame=frame)
     return [
@@ -222,7 +224,7 @@ def _fit_engine(
 
 
 def _fit_published(X: FloatArray, labels: IntArray, batch: Parameters, settings: Settings) -> list[Fit]:
-    """Fit one group of a batch in the published way."""
+    """Fit one group of a batch in the published method."""
     return [
         Fit((run.parameters,), run.reason, run.failing_pass, run.n_iter, run.converged, run.log_likelihood)
         for run in published_runs(X, labels, batch, max_iter=settings.max_iter)

@@ -1,0 +1,554 @@
+"""Dask: collections as blocks of rows, functions mapped lazily over rows, and independent tasks on a cluster.
+
+The partitions of a Dask array or dataframe are the blocks. On a cluster they stay in the memory of the
+workers: a pass sends the work once to each worker, and the answers are summed in Dask's tree reduction on
+their way back, so that traffic does not depend on the number of rows. Without a cluster Dask's threads make
+each block anew in every pass, so that the data may be larger than memory.
+
+Dask is imported inside functions: it is an optional dependency.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .blocks import Block, encode
+from .threads import workers
+
+Answer = TypeVar("Answer")
+Shared = TypeVar("Shared")
+Task = TypeVar("Task")
+
+# Answers that one task of the tree adds up.
+_SPLIT_EVERY = 16
+# Seconds to wait for a scheduler and a first worker, between two looks at a running cluster, and for a worker
+# to join when all of them have left.
+_CONNECT = 10.0
+_POLL = 5.0
+_WITHOUT_WORKERS = 60.0
+# Parameters of many starts may well be larger than the 10 MB from which Dask warns.
+_CONFIG = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
+# Evaluated on workers where skmix may be missing, so it cannot be one of our functions.
+_VERSION = "__import__('skmix').__version__"
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot finish the work; the message says why and what to do."""
+
+
+def is_collection(value: Any) -> bool:
+    """Return whether `value` is a Dask collection: an array, dataframe, series, bag or delayed object."""
+    return type(value).__module__.split(".")[0] == "dask" and hasattr(value, "__dask_graph__")
+
+
+def check_kind(value: Any, name: str) -> None:
+    """Refuse Dask collections other than arrays, dataframes and series."""
+    if is_collection(value) and not hasattr(type(value), "ndim"):
+        raise ValueError(
+            f"{name} must be a Dask array, dataframe or series, got a Dask {type(value).__name__}. Convert "
+            "it first, for example with dask.array.from_delayed, or compute() it."
+        )
+
+
+# ---------------------------------------------------------------- blocks
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A block: delayed rows (n, M), labels and weights (n,) or None, its number and the worker holding it."""
+
+    rows: Any
+    labels: Any
+    weights: Any
+    number: int
+    worker: str | None = None
+
+    def apply(self, function: Callable[..., Any], *parts: Any) -> Any:
+        """Return a delayed call on the worker that has the block, or on another should that one be gone."""
+        import dask
+
+        lazily = dask.delayed(function, pure=False)
+        if self.worker is None:
+            return lazily(*parts)
+        with dask.annotate(workers=[self.worker], allow_other_workers=True):
+            return lazily(*parts)
+
+
+@dataclass(frozen=True)
+class DaskBlocks:
+    """The partitions of Dask collections as `Blocks`, of M features; `client` is None without a cluster."""
+
+    n_features: int
+    feature_names: list[str] | None
+    parts: list[_Part]
+    client: Any = None
+    columns: list[int] | None = None
+
+    def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
+        """Return the answers of all blocks, merged by a tree of tasks, always in the same order."""
+        import dask
+        from dask.bag import from_delayed
+
+        # One task hands out the work: it is sent to each worker once, and made again if it is lost.
+        shared = dask.delayed(_Work(work, self.columns), name=_unique_name(work), traverse=False)
+        answers = from_delayed(
+            [
+                part.apply(_apply, shared, part.rows, part.labels, part.weights, part.number)
+                for part in self.parts
+            ]
+        )
+        total = answers.reduction(_only, _Merge(merge), split_every=_SPLIT_EVERY)
+        # Optimisation would merge tasks, and drop their preference for a worker.
+        total = total.to_delayed(optimize_graph=False)
+        if self.client is None:
+            merged: Answer = total.compute()
+            return merged
+        with _cluster_errors(self.client), dask.config.set(_CONFIG):
+            return self._result(self.client.compute(total))
+
+    def coded(self, classes: np.ndarray) -> DaskBlocks:
+        """Return the blocks with indices into `classes` (L,) for labels, kept where the blocks are."""
+        import dask
+
+        if self.parts[0].labels is None:
+            return self
+        labels = [part.apply(encode, part.labels, classes) for part in self.parts]
+        kept = dask.persist(*labels) if self.client is None else self.client.persist(labels)
+        return replace(self, parts=[replace(a, labels=b) for a, b in zip(self.parts, kept, strict=True)])
+
+    def take(self, columns: list[int]) -> DaskBlocks:
+        """Return the blocks with some of their features."""
+        names = None if self.feature_names is None else [self.feature_names[column] for column in columns]
+        own = columns if self.columns is None else [self.columns[column] for column in columns]
+        return replace(self, n_features=len(columns), feature_names=names, columns=own)
+
+    def _result(self, future: Any) -> Any:
+        """Return the result of a future; a block that is lost is named."""
+        from distributed import futures_of
+
+        try:
+            _wait(self.client, [future])
+        except CancelledError:
+            lost = [a.number for a in self.parts if futures_of(a.rows)[0].status in ("lost", "cancelled")]
+            if not lost or self.client.status != "running":
+                raise
+            raise ClusterError(
+                f"Block {lost[0]} of the rows was lost with its worker ({len(lost)} of {len(self.parts)} "
+                "blocks were), and Dask cannot make it again: it was scattered, not read or computed. Make "
+                "the collection from files or functions (dask.array.from_zarr, "
+                "dask.dataframe.read_parquet) and fit again."
+            ) from None
+        return future.result()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Does the work on a block given as its parts."""
+
+    work: Callable[[Block], Any]
+    columns: list[int] | None
+
+    def __call__(self, rows: np.ndarray, labels: Any, weights: Any, number: int) -> Any:
+        for name, part in (("y", labels), ("sample_weight", weights)):
+            if part is not None and len(part) != len(rows):
+                raise ValueError(
+                    f"X and {name} are cut differently: block {number} of X has {len(rows)} rows, that of "
+                    f"{name} {len(part)}. Make both from one collection, or call compute_chunk_sizes()."
+                )
+        block = Block(rows, labels, weights, number)
+        return self.work(block if self.columns is None else block.take(self.columns))
+
+
+def _apply(work: Callable[..., Answer], *parts: Any) -> list[Answer]:
+    return [work(*parts)]
+
+
+def _only(answers: list[Answer]) -> Answer:
+    (answer,) = answers
+    return answer
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """Merges answers; the first is copied, since `merge` may change it and Dask may read it again."""
+
+    merge: Callable[[Any, Any], Any]
+
+    def __call__(self, answers: Sequence[Any]) -> Any:
+        first, *others = answers
+        return reduce(self.merge, others, copy.deepcopy(first)) if others else first
+
+
+def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
+    """Return Dask collections as blocks, kept in the memory of the cluster in use if there is one.
+
+    Parameters
+    ----------
+    X : dask array of shape (N, M) or dask dataframe
+        Rows.
+    y, weights : dask array, series or dataframe of one column, array-like, or None
+        Labels (N,) and weights (N,).
+    version : str
+        Version of skmix, which all workers must have.
+
+    Raises
+    ------
+    ValueError
+        When X, y and weights do not fit together, or X is not a matrix of numbers.
+    ClusterError
+        When the cluster cannot do the work.
+    """
+    import dask
+
+    rows, column_y, column_weights = _matrix(X), _column(y, "y"), _column(weights, "sample_weight")
+    rows, column_y = _aligned(rows, column_y, "y")
+    rows, column_weights = _aligned(rows, column_weights, "sample_weight")
+    n_blocks = rows.numblocks[0]
+    columns = [
+        [None] * n_blocks if array is None else [lazily(block) for block in array.to_delayed().ravel()]
+        for array, lazily in (
+            (rows, dask.delayed(_as_rows)),
+            (column_y, dask.delayed(np.asarray)),
+            (column_weights, dask.delayed(_as_weights)),
+        )
+    ]
+    parts = [_Part(a, b, c, i) for i, (a, b, c) in enumerate(zip(*columns, strict=True))]
+    client = _client_in_use()
+    if client is not None:
+        with _cluster_errors(client):
+            check_workers(client, version)
+            parts = _kept(client, parts)
+    return DaskBlocks(rows.shape[1], _feature_names(X), parts, client)
+
+
+def _kept(client: Any, parts: list[_Part]) -> list[_Part]:
+    """Have workers make and keep the blocks; order these by worker, so that sums begin on each worker."""
+    from distributed import futures_of
+
+    # In one call: what rows and labels have in common, such as a file, is read once.
+    names = [name for name in ("rows", "labels", "weights") if getattr(parts[0], name) is not None]
+    made = iter(client.persist([getattr(part, name) for part in parts for name in names]))
+    kept = [replace(part, **{name: next(made) for name in names}) for part in parts]
+    _wait(client, futures_of([part.rows for part in kept]))
+    holders = client.who_has([futures_of(part.rows)[0] for part in kept])
+    placed = [replace(part, worker=min(holders[part.rows.key], default=None)) for part in kept]
+    return sorted(placed, key=lambda part: (part.worker or "", part.number))
+
+
+def _feature_names(X: Any) -> list[str] | None:
+    """Return the names of a dataframe's columns; None where they are not strings, or X is an array."""
+    names = list(X.columns) if _is_frame(X) else []
+    strings = [isinstance(name, str) for name in names]
+    if any(strings) and not all(strings):
+        raise TypeError(f"Feature names must all be strings, or none of them: got {names[:5]}.")
+    return names if names and all(strings) else None
+
+
+def _is_frame(value: Any) -> bool:
+    return is_collection(value) and hasattr(value, "columns") and value.ndim == 2
+
+
+def _matrix(X: Any) -> Any:
+    """Return X as a Dask array (N, M) whose blocks have all features; N may be unknown."""
+    check_kind(X, "X")
+    if _is_frame(X):
+        wrong = [name for name, dtype in X.dtypes.items() if not _is_numeric(dtype)]
+        if wrong:
+            raise ValueError(
+                f"Column {wrong[0]!r} of X is of type {X.dtypes[wrong[0]]}, not a number "
+                f"({len(wrong)} such columns). Drop or encode it first."
+            )
+        matrix = X.map_partitions(_as_rows, meta=np.empty((0, len(X.columns))))
+        return matrix if hasattr(matrix, "chunks") else matrix.to_dask_array()
+    if not hasattr(X, "chunks"):
+        raise ValueError(
+            f"X must be a Dask array of shape (N, M) or a Dask dataframe, got a Dask {type(X).__name__}."
+        )
+    if X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, rows and features, got a Dask array of {X.ndim}.")
+    if not _is_numeric(X.dtype):
+        raise ValueError(f"X must hold numbers, got a Dask array of type {X.dtype}.")
+    if math.isnan(X.shape[1]):
+        raise ValueError("The number of features of X is unknown: call X.compute_chunk_sizes() first.")
+    if X.shape[1] == 0:
+        raise ValueError("X has no features: its shape is (N, 0).")
+    return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+
+
+def _is_numeric(dtype: Any) -> bool:
+    return getattr(dtype, "kind", "O") in "fiub"
+
+
+def _column(values: Any, name: str) -> Any:
+    """Return labels or weights as a Dask array (N,), or as a NumPy array when they are in memory."""
+    if values is None:
+        return None
+    check_kind(values, name)
+    if not is_collection(values):
+        values = np.asarray(values)
+    elif _is_frame(values):
+        if len(values.columns) != 1:
+            raise ValueError(f"{name} must be one column, got a Dask dataframe of {len(values.columns)}.")
+        values = values[values.columns[0]]
+    if hasattr(values, "to_frame"):
+        values = values.map_partitions(np.asarray, meta=np.empty(0, dtype=object))
+        values = values if hasattr(values, "chunks") else values.to_dask_array()
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise ValueError(f"{name} must be one column, got shape {values.shape}.")
+    return values
+
+
+def _aligned(rows: Any, column: Any, name: str) -> tuple[Any, Any]:
+    """Return rows and a column of theirs in blocks of the same rows."""
+    import dask.array
+
+    if column is None:
+        return rows, None
+    in_memory = isinstance(column, np.ndarray)
+    if math.isnan(rows.shape[0] + column.shape[0]):
+        if not in_memory and column.numblocks[0] == rows.numblocks[0]:
+            return rows, column
+        # The blocks do not match one by one, so their sizes are needed. On copies, since this computes them.
+        rows = rows.copy().compute_chunk_sizes()
+        column = column if in_memory else column.copy().compute_chunk_sizes()
+    if rows.shape[0] != column.shape[0]:
+        raise ValueError(f"X has {rows.shape[0]} rows but {name} has {column.shape[0]}.")
+    if in_memory:
+        return rows, dask.array.from_array(column, chunks=(rows.chunks[0],))
+    return rows, column if column.chunks[0] == rows.chunks[0] else column.rechunk((rows.chunks[0],))
+
+
+def _as_rows(values: Any) -> np.ndarray:
+    """Return a partition as rows of floats; missing values become NaN."""
+    if hasattr(values, "to_numpy"):
+        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+    rows = np.asarray(values)
+    return rows if rows.dtype in (np.float64, np.float32) else rows.astype(np.float64)
+
+
+def _as_weights(values: Any) -> np.ndarray:
+    return np.asarray(values, dtype=np.float64)
+
+
+def map_rows(
+    X: Any, function: Callable[..., np.ndarray], width: int | None, dtype: Any, y: Any = None
+) -> Any:
+    """Return a lazy Dask array of `function` of the rows.
+
+    Parameters
+    ----------
+    X : dask array of shape (n, M) or dask dataframe
+        Rows, of known or unknown number.
+    function : callable
+        From rows (n, M), and labels (n,) where y is given, to an array (n,) or (n, width).
+    width : int or None
+        Number of columns of the result; None for one dimension.
+    dtype : dtype
+        Of the result.
+    y : dask array, series or dataframe of one column, array-like, optional
+        Labels (n,).
+
+    Returns
+    -------
+    dask array of shape (n,) or (n, width)
+        In the blocks of X.
+    """
+    import dask.array
+
+    rows, labels = _aligned(_matrix(X), _column(y, "y"), "y")
+    # Labels as a column: map_blocks aligns arrays from the last axis on.
+    parts = (rows,) if labels is None else (rows, labels[:, None])
+    shape: dict[str, Any] = {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
+    if width is not None:
+        shape = {"chunks": (rows.chunks[0], (width,)), "meta": np.empty((0, width), dtype=dtype)}
+    mapped = _Mapped(function, shape["meta"])
+    return dask.array.map_blocks(mapped, *parts, name=_unique_name(function), dtype=dtype, **shape)
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    """Applies a function to a block of rows; the result of no rows is `empty`."""
+
+    function: Callable[..., np.ndarray]
+    empty: np.ndarray
+
+    def __call__(self, rows: np.ndarray, labels: np.ndarray | None = None) -> np.ndarray:
+        if not len(rows):
+            return self.empty
+        if labels is None:
+            return np.asarray(self.function(_as_rows(rows)))
+        if len(labels) != len(rows):
+            raise ValueError(
+                f"X and y are cut differently: a block has {len(rows)} rows and {len(labels)} labels."
+            )
+        return np.asarray(self.function(_as_rows(rows), labels[:, 0]))
+
+
+# ---------------------------------------------------------------- clusters
+
+
+@contextmanager
+def connect(address: str, version: str) -> Iterator[Any]:
+    """Yield a client of the cluster whose scheduler has that address, such as ``tcp://10.0.0.1:8786``.
+
+    Raises
+    ------
+    ClusterError
+        When no scheduler answers, there are no workers, or they lack skmix in that version.
+    ImportError
+        When Dask is not installed.
+    """
+    try:
+        import distributed
+    except ImportError:
+        raise ImportError("Working on a cluster needs Dask: pip install skmix[dask]") from None
+    try:
+        client = distributed.Client(address, timeout=_CONNECT)
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"No Dask scheduler answers at {address} ({error}). Check the address and that it is running."
+        ) from error
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=_CONNECT)
+        except TimeoutError as error:
+            raise ClusterError(
+                f"The cluster at {address} has no workers. Start some: dask worker {address}"
+            ) from error
+        check_workers(client, version)
+        yield client
+
+
+def n_threads(client: Any) -> int:
+    """Return how many tasks the cluster runs at a time."""
+    return sum(client.nthreads().values())
+
+
+def map_tasks(
+    client: Any, work: Callable[[Shared, Task], Answer], shared: Shared, tasks: Sequence[Task]
+) -> Iterator[Answer]:
+    """Yield ``work(shared, task)`` of each task as they finish, with one BLAS thread each.
+
+    `work` is a function of a module; what the tasks share is sent to each worker once.
+
+    Raises
+    ------
+    ClusterError
+        When the scheduler is lost, or workers die repeatedly of the same task.
+    """
+    import distributed
+
+    with _cluster_errors(client):
+        common = client.submit(_identity, shared, key=_unique_name(work), pure=False)
+        futures = client.map(_alone, [work] * len(tasks), [common] * len(tasks), list(tasks), pure=False)
+        try:
+            for future in distributed.as_completed(futures):
+                yield future.result()
+                future.release()
+        finally:
+            if client.status == "running":
+                client.cancel(futures)
+
+
+def _identity(value: Answer) -> Answer:
+    return value
+
+
+def _alone(work: Callable[[Shared, Task], Answer], shared: Shared, task: Task) -> Answer:
+    with workers(1):
+        return work(shared, task)
+
+
+def check_workers(client: Any, version: str) -> None:
+    """Refuse a cluster some of whose workers lack skmix in that version."""
+    try:
+        found = client.run(eval, _VERSION, on_error="return")
+    except OSError as error:
+        raise _lost(client, error) from error
+    wrong = {address: answer for address, answer in found.items() if answer != version}
+    lacking = {address: answer for address, answer in wrong.items() if not isinstance(answer, str)}
+    if not wrong:
+        return
+    some = sorted(lacking or wrong)
+    names = ", ".join(some[:3]) + (", …" if len(some) > 3 else "")
+    problem = "cannot import skmix" if lacking else f"have another version of skmix than {version}"
+    raise ClusterError(
+        f"{len(some)} of {len(found)} workers {problem}: {names} ({found[some[0]]!r}). "
+        f"Install skmix {version} where they run, and start them again."
+    )
+
+
+def _client_in_use() -> Any | None:
+    """Return the client of the cluster in use; None without one."""
+    distributed = sys.modules.get("distributed")
+    try:
+        return None if distributed is None else distributed.get_client()
+    except ValueError:
+        return None
+
+
+def _wait(client: Any, futures: list[Any]) -> None:
+    """Wait for futures and raise the error of the first that failed."""
+    import distributed
+
+    waited = 0.0
+    while True:
+        try:
+            distributed.wait(futures, timeout=_POLL)
+            break
+        except TimeoutError:
+            if client.status != "running":
+                raise CancelledError from None
+            waited = 0.0 if client.scheduler_info()["workers"] else waited + _POLL
+            if waited >= _WITHOUT_WORKERS:
+                raise ClusterError(
+                    f"The cluster has had no workers for {waited:.0f} s. Start some and fit again."
+                ) from None
+    for future in futures:
+        if future.status == "error":
+            # A copy: the client keeps the error, and with it the frames it passes through and what they hold.
+            raise copy.copy(future.exception()).with_traceback(future.traceback())
+
+
+@contextmanager
+def _cluster_errors(client: Any) -> Iterator[None]:
+    """Turn the errors of a cluster that lost its scheduler or its workers into `ClusterError`."""
+    import distributed
+
+    try:
+        yield
+    except distributed.scheduler.KilledWorker as error:
+        raise ClusterError(
+            f"Several workers died of the same task ({error.task}), perhaps out of memory. Use smaller "
+            "blocks or give the workers more memory."
+        ) from None
+    except (CancelledError, asyncio.CancelledError, distributed.comm.CommClosedError, TimeoutError) as error:
+        raise _lost(client, error) from None
+
+
+def _lost(client: Any, error: BaseException) -> ClusterError:
+    address = getattr(client.scheduler, "address", "of the client in use")
+    return ClusterError(
+        f"The connection to the scheduler {address} is lost ({type(error).__name__}). "
+        "Start a cluster and try again."
+    )
+
+
+def _unique_name(what: Any) -> str:
+    """Return a task name that occurs once, so that results of an earlier pass are never reused."""
+    name = getattr(what, "__name__", type(what).__name__)
+    return f"skmix-{name.strip('_').lower()}-{secrets.token_hex(8)}"

@@ -1,0 +1,269 @@
+"""Model files: safetensors with a JSON header. Reading one never runs code.
+
+`encode` splits a value into JSON and named arrays, and `write` writes both; `read` and `decode` undo it.
+JSON's own types stand for themselves. Any other value is an object with the keys ``is`` (one of the kinds in
+`decode`) and ``of``, so that no value can be mistaken for another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .writing import replacing
+
+FORMAT = "skmix"
+VERSION = 1
+"""Increased when older readers would misread a file. Adding attributes or parameters does not need it."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The values of an object, by name.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the object's class. The caller looks it up; nothing is imported by name.
+    fields : dict
+        Values by name.
+    """
+
+    kind: str
+    fields: dict[str, Any]
+
+
+# ---------------------------------------------------------------- files
+
+
+def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.ndarray], library: str) -> None:
+    """Write content (JSON, without NaN or infinities) and arrays of numbers to one file, atomically.
+
+    `library` is the version of skmix that writes the file.
+    """
+    from safetensors.numpy import save
+
+    # safetensors copies memory as it is, whatever the strides.
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    header = {"format": FORMAT, "version": VERSION, "library": library, "content": content}
+    header["digest"] = _digest(header, arrays)
+    # One key only: safetensors does not fix the order of several, and equal models should be equal files.
+    data = save(arrays, metadata={FORMAT: json.dumps(header, allow_nan=False)})
+    with replacing(path) as file:
+        file.write(data)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return the content and arrays of a file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is not a model file, truncated, damaged, or in a later version of the format.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    name = os.fspath(path)
+    with open(name, "rb"):
+        pass  # safetensors' own errors do not name the file
+    try:
+        # Checks that the index of arrays is valid and accounts for every byte of the file.
+        with safe_open(name, framework="np") as file:
+            header = _header(name, (file.metadata() or {}).get(FORMAT))
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{name} is not a skmix model, or it is truncated or damaged ({error}).") from None
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"{name} has arrays of a type that NumPy does not have ({error}).") from None
+    try:
+        intact = header.pop("digest", None) == _digest(header, arrays)
+    except (ValueError, RecursionError):
+        intact = False
+    if not intact:
+        raise ValueError(f"{name} is damaged: its content does not match its digest.")
+    return header.get("content"), arrays
+
+
+def _header(name: str, text: str | None) -> dict[str, Any]:
+    """Return our header, if it is one of a version that this skmix reads."""
+    if text is None:
+        raise ValueError(f"{name} is not a skmix model: it is a safetensors file without our header.")
+    try:
+        header: dict[str, Any] = json.loads(text)
+        version = header["version"]
+        valid = header["format"] == FORMAT and type(version) is int and version >= 1
+    except (ValueError, RecursionError, KeyError, TypeError):
+        valid = False
+    if not valid:
+        raise ValueError(f"{name} has a damaged header.")
+    if version > VERSION:
+        raise ValueError(
+            f"{name} is in version {version} of the format, written by skmix "
+            f"{str(header.get('library'))[:20]}; this skmix reads up to version {VERSION}. "
+            "Install a newer skmix."
+        )
+    return header
+
+
+def _digest(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of the header and all arrays."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True, allow_nan=False).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------- values
+
+
+def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """Split a value into JSON content and arrays, which are named by their path in the value.
+
+    `value` may hold None, bool, int, float, str, range, NumPy scalars, arrays of numbers or strings, and
+    lists, tuples, dicts with string keys and `Record` of these. Anything else is a TypeError with its path.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    # An array that occurs twice is stored once. Keeping it here also keeps its id from being reused.
+    stored: dict[int, tuple[np.ndarray, Any]] = {}
+
+    def pack(value: Any, path: str) -> Any:
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else _tagged("float", repr(value))
+        if isinstance(value, np.generic):
+            return _tagged("scalar", pack_array(np.asarray(value), path))
+        if isinstance(value, np.ndarray):
+            if id(value) not in stored:
+                stored[id(value)] = value, pack_array(np.asarray(value), path)
+            return stored[id(value)][1]
+        if type(value) is list:
+            return pack_items(value, path)
+        if type(value) is tuple:
+            return _tagged("tuple", pack_items(value, path))
+        if type(value) is range:
+            return _tagged("range", [value.start, value.stop, value.step])
+        if type(value) is dict:
+            return _tagged("dict", pack_fields(value, path))
+        if isinstance(value, Record):
+            return _tagged("record", value.kind) | {"fields": pack_fields(value.fields, path)}
+        raise TypeError(
+            f"{path} is a {type(value).__module__}.{type(value).__qualname__}; a model file can only hold "
+            "arrays, numbers, strings, lists, tuples and dicts."
+        )
+
+    def pack_items(values: Any, path: str) -> list[Any]:
+        return [pack(value, _join(path, str(i))) for i, value in enumerate(values)]
+
+    def pack_fields(values: dict[Any, Any], path: str) -> dict[str, Any]:
+        wrong = [key for key in values if type(key) is not str]
+        if wrong:
+            raise TypeError(f"{path} has the key {wrong[0]!r}; keys in a model file must be strings.")
+        return {key: pack(value, _join(path, key)) for key, value in values.items()}
+
+    def pack_array(array: np.ndarray, path: str) -> Any:
+        if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
+            # The memory order is kept: the rounding of sums, and so the last digits of scores, depend on it.
+            if array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous:
+                return _tagged("fortran array", store(array.T, path))
+            return _tagged("array", store(array, path))
+        if array.dtype.kind == "U":
+            characters = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", ndmin=1)
+            return _tagged("text", store(characters.view(np.uint32).reshape(*array.shape, -1), path))
+        if array.dtype == object:
+            return _tagged("objects", pack_items(array.ravel().tolist(), path)) | {"shape": list(array.shape)}
+        raise TypeError(
+            f"{path} is an array of {array.dtype}; a model file can only hold arrays of strings and of "
+            "numbers of up to 64 bits."
+        )
+
+    def store(array: np.ndarray, path: str) -> str:
+        name = path or "value"
+        while name in arrays:
+            name += "'"
+        # np.ascontiguousarray would make a scalar one-dimensional.
+        arrays[name] = np.array(array, dtype=array.dtype.newbyteorder("<"), order="C")
+        return name
+
+    return pack(value, ""), arrays
+
+
+def decode(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Return the value that `encode` split; ValueError if content and arrays did not come from there."""
+    made: dict[tuple[str, str], np.ndarray] = {}
+
+    def unpack(content: Any) -> Any:
+        match content:
+            case list():
+                return [unpack(item) for item in content]
+            case {"is": "float", "of": "nan" | "inf" | "-inf" as number}:
+                return float(number)
+            case {"is": "scalar", "of": {"is": "array" | "text"} as inner} if unpack(inner).shape == ():
+                return unpack(inner)[()]
+            case {"is": "tuple", "of": list(items)}:
+                return tuple(unpack(item) for item in items)
+            case {"is": "range", "of": [int(start), int(stop), int(step)]}:
+                return range(start, stop, step)
+            case {"is": "dict", "of": dict(fields)}:
+                return {key: unpack(value) for key, value in fields.items()}
+            case {"is": "record", "of": str(kind), "fields": dict(fields)}:
+                return Record(kind, {key: unpack(value) for key, value in fields.items()})
+            case {"is": "objects", "of": list(items), "shape": list(shape)} if _is_shape(shape, len(items)):
+                objects = (unpack(item) for item in items)
+                return np.fromiter(objects, dtype=object, count=len(items)).reshape(shape)
+            case {"is": "array" | "fortran array" | "text" as kind, "of": str(name)}:
+                if name not in arrays:
+                    raise ValueError(f"the array {name!r} is missing")
+                if (kind, name) not in made:
+                    array = arrays[name].copy()
+                    made[kind, name] = (
+                        _text(array) if kind == "text" else array if kind == "array" else array.T
+                    )
+                return made[kind, name]
+            case dict():
+                shown = repr(content)
+                raise ValueError(
+                    f"it has a malformed value {shown if len(shown) < 60 else shown[:57] + '...'}"
+                )
+            case _:
+                return content
+
+    value = unpack(content)
+    unused = set(arrays) - {name for _, name in made}
+    if unused:
+        raise ValueError(f"it has arrays that belong to no value: {sorted(unused)[:3]}")
+    return value
+
+
+def _is_shape(shape: list[Any], n_items: int) -> bool:
+    valid = len(shape) <= 8 and all(type(n) is int and n >= 0 for n in shape)
+    return valid and math.prod(shape) == n_items
+
+
+def _text(codes: np.ndarray) -> np.ndarray:
+    """Return strings from their code points, which are along the last axis."""
+    if codes.dtype != np.uint32 or codes.ndim < 1 or codes.shape[-1] < 1:
+        raise ValueError(f"it has characters of type {codes.dtype} and shape {codes.shape}")
+    if codes.size and codes.max() > 0x10FFFF:
+        raise ValueError(f"it has the character code {codes.max()}, which does not exist")
+    strings: np.ndarray = codes.view(np.dtype(("U", codes.shape[-1]))).reshape(codes.shape[:-1])
+    return strings
+
+
+def _tagged(kind: str, content: Any) -> dict[str, Any]:
+    return {"is": kind, "of": content}
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
