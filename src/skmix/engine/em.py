@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .compute.arrays import arises, namespace, pick, to_numpy
+from .compute.arrays import namespace, occurs, pick, to_numpy
 from .compute.threads import workers
 from .covariances import Structure, structure_of
 from .model import (
@@ -228,7 +228,7 @@ def one_pass(
     """Return the next parameters, their factor, and the log-likelihood (R, C) of those that entered."""
     statistics, origins = expect(source, parameters, factor, setting)
     following, next_factor, inaccurate = rule.improve(statistics, origins, parameters, factor)
-    if rule.freeze != "kernels" and arises(inaccurate):
+    if rule.freeze != "kernels" and occurs(inaccurate):
         again = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
         # The new means are right; the covariances want moments about them.
         centres = pick(inaccurate, again), pick(following.means, again)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..compute.arrays import arises, namespace, to_numpy
+from ..compute.arrays import namespace, occurs, to_numpy
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from .annihilation import annihilate
@@ -114,7 +114,7 @@ def maximise(
         regulariser,
         previous.covariances,
     )
-    if arises(~alive):
+    if occurs(~alive):
         covariances = structure.keep(alive, covariances, previous.covariances)
         factor = structure.factor(covariances, means.shape[-1])
     class_mass, prior = assign_unlabelled(statistics.mass, previous)

@@ -8,6 +8,7 @@ devices need, and nothing depends on values of the rows: what needs a decision w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from functools import reduce as fold
 from operator import add
@@ -17,20 +18,19 @@ import numpy as np
 
 from ..compute.arrays import (
     Array,
-    arises,
     as_float64,
     constant,
     like,
     namespace,
-    noticing,
+    occurs,
     operations_of,
     pick,
+    recorded,
     replaced,
     to_numpy,
-    unasked,
 )
 from ..covariances import Structure
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import Centres, Step
 from .expanded import Ordered, Prepared, prepare, term_features
 from .summary import FARTHEST, Frame, Setting, Summary, summarise
@@ -202,7 +202,7 @@ class DeviceRows(Ordered):
         for r, k in self.delicate:
             known[r, k] = True
         assumed = constant(_mask, known.shape, known.tobytes(), example=self.home)
-        if arises(prepared.delicate ^ assumed):
+        if occurs(prepared.delicate ^ assumed):
             self.delicate = prepared.delicate_kernels
 
     def _mend(self, values: Array, x: Array, prepared: Prepared, start: int, stop: int) -> Array:
@@ -417,21 +417,25 @@ class DeviceSource:
                 f"covariance_type={structure.name!r} is computed on the CPU alone: give X as a NumPy array, "
                 "without device."
             )
-        return Hopeful(step, self)
+        return OptimisticStep(step, self)
 
     def forget(self) -> None:
         """Drop memory that was kept from pass to pass."""
         self._rows = None
-        self.operations.forget()
 
 
-class Hopeful:
-    """A pass that is made without questions, as long as that goes well.
+class OptimisticStep:
+    """A pass that assumes that no rare condition holds, and checks this afterwards.
+
+    A kernel may lose its rows, a covariance fall below its floor, a factor lose digits. Asking the device
+    whether one did makes the host wait, and waiting often takes longer than the work. An optimistic pass
+    records the conditions instead, and reads them with the log-likelihoods at its end. If one held, the pass
+    is repeated carefully, and so are the following ones until none holds.
 
     Parameters
     ----------
     step : callable
-        Makes a pass: from parameters and their factor to the next ones, and the log-likelihood (R, L).
+        A pass: from parameters and their factor to the next ones, and the log-likelihood (R, L).
     source : DeviceSource
         What the step works on.
     """
@@ -439,45 +443,39 @@ class Hopeful:
     def __init__(self, step: Step, source: DeviceSource) -> None:
         self._step = step
         self._source = source
-        self._work_on = source.operations.recorder(self._work)
-        self._calm = False
+        self._captured = source.operations.capture(self._work)
+        self._careful = True
 
     def __call__(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
-        """Make a pass; what it says of the starts, log-likelihoods and which are usable, is on the host."""
-        if self._calm:
+        """Do a pass; log-likelihoods and `usable` are returned on the host."""
+        if not self._careful:
             following, next_factor, report = self._try(parameters, factor)
-            told = to_numpy(report)
-            if not told[0, -1]:
-                return following, _with_usable(next_factor, told[:, -2] > 0), told[:, :-2]
-        with noticing() as troubled:
+            if not report[0, -1]:
+                usable = report[:, -2] > 0
+                return following, replace(next_factor, usable=usable), report[:, :-2]
+        with recorded(optimistic=False) as conditions:
             following, next_factor, log_likelihood = self._step(parameters, factor)
-            self._calm = not troubled()
-        told = to_numpy(log_likelihood)
-        return following, _with_usable(next_factor, to_numpy(next_factor.usable)), told
+        self._careful = any(conditions)
+        next_factor = replace(next_factor, usable=to_numpy(next_factor.usable))
+        return following, next_factor, to_numpy(log_likelihood)
 
-    def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, Array]:
-        """Make a pass that assumes the best; its report (R, L + 2) ends with `usable` and any doubts."""
+    def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
+        """Do an optimistic pass; its report (R, L + 2) ends with `usable`, and whether a condition held."""
         given = [a for a in vars(parameters).values() if a is not None]
         arrays = [*given, factor.whitener, factor.log_determinant]
-        *made, whitener, log_determinant, report = self._work_on(arrays, tuple(self._source.delicate))
-        return Parameters(*made), Factor(whitener, log_determinant, report[:, -2] > 0), report
+        *made, whitener, log_determinant, report = self._captured(arrays, tuple(self._source.delicate))
+        return Parameters(*made), Factor(whitener, log_determinant, report[:, -2] > 0), to_numpy(report)
 
     def _work(self, arrays: list[Array]) -> list[Array]:
         *given, whitener, log_determinant = arrays
         xp = namespace(whitener)
         usable = xp.ones_like(log_determinant[:, 0]) > 0
-        with unasked() as doubts:
+        with recorded(optimistic=True) as conditions:
             following, factor, log_likelihood = self._step(
                 Parameters(*given), Factor(whitener, log_determinant, usable)
             )
-        doubt = xp.any(xp.stack(doubts))
-        n_starts = log_likelihood.shape[0]
-        ends = [factor.usable, xp.broadcast_to(doubt, (n_starts,))]
-        columns = [xp.astype(end, xp.float64)[:, None] for end in ends]
+        held = xp.broadcast_to(xp.any(xp.stack(conditions)), factor.usable.shape)
+        columns = [xp.astype(flags, xp.float64)[:, None] for flags in (factor.usable, held)]
         report = xp.concat([log_likelihood, *columns], axis=1)
         made = [a for a in vars(following).values() if a is not None]
         return [*made, factor.whitener, factor.log_determinant, report]
-
-
-def _with_usable(factor: Factor, usable: BoolArray) -> Factor:
-    return Factor(factor.whitener, factor.log_determinant, usable)
