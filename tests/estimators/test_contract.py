@@ -30,9 +30,10 @@ SLOW = [
 
 
 def expected_failures(estimator):
-    searches = isinstance(estimator, (SharedKernelClassifierCV, SharedKernelMixtureCV))
-    by_class = getattr(estimator, "init", "class") == "class"
-    if by_class and not searches and not getattr(estimator, "feature_groups", None):
+    by_class = getattr(estimator, "init", "class") == "class" and not isinstance(
+        estimator, SharedKernelMixtureCV
+    )
+    if by_class and not getattr(estimator, "feature_groups", None):
         return {}
     return {
         "check_sample_weight_equivalence_on_dense_data": (
