@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.sources.blocks import Answer, Block
+from ..engine.compute.blocks import Answer, Block
 from .arrays import Stamp, Values, check_stamp, values_of
 
 
