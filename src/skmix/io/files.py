@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.sources.blocks import Block
+from ..engine.compute.blocks import Block
 from .arrays import (
     Values,
     check_exists,

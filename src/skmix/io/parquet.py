@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.sources.blocks import Block
+from ..engine.compute.blocks import Block
 from .arrays import Stamp, check_stamp, stamp
 from .arrow import is_number, label_kind, numbers_of
 from .formats import PANDAS_INDEX

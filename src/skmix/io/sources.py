@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.sources.blocks import Answer, Block
+from ..engine.compute.blocks import Answer, Block
 from .arrays import Values, values_of
 
 
