@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from skmix import datasets, features, plots
 from skmix.cli._common import NOT_INSTALLED, WRONG_USE, Json, app, examples, print_json, stop
-from skmix.cli._watching import watching
+from skmix.cli._progress import watching
 from skmix.experiments import paper as study
 
 _SHEET_SUFFIXES = (".pdf", ".png", ".svg")
