@@ -113,8 +113,8 @@ def table(headings: Iterable[str], rows: Iterable[Sequence[str]] = (), *, wrap: 
     """Return a table of verbatim text: a column of names and columns of numbers, or text to wrap."""
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for place, heading in enumerate(headings):
-        left = place == 0 or wrap
-        shown.add_column(cell(heading), justify="left" if left else "right", no_wrap=not wrap)
+        number = place > 0 and not wrap
+        shown.add_column(cell(heading), justify="right" if number else "left", no_wrap=number)
     for row in rows:
         shown.add_row(*map(cell, row))
     return shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -68,15 +68,20 @@ class Watch:
         self._over = False
         self._timer = threading.Timer(patience, self._appear)
         self._timer.daemon = True
-        if console.is_terminal:
+        if console.is_terminal and patience > 0.0:
             self._timer.start()
+        elif console.is_terminal:
+            self._appear()
 
     def _appear(self) -> None:
         with self._lock:
             if not self._over:
                 self._progress.start()
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Take the display away."""
         self._timer.cancel()
         with self._lock:
@@ -91,7 +96,8 @@ class Watch:
 
         def report(message: str = "", *, steps: int = 1) -> None:
             # The whole message would hide the time left on a narrow terminal.
-            self._progress.update(task, advance=steps, message=message.split(",")[0])
+            short = message.split(",")[0]
+            self._progress.update(task, advance=steps, message=short, refresh=steps > 1)
             shown = self._progress.tasks[self._progress.task_ids.index(task)]
             if shown.total is not None and shown.completed >= shown.total:
                 # A search may continue beyond the expected number of steps.
@@ -113,11 +119,7 @@ class Watch:
 
 
 @contextmanager
-def watching(console: Any = None, patience: float = PATIENCE) -> Iterator[Watch]:
+def watching(console: Console | None = None, patience: float = PATIENCE) -> Iterator[Watch]:
     """Show on the error stream how reading, fitting and predicting proceed, once they take long."""
-    watch = Watch(console or Console(stderr=True), patience)
-    try:
-        with watched_by(watch.steps):
-            yield watch
-    finally:
-        watch.close()
+    with Watch(console or Console(stderr=True), patience) as watch, watched_by(watch.steps):
+        yield watch

@@ -11,18 +11,20 @@ import typer
 
 from skmix import plots
 from skmix.cli._common import (
-    INTERRUPTED,
     NOT_INSTALLED,
     WRONG_USE,
     Json,
     app,
     examples,
+    guarded,
     print_json,
+    say,
     stop,
     text_aside,
 )
 from skmix.experiments import field as comparison
-from skmix.experiments import paper as study
+from skmix.experiments.harness import writable_folder
+from skmix.io import replacing
 
 _SMALL_SETS = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
 
@@ -79,7 +81,7 @@ def accuracy(
     def work() -> list[comparison.TextTable]:
         field = comparison.contenders(classifier)
         sets = [comparison.load_data(name, max_rows=max_rows) for name in data or _SMALL_SETS]
-        folder = study.writable_folder(out)
+        folder = writable_folder(out)
         settings = comparison.Settings(n_repeats=repeats, seed=seed)
         store = comparison.OutcomeStore(folder / "outcomes.jsonl")
         outcomes = comparison.run_comparison(sets, field, settings, store, _tell)
@@ -95,7 +97,7 @@ def accuracy(
         figure = plots.new_figure(3.0 * min(4, len(sets)) + 1.0, (0.19 * len(field) + 0.8) * lines)
         plots.plot_errors(outcomes, figure=figure)
         plots.save_figure(figure, folder / "errors.png")
-        typer.echo(f"Written into {folder}: tables.txt, tables.md, ranks.png, errors.png, outcomes.jsonl.")
+        say(f"Written into {folder}: tables.txt, tables.md, ranks.png, errors.png, outcomes.jsonl.")
         return tables
 
     _finish(work, out, as_json)
@@ -123,7 +125,7 @@ def sharing(
     """
 
     def work() -> list[comparison.TextTable]:
-        folder = study.writable_folder(out)
+        folder = writable_folder(out)
         store = comparison.OutcomeStore(folder / "outcomes.jsonl")
         sizes = rows or comparison.ROWS_PER_CLASS
         points = comparison.run_sharing(
@@ -146,7 +148,7 @@ def sharing(
         figure = plots.new_figure(7.2, 3.6)
         plots.plot_gain(points, axes=figure.add_subplot())
         plots.save_figure(figure, folder / "gain.png")
-        typer.echo(f"Written into {folder}: tables.txt, tables.md, sharing.png, gain.png, outcomes.jsonl.")
+        say(f"Written into {folder}: tables.txt, tables.md, sharing.png, gain.png, outcomes.jsonl.")
         return tables
 
     _finish(work, out, as_json)
@@ -155,39 +157,33 @@ def sharing(
 def _tell(outcome: comparison.Outcome) -> None:
     """Print a line for a finished cell."""
     result = f"failed: {outcome.failure}" if outcome.failure else f"error {100 * outcome.error:.2f} %"
-    typer.echo(
-        f"{outcome.data}, {outcome.n_train} rows, {outcome.classifier}, {outcome.repeat + 1}: {result}"
-    )
+    say(f"{outcome.data}, {outcome.n_train} rows, {outcome.classifier}, {outcome.repeat + 1}: {result}")
 
 
 def _write_tables(folder: Path, tables: list[comparison.TextTable]) -> None:
     text = "\n\n".join(table.text() for table in tables)
-    typer.echo("\n" + text + "\n")
+    say("\n" + text + "\n")
     for name, content in (
         ("tables.txt", text),
         ("tables.md", "\n\n".join(table.markdown() for table in tables)),
     ):
-        with study.replacing(folder / name) as file:
+        with replacing(folder / name) as file:
             file.write(content.encode() + b"\n")
 
 
 def _finish(work: Callable[[], list[comparison.TextTable]], out: Path, as_json: bool) -> None:
-    """Do the work, and end with a sentence if it cannot be done."""
-    # First: nobody should wait for the results and then learn that they cannot be drawn.
+    """Do the work, and end with one sentence if it cannot be done."""
+    # Check first: nobody should wait for results that cannot be drawn.
     if importlib.util.find_spec("matplotlib") is None:
         stop("The pictures need matplotlib: pip install skmix[plot]", NOT_INSTALLED)
-    try:
-        with text_aside(as_json):
-            tables = work()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        stop(f"cannot read the data or write into {out}: {error.strerror or error}", WRONG_USE)
-    except ValueError as error:
-        stop(str(error), WRONG_USE)
-    except ImportError as error:
-        stop(str(error), NOT_INSTALLED)
-    except KeyboardInterrupt:
-        stop("interrupted. Finished cells are kept; the same command goes on from there.", INTERRUPTED)
+    with (
+        guarded(
+            bad_input=WRONG_USE,
+            failing=f"cannot read the data or write into {out}",
+            interrupted="interrupted. Finished cells are kept; the same command goes on from there.",
+        ),
+        text_aside(as_json),
+    ):
+        tables = work()
     if as_json:
         print_json([{"title": each.title, "headings": each.headings, "lines": each.lines} for each in tables])

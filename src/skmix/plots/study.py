@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skmix.experiments.paper.records import FAILED_BELOW, Run
-from skmix.experiments.paper.tables import counted_in_sweep
+from skmix.experiments.paper.runs import counted_in_sweep
 from skmix.experiments.paper.variants import MAIN_KERNELS, METHODS, VARIANTS, Method
 from skmix.plots._common import (
     CLASS_COLOURS,

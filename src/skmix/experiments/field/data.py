@@ -9,7 +9,7 @@ from sklearn import datasets as sklearn_datasets
 
 from skmix.datasets import load_mnist, make_seven_segment_digits, read_rows
 from skmix.experiments.field.records import DataSet
-from skmix.experiments.paper.seeds import generator
+from skmix.experiments.harness import generator
 from skmix.features import digit_features
 from skmix.io.tables import MISSING
 

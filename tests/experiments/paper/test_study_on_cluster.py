@@ -15,28 +15,30 @@ import skmix
 from skmix.cli import app
 from skmix.engine.compute import dask as compute_dask
 from skmix.engine.compute.dask import ClusterError
+from skmix.experiments.harness import ExperimentError, missing
 from skmix.experiments.paper import (
     Cell,
-    Run,
     Settings,
     Store,
     StudyData,
-    StudyError,
-    missing_batches,
+    make_study,
     run_one,
     run_study,
+    stored_runs,
 )
 
 CELLS = [Cell("3D", 10, "robust", 4), Cell("3x1D", 10, "class-wise", 4), Cell("3D", 12, "published", 12)]
 
 
+@pytest.mark.slow
 def test_a_cluster_makes_the_same_runs_to_the_bit(
     client: Any, tmp_path: Path, data: StudyData, settings: Settings
 ) -> None:
-    with Store(tmp_path / "study.sqlite", settings) as store:
+    study = make_study(CELLS, settings, data)
+    with Store(tmp_path / "study.sqlite") as store:
         # What is there already is not made again.
-        run_study(CELLS[:1], settings, data, store)
-        seen: list[Run] = []
+        run_study(make_study(CELLS[:1], settings, data), store)
+        seen: list[Any] = []
         killed = os.getpid()
 
         def watch(runs: Any) -> None:
@@ -46,15 +48,14 @@ def test_a_cluster_makes_the_same_runs_to_the_bit(
                 killed = next(iter(client.run(os.getpid).values()))
                 os.kill(killed, signal.SIGKILL)
 
-        run_study(CELLS, settings, data, store, cluster=client, progress=watch)
+        run_study(study, store, cluster=client, progress=watch)
         assert killed != os.getpid()
         assert len(seen) == 16
-        assert missing_batches(CELLS, store) == []
-        for cell in CELLS:
+        assert missing(study.planned(), store) == 0
+        for cell, runs in stored_runs(study, store).items():
             for number in (0, 3):
-                kept = store.runs(cell.variant, cell.n_kernels, cell.method, 4)[number]
                 alone = run_one(data, cell.variant, cell.n_kernels, cell.method, number, settings)
-                assert same_runs(kept, alone)
+                assert same_runs(runs[number], alone)
 
 
 def test_a_cluster_that_is_lost_leaves_what_is_done(
@@ -69,19 +70,19 @@ def test_a_cluster_that_is_lost_leaves_what_is_done(
             n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
         ) as cluster,
         distributed.Client(cluster, timeout=1) as client,
-        Store(tmp_path / "study.sqlite", settings) as store,
+        Store(tmp_path / "study.sqlite") as store,
     ):
 
         def lose(runs: Any) -> None:
             cluster.sync(cluster.scheduler.close)
 
         many = [Cell("3D", 10, "published", 60)]
-        with pytest.raises(StudyError, match=r"to the scheduler .* is lost.*Finished runs are kept"):
-            run_study(many, settings, data, store, cluster=client, progress=lose)
+        with pytest.raises(ExperimentError, match=r"to the scheduler .* is lost.*Finished runs are stored"):
+            run_study(make_study(many, settings, data), store, cluster=client, progress=lose)
         assert 10 <= len(store) < 60
 
 
-def test_an_address_where_nobody_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_without_a_scheduler_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="needs the extra dask")
     monkeypatch.setattr(compute_dask, "_CONNECT", 0.5)
     with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9"):
@@ -92,6 +93,7 @@ def test_an_address_where_nobody_answers_is_told(tmp_path: Path, monkeypatch: py
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_cluster_is_found_by_its_address(clusters: Any, tmp_path: Path) -> None:
     with clusters.client() as client:
         address = client.scheduler.address

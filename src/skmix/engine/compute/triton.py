@@ -1,6 +1,6 @@
-"""Kernels of Triton for what is bound by memory traffic: each reads its input and writes its output once.
+"""Triton kernels for the memory-bound steps of a pass: each reads its input and writes its output once.
 
-In single operations of PyTorch the same takes three to five times the traffic.
+The same steps as single operations of PyTorch take three to five times the memory traffic.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .arrays import Array
+from .operations import Array
 
 # Sizes that were the fastest on an H200 for 10 to 256 kernels and 16 to 128 features, or nearly so.
 _TILE = 1024
@@ -100,7 +100,7 @@ def normalise(values: Array) -> tuple[Array, Array]:
 
 
 def check(device: Any) -> None:
-    """Raise whatever is wrong with Triton on this device, by a small run."""
+    """Run the kernels once on a small problem; raise when Triton cannot compile or gives wrong numbers."""
     rows = torch.arange(6.0, dtype=torch.float64, device=device).reshape(3, 2)
     unit = torch.ones(2, dtype=torch.float64, device=device)
     terms = torch.zeros((3, 3), dtype=torch.float64, device=device)
@@ -109,4 +109,4 @@ def check(device: Any) -> None:
     shares, log_sums = normalise(torch.zeros((1, 2, 3), dtype=torch.float64, device=device))
     right = torch.equal(terms[2], rows[:, 0] * rows[:, 1]) and bool((shares == 0.5).all())
     if not right or not torch.allclose(log_sums, torch.full_like(log_sums, 2.0).log()):
-        raise RuntimeError("a kernel gave wrong numbers")
+        raise RuntimeError("a Triton kernel gave wrong numbers")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pytest
 
 from skmix.experiments.paper import Settings, StudyData, fingerprint, make_data
-from skmix.experiments.paper.beyond import run_beyond
+from skmix.experiments.paper.study import run_beyond
 
 
 def test_data_have_the_sizes_of_the_settings(data: StudyData) -> None:
@@ -34,6 +35,7 @@ def test_data_follow_the_seed_part_by_part(data: StudyData, settings: Settings) 
     assert not np.array_equal(data.train_images[:100], data.test_images)
 
 
+@pytest.mark.slow
 def test_shared_kernels_on_principal_components_read_the_images() -> None:
     """At the paper's number of training images; the paper's features stay behind for every learner."""
     data = make_data(Settings(seed=11, train_per_digit=100, test_per_digit=50))
