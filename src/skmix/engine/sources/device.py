@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from functools import reduce as fold
 from operator import add
 from typing import TypeVar
@@ -362,7 +363,7 @@ class OptimisticStep:
     def __init__(self, step: Step, rows: DeviceRows) -> None:
         self._step = step
         self._rows = rows
-        self._captured = rows.operations.capture(self._work)
+        self._captured = rows.operations.capture(partial(_work_optimistically, step))
         self._careful = True
 
     def __call__(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
@@ -385,16 +386,18 @@ class OptimisticStep:
         *made, whitener, log_determinant, report = self._captured(arrays, tuple(self._rows.delicate))
         return Parameters(*made), Factor(whitener, log_determinant, report[:, -2] > 0), to_numpy(report)
 
-    def _work(self, arrays: list[Array]) -> list[Array]:
-        *given, whitener, log_determinant = arrays
-        xp = namespace(whitener)
-        usable = xp.ones_like(log_determinant[:, 0]) > 0
-        with recorded(optimistic=True) as conditions:
-            following, factor, log_likelihood = self._step(
-                Parameters(*given), Factor(whitener, log_determinant, usable)
-            )
-        held = xp.broadcast_to(xp.any(xp.stack(conditions)), factor.usable.shape)
-        columns = [xp.astype(flags, xp.float64)[:, None] for flags in (factor.usable, held)]
-        report = xp.concat([log_likelihood, *columns], axis=1)
-        made = [a for a in vars(following).values() if a is not None]
-        return [*made, factor.whitener, factor.log_determinant, report]
+
+def _work_optimistically(step: Step, arrays: list[Array]) -> list[Array]:
+    """Do a pass from arrays to arrays; see `OptimisticStep._try`."""
+    *given, whitener, log_determinant = arrays
+    xp = namespace(whitener)
+    usable = xp.ones_like(log_determinant[:, 0]) > 0
+    with recorded(optimistic=True) as conditions:
+        following, factor, log_likelihood = step(
+            Parameters(*given), Factor(whitener, log_determinant, usable)
+        )
+    held = xp.broadcast_to(xp.any(xp.stack(conditions)), factor.usable.shape)
+    columns = [xp.astype(flags, xp.float64)[:, None] for flags in (factor.usable, held)]
+    report = xp.concat([log_likelihood, *columns], axis=1)
+    made = [a for a in vars(following).values() if a is not None]
+    return [*made, factor.whitener, factor.log_determinant, report]

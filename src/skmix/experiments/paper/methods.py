@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from skmix.engine import starts
-from skmix.engine.compute.devices import send
+from skmix.engine.compute.arrays import send
 from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
 from skmix.engine.model import Options, Parameters, Status
