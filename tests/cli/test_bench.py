@@ -52,7 +52,7 @@ def test_sharing_from_end_to_end(tmp_path: Path, table: Path) -> None:
     assert code == 0, output
     assert "points, 16 rows, QDA, 1: error " in output
     assert sorted(path.name for path in out.iterdir()) == [
-        *("outcomes.jsonl", "sharing.png", "tables.md", "tables.txt", "gain.png")
+        *("gain.png", "outcomes.jsonl", "sharing.png", "tables.md", "tables.txt")
     ]
 
 

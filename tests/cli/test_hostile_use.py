@@ -120,7 +120,7 @@ def test_what_is_read_is_never_overwritten(
 ) -> None:
     monkeypatch.chdir(folder)
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    assert "it is what is to be read. Name another file." in said(run(*arguments, code=2))
+    assert "it is also to be read. Name another file." in said(run(*arguments, code=2))
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 

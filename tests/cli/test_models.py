@@ -160,7 +160,7 @@ def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -
     assert predicted[0] == "label,p_a,p_b,log_density,outlier"
     assert sum(line.endswith(",1") for line in predicted[1:]) == 1
     told = json.loads(run("evaluate", tmp_path / "m", tmp_path / "t.csv", "--json").stdout)
-    assert told["accuracy"] > 0.95
+    assert told["accuracy"] > 0.85
     assert "SharedKernelClassifierCV" in run("show", tmp_path / "m").stdout
     page = tmp_path / "page.html"
     run("show", tmp_path / "m", "--html", page, "--data", tmp_path / "t.csv")
@@ -508,7 +508,6 @@ def test_progress_waits_and_then_has_the_time_left() -> None:
             with watch.share("reading") as progress:
                 progress(0.25)
                 if patience == 0.0 and terminal:
-                    watch._timer.join()
                     watch._progress.refresh()
         return stream.getvalue()
 
