@@ -17,7 +17,7 @@ from skmix.engine.covariances.reparametrisation import chart_of
 from skmix.engine.model import FloatArray, Parameters, Regulariser
 from skmix.engine.refine.local import Surroundings
 from skmix.engine.refine.objective import Criterion, Labelled, Objective, Value
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

@@ -14,7 +14,7 @@ from skmix.engine.covariances import structure_of
 from skmix.engine.refine.discriminative import Judge, Scores, score
 from skmix.engine.refine.local import Surroundings
 from skmix.engine.refine.objective import Labelled, Objective
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 
 def judged(pool: Workers, floor: float = 0.0) -> tuple[Judge, Objective]:

@@ -64,7 +64,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     return estimator
 
 
-def _estimator(record: Record, *, fitted_too: bool = True) -> Any:
+def _estimator(record: Record, *, is_parameter: bool = False) -> Any:
     """Return the estimator, its parameters valid and its attributes fit for each other."""
     kind = CLASSES.get(record.kind)
     if kind is None:
@@ -76,7 +76,10 @@ def _estimator(record: Record, *, fitted_too: bool = True) -> Any:
     unknown = set(parameters) - set(kind._get_param_names())  # type: ignore[attr-defined]
     if unknown:
         raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; a later version may")
-    estimator = kind(**{name: _restored(value, fitted_too=False) for name, value in parameters.items()})
+    for name, value in parameters.items():
+        if isinstance(value, Record):
+            parameters[name] = _estimator(value, is_parameter=True)
+    estimator = kind(**parameters)
     estimator._validate_params()
     for name, value in fitted.items():
         if name in parameters or not is_attribute(kind, name):
@@ -92,7 +95,7 @@ def _estimator(record: Record, *, fitted_too: bool = True) -> Any:
             if request is None or not isinstance(metadata, dict):
                 raise ValueError(f"{record.kind} takes no metadata in {method!r}")
             request(**metadata)
-    if fitted_too:
+    if not is_parameter:
         CHECKS[record.kind](estimator)
     return estimator
 
@@ -104,10 +107,9 @@ def _named(record: Record, part: str) -> dict[str, Any]:
     return values
 
 
-def _restored(value: Any, *, fitted_too: bool = True) -> Any:
-    """Return a value with its estimators; those among parameters need not be fitted."""
+def _restored(value: Any) -> Any:
     if isinstance(value, Record):
-        return _estimator(value, fitted_too=fitted_too)
+        return _estimator(value)
     if isinstance(value, list):
-        return [_restored(item, fitted_too=fitted_too) for item in value]
+        return [_restored(item) for item in value]
     return value

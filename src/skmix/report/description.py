@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
+from skmix.plots._models import chosen_model, feature_names
+
 _ROWS_AT_A_TIME = 1 << 14
 
 
@@ -32,11 +34,6 @@ def outlier_threshold(model: Any) -> float:
     """Return the log-density below which a row is an outlier; minus infinity if the model has none."""
     noted = metadata_of(model)["outlier_threshold"]
     return float(getattr(chosen_model(model), "threshold_", -np.inf) if noted is None else noted)
-
-
-def chosen_model(model: Any) -> Any:
-    """Return the model that a search has chosen, without the reduction of features before it."""
-    return getattr(model, "classifier_", getattr(model, "best_estimator_", model))
 
 
 def predict_columns(
@@ -98,11 +95,8 @@ def describe(model: Any) -> dict[str, Any]:
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
     names = names or [f"feature {place}" for place in range(1, int(model.n_features_in_) + 1)]
     threshold, target = outlier_threshold(model), metadata_of(model)["target"]
-    kind, settings, n_features = type(model).__name__, settings_of(model), len(names)
+    kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
     model = chosen_model(model)
-    own = names
-    if model.n_features_in_ != n_features:
-        own = [f"component {place}" for place in range(1, int(model.n_features_in_) + 1)]
     columns = getattr(model, "feature_groups_", [range(len(own))])
     parts = getattr(model, "models_", [model])
     known = all(hasattr(part, "log_likelihood_") for part in parts)

@@ -18,10 +18,8 @@ from scipy.special import logsumexp
 from ..compute.threads import Workers, Workspace
 from ..covariances import Structure
 from ..model import FloatArray, IntArray, Parameters, Regulariser
-from ..rules.likelihood import Prepared, prepare
-from ..sources.expanded import log_joint
-from ..sources.frame import Frame, turn
-from ..sources.memory import Part, Terms
+from ..sources.expanded import Part, Prepared, Terms, log_joint, prepare
+from ..sources.summary import Frame, turn
 from .local import Place, Sums, Surroundings
 
 # Rows looked at in one go: their terms stay in cache, and the cut never depends on the number of threads.
