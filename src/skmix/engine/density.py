@@ -55,10 +55,10 @@ def frame_of(parameters: Parameters, structure: Structure, bound: float = _NEAR)
     return Frame(scale, shift, np.ones(n_features), np.full(n_features, bound))
 
 
-def part_size(n_numbers: int, tile: int) -> int:
+def part_size(n_numbers: int, tile: int, held: int = _PART, most: int = _MOST) -> int:
     """Return how many rows to expand at once, given the numbers of each: an odd multiple of `tile`."""
     # Rows a power of two apart would fall into the same lines of the cache.
-    return tile * ((min(_PART // n_numbers, _MOST) // tile - 1) | 1) if n_numbers * tile < _PART else tile
+    return tile * (max(min(held // n_numbers, most) // tile - 1, 0) | 1)
 
 
 def expand(x: FloatArray, structure: Structure, workspace: Workspace, tile: int | None = None) -> Part:

@@ -55,6 +55,8 @@ class Structure(ABC):
     name: str
     isotropic: bool = False
     """Whether features must share one scale for the structure to survive rescaling."""
+    triangular: bool = False
+    """Whether whiteners are lower triangular matrices; otherwise they are diagonals, or factors."""
     projects: bool = False
     """Whether log-densities have a term ½‖Vx‖² besides those that are linear in second-order terms."""
     pools_as: str | None = None
@@ -227,14 +229,6 @@ class Structure(ABC):
     @abstractmethod
     def terms_of(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         """Return the second-order terms (R, K, S), about the mean, of a unit mass with these covariances."""
-
-    @abstractmethod
-    def coordinates(self, covariances: FloatArray) -> FloatArray:
-        """Return covariances of R starts as numbers (R, Q) of which none is forbidden."""
-
-    @abstractmethod
-    def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        """Return the covariances of that shape with these coordinates; not finite where they overflow."""
 
     @abstractmethod
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:

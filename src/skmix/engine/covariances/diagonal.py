@@ -101,14 +101,6 @@ class Diagonal(Structure):
         shape = (len(covariances), n_kernels, n_features)
         return np.broadcast_to(self.variances(covariances), shape).copy()
 
-    def coordinates(self, covariances: FloatArray) -> FloatArray:
-        xp = namespace(covariances)
-        return xp.reshape(xp.log(covariances), (covariances.shape[0], -1))
-
-    def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        xp = namespace(numbers)
-        return xp.reshape(xp.exp(numbers), shape)
-
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         variances = namespace(covariances).maximum(covariances, floor)
         return variances, self.factor(variances, floor.shape[0])

@@ -260,17 +260,6 @@ class LowRank(Diagonal):
         crossed = own[..., None] * projections + factors @ (np.swapaxes(factors, -1, -2) @ projections)
         return _packed(self.variances(covariances), crossed)
 
-    def coordinates(self, covariances: FloatArray) -> FloatArray:
-        numbers = covariances.copy()
-        numbers[..., -1] = np.log(numbers[..., -1])
-        return numbers.reshape(len(numbers), -1)
-
-    def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        covariances = numbers.reshape(shape).copy()
-        with np.errstate(over="ignore"):
-            covariances[..., -1] = np.exp(covariances[..., -1])
-        return covariances
-
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         # The expected log-likelihood has one term for each of the features' own variances: a bound on these
         # is met exactly, and bounds P too.
