@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
+from scipy.special import betaln
 from scipy.stats import multivariate_normal, multivariate_t
 
 from skmix.engine.model import FloatArray, Parameters
@@ -338,6 +339,20 @@ def test_the_bound_of_certain_beliefs_is_the_log_likelihood(
     beliefs = certain(model, 1e9)
     expected = log_likelihood(X, y, model).sum()
     assert_allclose(evidence_bound(X, y, beliefs, beliefs), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_evidence_bound_of_uncertain_weights_is_the_evidence() -> None:
+    """Kernels are known and far apart: one Dirichlet distribution for each class is left to integrate out."""
+    model = Parameters(np.zeros((2, 2)), np.array([[0.0], [1e3]]), np.ones((2, 1, 1)))
+    prior = replace(certain(model, 1e9), concentration=np.array([[0.7, 2.0], [1.5, 0.4]]))
+    X, y = np.array([[0.1], [-0.3], [1e3], [0.5], [1e3 + 1.0]]), np.array([0, 0, 0, 1, 1])
+    counts = np.array([[2.0, 1.0], [1.0, 1.0]])
+    posterior = replace(prior, concentration=prior.concentration + counts)
+    expected = multivariate_normal(0.0, 1.0).logpdf([0.1, -0.3, 0.0, 0.5, 1.0]).sum()
+    expected += (betaln(*posterior.concentration) - betaln(*prior.concentration)).sum()
+    assert_allclose(evidence_bound(X, y, posterior, prior), expected, rtol=1e-6)
+    elsewhere = replace(prior, concentration=prior.concentration + 2.0 * counts)
+    assert evidence_bound(X, y, elsewhere, prior) < expected - 0.1
 
 
 def test_the_evidence_bound_of_one_kernel_is_the_evidence_and_highest_at_the_posterior() -> None:
