@@ -44,8 +44,8 @@ def auxiliary_function(
 ) -> float:
     """Return Baum's auxiliary function Q(parameters, previous) in closed form.
 
-    Q = sum over rows n and kernels k of w_nk (log pi_k,c(n) + log N(x_n; mu_k, P_k)), with responsibilities w_nk
-    of `previous`. A term whose responsibility is zero counts as zero, also where its weight is zero.
+    Q = sum over rows n and kernels k of w_nk (log pi_k,c(n) + log N(x_n; mu_k, P_k)), with responsibilities
+    w_nk of `previous`. A term whose responsibility is zero counts as zero, also where its weight is zero.
 
     Parameters
     ----------
@@ -230,11 +230,7 @@ def _divergence(posterior: Beliefs, prior: Beliefs) -> float:
 
     def expected_log(beliefs: Beliefs) -> float:
         """Return the expectation over `posterior` of the logarithm of a density."""
-        concentration, degrees, rows = (
-            beliefs.concentration,
-            beliefs.degrees_of_freedom,
-            beliefs.mean_precision,
-        )
+        concentration, degrees = beliefs.concentration, beliefs.degrees_of_freedom
         of_weights = gammaln(concentration.sum(axis=0)) - gammaln(concentration).sum(axis=0)
         of_weights = of_weights + ((concentration - 1.0) * log_weights).sum(axis=0)
         away = posterior.means - beliefs.means
