@@ -28,9 +28,8 @@ from skmix.engine.em import fit, regulariser_of
 from skmix.engine.model import Factor, Options, Parameters, Regulariser
 from skmix.engine.passes import expect, one_pass
 from skmix.engine.rules.likelihood import maximise
-from skmix.engine.sources.device import DeviceRows
+from skmix.engine.sources.device import DeviceRows, OptimisticStep
 from skmix.engine.sources.moments import measure
-from skmix.engine.sources.optimistic import Hopeful
 from skmix.experiments.paper.data import make_data
 from skmix.experiments.paper.methods import run_batch
 from skmix.experiments.paper.records import Settings
@@ -87,7 +86,7 @@ class Pass:
         self.parameters: Parameters = frame.enter(found, FULL).map(there)
         self.regulariser: Regulariser = regulariser_of(options, frame, FULL, n_kernels).map(there)
         self.factor = FULL.factor(self.parameters.covariances, X.shape[1])
-        self.hopeful = Hopeful(self.careful, self.rows)
+        self.optimistic = OptimisticStep(self.careful, self.rows)
         for _ in range(n_warm):
             self.parameters, self.factor, _ = self.step()
 
@@ -98,7 +97,7 @@ class Pass:
 
     def step(self) -> Any:
         """Make one pass as the loop does: parameters in, parameters out, log-likelihoods on the host."""
-        return self.hopeful(self.parameters, self.factor)
+        return self.optimistic(self.parameters, self.factor)
 
 
 def milliseconds(work: Callable[[], Any], repeats: int = 15) -> tuple[float, float]:
@@ -180,7 +179,7 @@ def profile(device: str, sizes: list[tuple[int, int, int, float]]) -> None:
                 lambda: maximise(statistics, origins, here.parameters, FULL, here.regulariser)  # noqa: B023
             )
         print(f"{n_rows} x {n_features}, K={n_kernels}: expect {half[0]:.2f} ms, maximise {other[0]:.2f} ms")
-        print(f"  a hopeful pass {milliseconds(here.step)[0]:.2f} ms, calm: {here.hopeful._calm}")
+        print(f"  a optimistic pass {milliseconds(here.step)[0]:.2f} ms, careful: {here.optimistic._careful}")
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
             here.step()
             torch.cuda.synchronize()

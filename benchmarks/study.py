@@ -28,6 +28,7 @@ from skmix.experiments.paper import (
     Store,
     StudyData,
     make_data,
+    make_study,
     run_batch,
     run_study,
     study_cells,
@@ -52,9 +53,10 @@ def whole(
     data: StudyData, settings: Settings, method: Method, n_runs: int, n_jobs: int
 ) -> dict[str, float | int | str]:
     """Time all cells of one method, main study and sweep, on several processes, the store included."""
-    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "study.sqlite", settings) as store:
+    study = make_study(study_cells(n_runs, methods=[method]), settings, data)
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "study.sqlite") as store:
         begun = time.perf_counter()
-        run_study(study_cells(n_runs, methods=[method]), settings, data, store, n_jobs=n_jobs)
+        run_study(study, store, n_jobs=n_jobs)
         seconds, made = time.perf_counter() - begun, len(store)
     return {"method": method, "runs": made, "seconds": seconds, "runs_per_second": made / seconds}
 

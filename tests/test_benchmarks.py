@@ -51,12 +51,6 @@ def test_study_benchmark_counts_runs_of_every_method(tmp_path: Path) -> None:
     assert [row["runs"] for row in results["whole"]] == [34, 34, 34]
 
 
-def test_the_margins_over_data_sets_run() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "margins.py"), "--small"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "of 10 hold" in done.stdout
-
-
 def test_the_benchmark_of_acceleration_runs() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "acceleration.py"), "--small"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -98,13 +98,15 @@ def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
     assert {"fig1_segments.png", "confusion_3D.pdf", "confusion_3x1D.pdf"} <= set(names)
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
 
-    refused = run_skmix("reproduce", "--out", str(folder), "--seed", "3", "--dither", "paper", *SMALL)
-    assert refused.returncode == 2
-    assert refused.stdout == ""
-    assert "holds runs of another study: dither all there and paper here" in refused.stderr
-    assert "Traceback" not in refused.stderr
-
+    # Other settings are other runs, and replace none of those that are stored.
     written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    other = run_skmix("reproduce", "--out", str(folder), "--seed", "3", "--dither", "paper", *SMALL)
+    assert other.returncode == 0, other.stderr
+    assert "Making 24 runs on 1 process." in other.stdout
+    assert (folder / "tables" / "table1.csv").read_bytes() != written[folder / "tables" / "table1.csv"]
+    assert n_kept(folder / "study.sqlite") == 48
+    del written[folder / "study.sqlite"]
+
     again = run_skmix(*arguments, "--json", PYTHONIOENCODING="ascii")
     assert again.returncode == 0, again.stderr
     assert again.stdout.isascii()
@@ -157,7 +159,7 @@ def n_kept(path: Path) -> int:
         return 0
     connection = sqlite3.connect(path)
     try:
-        return int(connection.execute("SELECT COUNT(*) FROM runs").fetchone()[0])
+        return int(connection.execute("SELECT COUNT(*) FROM results").fetchone()[0])
     except sqlite3.OperationalError:
         return 0
     finally:

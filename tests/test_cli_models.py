@@ -394,13 +394,6 @@ def test_without_a_library_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "onnx", None)
     result = run("export", folder / "iris.skmix", "--onnx", tmp_path / "m.onnx", code=1)
     assert "pip install skmix[onnx]" in result.stderr
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    assert (
-        "pip install skmix[parquet]"
-        in run("predict", folder / "iris.skmix", tmp_path / "t.parquet", code=1).stderr
-    )
 
 
 def test_warnings_are_notes(folder: Path, tmp_path: Path) -> None:

@@ -14,15 +14,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skmix.engine import density as scoring
 from skmix.engine import starts
 from skmix.engine.compute.arrays import (
-    arises,
     as_float64,
     like,
-    noticing,
+    occurs,
     operations_of,
     pick,
+    recorded,
     replaced,
     to_numpy,
-    unasked,
 )
 from skmix.engine.compute.threads import workers
 from skmix.engine.covariances import STRUCTURES, structure_of
@@ -30,9 +29,8 @@ from skmix.engine.covariances.linalg import whiten_batch, whiten_bounded
 from skmix.engine.em import fit, regulariser_of, rows_of
 from skmix.engine.model import Factor, Options, Parameters
 from skmix.engine.passes import one_pass
-from skmix.engine.sources.device import DeviceRows
+from skmix.engine.sources.device import DeviceRows, OptimisticStep
 from skmix.engine.sources.moments import measure
-from skmix.engine.sources.optimistic import Hopeful
 
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
 
@@ -181,7 +179,7 @@ def test_single_precision_keeps_five_digits() -> None:
         fit(torch.as_tensor(X), y, found, Options(precision="tf32"))
 
 
-# ---------------------------------------------------------------- passes that ask nothing
+# ---------------------------------------------------------------- optimistic passes
 
 
 def parts(library: str, X: np.ndarray, n_kernels: int) -> tuple[DeviceRows, Parameters, Factor, Any]:
@@ -202,43 +200,43 @@ def parts(library: str, X: np.ndarray, n_kernels: int) -> tuple[DeviceRows, Para
 
 
 @each_library
-def test_a_hopeful_pass_is_made_again_when_a_case_arises(library: str) -> None:
+def test_an_optimistic_pass_is_repeated_when_a_condition_held(library: str) -> None:
     X, _, _ = clusters()
     rows, parameters, factor, step = parts(library, X, 3)
-    hopeful = Hopeful(step, rows)
+    optimistic = OptimisticStep(step, rows)
     calls = []
-    work = hopeful._work_on
-    hopeful._work_on = lambda arrays, key: calls.append(1) or work(arrays, key)
+    work = optimistic._captured
+    optimistic._captured = lambda arrays, key: calls.append(1) or work(arrays, key)
     for _ in range(3):
-        parameters, factor, log_likelihood = hopeful(parameters, factor)
+        parameters, factor, log_likelihood = optimistic(parameters, factor)
     assert len(calls) == 2  # all but the first
     assert isinstance(log_likelihood, np.ndarray)
     assert factor.usable.all()
-    # A kernel on a single row collapses: its covariance has to be raised, which a hopeful pass cannot know.
+    # A kernel on a single row collapses: its covariance has to be raised, which no optimistic pass does.
     means = to_numpy(parameters.means).copy()
     means[0, 0] = 1e3
     moved = replace(parameters, means=like(means, parameters.means))
     expected, _, _ = step(moved, factor)
-    got, _, _ = hopeful(moved, factor)
+    got, _, _ = optimistic(moved, factor)
     assert len(calls) == 3
-    assert not hopeful._calm
+    assert optimistic._careful
     assert_array_equal(to_numpy(got.covariances), to_numpy(expected.covariances))
 
 
 @each_library
-def test_conditions_are_noted_rather_than_asked_for(library: str) -> None:
+def test_conditions_are_recorded_in_an_optimistic_pass(library: str) -> None:
     make = LIBRARIES[library]
     yes, no = make(np.array([False, True])), make(np.array([False, False]))
-    with noticing() as noticed:
-        assert not arises(no)
-        assert not noticed()
-        assert arises(yes)
-        assert noticed()
-    with unasked() as doubts:
-        assert not arises(yes)
-        assert not arises(no)
-    assert [bool(doubt) for doubt in doubts] == [True, False]
-    assert arises(np.array([True]))
+    with recorded(optimistic=False) as answers:
+        assert not occurs(no)
+        assert occurs(yes)
+    assert answers == [False, True]
+    with recorded(optimistic=True) as conditions:
+        assert not occurs(yes)
+        assert not occurs(no)
+    assert [bool(condition) for condition in conditions] == [True, False]
+    assert occurs(yes)
+    assert occurs(np.array([True]))
 
 
 # ---------------------------------------------------------------- chunks
@@ -316,12 +314,11 @@ def test_tensors_that_record_derivatives_or_were_made_for_inference() -> None:
 
 @needs_torch
 def test_long_lists_of_rows_are_not_kept() -> None:
-    from skmix.engine.compute import arrays
-
     values = torch.arange(10000.0)
-    before = arrays._constant.cache_info().currsize
+    kept = operations_of(values).constant
+    before = kept.cache_info().currsize
     assert_array_equal(to_numpy(pick(values, np.arange(9000))), np.arange(9000.0))
-    assert arrays._constant.cache_info().currsize == before
+    assert kept.cache_info().currsize == before
 
 
 # ---------------------------------------------------------------- scoring

@@ -435,7 +435,7 @@ def test_zarr_arrays_and_their_folders(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what is not installed
 
 
-@pytest.mark.parametrize("library", ["pyarrow", "zarr"])
+@pytest.mark.parametrize("library", ["zarr"])
 def test_a_missing_library_is_named(tmp_path: Path, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
         if name == library or name.startswith(f"{library}."):

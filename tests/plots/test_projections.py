@@ -240,7 +240,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     _, two = plt.subplots(1, 2)
     with pytest.raises(ValueError, match=r"label='z' is not one of .*\['a', 'b', 'c'\]"):
         plot_projections(model, "z")
-    with pytest.raises(ValueError, match=r"2 feature\(s\) need 1 axes.* got 2"):
+    with pytest.raises(ValueError, match=r"1 axes are needed, got 2"):
         plot_projections(model, "a", axes=two)
     with pytest.raises(ValueError, match=r"X must have shape \(rows, 2\), got \(60, 1\)"):
         plot_projections(model, "a", X[:, :1], y)

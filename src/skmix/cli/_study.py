@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 from rich import box
@@ -21,8 +22,7 @@ from rich.progress import (
 from rich.table import Table
 
 from skmix.experiments import paper as study
-from skmix.experiments.paper.runner import Progress as Report
-from skmix.experiments.paper.table_files import source_lines, text
+from skmix.experiments.harness.tables import text_of
 
 # Off the terminal a line is printed whenever another such share of the runs is done.
 _SHARE_OF_LINE = 0.25
@@ -31,7 +31,9 @@ _SECONDS_OF_SPEED = 120.0
 
 
 @contextmanager
-def progress(console: Console, n_runs: int, n_kept: int, n_jobs: int) -> Iterator[Report]:
+def progress(
+    console: Console, n_runs: int, n_kept: int, n_jobs: int
+) -> Iterator[Callable[[Sequence[Any]], None]]:
     """Show how far the study has come: a bar with the time left on a terminal, a few plain lines elsewhere.
 
     Parameters
@@ -83,7 +85,7 @@ class _Lines:
         self._done = 0
         self._next = _SHARE_OF_LINE
 
-    def __call__(self, runs: Sequence[study.Run]) -> None:
+    def __call__(self, runs: Sequence[Any]) -> None:
         self._done += len(runs)
         share = self._done / self._n_runs
         if self._next <= share < 1.0:
@@ -102,7 +104,7 @@ def print_tables(console: Console, tables: Sequence[study.Table]) -> None:
 
 def print_verdicts(
     console: Console,
-    verdicts: Sequence[study.Verdict],
+    verdicts: Sequence[study.Claim],
     differences: Sequence[study.Difference],
     beyond: Sequence[study.Beyond],
 ) -> None:
@@ -123,7 +125,7 @@ def print_verdicts(
         shown = _table(["variant", "quantity", "published", "rerun", "likely reason"], wrap=True)
         for found in differences:
             shown.add_row(
-                found.variant, found.quantity, text(found.published), text(found.rerun), found.reason
+                found.variant, found.quantity, text_of(found.published), text_of(found.rerun), found.reason
             )
             shown.add_section()
         _show(console, "Where the published method, run again, differs from the paper", shown)
@@ -140,7 +142,7 @@ def _print_table(console: Console, table: study.Table) -> None:
         parts = [row.keys[1] for row in rows if len(row.keys) > 1]
         heading = f"{table.key_names[0]} = {key}" if parts else key
         shown.add_row(heading, style="bold")
-        for lines in zip(*(source_lines(table, row) for row in rows), strict=True):
+        for lines in zip(*(table.source_lines(row) for row in rows), strict=True):
             values = zip(*(values for _, values in lines), strict=True)
             shown.add_row(f"  {lines[0][0]}", *(" ".join(filter(None, cell)) for cell in values))
         shown.add_section()
@@ -152,7 +154,7 @@ def _print_failures(console: Console, table: study.Table) -> None:
     shown = _table(["", *table.columns], wrap=True)
     for row in table.rows:
         n_kernels, variant = row.keys
-        _, values = source_lines(table, row)[0]
+        _, values = table.source_lines(row)[0]
         if n_kernels == str(study.MAIN_KERNELS) and any(values):
             shown.add_row(variant, *values)
     if shown.row_count:

@@ -23,7 +23,7 @@ from skmix.datasets import (
     write_columns,
 )
 from skmix.estimators import load
-from skmix.experiments.paper import writable_folder
+from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
 
 Data = Annotated[

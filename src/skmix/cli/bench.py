@@ -22,7 +22,8 @@ from skmix.cli._common import (
     text_aside,
 )
 from skmix.experiments import field as comparison
-from skmix.experiments import paper as study
+from skmix.experiments.harness import writable_folder
+from skmix.io import replacing
 
 _SMALL_SETS = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
 
@@ -79,7 +80,7 @@ def accuracy(
     def work() -> list[comparison.TextTable]:
         field = comparison.contenders(classifier)
         sets = [comparison.load_data(name, max_rows=max_rows) for name in data or _SMALL_SETS]
-        folder = study.writable_folder(out)
+        folder = writable_folder(out)
         settings = comparison.Settings(n_repeats=repeats, seed=seed)
         store = comparison.OutcomeStore(folder / "outcomes.jsonl")
         outcomes = comparison.run_comparison(sets, field, settings, store, _tell)
@@ -123,7 +124,7 @@ def sharing(
     """
 
     def work() -> list[comparison.TextTable]:
-        folder = study.writable_folder(out)
+        folder = writable_folder(out)
         store = comparison.OutcomeStore(folder / "outcomes.jsonl")
         sizes = rows or comparison.ROWS_PER_CLASS
         points = comparison.run_sharing(
@@ -167,7 +168,7 @@ def _write_tables(folder: Path, tables: list[comparison.TextTable]) -> None:
         ("tables.txt", text),
         ("tables.md", "\n\n".join(table.markdown() for table in tables)),
     ):
-        with study.replacing(folder / name) as file:
+        with replacing(folder / name) as file:
             file.write(content.encode() + b"\n")
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from skmix import datasets, features, plots
 from skmix.cli._common import NOT_INSTALLED, WRONG_USE, Json, app, examples, print_json, stop
 from skmix.cli._watching import watching
-from skmix.experiments import paper as study
+from skmix.experiments.harness import writable_folder
+from skmix.io import replacing
 
 _SHEET_SUFFIXES = (".pdf", ".png", ".svg")
 _MOST_ON_A_SHEET = 20
@@ -60,7 +61,7 @@ def digits(
     try:
         for file in (out, sheet):
             if file is not None:
-                study.writable_folder(file.parent)
+                writable_folder(file.parent)
         with watching() as watch, watch.steps("simulating", None):
             images, labels = datasets.make_seven_segment_digits(
                 per_digit,
@@ -96,7 +97,7 @@ def _write(out: Path, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> N
         columns = dict(zip(features.DIGIT_FEATURES, found.T, strict=True))
         datasets.write_columns(out, {**columns, "digit": labels})
         return
-    with study.replacing(out) as opened:
+    with replacing(out) as opened:
         np.savez_compressed(
             opened,
             images=images,

@@ -34,6 +34,7 @@ from skmix.cli._common import (
 )
 from skmix.cli._study import print_tables, print_verdicts, progress
 from skmix.engine.compute.dask import ClusterError, connect, n_threads
+from skmix.experiments import harness
 from skmix.experiments import paper as study
 
 
@@ -103,23 +104,23 @@ def reproduce(
     try:
         # First: who gave a wrong address should not wait for the illustration.
         with text_aside(as_json), _cluster(dask) as cluster:
-            folder = study.writable_folder(out)
+            folder = harness.writable_folder(out)
             record = study.run_illustration(seed)
             picture = plots.plot_illustration(record)[0].figure
-            data = study.make_data(settings)
-            # Opened first: a folder with another study's runs must not get this one's pictures.
-            with study.Store(folder / "study.sqlite", settings, study.fingerprint(data)) as store:
-                study.write_json(folder / "illustration.json", record.to_dict())
+            planned = study.make_study(cells, settings)
+            # Opened first: a folder with a damaged store should not get new pictures.
+            with study.Store(folder / "study.sqlite") as store:
+                harness.write_json(folder / "illustration.json", record.to_dict())
                 for suffix, dpi in (("png", 120), ("pdf", 300)):
                     plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
                 _print_illustration(record)
                 n_jobs = jobs or joblib.cpu_count() if cluster is None else n_threads(cluster)
-                _run(console, cells, settings, data, store, n_jobs, cluster)
-                results = study.study_results(cells, settings, data, store)
+                _run(console, planned, store, n_jobs, cluster)
+                results = study.study_results(planned, store)
             outcome = _outcome(console, folder, results)
     except study.StoreError as error:
         stop(str(error), WRONG_USE)
-    except (study.StudyError, ClusterError) as error:
+    except (harness.ExperimentError, ClusterError) as error:
         stop(str(error), ENDED_EARLY)
     except BrokenPipeError:
         raise
@@ -134,19 +135,13 @@ def reproduce(
 
 
 def _run(
-    console: Console,
-    cells: list[study.Cell],
-    settings: study.Settings,
-    data: study.StudyData,
-    store: study.Store,
-    n_jobs: int,
-    cluster: Any = None,
+    console: Console, planned: study.Study, store: study.Store, n_jobs: int, cluster: Any = None
 ) -> None:
-    """Make the runs that the store lacks, and show how it goes."""
-    missing = sum(len(batch.runs) for batch in study.missing_batches(cells, store))
-    kept = sum(cell.n_runs for cell in cells) - missing
-    with progress(console, missing, kept, n_jobs) as show:
-        study.run_study(cells, settings, data, store, n_jobs=n_jobs, cluster=cluster, progress=show)
+    """Make the runs that the store lacks, and show progress."""
+    missing = harness.missing(planned.planned(), store)
+    stored = sum(cell.n_runs for cell in planned.cells) - missing
+    with progress(console, missing, stored, n_jobs) as show:
+        study.run_study(planned, store, n_jobs=n_jobs, cluster=cluster, progress=show)
 
 
 @contextmanager
@@ -161,12 +156,12 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 def _outcome(console: Console, folder: Path, results: study.StudyResults) -> dict[str, Any]:
     """Print and write tables, figures and report; returns tables and verdicts in plain values."""
-    tables, verdicts = study.make_tables(results), study.verdicts(results)
+    tables, verdicts = study.make_tables(results), study.check_claims(results)
     differences = study.differences(results)
     print_tables(console, tables)
     print_verdicts(console, verdicts, differences, results.beyond)
-    study.write_tables(study.writable_folder(folder / "tables"), results, tables, verdicts, differences)
-    figure_folder = study.writable_folder(folder / "figures")
+    study.write_tables(harness.writable_folder(folder / "tables"), results, tables, verdicts, differences)
+    figure_folder = harness.writable_folder(folder / "figures")
     pictures = {}
     for name, figure in plots.paper_figures(results):
         plots.save_figure(figure, figure_folder / f"{name}.png", dpi=120)

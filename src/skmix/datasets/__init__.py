@@ -11,10 +11,18 @@ from skmix.datasets.digits import (
     sample_points,
     segment_layout,
 )
-from skmix.datasets.files import LabelledTable, SplitImages, load_mnist, read_idx, read_table
+from skmix.datasets.files import SplitImages, load_mnist, read_idx
 from skmix.datasets.shared_kernel import Illustration, illustration, make_shared_kernel_data
-from skmix.datasets.tables import ColumnError, TableRows, class_labels, labels_like, read_rows
-from skmix.datasets.writing import WRITABLE, check_writable, write_columns
+from skmix.io.tables import (
+    WRITABLE,
+    ColumnError,
+    TableRows,
+    check_writable,
+    class_labels,
+    labels_like,
+    read_rows,
+    write_columns,
+)
 
 __all__ = [
     "IMAGE_SIDE",
@@ -22,7 +30,6 @@ __all__ = [
     "WRITABLE",
     "ColumnError",
     "Illustration",
-    "LabelledTable",
     "SegmentLayout",
     "SplitImages",
     "TableRows",
@@ -36,7 +43,6 @@ __all__ = [
     "make_shared_kernel_data",
     "read_idx",
     "read_rows",
-    "read_table",
     "sample_points",
     "segment_layout",
     "write_columns",

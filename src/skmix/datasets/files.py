@@ -5,9 +5,7 @@ No address stands here: what is not on disk comes through scikit-learn, by the n
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import math
 import os
 from dataclasses import dataclass
@@ -17,12 +15,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 PathLike = str | os.PathLike[str]
-
-MISSING = frozenset({"", "?", "NA", "NaN", "nan", "null"})
-"""What stands for a missing value in a table."""
 
 _BYTES_AT_A_TIME = 1 << 22
 _GZIP = b"\x1f\x8b"
@@ -37,25 +31,6 @@ _MNIST_FILES = (
 _MNIST_ON_OPENML = "mnist_784"
 _N_TRAINING = 60000
 _MNIST_SHAPE = (28, 28)
-
-
-@dataclass(frozen=True, eq=False)
-class LabelledTable:
-    """Rows of a table and their labels.
-
-    Attributes
-    ----------
-    X : ndarray of shape (N, M)
-        Features; NaN where a value is missing.
-    y : ndarray of shape (N,), str
-        Labels, as they stand in the file.
-    feature_names : tuple of str
-        Names of the columns of X.
-    """
-
-    X: FloatArray
-    y: NDArray[np.str_]
-    feature_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,66 +49,6 @@ class SplitImages:
     train_labels: IntArray
     test_images: NDArray[np.uint8]
     test_labels: IntArray
-
-
-def read_table(path: PathLike, *, label: str | None = None) -> LabelledTable:
-    """Read a CSV file with a header, numeric features and a column of labels.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, plain or compressed by gzip, in UTF-8.
-    label : str, default=None
-        Name of the column of labels; None takes the last one.
-
-    Returns
-    -------
-    LabelledTable
-        Features, labels and names. A feature that is empty, ``NA``, ``NaN``, ``null`` or ``?`` is missing.
-
-    Raises
-    ------
-    ValueError
-        If the file has no rows, a row is too long or too short, a feature is not a number or a label is
-        missing; the line is named.
-
-    Examples
-    --------
-    >>> from skmix.datasets import read_table
-    >>> table = read_table("pima.csv.gz", label="label")  # doctest: +SKIP
-    """
-    with _opened(path) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        lines = csv.reader(text)
-        header = [name.strip() for name in next(lines, [])]
-        if len(header) < 2:
-            raise ValueError(f"{path} needs a header with at least a feature and a label, got {header}.")
-        if label is not None and label not in header:
-            raise ValueError(f"{path} has no column {label!r}; its columns are {', '.join(header)}.")
-        place = len(header) - 1 if label is None else header.index(label)
-        rows, labels = [], []
-        for line in lines:
-            if not line:
-                continue
-            if len(line) != len(header):
-                raise ValueError(
-                    f"line {lines.line_num} of {path} has {len(line)} values, the header {len(header)}."
-                )
-            own = line[place].strip()
-            if own in MISSING:
-                raise ValueError(f"line {lines.line_num} of {path} has no label in column {header[place]!r}.")
-            labels.append(own)
-            rows.append(
-                [
-                    _number(value, f"line {lines.line_num} of {path}, column {name!r}")
-                    for column, (name, value) in enumerate(zip(header, line, strict=True))
-                    if column != place
-                ]
-            )
-    if not rows:
-        raise ValueError(f"{path} has a header but no rows.")
-    names = tuple(name for column, name in enumerate(header) if column != place)
-    return LabelledTable(np.array(rows, dtype=np.float64), np.array(labels), names)
 
 
 def read_idx(path: PathLike) -> NDArray[Any]:
@@ -242,14 +157,3 @@ def _existing(folder: Path, name: str) -> Path:
         if candidate.is_file():
             return candidate
     raise FileNotFoundError(f"{folder} has neither {name} nor {name}.gz.")
-
-
-def _number(value: str, place: str) -> float:
-    """Return a value of a table as a number, NaN if it is missing."""
-    stripped = value.strip()
-    if stripped in MISSING:
-        return math.nan
-    try:
-        return float(stripped)
-    except ValueError:
-        raise ValueError(f"{place}: {value!r} is not a number.") from None

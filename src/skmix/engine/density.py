@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import logsumexp
 
-from .compute.arrays import Array, arises, as_float64, is_numpy, like, namespace, pick, to_numpy
+from .compute.arrays import Array, as_float64, is_numpy, like, namespace, occurs, pick, to_numpy
 from .compute.threads import Workers, Workspace, workers
 from .covariances import Structure, structure_of
 from .model import FloatArray, IntArray, Parameters
@@ -245,7 +245,7 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
         sums = shares.T @ densities
     lost = sums < _UNDERFLOW
     logs = xp.log(xp.where(lost, 1.0, sums)) + largest
-    if not arises(lost):
+    if not occurs(lost):
         return logs
     # The rows' nearest kernels have no weight in some class: sum the terms of those that have.
     log_weights = _log(weights)

@@ -34,12 +34,11 @@ from .rules.likelihood import log_prior
 from .rules.variational import as_point, divergence, point_estimate, prior_of
 from .snapshots import Keep, Snapshot, take_later
 from .sources.blocks import Blocks, is_blocks
-from .sources.device import DeviceRows
+from .sources.device import DeviceRows, OptimisticStep
 from .sources.frame import Frame
 from .sources.gaps import Patterns, has_gaps
 from .sources.memory import Rows
 from .sources.moments import measure
-from .sources.optimistic import Hopeful
 from .sources.scattered import Scattered, surveyed
 from .squarem import STRICTER, Accelerator
 
@@ -100,8 +99,6 @@ def fit(
     with workers(options.n_jobs) as pool:
         before = None if previous is None else previous + volume
         inside = run(rows, frame.enter(starts, structure), options, pool, before, progress, keep, resume)
-    if isinstance(rows, DeviceRows):
-        rows.operations.forget()
     return replace(
         inside,
         parameters=frame.leave(inside.parameters.map(to_numpy), structure),
@@ -217,7 +214,7 @@ def run(
         return one_pass(rows, parameters, factor, structure, prior or regulariser, pool, options.freeze)
 
     if isinstance(rows, DeviceRows):
-        step = Hopeful(step, rows)
+        step = OptimisticStep(step, rows)
     first = 1
     if resume is not None:
         status, n_iter = (

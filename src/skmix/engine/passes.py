@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from .compute.arrays import arises, namespace, pick, to_numpy
+from .compute.arrays import namespace, occurs, pick, to_numpy
 from .compute.threads import Workers
 from .covariances import Structure
 from .model import BoolArray, Factor, FloatArray, Parameters, Prior, Regulariser, Statistics
@@ -49,7 +49,7 @@ def one_pass(
         return kept, factor, statistics.log_likelihood
     if freeze == "weights":
         following = replace(following, weights=parameters.weights)
-    if arises(inaccurate):
+    if occurs(inaccurate):
         again = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
         # The new means are right; the covariances want moments about them.
         centres = pick(inaccurate, again), pick(following.means, again)

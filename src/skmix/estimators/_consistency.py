@@ -139,14 +139,53 @@ def check_gaussian(model: Any) -> None:
         raise ValueError("lower_bounds_ are not all numbers")
 
 
+def check_classifier_search(search: Any) -> None:
+    """Check a fitted `SharedKernelClassifierCV` and its classifier."""
+    _search(search, "classifier_", "SharedKernelClassifier")
+    n_features = search.n_features_in_
+    if _attribute(search, "projection_", (tuple, type(None))) is not None:
+        offset, matrix = search.projection_
+        if offset.shape != (n_features,) or matrix.shape[:1] != (n_features,) or matrix.ndim != 2:
+            raise ValueError(
+                f"projection_ has shapes {offset.shape}, {matrix.shape} for {n_features} features"
+            )
+        n_features = matrix.shape[1]
+    if search.classifier_.n_features_in_ != n_features:
+        raise ValueError(
+            f"classifier_ takes {search.classifier_.n_features_in_} features, but is given {n_features}"
+        )
+
+
+def check_mixture_search(search: Any) -> None:
+    """Check a fitted `SharedKernelMixtureCV` and its mixture."""
+    _search(search, "best_estimator_", "SharedKernelMixture")
+
+
+def _search(search: Any, name: str, kind: str) -> None:
+    """Check what both searches have, and the model of the given name and class."""
+    model = vars(search).get(name)
+    if type(model).__name__ != kind:
+        raise ValueError(f"{name} is a {type(model).__name__}")
+    CHECKS[kind](model)
+    _attribute(search, "n_features_in_", Integral)
+    _attribute(search, "best_params_", dict)
+    table = _attribute(search, "cv_results_", dict)
+    if len({len(column) for column in table.values()}) != 1:
+        raise ValueError("the columns of cv_results_ differ in length")
+    if not _same(_attribute(search, "classes_", np.ndarray), model.classes_):
+        raise ValueError(f"{name} has other classes")
+
+
 CHECKS: dict[str, Callable[[Any], None]] = {
     "SharedKernelMixture": check_mixture,
     "SharedKernelClassifier": check_classifier,
     "GaussianMixture": check_gaussian,
+    "SharedKernelClassifierCV": check_classifier_search,
+    "SharedKernelMixtureCV": check_mixture_search,
 }
 
 
-def _attribute(model: Any, name: str, kind: type) -> Any:
+def _attribute(model: Any, name: str, kind: type | tuple[type, ...]) -> Any:
     if name not in vars(model):
         raise ValueError(f"{name} is missing")
     value = vars(model)[name]

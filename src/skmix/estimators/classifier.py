@@ -28,7 +28,7 @@ from ._decisions import Calibration, check_outlier_label, density_threshold, wit
 from ._densities import ConditionalDensities
 from ._devices import OnDevice
 from ._scoring_blocks import Checked
-from ._settings import check_distribution, check_feature_groups
+from ._settings import check_covariance_prior, check_distribution, check_feature_groups
 from ._tuning import Tuning
 from ._validation import (
     all_or_nothing,
@@ -96,8 +96,8 @@ class SharedKernelClassifier(
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to each feature's variance.
     covariance_prior : {'auto'}, float, tuple or None, default='auto'
-        Inverse-Wishart prior on the covariances, see `SharedKernelMixture`; with `feature_groups`, not a
-        tuple.
+        Inverse-Wishart prior on the covariances, see `SharedKernelMixture`; with `feature_groups`, each
+        group takes its block of a given covariance.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights, see `SharedKernelMixture`.
     inference : {'em', 'variational'}, default='em'
@@ -381,6 +381,11 @@ class SharedKernelClassifier(
         settings = {
             name: getattr(self, name) for name in SharedKernelMixture._get_param_names() if name != "init"
         }
+        if isinstance(self.covariance_prior, tuple) and groups[group] != list(range(self.n_features_in_)):
+            # Each group has its own block of the covariance.
+            rows, covariance = check_covariance_prior(self.covariance_prior, self.n_features_in_)
+            assert covariance is not None
+            settings["covariance_prior"] = (rows, covariance[np.ix_(groups[group], groups[group])])
         if not fresh and self.warm_start and getattr(self, "feature_groups_", None) == groups:
             # A copy: should this fit fail, the last one must be left as it was.
             model: SharedKernelMixture = copy(self.models_[group]).set_params(init=init, **settings)

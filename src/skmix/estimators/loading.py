@@ -13,12 +13,15 @@ from .classifier import SharedKernelClassifier
 from .gaussian import GaussianMixture
 from .mixture import SharedKernelMixture
 from .saving import REQUESTS, is_attribute
+from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 
 # The only classes that a file can make.
 CLASSES: dict[str, type] = {
     "SharedKernelClassifier": SharedKernelClassifier,
     "SharedKernelMixture": SharedKernelMixture,
     "GaussianMixture": GaussianMixture,
+    "SharedKernelClassifierCV": SharedKernelClassifierCV,
+    "SharedKernelMixtureCV": SharedKernelMixtureCV,
 }
 _OUTPUTS = ("default", "pandas", "polars")
 
@@ -73,7 +76,7 @@ def _estimator(record: Record) -> Any:
     unknown = set(parameters) - set(kind._get_param_names())  # type: ignore[attr-defined]
     if unknown:
         raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; a later version may")
-    estimator = kind(**parameters)
+    estimator = kind(**{name: _restored(value) for name, value in parameters.items()})
     estimator._validate_params()
     for name, value in fitted.items():
         if name in parameters or not is_attribute(kind, name):

@@ -79,6 +79,8 @@ def record_of(estimator: Any) -> Record:
     if isinstance(parameters.get("random_state"), np.random.RandomState):
         parameters["random_state"] = None
     attributes = {name: value for name, value in vars(estimator).items() if name not in parameters}
+    if not isinstance(parameters.get("cv"), int):
+        parameters.pop("cv", None)  # splitters have no place in a file, and a fitted search needs none
     request = attributes.pop("_metadata_request", None)
     output = attributes.pop("_sklearn_output_config", {})
     attributes.pop("_skl_callbacks", None)
@@ -88,7 +90,7 @@ def record_of(estimator: Any) -> Record:
     return Record(
         type(estimator).__name__,
         {
-            "parameters": parameters,
+            "parameters": {name: _plain(value) for name, value in parameters.items()},
             "fitted": {name: _plain(value) for name, value in attributes.items()},
             "output": output,
             "requests": _requests(request),

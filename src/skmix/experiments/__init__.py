@@ -1,1 +1,5 @@
-"""Experiments with the library: the paper's study, and shared kernels beside other classifiers."""
+"""Experiments with the library: a harness, the paper's study, and shared kernels beside other classifiers.
+
+Only `skmix.cli`, `skmix.report` and `skmix.plots` use this package. It measures and records, and does not
+draw.
+"""

@@ -63,6 +63,7 @@ def build_graph(
     temperature: float,
     probabilities: str,
     producer_version: str,
+    projection: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ModelProto:
     """Return the graph from rows X (n, M) to the most probable outcome and all probabilities.
 
@@ -84,6 +85,8 @@ def build_graph(
         Name of the output (n, J) of probabilities.
     producer_version : str
         Version of the library.
+    projection : tuple of ndarrays of shape (M,) and (M, q), optional
+        Offset b and matrix A: the features that the groups' columns refer to are then (x − b) A.
 
     Returns
     -------
@@ -98,6 +101,9 @@ def build_graph(
     graph = _Graph()
     outside = helper.np_dtype_to_tensor_dtype(dtype)
     rows = graph.add("Cast", "X", to=helper.np_dtype_to_tensor_dtype(np.dtype(np.float64)))
+    if projection is not None:
+        centred = graph.add("Sub", rows, graph.hold(projection[0]))
+        rows = graph.add("MatMul", centred, graph.hold(projection[1]))
     parts = [_outcomes(graph, rows, group) for group in groups]
     joint = parts[0]
     for part in parts[1:]:

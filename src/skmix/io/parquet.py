@@ -11,9 +11,17 @@ from typing import Any
 import numpy as np
 
 from ..engine.sources.blocks import Block
-from .arrow import is_number, label_kind, load_pyarrow, numbers_of
+from .arrow import is_number, label_kind, numbers_of
 from .readers import Ring, rows_of_block
 from .values import check_stamp, stamp
+
+
+def load_pyarrow() -> Any:
+    """Return pyarrow's Parquet library."""
+    import pyarrow.parquet as pq
+
+    return pq
+
 
 # Columns that pandas writes for its index.
 _INDEX = "__index_level_"

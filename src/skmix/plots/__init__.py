@@ -1,22 +1,20 @@
-"""Pictures: each function takes a model, data or records and returns matplotlib axes.
+"""Plots: each function takes a model, data or records and returns matplotlib axes.
 
-matplotlib is imported when something is drawn, so that everything else works without it.
+matplotlib is imported when something is drawn; everything else works without it.
 """
 
 from __future__ import annotations
 
 from skmix.plots._common import new_figure, save_figure
-from skmix.plots.comparison import plot_errors, plot_ranks
-from skmix.plots.confusion import plot_confusion
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
+from skmix.plots.field import plot_errors, plot_gain, plot_ranks, plot_sharing
 from skmix.plots.illustration import plot_illustration
 from skmix.plots.kernels import draw_kernels, weight_key
+from skmix.plots.matrices import plot_confusion, plot_weights
 from skmix.plots.paper import paper_figures
 from skmix.plots.projections import plot_projections
 from skmix.plots.reliability import plot_reliability
-from skmix.plots.sharing import plot_gain, plot_sharing
 from skmix.plots.study import plot_accuracy_against_kernels, plot_accuracy_distribution
-from skmix.plots.weights import plot_weights
 
 __all__ = [
     "draw_kernels",

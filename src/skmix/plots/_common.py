@@ -1,4 +1,4 @@
-"""What all pictures share: colours, figures to draw into, ellipses and dots, and saving."""
+"""What all plots share: colours, figures to draw into, ellipses and dots, and saving."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.experiments.paper.files import replacing
+from skmix.io import replacing
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:
+    # matplotlib is imported when something is drawn.
+    Axes = Figure = Any
 
 FloatArray = NDArray[np.float64]
 
 ROWS_COLOUR = "0.72"
 INK = "#1a3a5c"
-"""Of what is neither a class nor a way of running."""
 FRAME_COLOUR = "0.6"
-_MOST_VECTORS = 1000
 SMALL, MEDIUM = 8, 10
-"""Sizes of letters: ticks and notes, titles of panels."""
-# Okabe and Ito's colours, which every colour vision tells apart.
+"""Font sizes of ticks and notes, and of titles of panels."""
 CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+"""The colours of Okabe and Ito, which every colour vision tells apart."""
+_MAX_VECTORS = 1000
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 120.0) -> None:
-    """Save a figure beside its place and rename it into it; the suffix of the path says the format.
+    """Save a figure; the suffix of the path chooses the format.
 
-    Dates and versions are left out of the file, so that the same figure gives the same bytes.
+    The file is written under a temporary name and renamed, and contains neither dates nor versions: the same
+    figure gives the same bytes.
 
     Parameters
     ----------
     figure : matplotlib figure
         The figure.
     path : path-like
-        File to make or to replace.
+        File to create or replace.
     dpi : float, default=120.0
-        Dots per inch of the picture, or of its parts that are no vectors.
+        Resolution of the picture, or of the rasterised parts of a vector format.
     """
     import matplotlib
 
@@ -50,7 +53,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 12
         "png": {"Software": None},
         "svg": {"Date": None},
     }
-    # Fonts as TrueType: many publishers refuse the default, and the letters stay editable.
+    # TrueType fonts: many publishers refuse the default, and the text stays editable.
     with replacing(path) as file, matplotlib.rc_context({"pdf.fonttype": 42}):
         figure.savefig(file, format=kind, dpi=dpi, metadata=undated.get(kind))
 
@@ -66,7 +69,7 @@ def new_figure(width: float, height: float) -> Figure:
     Returns
     -------
     matplotlib figure
-        The figure; what is drawn into it is laid out automatically.
+        The figure; its contents are laid out automatically.
     """
     need_matplotlib()
     from matplotlib.figure import Figure
@@ -83,7 +86,7 @@ def need_matplotlib() -> None:
 
 
 def figure_or_new(figure: Figure | None, size: tuple[float, float]) -> Figure:
-    """Return the given figure, or a new one of that size that the session shows like any other."""
+    """Return the given figure, or a new one of that size that pyplot shows like any other."""
     need_matplotlib()
     if figure is not None:
         return figure
@@ -92,45 +95,29 @@ def figure_or_new(figure: Figure | None, size: tuple[float, float]) -> Figure:
     return plt.figure(figsize=size, layout="constrained")
 
 
+def given_axes(axes: Any, n_panels: int, figure: Figure | None) -> NDArray[Any]:
+    """Return the caller's axes as an array of n_panels; their number must be right."""
+    if figure is not None:
+        raise ValueError("give axes to draw into or a figure to lay out, not both.")
+    given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+    if len(given) != n_panels:
+        raise ValueError(f"{n_panels} axes are needed, got {len(given)}.")
+    return given
+
+
 def panels_for(
     n_panels: int,
     axes: Any,
     figure: Figure | None,
     *,
-    n_columns: int,
+    n_columns: int = 1,
     size: tuple[float, float],
     **share: Any,
 ) -> NDArray[Any]:
-    """Return that many axes: the given ones, or new ones in the given figure or in a new one.
-
-    Parameters
-    ----------
-    n_panels : int
-        Number of axes.
-    axes : axes, array of axes or None
-        Axes to draw into; their number must be right.
-    figure : matplotlib figure or None
-        Empty figure for new axes.
-    n_columns : int
-        Axes in a line of a new figure.
-    size : (width, height)
-        Of one panel of a new figure, in inches.
-    **share
-        Passed on to ``figure.subplots``.
-
-    Returns
-    -------
-    ndarray of n_panels axes
-        The axes.
-    """
+    """Return n_panels axes: the given ones, or new ones of that size (inches) in the figure or a new one."""
     need_matplotlib()
     if axes is not None:
-        if figure is not None:
-            raise ValueError("give axes to draw into or a figure to lay out, not both.")
-        given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-        if len(given) != n_panels:
-            raise ValueError(f"{n_panels} axes are needed, got {len(given)}.")
-        return given
+        return given_axes(axes, n_panels, figure)
     columns = min(n_columns, n_panels)
     lines = -(-n_panels // columns)
     figure = figure_or_new(figure, (size[0] * columns, size[1] * lines))
@@ -140,18 +127,24 @@ def panels_for(
     return np.array(list(grid[:n_panels]), dtype=object)
 
 
-def soften(*panels: Axes) -> None:
-    """Draw the frames in grey and the ticks small, so that the data stand out."""
+def grey_frames(*panels: Axes) -> None:
+    """Draw frames in grey and ticks small, so that the data stand out."""
     for panel in panels:
         panel.tick_params(labelsize=SMALL, color=FRAME_COLOUR)
         for spine in panel.spines.values():
             spine.set_color(FRAME_COLOUR)
 
 
+def outer(panel: Axes, side: str) -> bool:
+    """Whether axes are in the last row or the first column of their grid; axes without a grid always are."""
+    place = panel.get_subplotspec()
+    return place is None or (place.is_last_row() if side == "bottom" else place.is_first_col())
+
+
 def ellipses(
     axes: Axes, means: FloatArray, covariances: FloatArray, lines: list[dict[str, Any]], n_std: float
 ) -> None:
-    """Draw the ellipses of kernels in the plane: means (K, 2), covariances (K, 2, 2), a line each."""
+    """Draw the ellipses of kernels in the plane: means (K, 2), covariances (K, 2, 2), a line style each."""
     from matplotlib.patches import Ellipse
 
     variances, directions = np.linalg.eigh(covariances)
@@ -159,13 +152,13 @@ def ellipses(
     angles = np.degrees(np.arctan2(directions[:, 1, 0], directions[:, 0, 0]))
     for mean, length, angle, line in zip(means, lengths, angles, lines, strict=True):
         axes.add_artist(Ellipse(tuple(mean), length[0], length[1], angle=float(angle), fill=False, **line))
-    # Artists leave the limits alone; those of ellipses are known, and slow to find from their outlines.
+    # Artists do not change the limits, and finding them from the outlines is slow.
     reach = n_std * np.sqrt(np.maximum(np.diagonal(covariances, axis1=1, axis2=2), 0.0))
     axes.update_datalim(np.concatenate([means - reach, means + reach]))
     axes.autoscale_view()
 
 
 def dots(axes: Axes, rows: FloatArray, size: float = 2.4, **style: Any) -> None:
-    """Draw rows (n, 2) beneath everything else; many of them as pixels, since vectors make a slow page."""
+    """Draw rows (n, 2) beneath everything else, rasterised when there are many."""
     settings: dict[str, Any] = {"color": ROWS_COLOUR, "zorder": 0} | style
-    axes.plot(*rows.T, "o", ms=size, mew=0.0, rasterized=len(rows) > _MOST_VECTORS, **settings)
+    axes.plot(*rows.T, "o", ms=size, mew=0.0, rasterized=len(rows) > _MAX_VECTORS, **settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,15 +15,14 @@ from skmix.plots._common import (
     MEDIUM,
     ROWS_COLOUR,
     SMALL,
+    Axes,
+    Figure,
     dots,
     ellipses,
+    grey_frames,
+    outer,
     panels_for,
-    soften,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _GAP = 2
 """Pixels between the images of a sheet."""
@@ -42,10 +41,8 @@ def plot_segments(
     ----------
     half_length, half_width : float, default=2.0, 0.5
         Half the length and half the width of a segment.
-    axes : matplotlib axes, default=None
-        Axes to draw into.
-    figure : matplotlib figure, default=None
-        An empty figure for new axes; None makes one.
+    axes, figure : default=None
+        Axes to draw into, or an empty figure for new axes. By default a new figure.
 
     Returns
     -------
@@ -53,7 +50,7 @@ def plot_segments(
         The axes.
     """
     layout = segment_layout(half_length, half_width)
-    (panel,) = panels_for(1, axes, figure, n_columns=1, size=(3.9, 4.8))
+    (panel,) = panels_for(1, axes, figure, size=(3.9, 4.8))
     from matplotlib.patches import Rectangle
 
     for number, (centre, lies) in enumerate(zip(layout.centres, layout.horizontal, strict=True), start=1):
@@ -73,7 +70,7 @@ def plot_segments(
     top, right = 2 * step + 1.8 * half_width, step + 2.2 * half_width
     _measure(panel, (-half_length, top), (half_length, top), f"2D = {2 * half_length:g}")
     _measure(panel, (right, -half_width), (right, half_width), f"2d = {2 * half_width:g}")
-    soften(panel)
+    grey_frames(panel)
     return panel
 
 
@@ -101,10 +98,8 @@ def plot_digit_points(
         Distance of the ellipses from the centres, in standard deviations.
     random_state : int, RandomState instance or None, default=0
         Determines the points.
-    axes : array of axes, default=None
-        Axes to draw into, one for each digit.
-    figure : matplotlib figure, default=None
-        An empty figure for new axes; None makes one.
+    axes, figure : default=None
+        Axes to draw into, one for each digit, or an empty figure for new axes. By default a new figure.
 
     Returns
     -------
@@ -124,14 +119,13 @@ def plot_digit_points(
     panels = panels_for(len(shown), axes, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
     line = {"edgecolor": CLASS_COLOURS[1], "linewidth": 1.0, "linestyle": "solid"}
     for position, (digit, panel) in enumerate(zip(shown, panels, strict=True)):
-        cloud = points[index == position]
-        dots(panel, cloud, size=1.3, color=INK, alpha=0.6)
+        dots(panel, points[index == position], size=1.3, color=INK, alpha=0.6)
         centres, covariances = layout.of_digit(digit)
         ellipses(panel, centres, covariances, [line] * len(centres), n_std)
         panel.set(aspect="equal", xlim=(-layout.bound, layout.bound), ylim=(-layout.bound, layout.bound))
         panel.set_title(str(digit), fontsize=MEDIUM)
         panel.locator_params(nbins=3)
-    soften(*panels)
+    grey_frames(*panels)
     return panels
 
 
@@ -143,20 +137,19 @@ def plot_digits(
     axes: Axes | None = None,
     figure: Figure | None = None,
 ) -> Axes:
-    """Plot a sheet of images, line by line in the order given.
+    """Plot a sheet of images, row by row in the given order.
 
     Parameters
     ----------
     images : array-like of shape (n, height, width), or (n, side * side)
         Images, at least one; dark is high.
     labels : array-like of shape (n,), default=None
-        Their labels. A line of images of one label has it on its left; elsewhere each image has its own.
+        Their labels. If every row of the sheet has one label, it stands on the left; otherwise each image has
+        its own.
     n_columns : int, default=None
-        Images in a line; None makes the sheet about square, ten for fewer than a hundred.
-    axes : matplotlib axes, default=None
-        Axes to draw into.
-    figure : matplotlib figure, default=None
-        An empty figure for new axes; None makes one.
+        Images in a row; None makes the sheet about square, with at least ten columns.
+    axes, figure : default=None
+        Axes to draw into, or an empty figure for new axes. By default a new figure.
 
     Returns
     -------
@@ -170,7 +163,11 @@ def plot_digits(
     >>> images, labels = make_seven_segment_digits(10, random_state=0)
     >>> axes = plot_digits(images, labels)  # doctest: +SKIP
     """
-    tiles = _tiles(images)
+    tiles = np.asarray(images, dtype=np.float64)
+    if tiles.ndim == 2 and (side := round(np.sqrt(tiles.shape[1]))) ** 2 == tiles.shape[1]:
+        tiles = tiles.reshape(len(tiles), side, side)
+    if tiles.ndim != 3 or 0 in tiles.shape:
+        raise ValueError(f"images must have shape (n, height, width) or (n, side * side), got {tiles.shape}.")
     names = None if labels is None else np.asarray(labels)
     if names is not None and names.shape != (len(tiles),):
         raise ValueError(f"there are {len(tiles)} images but labels of shape {names.shape}.")
@@ -187,17 +184,16 @@ def plot_digits(
     for (top, left), tile in zip(corners, tiles / brightest, strict=True):
         sheet[top : top + height, left : left + width] = tile
     inches = float(np.clip(9.0 / across, 0.3, 0.8))
-    (panel,) = panels_for(
-        1, axes, figure, n_columns=1, size=(inches * across + 0.4, inches * height / width * down + 0.2)
-    )
+    size = (inches * across + 0.4, inches * height / width * down + 0.2)
+    (panel,) = panels_for(1, axes, figure, size=size)
     panel.imshow(sheet, cmap="gray_r", vmin=0.0, vmax=1.0)
-    # A faint ground tells the images from the gaps.
+    # A light grey background separates the images from the gaps.
     panel.set_facecolor("0.85")
     panel.set(xticks=[], yticks=[])
     for spine in panel.spines.values():
         spine.set_visible(False)
     if names is not None:
-        _label_tiles(panel, names, corners, across, height)
+        _label_tiles(panel, names.tolist(), corners, across, height)
     return panel
 
 
@@ -222,10 +218,8 @@ def plot_feature_overlay(
         Images of each class to show, the first ones.
     n_entries : int, default=10
         Features to show, the first ones.
-    axes : array of axes, default=None
-        Axes to draw into, one for each class.
-    figure : matplotlib figure, default=None
-        An empty figure for new axes; None makes one.
+    axes, figure : default=None
+        Axes to draw into, one for each class, or an empty figure for new axes. By default a new figure.
 
     Returns
     -------
@@ -245,60 +239,43 @@ def plot_feature_overlay(
         panel.plot(entries, values[known == label][:n_samples, :n_entries].T, color=INK, lw=0.8, alpha=0.55)
         panel.set_title(str(label), fontsize=MEDIUM)
         panel.set_xticks(entries[::3])
-    for panel in panels:
-        if panel.get_subplotspec() is None or panel.get_subplotspec().is_last_row():
+        if outer(panel, "bottom"):
             panel.set_xlabel("pca", fontsize=SMALL)
-        if panel.get_subplotspec() is None or panel.get_subplotspec().is_first_col():
+        if outer(panel, "left"):
             panel.set_ylabel("entry", fontsize=SMALL)
-    soften(*panels)
+    grey_frames(*panels)
     return panels
 
 
-def _tiles(images: ArrayLike) -> NDArray[np.float64]:
-    """Return images (n, height, width) as floats."""
-    tiles = np.asarray(images, dtype=np.float64)
-    if tiles.ndim == 2:
-        side = round(np.sqrt(tiles.shape[1]))
-        if side * side == tiles.shape[1]:
-            tiles = tiles.reshape(len(tiles), side, side)
-    if tiles.ndim != 3 or 0 in tiles.shape:
-        raise ValueError(f"images must have shape (n, height, width) or (n, side * side), got {tiles.shape}.")
-    return tiles
-
-
 def _label_tiles(
-    panel: Axes, names: NDArray[Any], corners: list[tuple[int, int]], across: int, height: int
+    panel: Axes, names: list[Any], corners: list[tuple[int, int]], across: int, height: int
 ) -> None:
-    """Write the label of each line of images on its left, or else on each image."""
-    lines = [names[first : first + across] for first in range(0, len(names), across)]
-    if all(len(set(line.tolist())) == 1 for line in lines):
-        middles = [corners[first][0] + height / 2 for first in range(0, len(names), across)]
-        # Of several lines with the same label the first has it.
-        new = [i == 0 or line[0] != lines[i - 1][0] for i, line in enumerate(lines)]
-        panel.set_yticks(
-            [middle for middle, first in zip(middles, new, strict=True) if first],
-            [str(line[0]) for line, first in zip(lines, new, strict=True) if first],
-        )
+    """Write the label of each row of images on its left, or else on each image."""
+    firsts = range(0, len(names), across)
+    if all(len(set(names[first : first + across])) == 1 for first in firsts):
+        # If several rows have the same label, the first shows it.
+        new = [first for first in firsts if first == 0 or names[first] != names[first - across]]
+        panel.set_yticks([corners[i][0] + height / 2 for i in new], [str(names[i]) for i in new])
         panel.tick_params(left=False, labelsize=MEDIUM)
         return
-    for name, (top, left) in zip(names.tolist(), corners, strict=True):
+    for name, (top, left) in zip(names, corners, strict=True):
         panel.annotate(
             str(name), (left + 1, top + 1), ha="left", va="top", fontsize=6, color=CLASS_COLOURS[1]
         )
 
 
 def _measure(panel: Axes, start: tuple[float, float], end: tuple[float, float], text: str) -> None:
-    """Draw a line between two points, with its length above it or, if it is upright, to its right."""
+    """Draw a line between two points, with its length above it or, if it is vertical, to its right."""
     bar = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "color": "0.4", "shrinkA": 0, "shrinkB": 0}
     panel.annotate("", start, end, arrowprops=bar)
-    upright = start[0] == end[0]
+    vertical = start[0] == end[0]
     panel.annotate(
         text,
         ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2),
-        (6, 0) if upright else (0, 4),
+        (6, 0) if vertical else (0, 4),
         textcoords="offset points",
-        ha="left" if upright else "center",
-        va="center" if upright else "bottom",
+        ha="left" if vertical else "center",
+        va="center" if vertical else "bottom",
         fontsize=SMALL,
         color="0.3",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +12,16 @@ from skmix.plots._common import (
     CLASS_COLOURS,
     MEDIUM,
     SMALL,
+    Axes,
+    Figure,
     dots,
     ellipses,
+    given_axes,
+    grey_frames,
     need_matplotlib,
     new_figure,
-    panels_for,
-    soften,
 )
 from skmix.plots.kernels import draw_kernels, weight_key
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def plot_illustration(
@@ -39,7 +36,7 @@ def plot_illustration(
     figure : matplotlib figure, default=None
         An empty figure to draw into. None makes one without a window, ready for ``savefig``.
     axes : array of 1 + L axes, default=None
-        Axes to draw into instead: the overview, then one for each class. The key to the lines is left out.
+        Axes to draw into instead: the overview, then one for each class. The legend of the lines is left out.
 
     Returns
     -------
@@ -54,47 +51,45 @@ def plot_illustration(
     classes = model.classes_.tolist()
     n_classes = len(classes)
     corner = None
-    if axes is not None:
-        overview, *panels = panels_for(1 + n_classes, axes, figure, n_columns=1, size=(1.0, 1.0))
-    else:
+    if axes is None:
         overview, panels, corner = _lay_out(figure, n_classes)
+    else:
+        overview, *panels = given_axes(axes, 1 + n_classes, figure)
     colours = [CLASS_COLOURS[c % len(CLASS_COLOURS)] for c in range(n_classes)]
     codes = np.searchsorted(model.classes_, record.y)
 
-    # Shuffled, so that no class lies on top of the others.
+    # Shuffled, so that no class covers the others.
     order = np.random.RandomState(0).permutation(len(record.y))
-    across, up = record.X[order].T
     shades = np.array(colours)[codes[order]]
+    across, up = record.X[order].T
     overview.scatter(across, up, c=shades, s=5, alpha=0.3, lw=0, rasterized=True, zorder=0)
     estimated: dict[str, Any] = {"edgecolor": "black", "linewidth": 1.6, "linestyle": "solid"}
     true: dict[str, Any] = {"edgecolor": "#ff5fa8", "linewidth": 1.6, "linestyle": (0, (2.5, 2.5))}
     for n_std in (1.0, 2.0):
         ellipses(overview, model.means_, model.covariances_, [estimated] * len(model.means_), n_std)
         ellipses(overview, example.means, example.covariances, [true] * len(example.means), n_std)
-    handles: list[Artist] = [
-        Line2D([], [], marker="o", ls="", ms=4, color=colour, label=f"class {label}")
-        for colour, label in zip(colours, classes, strict=True)
+    handles = [
+        *(
+            Line2D([], [], marker="o", ls="", ms=4, color=colour, label=f"class {label}")
+            for colour, label in zip(colours, classes, strict=True)
+        ),
+        *(
+            Line2D([], [], color=line["edgecolor"], lw=1.6, ls=line["linestyle"], label=name)
+            for name, line in (("estimated, 1σ and 2σ", estimated), ("true", true))
+        ),
     ]
-    for name, line in (("estimated, 1σ and 2σ", estimated), ("true", true)):
-        handles.append(Line2D([], [], color=line["edgecolor"], lw=1.6, ls=line["linestyle"], label=name))
     overview.legend(handles=handles, loc="lower right", fontsize=SMALL, frameon=False, borderpad=0.2)
     overview.set_title("Kernels, true and estimated", fontsize=MEDIUM)
     overview.set_xlabel("feature 0", fontsize=SMALL)
     overview.set_ylabel("feature 1", fontsize=SMALL)
 
+    tops = model.means_ + np.sqrt(model.covariances_[:, 1, 1])[:, None] * (0.0, 1.0)
     for c, (label, panel) in enumerate(zip(classes, panels, strict=True)):
         dots(panel, record.X[codes == c], size=1.2)
         draw_kernels(model, label, panel, style="accessible")
-        tops = model.means_[:, 1] + np.sqrt(model.covariances_[:, 1, 1])
-        for across_k, top, weight in zip(model.means_[:, 0], tops, model.weights_[:, c], strict=True):
-            number = panel.annotate(
-                f"{weight:.3f}",
-                (across_k, top),
-                (0, 4),
-                textcoords="offset points",
-                ha="center",
-                fontsize=SMALL,
-            )
+        for top, weight in zip(tops, model.weights_[:, c], strict=True):
+            style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL}
+            number = panel.annotate(f"{weight:.3f}", top, (0, 4), **style)
             number.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         panel.set_title(f"Weights of class {label}", fontsize=MEDIUM, color=colours[c])
         panel.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)
@@ -102,15 +97,15 @@ def plot_illustration(
         weight_key(corner, style="accessible", loc="center", fontsize=SMALL, title_fontsize=SMALL)
     for panel in (overview, *panels):
         panel.set_aspect("equal", anchor="N")
-        soften(panel)
+        grey_frames(panel)
     if axes is None:
         # Axes of equal scales find their place in the first drawing, and their labels theirs in the second.
-        overview.figure.draw_without_rendering()
+        overview.get_figure(root=True).draw_without_rendering()
     return np.array([overview, *panels], dtype=object)
 
 
 def _lay_out(figure: Figure | None, n_classes: int) -> tuple[Axes, list[Axes], Axes | None]:
-    """Return the overview, a panel for each class beside it, and an empty corner where one is left."""
+    """Return the overview, a panel for each class beside it, and an empty corner if one is left."""
     figure = new_figure(10.0, 3.6) if figure is None else figure
     n_lines = n_classes // 2 + 1
     grid = figure.add_gridspec(n_lines, 4, width_ratios=(1.17, 1.17, 1.0, 1.0))

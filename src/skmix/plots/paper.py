@@ -1,15 +1,14 @@
-"""All figures of the paper, and those of the study that belong beside them."""
+"""All figures of the paper, and those of the study that go with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from skmix.experiments.paper.data import features_of
 from skmix.experiments.paper.published_values import published_sweep
-from skmix.experiments.paper.records import BestRun, StudyData, StudyResults
+from skmix.experiments.paper.records import BestRun, StudyResults
 from skmix.experiments.paper.variants import (
     FEATURES,
     MAIN_KERNELS,
@@ -20,21 +19,18 @@ from skmix.experiments.paper.variants import (
     Method,
     variant_of,
 )
-from skmix.plots._common import need_matplotlib, new_figure
-from skmix.plots.confusion import plot_confusion
+from skmix.plots._common import Figure, need_matplotlib, new_figure
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
+from skmix.plots.matrices import plot_confusion
 from skmix.plots.projections import plot_projections
 from skmix.plots.study import plot_accuracy_against_kernels, plot_accuracy_distribution
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# The half lengths and half widths of the paper's pictures of points.
 _SIZES = {"d1": (1.0, 0.2), "d2": (2.0, 0.5)}
+"""Half lengths and half widths of the segments in the paper's figures of points."""
 _PROJECTED = ("4D", "6D")
 _IMAGES_OF_A_DIGIT = 10
-# Rows beneath the kernels: enough to see the class, few enough for a quick file.
 _ROWS_OF_A_CLASS = 100
+"""Rows beneath the kernels: enough to see the class, few enough for a small file."""
 
 
 def paper_figures(
@@ -45,12 +41,12 @@ def paper_figures(
 ) -> Iterator[tuple[str, Figure]]:
     """Yield every figure of the paper and of the study, one at a time.
 
-    Nothing is fitted again; each figure is made when it is asked for and can be dropped once saved.
+    Nothing is fitted again; each figure is made when it is requested and can be dropped once saved.
 
     Parameters
     ----------
     results : StudyResults
-        What the study left behind; parts that it lacks give no figure.
+        The study; parts that it lacks give no figure.
     published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
         Published values for the figure of accuracy against K; None takes the paper's.
     projected_methods : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
@@ -59,7 +55,7 @@ def paper_figures(
     Yields
     ------
     name : str
-        A name that serves as that of a file, without suffix.
+        A file name without suffix.
     figure : matplotlib figure
         The figure.
     """
@@ -67,7 +63,7 @@ def paper_figures(
     printed = published_sweep() if published is None else published
     for name, figure in _all_figures(results, printed, projected_methods):
         if figure.get_layout_engine() is not None:
-            # Laid out once here, instead of once for each format it is saved in.
+            # Lay out once here, instead of once for each format it is saved in.
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
         yield name, figure
@@ -79,6 +75,7 @@ def _all_figures(
     projected_methods: tuple[Method, ...],
 ) -> Iterator[tuple[str, Figure]]:
     """Yield names and figures."""
+    data, runs = results.data, results.runs
     figure = new_figure(3.9, 4.8)
     plot_segments(figure=figure)
     yield "fig1_segments", figure
@@ -87,21 +84,22 @@ def _all_figures(
         plot_digit_points(half_length, half_width, random_state=results.settings.seed, figure=figure)
         figure.suptitle(f"D = {half_length:g}, d = {half_width:g}: points and 3σ ellipses", fontsize=11)
         yield f"fig{number}_points_{name}", figure
-    yield "fig4_images", _images(results.data)
+    first = [
+        np.flatnonzero(data.train_labels == digit)[:_IMAGES_OF_A_DIGIT]
+        for digit in np.unique(data.train_labels)
+    ]
+    chosen = np.concatenate(first)
+    figure = new_figure(6.5, 6.4)
+    images, labels = data.train_images[chosen], data.train_labels[chosen]
+    plot_digits(images, labels, n_columns=_IMAGES_OF_A_DIGIT, figure=figure)
+    yield "fig4_images", figure
     figure = new_figure(9.5, 3.6)
-    plot_feature_overlay(
-        results.data.train_features,
-        results.data.train_labels,
-        n_samples=_IMAGES_OF_A_DIGIT,
-        figure=figure,
-    )
+    plot_feature_overlay(data.train_features, data.train_labels, n_samples=_IMAGES_OF_A_DIGIT, figure=figure)
     yield "fig5_pca_features", figure
     for variant in _PROJECTED:
         for method in projected_methods:
-            best = results.best.get((variant, method))
-            if best is not None:
-                yield from _projections(best, results)
-    runs = results.runs
+            if (variant, method) in results.best:
+                yield from _projections(results.best[variant, method], results)
     if any(run.n_kernels == MAIN_KERNELS for run in runs):
         figure = new_figure(9.5, 7.6)
         plot_accuracy_distribution(runs, figure=figure)
@@ -112,24 +110,14 @@ def _all_figures(
         plot_accuracy_against_kernels(sweep, printed, figure=figure)
         yield "accuracy_against_kernels", figure
     for variant in (each.name for each in VARIANTS):
-        bests = [results.best[variant, method] for method in METHODS if (variant, method) in results.best]
-        if bests:
-            yield f"confusion_{variant}", _confusions(bests)
-
-
-def _images(data: StudyData) -> Figure:
-    """Return a sheet with the first images of each digit, a digit to a line."""
-    chosen = np.concatenate(
-        [
-            np.flatnonzero(data.train_labels == digit)[:_IMAGES_OF_A_DIGIT]
-            for digit in np.unique(data.train_labels)
-        ]
-    )
-    figure = new_figure(6.5, 6.4)
-    plot_digits(
-        data.train_images[chosen], data.train_labels[chosen], n_columns=_IMAGES_OF_A_DIGIT, figure=figure
-    )
-    return figure
+        best = [results.best[variant, method].run for method in METHODS if (variant, method) in results.best]
+        if best:
+            figure = new_figure(3.9 * len(best), 4.3)
+            panels = figure.subplots(1, len(best), squeeze=False)[0]
+            for run, panel in zip(best, panels, strict=True):
+                title = f"{run.variant}, {run.method}: {run.accuracy:.3f}"
+                plot_confusion(run.confusion, title=title, axes=panel)
+            yield f"confusion_{variant}", figure
 
 
 def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Figure]]:
@@ -140,36 +128,14 @@ def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Fi
     columns = [FEATURES.index(str(name)) for name in model.feature_names_in_]
     features, _ = features_of(results.data, variant_of(run.variant), results.settings)
     side = 1.75 * (len(columns) - 1) + 0.7
+    margins = {"left": 0.62 / side, "right": 1 - 0.08 / side, "bottom": 0.5 / side, "top": 1 - 0.45 / side}
     for label in model.classes_.tolist():
         rows = features[results.data.train_labels == label][:_ROWS_OF_A_CLASS, columns]
-        # Margins by hand: laying out dozens of panels automatically takes longer than drawing them.
+        # Fixed margins: laying out dozens of panels automatically takes longer than drawing them.
         figure = Figure(figsize=(side, side))
-        figure.subplots_adjust(
-            left=0.62 / side,
-            right=1.0 - 0.08 / side,
-            bottom=0.5 / side,
-            top=1.0 - 0.45 / side,
-            wspace=0.08,
-            hspace=0.08,
-        )
+        figure.subplots_adjust(**margins, wspace=0.08, hspace=0.08)
         for panel in plot_projections(model, label, rows, figure=figure):
             panel.locator_params(nbins=3)
-        figure.suptitle(
-            f"{run.variant}, {run.method}: digit {label}",
-            x=0.62 / side,
-            y=1.0 - 0.12 / side,
-            ha="left",
-            va="top",
-            fontsize=11,
-        )
+        title = f"{run.variant}, {run.method}: digit {label}"
+        figure.suptitle(title, x=0.62 / side, y=1 - 0.12 / side, ha="left", va="top", fontsize=11)
         yield f"projections_{run.variant}_{run.method}_class{label}", figure
-
-
-def _confusions(bests: list[BestRun]) -> Figure:
-    """Return the confusion matrices of the best runs of one variant, method beside method."""
-    figure = new_figure(3.9 * len(bests), 4.3)
-    panels = figure.subplots(1, len(bests), squeeze=False)[0]
-    for best, panel in zip(bests, panels, strict=True):
-        run = best.run
-        plot_confusion(run.confusion, title=f"{run.variant}, {run.method}: {run.accuracy:.3f}", axes=panel)
-    return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,21 +13,20 @@ from skmix.plots._common import (
     MEDIUM,
     ROWS_COLOUR,
     SMALL,
+    Axes,
+    Figure,
     FloatArray,
     dots,
     figure_or_new,
+    given_axes,
+    grey_frames,
     need_matplotlib,
-    soften,
 )
 from skmix.plots._models import Feature, kernels_of
 from skmix.plots.kernels import Style, draw_kernels, key_handles, step_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_MOST_FEATURES = 8
-"""Planes of more features than these are too many for one picture, unless they were asked for."""
+_MAX_FEATURES = 8
+"""A new figure shows at most so many features, unless they were asked for."""
 
 
 def plot_projections(
@@ -44,29 +43,29 @@ def plot_projections(
 ) -> NDArray[Any]:
     """Plot a fitted model's kernels in every plane of two features, as one class weighs them.
 
-    With one feature the plot is a curve: the density of the class and, below it, what each kernel adds. Of
-    more than eight features a new figure shows the eight in which the kernels differ most.
+    With one feature the plot shows curves: the density of the class and, below it, what each kernel adds.
+    With more than eight features a new figure shows the eight in which the kernels differ most.
 
     Parameters
     ----------
     model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
-        The model, of any covariance type. Of a classifier with feature groups, plot ``model.models_[g]``.
+        The model, of any covariance type. If it has feature groups, plot ``model.models_[g]``.
     label : hashable, default=None
-        Class whose weights choose the lines; None takes the weights of all classes together, by their priors.
+        Class whose weights choose the lines; None averages the classes by their priors.
     X : array-like of shape (n, M), default=None
         Rows to show beneath the kernels.
     y : sequence of n labels, default=None
         Labels of the rows; with them and a `label`, only that class's rows are shown.
     axes : axes or array of axes, default=None
         Axes to draw into, one for each pair of features in the order (0, 1), (0, 2), …, (1, 2), …; None makes
-        a new figure, with a key to the lines.
+        a new figure with a legend of the lines.
     figure : matplotlib figure, default=None
-        An empty figure to lay the panels and the key out in, instead of `axes`.
+        An empty figure for panels and legend, instead of `axes`.
     features : sequence of int or str, default=None
         Features to plot, by index or name. None plots all; in a new figure at most eight, those in which the
         kernels are furthest apart.
     style : {'paper', 'accessible'}, default='paper'
-        Colours and thicknesses, see `draw_kernels`.
+        Colours and line widths, see `draw_kernels`.
     n_std : float, default=1.0
         Distance of the ellipses from the means, in standard deviations.
 
@@ -88,59 +87,48 @@ def plot_projections(
     kernels = kernels_of(model)
     weights = kernels.weights_of(label)
     n_features = len(kernels.names)
-    chosen = range(n_features) if features is None else features
-    columns = [kernels.feature(feature) for feature in chosen]
+    columns = [kernels.feature(each) for each in (range(n_features) if features is None else features)]
     if not columns:
         raise ValueError("features is empty: choose at least one.")
     title = [] if label is None else [f"class {label}"]
-    if features is None and axes is None and n_features > _MOST_FEATURES:
-        columns = kernels.most_separate(_MOST_FEATURES)
-        title.append(f"{_MOST_FEATURES} of {n_features} features: where the kernels differ most")
+    if features is None and axes is None and n_features > _MAX_FEATURES:
+        columns = kernels.most_separate(_MAX_FEATURES)
+        title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
     rows = _rows_of(X, y, label, n_features)
-    pairs = list(itertools.combinations(columns, 2))
-    own_figure = axes is None
-    if not own_figure and figure is not None:
-        raise ValueError("give axes to draw into or a figure to lay out, not both.")
-    panels = (
-        _corner(len(columns), figure) if own_figure else np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-    )
-    if len(panels) != max(len(pairs), 1):
-        raise ValueError(
-            f"{len(columns)} feature(s) need {max(len(pairs), 1)} axes, one for each pair; got {len(panels)}."
-        )
-    if not pairs:
-        if rows is not None:
-            known = rows[np.isfinite(rows[:, columns[0]]), columns[0]]
-            panels[0].hist(known, bins="auto", density=True, color=ROWS_COLOUR, alpha=0.6, zorder=0)
-        draw_kernels(model, label, panels[0], features=columns, style=style)
-        panels[0].set_xlabel(kernels.names[columns[0]], fontsize=MEDIUM)
-        panels[0].set_ylabel("density", fontsize=MEDIUM)
-    for panel, (i, j) in zip(panels, pairs, strict=False):
-        if rows is not None:
-            dots(panel, rows[:, (i, j)])
-        draw_kernels(model, label, panel, features=(i, j), style=style, n_std=n_std)
-        panel.set_xlabel(kernels.names[i], fontsize=MEDIUM)
-        panel.set_ylabel(kernels.names[j], fontsize=MEDIUM)
-    if own_figure:
+    pairs: list[tuple[int, ...]] = list(itertools.combinations(columns, 2)) or [(columns[0],)]
+    panels = _corner(len(columns), figure) if axes is None else given_axes(axes, len(pairs), figure)
+    for panel, pair in zip(panels, pairs, strict=True):
+        if rows is not None and len(pair) == 2:
+            dots(panel, rows[:, pair])
+        elif rows is not None:
+            known = rows[np.isfinite(rows[:, pair[0]]), pair[0]]
+            panel.hist(known, bins="auto", density=True, color=ROWS_COLOUR, alpha=0.6, zorder=0)
+        draw_kernels(model, label, panel, features=pair, style=style, n_std=n_std)
+        names = [*(kernels.names[column] for column in pair), "density"]
+        panel.set_xlabel(names[0], fontsize=MEDIUM)
+        panel.set_ylabel(names[1], fontsize=MEDIUM)
+    if axes is None:
         own: Figure = panels[0].figure
-        soften(*panels)
+        grey_frames(*panels)
         for panel in panels:
             panel.label_outer()
         if title:
             own.suptitle(", ".join(title))
         steps = sorted({step_of(weight) for weight in weights}, reverse=True)
-        # The upper right half of a corner of panels is free.
-        handles = key_handles(style, steps) + panels[0].get_legend_handles_labels()[0]
-        look: dict[str, Any] = {"frameon": False, "fontsize": SMALL + 1, "title_fontsize": MEDIUM}
-        if len(columns) < 3:
-            own.legend(handles=handles, title="weight", loc="outside right upper", **look)
-        else:
-            own.legend(handles=handles, title="weight", loc="upper right", **look)
+        own.legend(
+            handles=key_handles(style, steps) + panels[0].get_legend_handles_labels()[0],
+            title="weight",
+            # The upper right half of a triangle of panels is free.
+            loc="upper right" if len(columns) > 2 else "outside right upper",
+            frameon=False,
+            fontsize=SMALL + 1,
+            title_fontsize=MEDIUM,
+        )
     return panels
 
 
 def _rows_of(X: ArrayLike | None, y: Any, label: Hashable | None, n_features: int) -> FloatArray | None:
-    """Return the rows to show, of one class when their labels are known."""
+    """Return the rows to show, of one class if their labels are known."""
     if X is None:
         return None
     rows = np.asarray(X, dtype=np.float64)
@@ -162,7 +150,7 @@ def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:
     grid = own.add_gridspec(side, side)
     panels: dict[tuple[int, int], Axes] = {}
     for i, j in itertools.combinations(range(side + 1), 2):
-        # Panels of a column share their feature across, panels of a line theirs upwards.
+        # Panels of a column share their horizontal feature, panels of a row their vertical one.
         above, left = panels.get((i, j - 1)), panels.get((i - 1, j))
         panels[i, j] = own.add_subplot(grid[j - 1, i], sharex=above, sharey=left)
     return np.array([*panels.values()], dtype=object)

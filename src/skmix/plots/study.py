@@ -1,21 +1,28 @@
-"""What the runs of a study came to: accuracies over runs, and against the number of kernels."""
+"""The runs of the paper's study: their accuracies, and accuracy against the number of kernels."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skmix.experiments.paper.records import FAILED_BELOW, Run
-from skmix.experiments.paper.tables import counted_in_sweep
+from skmix.experiments.paper.runs import counted_in_sweep
 from skmix.experiments.paper.variants import MAIN_KERNELS, METHODS, VARIANTS, Method
-from skmix.plots._common import CLASS_COLOURS, MEDIUM, SMALL, FloatArray, dots, panels_for, soften
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from skmix.plots._common import (
+    CLASS_COLOURS,
+    MEDIUM,
+    SMALL,
+    Figure,
+    FloatArray,
+    dots,
+    grey_frames,
+    outer,
+    panels_for,
+)
 
 METHOD_COLOURS: dict[Method, str] = {
     "published": CLASS_COLOURS[1],
@@ -23,9 +30,12 @@ METHOD_COLOURS: dict[Method, str] = {
     "class-wise": CLASS_COLOURS[2],
 }
 _MARKERS: dict[Method, str] = {"published": "o", "robust": "s", "class-wise": "^"}
-_DOTS_OF_A_LANE = 500
+# Offsets in K, so that error bars do not cover one another.
+_DODGE: dict[Method, float] = {"published": -0.15, "robust": 0.0, "class-wise": 0.15}
+_PRINTED = "printed in the paper"
+_MAX_DOTS = 500
 _LANE = 0.36
-"""Half the height of the band that the dots of a method fill."""
+"""Half the height of the band that the dots of one configuration fill."""
 
 
 def plot_accuracy_distribution(
@@ -35,7 +45,7 @@ def plot_accuracy_distribution(
     axes: Any = None,
     figure: Figure | None = None,
 ) -> NDArray[Any]:
-    """Plot the accuracy of every run, method above method, and how many runs failed.
+    """Plot the accuracy of every run, and how many runs failed.
 
     Parameters
     ----------
@@ -43,16 +53,14 @@ def plot_accuracy_distribution(
         Runs of any variants and methods.
     n_kernels : int, default=10
         Only runs with this K are shown.
-    axes : array of axes, default=None
-        Axes to draw into, one for each variant.
-    figure : matplotlib figure, default=None
-        An empty figure for new axes; None makes one.
+    axes, figure : default=None
+        Axes to draw into, one for each variant, or an empty figure for new axes. By default a new figure.
 
     Returns
     -------
     ndarray of axes
-        One for each variant that has runs, in the order of the study. A dot is a run (of each method at most
-        500 are drawn), a bar their median; grey is where a run counts as failed.
+        One for each variant that has runs, in the order of the study. A dot is a run (at most 500 are drawn),
+        a bar the median; in the grey area a run counts as failed.
     """
     by_cell: dict[tuple[str, Method], list[Run]] = defaultdict(list)
     for run in runs:
@@ -69,8 +77,8 @@ def plot_accuracy_distribution(
             if not own:
                 continue
             accuracies = _accuracies(own)
-            shown = accuracies[:_DOTS_OF_A_LANE]
-            # Golden-ratio steps spread the dots over the lane without chance or clumps.
+            shown = accuracies[:_MAX_DOTS]
+            # Golden-ratio steps spread the dots over the lane without clumps.
             heights = lane + _LANE * (2.0 * ((0.5 + np.arange(len(shown)) * 0.6180339887) % 1.0) - 1.0)
             rows = np.column_stack([shown, heights])
             dots(panel, rows, size=2.2, color=METHOD_COLOURS[method], alpha=0.45, zorder=2)
@@ -93,10 +101,9 @@ def plot_accuracy_distribution(
         panel.set_title(variant, fontsize=MEDIUM, loc="left", pad=2)
         panel.tick_params(axis="y", length=0)
         panel.label_outer()
-    soften(*panels)
-    for panel in panels:
-        if panel.get_subplotspec() is None or panel.get_subplotspec().is_last_row():
+        if outer(panel, "bottom"):
             panel.set_xlabel("accuracy on the test set", fontsize=SMALL)
+    grey_frames(*panels)
     return panels
 
 
@@ -115,18 +122,17 @@ def plot_accuracy_against_kernels(
     Parameters
     ----------
     runs : iterable of Run
-        Runs of any variants and methods; variants with one K alone are left out.
+        Runs of any variants and methods; variants with only one K are left out.
     published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
-        The published values, shown beside.
-    axes : array of axes, default=None
-        Axes to draw into: one for each variant, accuracies, and again one for each, shares of lost runs.
-    figure : matplotlib figure, default=None
-        An empty figure for new axes; None makes one.
+        The published values, shown for comparison.
+    axes, figure : default=None
+        Axes to draw into, one for each variant for accuracies and then one for each for shares of lost runs,
+        or an empty figure for new axes. By default a new figure.
 
     Returns
     -------
     ndarray of axes, shape (2, variants)
-        Accuracies above, shares of lost runs below. Bars reach one standard deviation either way.
+        Accuracies above, shares of lost runs below. Error bars are one standard deviation.
     """
     cells: dict[tuple[str, Method], dict[int, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
@@ -140,51 +146,37 @@ def plot_accuracy_against_kernels(
     )
     panels = flat.reshape(2, n)
     for variant, (above, below) in zip(variants, panels.T, strict=True):
+        ticks: set[int] = set()
         for method in METHODS:
             by_kernels = sorted(cells.get((variant, method), {}).items())
             if not by_kernels:
                 continue
+            ticks.update(k for k, _ in by_kernels)
             ks = np.array([k for k, _ in by_kernels], dtype=float) + _DODGE[method]
-            means, deviations, lost = np.array([_counted(own) for _, own in by_kernels]).T
-            style: dict[str, Any] = {
-                "color": METHOD_COLOURS[method],
-                "marker": _MARKERS[method],
-                "ms": 3.5,
-                "lw": 1.2,
-            }
-            above.errorbar(ks, means, deviations, elinewidth=0.8, label=method, **style)
-            below.plot(ks, lost, label=method, **style)
-        points = sorted((k, value) for (name, k), value in (published or {}).items() if name == variant)
+            means, deviations, lost = np.array([_summary(own) for _, own in by_kernels]).T
+            look = {"color": METHOD_COLOURS[method], "marker": _MARKERS[method]}
+            above.errorbar(ks, means, deviations, elinewidth=0.8, ms=3.5, lw=1.2, label=method, **look)
+            below.plot(ks, lost, ms=3.5, lw=1.2, label=method, **look)
+        points = sorted((k, *value) for (name, k), value in (published or {}).items() if name == variant)
         if points:
-            ks = np.array([k for k, _ in points])
-            for panel, column in ((above, 0), (below, 1)):
-                values = [value[column] for _, value in points]
-                panel.plot(ks, values, "D", mfc="none", mec="black", ms=5, label=_PRINTED, zorder=5)
+            ks, *values = np.array(points).T
+            for panel, each in zip((above, below), values, strict=True):
+                panel.plot(ks, each, "D", mfc="none", mec="black", ms=5, label=_PRINTED, zorder=5)
         above.set_title(variant, fontsize=MEDIUM)
         below.set_xlabel("kernels K", fontsize=SMALL)
-        below.set_xticks(sorted({k for method in METHODS for k in cells.get((variant, method), {})}))
+        below.set_xticks(sorted(ticks))
         for panel in (above, below):
             panel.set_ylim(-0.03, 1.03)
             panel.grid(axis="y", color="0.92", lw=0.6)
             panel.set_axisbelow(True)
     panels[0, 0].set_ylabel("mean accuracy", fontsize=SMALL)
     panels[1, 0].set_ylabel("share of runs lost", fontsize=SMALL)
-    handles, names = panels[0, 0].get_legend_handles_labels()
-    order = sorted(range(len(names)), key=lambda i: (*METHODS, _PRINTED).index(names[i]))
-    panels[0, 0].legend(
-        [handles[i] for i in order],
-        [names[i] for i in order],
-        fontsize=SMALL - 1,
-        frameon=False,
-        loc="lower right",
-    )
-    soften(*flat)
+    found = dict(zip(*reversed(panels[0, 0].get_legend_handles_labels()), strict=True))
+    names = [name for name in (*METHODS, _PRINTED) if name in found]
+    legend: dict[str, Any] = {"fontsize": SMALL - 1, "frameon": False, "loc": "lower right"}
+    panels[0, 0].legend([found[name] for name in names], names, **legend)
+    grey_frames(*flat)
     return panels
-
-
-_PRINTED = "printed in the paper"
-# So that bars of different methods do not hide one another.
-_DODGE: dict[Method, float] = {"published": -0.15, "robust": 0.0, "class-wise": 0.15}
 
 
 def _in_order(names: set[str]) -> list[str]:
@@ -198,8 +190,8 @@ def _accuracies(runs: list[Run]) -> FloatArray:
     return np.nan_to_num(np.array([run.accuracy for run in runs], dtype=np.float64), nan=0.0)
 
 
-def _counted(runs: list[Run]) -> tuple[float, float, float]:
-    """Return mean and standard deviation of the runs not lost, NaN without any, and the share lost."""
+def _summary(runs: list[Run]) -> tuple[float, float, float]:
+    """Return mean and standard deviation over the runs not lost, NaN if there is none, and the share lost."""
     kept = _accuracies(counted_in_sweep(runs))
     if not len(kept):
         return float("nan"), float("nan"), 1.0

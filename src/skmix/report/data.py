@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
-from skmix.experiments.paper import verdict
+from skmix.experiments.harness import Table
+from skmix.experiments.paper.claims import check_claims, headline
 from skmix.experiments.paper.published_values import published_values
 from skmix.experiments.paper.records import Run, Settings, StudyResults
-from skmix.experiments.paper.tables import Table, make_tables
+from skmix.experiments.paper.tables import make_tables
 from skmix.experiments.paper.variants import MAIN_KERNELS, METHODS
 from skmix.report import sections, words
 from skmix.report.differences import differences
@@ -43,7 +44,7 @@ def report_data(
         By default those of `skmix.experiments.paper.tables.make_tables`.
     verdicts : iterable of objects, optional
         Claims, with the attributes ``claim``, ``target``, ``measured``, ``holds`` and ``note``; by default
-        those of `skmix.experiments.paper.verdict.verdicts`.
+        those of `skmix.experiments.paper.check_claims`.
 
     Returns
     -------
@@ -53,9 +54,9 @@ def report_data(
     paper = published_values()
     main = sections.main_runs(results)
     variants = sections.variants_of(main)
-    headline = words.sources(main, variants, paper)
+    sources = words.sources(main, variants, paper)
     swept = sections.sweep(results, paper)
-    claims = [_claim(each) for each in (verdict.verdicts(results) if verdicts is None else verdicts)]
+    claims = [_claim(each) for each in (check_claims(results) if verdicts is None else verdicts)]
     pictures = figure_entries(figures or {})
     data = {
         "title": _TITLE,
@@ -70,8 +71,8 @@ def report_data(
         "digits": list(range(10)),
         "main_kernels": MAIN_KERNELS,
         "summary": {
-            "paragraphs": words.paragraphs(headline, variants),
-            "sources": headline,
+            "paragraphs": [*words.paragraphs(sources, variants), *filter(None, [headline(results)])],
+            "sources": sources,
             "note": "A run fails when its accuracy is not above one half. Accuracies are averages over the "
             "variants, of all runs and of each variant’s best run; the test set has "
             f"{10 * results.settings.test_per_digit} images.",

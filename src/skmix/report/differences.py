@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from skmix.experiments.paper import verdict
+from skmix.experiments.paper import claims
 from skmix.experiments.paper.published_values import PublishedValues
 from skmix.experiments.paper.records import Run, StudyResults
 from skmix.experiments.paper.variants import MAIN_RUNS
@@ -42,7 +42,7 @@ def differences(results: StudyResults, main: Main, paper: PublishedValues) -> li
             "ours": _value(found.rerun, found.quantity),
             "reason": found.reason,
         }
-        for found in verdict.differences(results)
+        for found in claims.differences(results)
     ]
     rows += _failed_means(rerun, paper)
     rows += [

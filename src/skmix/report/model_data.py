@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skmix.plots import kernels as lines
 from skmix.plots._common import CLASS_COLOURS, FloatArray
 from skmix.plots._models import Kernels, groups_of
+from skmix.report.description import describe
 from skmix.report.numbers import decimals, joined, significant, text
 
 _MOST_ROWS = 2000
@@ -115,7 +116,7 @@ def _facts(model: Any, groups: Sequence[Kernels]) -> list[dict[str, str]]:
     facts.append({"name": "features", "value": " + ".join(str(len(each.names)) for each in groups)})
     effective = [np.exp(_entropy(each.weights_of(None))) if len(each.means) > 1 else 1.0 for each in groups]
     facts.append({"name": "kernels in effect", "value": " + ".join(text(each, 1) for each in effective)})
-    facts.append({"name": "free parameters", "value": str(sum(each.n_parameters() for each in groups))})
+    facts.append({"name": "free parameters", "value": str(describe(model)["n_parameters"])})
     return facts
 
 

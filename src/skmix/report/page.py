@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from skmix.experiments.paper.files import replacing
+from skmix.experiments.harness import Table
 from skmix.experiments.paper.records import StudyResults
-from skmix.experiments.paper.tables import Table
+from skmix.io import replacing
 from skmix.report.data import report_data
 from skmix.report.rendering import render_page
 
@@ -41,7 +41,7 @@ def write_report(
         By default those of `skmix.experiments.paper.tables.make_tables`.
     verdicts : iterable of objects, optional
         Claims, with the attributes ``claim``, ``target``, ``measured``, ``holds`` and ``note``; by default
-        those of `skmix.experiments.paper.verdict.verdicts`.
+        those of `skmix.experiments.paper.check_claims`.
 
     Returns
     -------

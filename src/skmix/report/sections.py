@@ -11,7 +11,7 @@ import numpy as np
 
 from skmix.experiments.paper.published_values import PublishedValues
 from skmix.experiments.paper.records import Run, StudyResults
-from skmix.experiments.paper.tables import counted_in_sweep, statistics
+from skmix.experiments.paper.runs import counted_in_sweep, statistics
 from skmix.experiments.paper.variants import (
     MAIN_KERNELS,
     MAIN_RUNS,

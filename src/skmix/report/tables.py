@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from skmix.experiments.paper.tables import METHOD_OF_SOURCE, TAU, Row, Table, Value
+from skmix.experiments.harness import Row, Table
+from skmix.experiments.harness.tables import Value
+from skmix.experiments.paper.tables import METHOD_OF_SOURCE, TAU
 from skmix.report.words import METHOD_LABELS
 
 _METRICS = {

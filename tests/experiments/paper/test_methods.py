@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn import metrics
 from study_runs import same_runs
 
 from skmix import SharedKernelMixture
@@ -11,9 +12,8 @@ from skmix.engine.density import class_log_likelihood
 from skmix.engine.model import Parameters
 from skmix.experiments.paper import METHODS, Method, Settings, StudyData, run_batch, run_one
 from skmix.experiments.paper.data import features_of
-from skmix.experiments.paper.methods import fit_batch, group_models
+from skmix.experiments.paper.methods import fit_batch, group_models, run_generator, scores_of
 from skmix.experiments.paper.prediction import predict, predict_published
-from skmix.experiments.paper.seeds import run_generator
 from skmix.experiments.paper.variants import FEATURES, variant_of
 
 
@@ -61,6 +61,24 @@ def test_ways_end_differently(data: StudyData, settings: Settings) -> None:
     for run in (run for own in runs.values() for run in own):
         assert run.confusion.sum(axis=1).tolist() == [10] * 10
         assert run.accuracy == pytest.approx(np.trace(run.confusion) / 100)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_are_those_of_scikit_learn(seed: int) -> None:
+    random = np.random.RandomState(seed)
+    truth, predicted = random.randint(10, size=200), random.randint(10, size=200)
+    found = scores_of(truth, predicted)
+    np.testing.assert_array_equal(found["confusion"], metrics.confusion_matrix(truth, predicted))
+    assert found["accuracy"] == metrics.accuracy_score(truth, predicted)
+    expected = metrics.jaccard_score(truth, predicted, average="macro")
+    assert found["mean_iou"] == pytest.approx(expected, abs=1e-15)
+
+
+def test_a_class_that_is_never_predicted_counts_as_zero() -> None:
+    found = scores_of(np.repeat(np.arange(10), 3), np.zeros(30, dtype=np.int64))
+    assert found["accuracy"] == 0.1
+    # Class 0: 3 correct of 30 that belong to it or were predicted as it.
+    assert found["mean_iou"] == pytest.approx((3 / 30) / 10)
 
 
 def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> None:

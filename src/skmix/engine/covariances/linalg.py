@@ -11,12 +11,12 @@ from scipy.linalg import lapack
 
 from ..compute.arrays import (
     Array,
-    arises,
     as_float64,
     constant,
     device_of,
     is_numpy,
     namespace,
+    occurs,
     operations_of,
     pick,
     replaced,
@@ -57,7 +57,7 @@ def whiten_batch(matrices: Array) -> Whitened:
     """
     if not is_numpy(matrices):
         found, inflated = _whiten_on_device(matrices)
-        if arises(inflated):
+        if occurs(inflated):
             found = _factor_on_host(matrices, found, np.flatnonzero(to_numpy(inflated)))
         return found
     # Scaled to a diagonal near one, by powers of two, no product over- or underflows and nothing is rounded.
@@ -190,7 +190,7 @@ def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
     xp = namespace(matrices)
     found, inflated = _whiten_on_device(matrices)
     low = _might_be_low(found, floor) & xp.all(floor > 0)
-    if not arises(low | inflated):
+    if not occurs(low | inflated):
         return matrices, found
     flags = to_numpy(xp.stack([low, inflated]))
     low, inflated = np.flatnonzero(flags[0]), np.flatnonzero(flags[1] & ~flags[0])

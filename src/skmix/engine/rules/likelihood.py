@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compute.arrays import arises, constant, namespace, pick, to_numpy
+from ..compute.arrays import constant, namespace, occurs, pick, to_numpy
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from .annihilation import annihilate
@@ -217,7 +217,7 @@ def maximise(
         regulariser,
         previous.covariances,
     )
-    if arises(~alive):
+    if occurs(~alive):
         covariances = structure.keep(alive, covariances, previous.covariances)
         factor = structure.factor(covariances, means.shape[-1])
     class_mass, prior = assign_unlabelled(statistics.mass, previous)

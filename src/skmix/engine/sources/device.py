@@ -8,6 +8,7 @@ devices need, and nothing depends on values of the rows: what needs a decision w
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce as fold
 from operator import add
 from typing import TypeVar
@@ -16,17 +17,19 @@ import numpy as np
 
 from ..compute.arrays import (
     Array,
-    arises,
     as_float64,
     constant,
     like,
     namespace,
+    occurs,
     operations_of,
     pick,
+    recorded,
     replaced,
+    to_numpy,
 )
 from ..covariances import Structure
-from ..model import FloatArray, IntArray, Statistics
+from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from ..rules.likelihood import Prepared, term_features
 from .frame import FARTHEST, Frame
 from .memory import Ordered
@@ -203,7 +206,7 @@ class DeviceRows(Ordered):
         for r, k in self.delicate:
             known[r, k] = True
         assumed = constant(_mask, known.shape, known.tobytes(), example=self.home)
-        if arises(prepared.delicate ^ assumed):
+        if occurs(prepared.delicate ^ assumed):
             self.delicate = prepared.delicate_kernels
 
     def _mend(self, values: Array, x: Array, prepared: Prepared, start: int, stop: int) -> Array:
@@ -335,3 +338,63 @@ def _mask(shape: tuple[int, ...], data: bytes) -> np.ndarray:
 
 def _sum(one: Statistics, other: Statistics) -> Statistics:
     return Statistics(*[a + b for a, b in zip(vars(one).values(), vars(other).values(), strict=True)])
+
+
+Step = Callable[[Parameters, Factor], tuple[Parameters, Factor, Array]]
+
+
+class OptimisticStep:
+    """A pass that assumes that no rare condition holds, and checks this afterwards.
+
+    A kernel may lose its rows, a covariance fall below its floor, a factor lose digits. Asking the device
+    whether one did makes the host wait, and waiting often takes longer than the work. An optimistic pass
+    records the conditions instead, and reads them with the log-likelihoods at its end. If one held, the pass
+    is repeated carefully, and so are the following ones until none holds.
+
+    Parameters
+    ----------
+    step : callable
+        A pass: from parameters and their factor to the next ones, and the log-likelihood (R, L).
+    rows : DeviceRows
+        What the step works on.
+    """
+
+    def __init__(self, step: Step, rows: DeviceRows) -> None:
+        self._step = step
+        self._rows = rows
+        self._captured = rows.operations.capture(self._work)
+        self._careful = True
+
+    def __call__(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
+        """Do a pass; log-likelihoods and `usable` are returned on the host."""
+        if not self._careful:
+            following, next_factor, report = self._try(parameters, factor)
+            if not report[0, -1]:
+                usable = report[:, -2] > 0
+                return following, replace(next_factor, usable=usable), report[:, :-2]
+        with recorded(optimistic=False) as conditions:
+            following, next_factor, log_likelihood = self._step(parameters, factor)
+        self._careful = any(conditions)
+        next_factor = replace(next_factor, usable=to_numpy(next_factor.usable))
+        return following, next_factor, to_numpy(log_likelihood)
+
+    def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
+        """Do an optimistic pass; its report (R, L + 2) ends with `usable`, and whether a condition held."""
+        given = [a for a in vars(parameters).values() if a is not None]
+        arrays = [*given, factor.whitener, factor.log_determinant]
+        *made, whitener, log_determinant, report = self._captured(arrays, tuple(self._rows.delicate))
+        return Parameters(*made), Factor(whitener, log_determinant, report[:, -2] > 0), to_numpy(report)
+
+    def _work(self, arrays: list[Array]) -> list[Array]:
+        *given, whitener, log_determinant = arrays
+        xp = namespace(whitener)
+        usable = xp.ones_like(log_determinant[:, 0]) > 0
+        with recorded(optimistic=True) as conditions:
+            following, factor, log_likelihood = self._step(
+                Parameters(*given), Factor(whitener, log_determinant, usable)
+            )
+        held = xp.broadcast_to(xp.any(xp.stack(conditions)), factor.usable.shape)
+        columns = [xp.astype(flags, xp.float64)[:, None] for flags in (factor.usable, held)]
+        report = xp.concat([log_likelihood, *columns], axis=1)
+        made = [a for a in vars(following).values() if a is not None]
+        return [*made, factor.whitener, factor.log_determinant, report]

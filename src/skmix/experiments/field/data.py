@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 from sklearn import datasets as sklearn_datasets
 
-from skmix.datasets import load_mnist, make_seven_segment_digits, read_table
+from skmix.datasets import load_mnist, make_seven_segment_digits, read_rows
 from skmix.experiments.field.records import DataSet
-from skmix.experiments.paper.seeds import generator
+from skmix.experiments.harness import generator
 from skmix.features import digit_features
+from skmix.io.tables import MISSING
 
 _SHIPPED = ("iris", "wine", "breast_cancer", "digits")
 _SEGMENTS = "seven_segment"
@@ -26,7 +27,7 @@ def load_data(name: str, *, max_rows: int | None = None, label: str | None = Non
     Parameters
     ----------
     name : str
-        One of `NAMES`; or the path of a table (see `read_table`), or of a folder with MNIST's IDX files.
+        One of `NAMES`; or the path of a table (see `read_rows`), or of a folder with MNIST's IDX files.
     max_rows : int, default=None
         At most so many rows, drawn at random and without regard to labels; always the same for the same name.
     label : str, default=None
@@ -53,14 +54,26 @@ def load_data(name: str, *, max_rows: int | None = None, label: str | None = Non
     elif path.is_dir():
         found = _mnist(path)
     elif path.is_file():
-        table = read_table(path, label=label)
-        found = DataSet(path.name.split(".")[0], table.X, table.y)
+        found = _table(path, label)
     else:
         raise ValueError(f"there is no data set or file {name!r}; by name there are {', '.join(NAMES)}.")
     if max_rows is not None and max_rows < len(found.y):
         kept = generator(0, "rows", found.name, max_rows).permutation(len(found.y))[:max_rows]
         found = DataSet(f"{found.name}[{max_rows}]", found.X[kept], found.y[kept])
     return _without_single_rows(found)
+
+
+def _table(path: Path, label: str | None) -> DataSet:
+    """Return a table whose labels are in the named column, or the last."""
+    rows = read_rows(path, target=-1 if label is None else label)
+    assert rows.labels is not None
+    y = np.array([str(value).strip() for value in rows.labels])
+    missing = np.flatnonzero(np.isin(y, [*MISSING, "None"]))
+    if len(missing):
+        raise ValueError(
+            f"{path}: row {missing[0] + 1} of {len(y)} has no label; {len(missing)} rows have none."
+        )
+    return DataSet(path.name.split(".")[0], rows.X, y)
 
 
 def _seven_segments() -> DataSet:

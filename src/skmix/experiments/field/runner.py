@@ -19,7 +19,7 @@ from skmix.experiments.field.field import Contender
 from skmix.experiments.field.measures import log_loss
 from skmix.experiments.field.records import DataSet, IntArray, Outcome, Settings
 from skmix.experiments.field.store import OutcomeStore
-from skmix.experiments.paper.seeds import generator
+from skmix.experiments.harness import generator
 from skmix.metrics import calibration_error
 
 Progress = Callable[[Outcome], None]

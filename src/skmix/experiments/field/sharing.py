@@ -32,7 +32,7 @@ from skmix.experiments.field.simulated import (
     simulate,
 )
 from skmix.experiments.field.store import OutcomeStore
-from skmix.experiments.paper.seeds import generator
+from skmix.experiments.harness import generator
 from skmix.features import digit_features
 
 ROWS_PER_CLASS = (2, 5, 10, 20, 50, 100)

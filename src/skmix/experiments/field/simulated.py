@@ -26,7 +26,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skmix.datasets import make_shared_kernel_data
 from skmix.experiments.field.records import DataSet, FloatArray
-from skmix.experiments.paper.seeds import generator
+from skmix.experiments.harness import generator
 
 KINDS = ("pool", "parts", "apart")
 """What simulated classes have in common: all kernels, those of each part, or none."""

@@ -1,9 +1,13 @@
-"""The paper's experiments: data in, records out, and the files they are kept in."""
+"""The paper's experiments: its study of seven-segment digits, and its illustration in two dimensions.
+
+They simulate, fit and record. Drawing is done in `skmix.plots`, pages in `skmix.report`.
+"""
 
 from __future__ import annotations
 
+from skmix.experiments.harness import Claim, Store, StoreError, Table
+from skmix.experiments.paper.claims import Difference, check_claims, differences, headline
 from skmix.experiments.paper.data import fingerprint, make_data
-from skmix.experiments.paper.files import replacing, writable_folder, write_json
 from skmix.experiments.paper.illustration import (
     Comparison,
     IllustrationRecord,
@@ -11,31 +15,29 @@ from skmix.experiments.paper.illustration import (
     run_illustration,
 )
 from skmix.experiments.paper.methods import run_batch, run_one
+from skmix.experiments.paper.published import published_pass, published_passes, published_run
 from skmix.experiments.paper.published_values import PublishedValues, published_sweep, published_values
 from skmix.experiments.paper.records import (
     BestRun,
     Beyond,
     GroupModel,
+    Margin,
     Run,
     Settings,
     StudyData,
     StudyResults,
 )
-from skmix.experiments.paper.runner import StudyError, missing_batches, run_study, study_cells, study_results
-from skmix.experiments.paper.store import Store, StoreError
-from skmix.experiments.paper.table_files import write_tables
-from skmix.experiments.paper.tables import Table, make_tables
-from skmix.experiments.paper.variants import (
-    MAIN_KERNELS,
-    MAIN_RUNS,
-    METHODS,
-    VARIANTS,
+from skmix.experiments.paper.study import (
     Cell,
-    Dither,
-    Method,
-    Variant,
+    Study,
+    make_study,
+    run_study,
+    stored_runs,
+    study_cells,
+    study_results,
 )
-from skmix.experiments.paper.verdict import Difference, Verdict, differences, verdicts
+from skmix.experiments.paper.tables import make_tables, write_tables
+from skmix.experiments.paper.variants import MAIN_KERNELS, MAIN_RUNS, METHODS, VARIANTS, Method, Variant
 
 __all__ = [
     "MAIN_KERNELS",
@@ -45,40 +47,42 @@ __all__ = [
     "BestRun",
     "Beyond",
     "Cell",
+    "Claim",
     "Comparison",
     "Difference",
-    "Dither",
     "GroupModel",
     "IllustrationRecord",
+    "Margin",
     "Method",
     "PublishedValues",
     "Run",
     "Settings",
     "Store",
     "StoreError",
+    "Study",
     "StudyData",
-    "StudyError",
     "StudyResults",
     "Table",
     "Variant",
-    "Verdict",
+    "check_claims",
     "differences",
     "fingerprint",
     "fit_illustration",
+    "headline",
     "make_data",
+    "make_study",
     "make_tables",
-    "missing_batches",
+    "published_pass",
+    "published_passes",
+    "published_run",
     "published_sweep",
     "published_values",
-    "replacing",
     "run_batch",
     "run_illustration",
     "run_one",
     "run_study",
+    "stored_runs",
     "study_cells",
     "study_results",
-    "verdicts",
-    "writable_folder",
-    "write_json",
     "write_tables",
 ]

@@ -1,4 +1,4 @@
-"""The images and features that all runs of a study share."""
+"""The images and features of a study."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skmix.datasets import make_seven_segment_digits
+from skmix.experiments.harness import generator
 from skmix.experiments.paper.records import Settings, StudyData
-from skmix.experiments.paper.seeds import data_generator
 from skmix.experiments.paper.variants import FEATURES, Variant
 from skmix.features import digit_features, dither
 
@@ -21,8 +21,7 @@ _IS_PCA = np.array([name.startswith("pca") for name in FEATURES])
 def make_data(settings: Settings) -> StudyData:
     """Simulate the training and test images of a study and compute their features.
 
-    Each part has a generator of its own, so that another number of training images leaves the test images
-    as they are.
+    Each part has its own generator: the number of training images does not change the test images.
 
     Parameters
     ----------
@@ -36,29 +35,29 @@ def make_data(settings: Settings) -> StudyData:
     """
     seed = settings.seed
     train_images, train_labels = make_seven_segment_digits(
-        settings.train_per_digit, random_state=data_generator(seed, "train images")
+        settings.train_per_digit, random_state=generator(seed, "data", "train images")
     )
     test_images, test_labels = make_seven_segment_digits(
-        settings.test_per_digit, random_state=data_generator(seed, "test images")
+        settings.test_per_digit, random_state=generator(seed, "data", "test images")
     )
     train_features, test_features = digit_features(train_images), digit_features(test_images)
     return StudyData(
         train_images=train_images,
         train_labels=train_labels,
         train_features=train_features,
-        train_dithered=dither(train_features, random_state=data_generator(seed, "train dither")),
+        train_dithered=dither(train_features, random_state=generator(seed, "data", "train dither")),
         test_images=test_images,
         test_labels=test_labels,
         test_features=test_features,
-        test_dithered=dither(test_features, random_state=data_generator(seed, "test dither")),
+        test_dithered=dither(test_features, random_state=generator(seed, "data", "test dither")),
     )
 
 
 def features_of(data: StudyData, variant: Variant, settings: Settings) -> tuple[FloatArray, FloatArray]:
-    """Return the training and the test features (n, 14) of a variant, dithered as the settings say.
+    """Return the training and the test features (n, 14) of a variant, dithered according to the settings.
 
-    With ``dither="paper"`` zeros among the pca features are replaced, in the variants that the paper names;
-    with ``dither="all"`` those among all features, in every variant.
+    With ``dither="paper"`` zeros of the pca features are replaced, in the variants that the paper names; with
+    ``dither="all"`` zeros of all features, in every variant.
     """
     if settings.dither == "all":
         return data.train_dithered, data.test_dithered
@@ -71,12 +70,12 @@ def features_of(data: StudyData, variant: Variant, settings: Settings) -> tuple[
 
 
 def fingerprint(data: StudyData) -> str:
-    """Return a short digest of images, labels and features: what a store's runs must have in common."""
+    """Return a digest of images, labels and features, for the keys of runs."""
     digest = hashlib.sha256()
     for array in (data.train_images, data.train_labels, data.test_images, data.test_labels):
         digest.update(str(array.shape).encode())
         digest.update(np.ascontiguousarray(array, dtype=np.uint8).tobytes())
-    # The last digits of features are the linear algebra library's own.
+    # The last digits of features depend on the linear algebra library.
     for features in (data.train_features, data.train_dithered, data.test_features, data.test_dithered):
         digest.update(np.rint(1e6 * features).astype("<i8").tobytes())
     return digest.hexdigest()[:16]

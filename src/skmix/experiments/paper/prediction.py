@@ -1,8 +1,8 @@
-"""The class of each test row under a fitted model: the maximum likelihood rule, groups multiplied.
+"""The most likely class of each test row under a fitted model, whose groups are multiplied.
 
-`skmix.engine.density` computes class likelihoods that are right however unlikely a class is. A decision needs
-less: here a class whose likelihood underflows gets an upper bound, and only rows where that bound would win
-are scored exactly. For thousands of small models that is several times as fast.
+`skmix.engine.density` computes exact class likelihoods, however small. A decision needs less: here a class
+whose likelihood underflows gets an upper bound, and only rows where that bound would win are scored exactly.
+For thousands of small models this is several times as fast.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _CACHED = 1 << 16
 
 
 def predict(rows: Sequence[FloatArray], groups: Sequence[Parameters]) -> IntArray:
-    """Return the most likely class of each row, all classes being equally frequent.
+    """Return the most likely class of each row, for equal class priors.
 
     Parameters
     ----------
     rows : sequence of ndarrays of shape (M_g, n)
-        The rows' features of each group, feature by feature.
+        Features of each group, one feature after the other.
     groups : sequence of Parameters
-        Each group's model, its covariances positive definite.
+        The model of each group, with positive definite covariances.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def predict(rows: Sequence[FloatArray], groups: Sequence[Parameters]) -> IntArra
     total = sum(logs for logs, _ in bounded)
     lost = np.logical_or.reduce([lost for _, lost in bounded])
     winners: IntArray = np.argmax(total, axis=0)
-    # A bound that does not win leaves the winner, whose own likelihood is exact, where it is.
+    # Where the winner's likelihood is exact, bounds of other classes do not matter.
     doubtful = np.flatnonzero(np.take_along_axis(lost, winners[None], axis=0)[0])
     if len(doubtful):
         exact = sum(
@@ -58,18 +58,17 @@ def predict(rows: Sequence[FloatArray], groups: Sequence[Parameters]) -> IntArra
 
 
 def predict_published(rows: Sequence[FloatArray], groups: Sequence[Parameters]) -> IntArray:
-    """Return the most likely class of each row in the published arithmetic, which may hold NaN.
+    """Return the most likely class of each row in the published arithmetic, which may give NaN.
 
-    What Matlab does with the parameters of a failed run is done here: the root of a negative determinant is
-    imaginary, complex numbers are compared by their magnitude, and a maximum passes over NaN; over nothing
-    but NaN it is the first class.
+    Parameters of a failed run are treated as in Matlab: the root of a negative determinant is imaginary,
+    complex numbers are compared by magnitude, and a maximum skips NaN; if all are NaN it is the first class.
 
     Parameters
     ----------
     rows : sequence of ndarrays of shape (M_g, n)
-        The rows' features of each group, feature by feature.
+        Features of each group, one feature after the other.
     groups : sequence of Parameters
-        Each group's model, in any state.
+        The model of each group, finite or not.
 
     Returns
     -------
@@ -90,7 +89,7 @@ def _bounded_log_likelihoods(rows: FloatArray, parameters: Parameters) -> tuple[
     log_determinants = np.log(np.diagonal(whiteners, axis1=1, axis2=2)).sum(axis=1)
     constants = (log_determinants - 0.5 * n_features * math.log(2.0 * math.pi))[:, None]
     offsets = whiteners @ parameters.means[:, :, None]
-    # Every kernel's whitened rows come from one product.
+    # One matrix product whitens the rows for all kernels.
     stacked = whiteners.reshape(-1, n_features)
     likelihoods = np.empty((parameters.weights.shape[1], rows.shape[1]))
     largest = np.empty(rows.shape[1])

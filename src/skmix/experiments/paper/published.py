@@ -1,13 +1,18 @@
-"""Many runs of the published algorithm: its arithmetic, faster than the oracle, and why a run failed.
+"""The published algorithm: its arithmetic in the linear domain, full covariances, no safeguards.
 
-`skmix.engine.published` states the algorithm and is what this module is tested against. Here all kernels of a
-run are worked on at once, a run that has failed ends there instead of carrying its NaN on to the last pass,
-and the parameters that entered the failing pass are kept: they say what went wrong.
+To fit data, use the engine. This module repeats the paper's numbers and shows how its arithmetic fails: once
+a covariance is singular its density is infinite or undefined, the normalisation (E) turns that into NaN, and
+the pooled sums (M2), (M3) spread it to every kernel. A run ends there, with the parameters that entered the
+failing pass and the reason.
+
+The labels beside the lines are those of ``docs/notation.md``: (E) the responsibilities, (M1) the weights,
+(M2) the means, (M3) the covariances, (LL) the log-likelihood of a class.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,40 +23,70 @@ from skmix.engine.model import Parameters
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 Reason = Literal["", "constant feature", "too few rows", "overflow"]
 REASONS: tuple[Reason, ...] = ("constant feature", "too few rows", "overflow")
 
-# The paper's: a class latches when its log-likelihood moves by less than this between passes.
+# The paper's: a class has converged once its log-likelihood changes by less than this between passes.
 TOLERANCE = 0.1
-# A feature counts as constant within a kernel when its variance there is below this share of its overall one.
+# A feature is constant within a kernel if its variance there is below this share of its overall variance.
 _CONSTANT = 1e-8
 # Half a row on top of the number of features: responsibilities rarely add up to a whole number.
 _HALF_A_ROW = 0.5
 
 
 @dataclass(frozen=True)
-class PublishedRun:
-    """How one run of the published algorithm ended.
+class PublishedPass:
+    """The result of one pass.
 
     Attributes
     ----------
+    number : int
+        The pass, counted from 1.
     parameters : Parameters
-        Weights (K, L), means (K, M) and covariances (K, M, M) leaving the last pass; of a failed run those
-        that entered the failing pass.
-    n_iter : int
-        Passes done, the failing one included.
-    converged : bool
-        Whether every class latched.
-    failing_pass : int or None
-        The pass, counted from 1, that left a NaN or an infinity.
-    reason : str
-        Why, empty for a run that stayed finite.
-    log_likelihood : float
-        Of all rows under the parameters entering the last pass; NaN for a failed run.
+        Parameters after the pass: weights (K, L), means (K, M), covariances (K, M, M); possibly not finite.
+    class_log_likelihood : ndarray of shape (L,)
+        Log-likelihood of the rows of each class under the parameters before the pass.
+    converged : ndarray of shape (L,), bool
+        The classes that have converged in this pass or an earlier one.
     """
 
+    number: int
     parameters: Parameters
+    class_log_likelihood: FloatArray
+    converged: BoolArray
+
+    @property
+    def finite(self) -> bool:
+        """Whether parameters and log-likelihoods are finite."""
+        after = self.parameters
+        arrays = (after.weights, after.means, after.covariances, self.class_log_likelihood)
+        return all(bool(np.isfinite(array).all()) for array in arrays)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted run.
+
+    Attributes
+    ----------
+    groups : tuple of Parameters
+        The model of each feature group: weights (K, L), means (K, M), covariances (K, M, M); of a failed
+        published run the parameters before the failing pass.
+    n_iter : int
+        Passes, the failing one included, the most over the groups.
+    converged : bool
+        Whether all groups converged.
+    failing_pass : int or None
+        The pass, counted from 1, that gave a NaN or an infinity.
+    reason : str
+        Why it did; empty for a run that stayed finite.
+    log_likelihood : float
+        Of all training rows, summed over the groups; NaN for a failed run.
+    """
+
+    groups: tuple[Parameters, ...]
     n_iter: int
     converged: bool
     failing_pass: int | None
@@ -59,100 +94,108 @@ class PublishedRun:
     log_likelihood: float
 
 
-def published_runs(
-    X: FloatArray, classes: IntArray, starts: Parameters, *, max_iter: int, tolerance: float = TOLERANCE
-) -> list[PublishedRun]:
-    """Run the published algorithm from R starts, each until its classes have latched or it fails.
-
-    A run's arrays fill a core's cache, so runs follow one another; the inside of a pass is vectorised.
+def published_run(
+    X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100, tolerance: float = TOLERANCE
+) -> Fit:
+    """Run the published algorithm until all classes have converged, it fails, or `max_iter` is reached.
 
     Parameters
     ----------
     X : ndarray of shape (N, M)
         Rows.
     classes : ndarray of shape (N,)
-        Class of each row, 0 … L − 1.
-    starts : Parameters
-        Starting points with a leading axis R.
-    max_iter : int
-        Most passes.
+        Class of each row, 0 to L - 1.
+    start : Parameters
+        Weights (K, L), means (K, M), covariances (K, M, M).
+    max_iter : int, default=100
+        Largest number of passes.
     tolerance : float, default=0.1
-        Change of a class's log-likelihood below which the class latches.
+        Change of a class's log-likelihood below which the class has converged.
 
     Returns
     -------
-    list of R PublishedRun
-        In the order of the starts.
+    Fit
+        With one group. Its log-likelihood is that of the parameters before the last pass.
+    """
+    before, done = start, None
+    for done in published_passes(X, classes, start, max_iter=max_iter, tolerance=tolerance):
+        if not done.finite:
+            sizes = np.bincount(classes, minlength=start.weights.shape[1])
+            reason = failure_reason(before, np.ascontiguousarray(X.T), sizes)
+            return Fit((before,), done.number, False, done.number, reason, math.nan)
+        before = done.parameters
+    if done is None:
+        return Fit((start,), 0, False, None, "", math.nan)
+    total = float(done.class_log_likelihood.sum())
+    return Fit((before,), done.number, bool(done.converged.all()), None, "", total)
+
+
+def published_passes(
+    X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100, tolerance: float = TOLERANCE
+) -> Iterator[PublishedPass]:
+    """Yield after every pass, until all classes have converged or `max_iter` passes are done.
+
+    A class that has converged once counts as converged, even if it moves again. A comparison with NaN is
+    false, so a failed run continues to `max_iter`, as the published code does. Parameters as in
+    `published_run`.
     """
     order = np.argsort(classes, kind="stable")
-    sizes = np.bincount(classes, minlength=starts.weights.shape[-1])
+    sizes = np.bincount(classes, minlength=start.weights.shape[1])
     rows = np.ascontiguousarray(X[order].T)
-    return [_one_run(rows, sizes, starts.take(r), max_iter, tolerance) for r in range(len(starts.means))]
-
-
-def _one_run(
-    rows: FloatArray, sizes: IntArray, parameters: Parameters, max_iter: int, tolerance: float
-) -> PublishedRun:
-    """Run from one start on rows (M, N) ordered by class, `sizes` (L,) of each."""
-    latched = np.zeros(len(sizes), dtype=bool)
+    parameters = start
+    converged = np.zeros(len(sizes), dtype=bool)
     previous = np.full(len(sizes), np.nan)
-    total = math.nan
-    number = 0
     for number in range(1, max_iter + 1):
-        with np.errstate(all="ignore"):
-            following, log_likelihood = published_pass(rows, sizes, parameters)
-            latched |= np.abs(log_likelihood - previous) < tolerance
-        arrays = (following.weights, following.means, following.covariances, log_likelihood)
-        if not all(np.isfinite(array).all() for array in arrays):
-            reason = failure_reason(parameters, rows, sizes)
-            return PublishedRun(parameters, number, False, number, reason, math.nan)
-        parameters, previous, total = following, log_likelihood, float(log_likelihood.sum())
-        if latched.all():
-            break
-    return PublishedRun(parameters, number, bool(latched.all()), None, "", total)
+        parameters, log_likelihood = published_pass(rows, sizes, parameters)
+        with np.errstate(invalid="ignore"):
+            converged = converged | (np.abs(log_likelihood - previous) < tolerance)
+        yield PublishedPass(number, parameters, log_likelihood, converged)
+        if converged.all():
+            return
+        previous = log_likelihood
 
 
 def published_pass(
     rows: FloatArray, sizes: IntArray, parameters: Parameters
 ) -> tuple[Parameters, FloatArray]:
-    """Do one pass of the published algorithm, in the linear domain and without safeguards.
+    """Do one pass of the published algorithm.
 
     Parameters
     ----------
     rows : ndarray of shape (M, N)
-        Rows ordered by class, feature by feature.
+        Rows ordered by class, one feature after the other.
     sizes : ndarray of shape (L,)
         Number of rows of each class.
     parameters : Parameters
-        Weights (K, L), means (K, M), covariances (K, M, M) entering the pass.
+        Weights (K, L), means (K, M), covariances (K, M, M) before the pass.
 
     Returns
     -------
     parameters : Parameters
-        Those leaving the pass; possibly not finite.
+        After the pass; possibly not finite.
     log_likelihood : ndarray of shape (L,)
-        Of each class under the parameters that entered.
+        Of each class under the parameters before the pass.
     """
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    joint = published_densities(rows, parameters)
-    joint *= np.repeat(parameters.weights, sizes, axis=1)  # (E) numerator, (K, N)
-    evidence = joint.sum(axis=0)
-    responsibilities = np.divide(joint, evidence, out=joint)  # (E)
-    log_likelihood = np.add.reduceat(np.log(evidence), bounds)  # (LL)
-    mass_in_class = np.add.reduceat(responsibilities, bounds, axis=1)
-    mass = mass_in_class.sum(axis=1)
-    means = (responsibilities @ rows.T) / mass[:, None]  # (M2)
-    deviations = rows - means[:, :, None]  # (M3): about the new means, (K, M, N)
-    weighted = responsibilities[:, None, :] * deviations
-    covariances = weighted @ deviations.transpose(0, 2, 1) / mass[:, None, None]  # (M3)
-    return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
+    with np.errstate(all="ignore"):
+        joint = published_densities(rows, parameters)
+        joint *= np.repeat(parameters.weights, sizes, axis=1)  # (E) numerator, (K, N)
+        evidence = joint.sum(axis=0)
+        responsibilities = np.divide(joint, evidence, out=joint)  # (E)
+        log_likelihood = np.add.reduceat(np.log(evidence), bounds)  # (LL)
+        mass_in_class = np.add.reduceat(responsibilities, bounds, axis=1)
+        mass = mass_in_class.sum(axis=1)
+        means = (responsibilities @ rows.T) / mass[:, None]  # (M2)
+        deviations = rows - means[:, :, None]  # (M3): about the new means, (K, M, N)
+        weighted = responsibilities[:, None, :] * deviations
+        covariances = weighted @ deviations.transpose(0, 2, 1) / mass[:, None, None]  # (M3)
+        return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
 
 
 def published_densities(rows: FloatArray, parameters: Parameters) -> FloatArray:
     """Return N(x_n; μ_k, P_k) of rows (M, N), shape (K, N), in the linear domain, finite or not."""
-    n_features = len(rows)
     exponentials = _exponentials(rows, parameters)
-    normalisers = np.sqrt((2.0 * math.pi) ** n_features * np.linalg.det(parameters.covariances))
+    normalisers = np.sqrt((2.0 * math.pi) ** len(rows) * np.linalg.det(parameters.covariances))
     exponentials /= normalisers[:, None]
     return exponentials
 
@@ -162,12 +205,11 @@ def published_likelihoods(
 ) -> NDArray[np.complexfloating | np.float64]:
     """Return p(x_n | class j) of rows (M, n) in the published arithmetic, shape (L, n), finite or not.
 
-    The square root of a negative determinant, which only a run that has failed has, is imaginary, as it is in
-    Matlab; so then are its kernel's densities.
+    As in Matlab, the square root of a negative determinant, which only a failed run has, is imaginary, and so
+    are the densities of its kernel.
     """
-    normalisers = np.sqrt(
-        (2.0 * math.pi) ** len(rows) * np.linalg.det(parameters.covariances).astype(complex)
-    )
+    determinants = np.linalg.det(parameters.covariances).astype(complex)
+    normalisers = np.sqrt((2.0 * math.pi) ** len(rows) * determinants)
     if not normalisers.imag.any():
         normalisers = normalisers.real
     return parameters.weights.T @ (_exponentials(rows, parameters) / normalisers[:, None])
@@ -176,15 +218,15 @@ def published_likelihoods(
 def _exponentials(rows: FloatArray, parameters: Parameters) -> FloatArray:
     """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N)."""
     deviations = rows - parameters.means[:, :, None]
-    projected = inverses(parameters.covariances) @ deviations
+    projected = _inverses(parameters.covariances) @ deviations
     projected *= deviations
     quadratic: FloatArray = projected.sum(axis=1)
     quadratic *= -0.5
     return np.exp(quadratic, out=quadratic)
 
 
-def inverses(covariances: FloatArray) -> FloatArray:
-    """Return the inverses of matrices (K, M, M); all infinite, as in Matlab, where there is none."""
+def _inverses(covariances: FloatArray) -> FloatArray:
+    """Return the inverses of matrices (K, M, M); all infinite, as in Matlab, where none exists."""
     try:
         return np.asarray(np.linalg.inv(covariances), dtype=np.float64)
     except np.linalg.LinAlgError:
@@ -198,19 +240,19 @@ def inverses(covariances: FloatArray) -> FloatArray:
     return result
 
 
-def failure_reason(entering: Parameters, rows: FloatArray, sizes: IntArray) -> Reason:
-    """Say why a pass could not be done.
+def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Reason:
+    """Return why a pass failed.
 
-    The kernels to blame are those whose density is not finite at some row. Their covariance has become
-    singular up to rounding, and its roots are two: a feature that is constant among the kernel's rows, or no
-    more rows than features. What is left is "overflow": any other method to a number that is not finite.
+    The kernels that cause a failure are those whose density is not finite at some row. Their covariance is
+    singular up to rounding, for one of two reasons: a feature is constant among the rows of the kernel, or
+    the kernel has no more rows than features. Any other cause is called "overflow".
 
     Parameters
     ----------
-    entering : Parameters
-        Weights (K, L), means (K, M), covariances (K, M, M) that entered the failing pass.
+    before : Parameters
+        Weights (K, L), means (K, M), covariances (K, M, M) before the failing pass.
     rows : ndarray of shape (M, N)
-        Rows, feature by feature.
+        Rows, one feature after the other.
     sizes : ndarray of shape (L,)
         Number of rows of each class.
 
@@ -220,13 +262,12 @@ def failure_reason(entering: Parameters, rows: FloatArray, sizes: IntArray) -> R
         One of `REASONS`.
     """
     with np.errstate(all="ignore"):
-        guilty = ~np.isfinite(published_densities(rows, entering)).all(axis=1)
-    rows_of_kernel = entering.weights @ sizes
-    few = rows_of_kernel <= len(rows) + _HALF_A_ROW
-    variances = np.diagonal(entering.covariances, axis1=1, axis2=2)
+        failing = ~np.isfinite(published_densities(rows, before)).all(axis=1)
+    few = before.weights @ sizes <= len(rows) + _HALF_A_ROW
+    variances = np.diagonal(before.covariances, axis1=1, axis2=2)
     constant = (variances <= _CONSTANT * rows.var(axis=1)).any(axis=1)
-    if np.any(guilty & constant & ~few):
+    if np.any(failing & constant & ~few):
         return "constant feature"
-    if np.any(guilty & few):
+    if np.any(failing & few):
         return "too few rows"
     return "overflow"

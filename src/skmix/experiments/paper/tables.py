@@ -1,21 +1,25 @@
-"""The paper's tables 1 to 6 as plain data, each number of the paper beside our three.
+"""The paper's tables 1 to 6, each printed number beside ours, and their files.
 
-Four sources stand side by side in every table: ``published``, the number printed in the paper; ``rerun``, the
-published method run again here; ``robust`` and ``class-wise``, ours. A number that is not known, say
-because a variant was not run, is None.
+Each table compares four sources: ``published``, the number printed in the paper; ``rerun``, the published
+method run again; ``robust`` and ``class-wise``, the methods on our engine. A number that is not known, for
+instance because a variant was not run, is None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from scipy.stats import kendalltau
 
+from skmix.experiments.harness import Claim, Row, Table, claims_table
+from skmix.experiments.harness.tables import Entry, Value, csv_text, plain_table, text_of
+from skmix.experiments.paper.claims import Difference
 from skmix.experiments.paper.published import REASONS
 from skmix.experiments.paper.published_values import METRICS, OK_RUNS, RANKED_METRICS, published_values
 from skmix.experiments.paper.records import FAILED_BELOW, Run, StudyResults
+from skmix.experiments.paper.runs import Runs, counted_in_sweep, statistics
 from skmix.experiments.paper.variants import (
     MAIN_KERNELS,
     METHODS,
@@ -25,72 +29,14 @@ from skmix.experiments.paper.variants import (
     VARIANTS,
     Method,
 )
+from skmix.io import replacing
 
 SOURCES = ("published", "rerun", "robust", "class-wise")
 METHOD_OF_SOURCE: dict[str, Method] = dict(zip(SOURCES[1:], METHODS, strict=True))
+TAU = "tau"
 
-Value = float | int | str | None
-# One value for each source of the table.
-Entry = tuple[Value, ...]
-
-# With this few kernels no run can pass the threshold, and the paper counts them all.
-_ALL_COUNTED_UP_TO = 3
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of a table.
-
-    Attributes
-    ----------
-    keys : tuple of str
-        What the line is about, one for each of the table's `key_names`.
-    entries : tuple of tuples
-        One entry for each column of the table, with one value for each of its sources.
-    """
-
-    keys: tuple[str, ...]
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table whose every cell holds one value from each of several sources.
-
-    Attributes
-    ----------
-    name : str
-        Name of its files.
-    title : str
-        What it shows.
-    key_names : tuple of str
-        What the keys of its rows are.
-    column_name : str
-        What its columns are.
-    columns : tuple of str
-        Their headings.
-    sources : tuple of str
-        Where the values of an entry come from.
-    rows : tuple of Row
-        Its lines.
-    note : str
-        What a reader should know besides.
-    """
-
-    name: str
-    title: str
-    key_names: tuple[str, ...]
-    column_name: str
-    columns: tuple[str, ...]
-    sources: tuple[str, ...]
-    rows: tuple[Row, ...]
-    note: str = ""
-
-    def value(self, keys: str | tuple[str, ...], column: str, source: str) -> Value:
-        """Return one value by the names of its row, column and source."""
-        wanted = (keys,) if isinstance(keys, str) else keys
-        row = next(row for row in self.rows if row.keys == wanted)
-        return row.entries[self.columns.index(column)][self.sources.index(source)]
+# Values by (source, metric, variant).
+Statistics = dict[tuple[str, str, str], float | int]
 
 
 def make_tables(results: StudyResults) -> tuple[Table, ...]:
@@ -134,54 +80,6 @@ def make_tables(results: StudyResults) -> tuple[Table, ...]:
     )
 
 
-class Runs:
-    """The runs of a study, by cell.
-
-    Parameters
-    ----------
-    runs : iterable of Run
-        In any order.
-    """
-
-    def __init__(self, runs: Iterable[Run]) -> None:
-        self._cells: dict[tuple[str, int, str], list[Run]] = {}
-        for run in runs:
-            self._cells.setdefault((run.variant, run.n_kernels, run.method), []).append(run)
-        for own in self._cells.values():
-            own.sort(key=lambda run: run.run)
-
-    def of(self, variant: str, n_kernels: int, method: str, most: int | None = None) -> list[Run]:
-        """Return the runs of one cell in order, the first `most` of them."""
-        return self._cells.get((variant, n_kernels, method), [])[:most]
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """The variants that have runs at K = 10, in the paper's order."""
-        return tuple(
-            variant.name
-            for variant in VARIANTS
-            if any((variant.name, MAIN_KERNELS, method) in self._cells for method in METHODS)
-        )
-
-
-Statistics = dict[tuple[str, str, str], float | int]
-
-
-def statistics(runs: Sequence[Run]) -> dict[str, float]:
-    """Return median, mean and standard deviation of both metrics over some runs, by the paper's names."""
-    found: dict[str, float] = {}
-    for name, values in (
-        ("Acc", [run.accuracy for run in runs]),
-        ("MIoU", [run.mean_iou for run in runs]),
-    ):
-        if values:
-            found[f"Med {name}"] = float(np.median(values))
-            found[f"Mean {name}"] = float(np.mean(values))
-        if len(values) > 1:
-            found[f"Std {name}"] = float(np.std(values, ddof=1))
-    return found
-
-
 def _main_statistics(runs: Runs, *, ok_only: bool) -> Statistics:
     """Return the metrics of all variants at K = 10, by (source, metric, variant)."""
     found: Statistics = {}
@@ -204,7 +102,7 @@ def _metric_table(
     ours: Statistics,
     published: dict[tuple[str, str], float],
 ) -> Table:
-    """Tables 1 and 3: a line for each metric, a column for each variant."""
+    """Tables 1 and 3: a row for each metric, a column for each variant."""
 
     def entry(metric: str, variant: str) -> Entry:
         printed = published[metric, variant]
@@ -222,9 +120,6 @@ def _metric_table(
         SOURCES,
         tuple(Row((metric,), tuple(entry(metric, variant) for variant in variants)) for metric in metrics),
     )
-
-
-TAU = "tau"
 
 
 def _ranking_table(
@@ -271,37 +166,21 @@ def agreement(order: Sequence[str], values: dict[str, float | int]) -> float | N
     return float(kendalltau(np.arange(len(order)), [-values[name] for name in order]).statistic)
 
 
-def counted_in_sweep(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that table 5 counts: those above the threshold; all of them with very few kernels."""
-    return [run for run in runs if run.n_kernels <= _ALL_COUNTED_UP_TO or not run.failed]
-
-
 def _sweep_table(runs: Runs) -> Table:
     """Table 5: mean and standard deviation of the accuracy, and the runs counted, for each K."""
     printed = published_values().sweep
     variants = tuple(name for name in SWEEP_VARIANTS if name in runs.variants)
-    parts: tuple[tuple[str, Callable[[int, str], Value], Callable[[Sequence[Run]], Value]], ...] = (
-        (
-            "mean",
-            lambda k, name: printed[k, name].mean,
-            lambda own: statistics(own).get("Mean Acc"),
-        ),
-        ("std", lambda k, name: printed[k, name].std, lambda own: statistics(own).get("Std Acc")),
-        ("counted", lambda k, name: printed[k, name].counted, len),
-    )
-    rows = []
-    for n_kernels in SWEEP_KERNELS:
-        for part, theirs, measure in parts:
-            entries: list[Entry] = []
-            for name in variants:
-                own = [runs.of(name, n_kernels, method, SWEEP_RUNS) for method in METHOD_OF_SOURCE.values()]
-                entries.append(
-                    (
-                        theirs(n_kernels, name),
-                        *(measure(counted_in_sweep(some)) if some else None for some in own),
-                    )
-                )
-            rows.append(Row((str(n_kernels), part), tuple(entries)))
+    measures: dict[str, Callable[[Sequence[Run]], Value]] = {
+        "mean": lambda own: statistics(own).get("Mean Acc"),
+        "std": lambda own: statistics(own).get("Std Acc"),
+        "counted": len,
+    }
+
+    def entry(part: str, n_kernels: int, name: str) -> Entry:
+        cells = [runs.of(name, n_kernels, method, SWEEP_RUNS) for method in METHODS]
+        ours = (measures[part](counted_in_sweep(own)) if own else None for own in cells)
+        return (getattr(printed[n_kernels, name], part), *ours)
+
     return Table(
         "table5",
         "Table 5: number of kernels (mean and standard deviation of the accuracy, runs counted)",
@@ -309,7 +188,11 @@ def _sweep_table(runs: Runs) -> Table:
         "variant",
         variants,
         SOURCES,
-        tuple(rows),
+        tuple(
+            Row((str(n_kernels), part), tuple(entry(part, n_kernels, name) for name in variants))
+            for n_kernels in SWEEP_KERNELS
+            for part in measures
+        ),
         "Runs with accuracy above 0.5 are counted; at K = 3, where none can be, all are.",
     )
 
@@ -318,10 +201,13 @@ def _extremes_table(runs: Runs) -> Table:
     """Table 6: mean and maximum of the accuracy over all runs."""
     printed = published_values()
 
-    def entry(name: str, theirs: dict[str, float], measure: Callable[[list[float]], float]) -> Entry:
-        cells = [runs.of(name, MAIN_KERNELS, method) for method in METHOD_OF_SOURCE.values()]
-        ours = (measure([run.accuracy for run in cell]) if cell else None for cell in cells)
-        return (theirs[name], *ours)
+    def row(key: str, theirs: dict[str, float], measure: Callable[[list[float]], float]) -> Row:
+        entries = []
+        for name in runs.variants:
+            cells = [runs.of(name, MAIN_KERNELS, method) for method in METHODS]
+            ours = (float(measure([run.accuracy for run in own])) if own else None for own in cells)
+            entries.append((theirs[name], *ours))
+        return Row((key,), tuple(entries))
 
     return Table(
         "table6",
@@ -330,16 +216,7 @@ def _extremes_table(runs: Runs) -> Table:
         "variant",
         runs.variants,
         SOURCES,
-        (
-            Row(
-                ("mean",),
-                tuple(
-                    entry(name, printed.mean_accuracy, lambda values: float(np.mean(values)))
-                    for name in runs.variants
-                ),
-            ),
-            Row(("maximum",), tuple(entry(name, printed.max_accuracy, max) for name in runs.variants)),
-        ),
+        (row("mean", printed.mean_accuracy, np.mean), row("maximum", printed.max_accuracy, max)),
         "The paper speaks of successful runs here, but its means are those of all runs, as in table 1.",
     )
 
@@ -375,6 +252,67 @@ def _failures_table(runs: Runs) -> Table:
         columns,
         SOURCES[1:],
         tuple(rows),
-        "A reason is counted whenever a run stopped being finite, even if what was left of it classified "
-        "more than half of the test images; failed are the runs with an accuracy of at most 0.5.",
+        "A reason is counted whenever a run stopped being finite, even if its last finite parameters "
+        "classify more than half of the test images; failed are the runs with an accuracy of at most 0.5.",
     )
+
+
+def confusion_csv(results: StudyResults) -> str:
+    """Return the confusion matrices of the best runs and the published ones as CSV, digits in order 0..9."""
+    lines: list[Sequence[Value]] = [["variant", "source", "run", "true digit", *range(10)]]
+    printed = published_values().confusion
+    for variant in dict.fromkeys(variant for variant, _ in results.best):
+        matrices: dict[str, tuple[Value, np.ndarray]] = {SOURCES[0]: (None, printed[variant])}
+        for source, method in METHOD_OF_SOURCE.items():
+            if (variant, method) in results.best:
+                best = results.best[variant, method].run
+                matrices[source] = (best.run, best.confusion)
+        for source, (run, matrix) in matrices.items():
+            lines += [[variant, source, run, digit, *counts] for digit, counts in enumerate(matrix.tolist())]
+    return csv_text(lines)
+
+
+def claims_markdown(claims: Iterable[Claim], differences: Iterable[Difference]) -> str:
+    """Return the checked claims, and the differences from the paper with likely reasons, as Markdown."""
+    claims = list(claims)
+    parts = [claims_table(claims, "What the study must show").markdown("#"), ""]
+    parts += [f"- *{each.claim}*: {each.note}" for each in claims if each.note]
+    rows = [[d.variant, d.quantity, text_of(d.published), text_of(d.rerun), d.reason] for d in differences]
+    title = "Where the published method, run again, differs from the paper"
+    headings = ("variant", "quantity", "published", "rerun", "likely reason")
+    parts += ["", plain_table(title, headings, rows).markdown("#")]
+    if not rows:
+        parts += ["", "Nowhere by more than chance explains."]
+    return "\n".join(parts) + "\n"
+
+
+def write_tables(
+    folder: Path,
+    results: StudyResults,
+    tables: Iterable[Table],
+    claims: Iterable[Claim],
+    differences: Iterable[Difference],
+) -> None:
+    """Write all tables into a folder as CSV and Markdown, with confusion matrices and checked claims.
+
+    Parameters
+    ----------
+    folder : Path
+        An existing folder.
+    results : StudyResults
+        For the confusion matrices.
+    tables : iterable of Table
+        Written as ``<name>.csv`` and ``<name>.md``.
+    claims : iterable of Claim
+        Written to ``verdicts.md``, with the
+    differences : iterable of Difference
+        from the paper.
+    """
+    contents = {"confusion_matrices.csv": confusion_csv(results)}
+    contents["verdicts.md"] = claims_markdown(claims, differences)
+    for table in tables:
+        contents[f"{table.name}.csv"] = table.csv()
+        contents[f"{table.name}.md"] = table.markdown("#") + "\n"
+    for name, content in contents.items():
+        with replacing(folder / name) as file:
+            file.write(content.encode())

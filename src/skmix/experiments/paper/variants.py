@@ -1,4 +1,4 @@
-"""What the paper's study consists of, as data: variants, methods of running them, numbers of kernels."""
+"""The design of the paper's study: variants, methods, numbers of kernels."""
 
 from __future__ import annotations
 
@@ -8,16 +8,28 @@ from typing import Literal
 Method = Literal["published", "robust", "class-wise"]
 Dither = Literal["paper", "all"]
 
-# In this order everywhere: tables, figures, report.
+# In this order in tables, figures and report.
 METHODS: tuple[Method, ...] = ("published", "robust", "class-wise")
 
 # The columns of `skmix.features.digit_features`, in order.
 FEATURES = (*(f"pca {j}" for j in range(1, 11)), "q1", "q2", "q3", "q4")
 
+MAIN_KERNELS = 10
+MAIN_RUNS = 500
+# Table 5: the effect of K.
+SWEEP_VARIANTS = ("3D", "6D", "9D", "10D")
+SWEEP_KERNELS = (3, 6, 8, 10, 12, 15, 18)
+SWEEP_RUNS = 100
+# Some claims are checked on several simulated data sets, with fewer runs.
+DATA_SETS = 5
+DATA_SET_RUNS = 100
+# Claims about averages need at least this many runs of a cell.
+ENOUGH_RUNS = 20
+
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the paper's classifiers: which features, in which groups.
+    """One of the paper's classifiers.
 
     Attributes
     ----------
@@ -35,7 +47,7 @@ class Variant:
 
     @property
     def columns(self) -> list[list[int]]:
-        """Columns of the 14 features that each group takes."""
+        """Columns of the 14 features that each group uses."""
         return [[FEATURES.index(name) for name in group] for group in self.groups]
 
 
@@ -57,36 +69,6 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("10D", (_pca(*range(1, 11)),), dithered=True),
     Variant("13D", ((*_pca(*range(1, 11)), *_MASS),), dithered=True),
 )
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of the study: a variant with K kernels run in one method, some number of times.
-
-    Attributes
-    ----------
-    variant : str
-        Name of the variant.
-    n_kernels : int
-        K.
-    method : {"published", "robust", "class-wise"}
-        How it is run.
-    n_runs : int
-        Number of runs, which differ in their starting points alone.
-    """
-
-    variant: str
-    n_kernels: int
-    method: Method
-    n_runs: int
-
-
-# Table 5: the effect of K.
-SWEEP_VARIANTS = ("3D", "6D", "9D", "10D")
-SWEEP_KERNELS = (3, 6, 8, 10, 12, 15, 18)
-MAIN_KERNELS = 10
-MAIN_RUNS = 500
-SWEEP_RUNS = 100
 
 
 def variant_of(name: str) -> Variant:

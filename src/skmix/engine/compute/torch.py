@@ -1,0 +1,202 @@
+"""PyTorch: sending rows to a device, and its own versions of the operations.
+
+On a CUDA device passes are captured as CUDA graphs, and memory-bound steps are Triton kernels.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from .operations import CHUNK_ON_ACCELERATOR, Array, Operations, Work
+
+# Two calls warm up what is made on first use; the third is captured.
+_CALLS_BEFORE_CAPTURE = 3
+
+
+def send(X: np.ndarray, device: str) -> Array:
+    """Return rows (n, M) as a tensor on a device.
+
+    Raises
+    ------
+    ValueError
+        When there is no such device, or it cannot compute in float64.
+    MemoryError
+        When the rows do not fit.
+    """
+    try:
+        place = torch.device(device)
+        torch.zeros(1, dtype=torch.float64, device=place).item()
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
+        n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        raise ValueError(
+            f"device={device!r} cannot be used: {str(error).splitlines()[0]}. "
+            f"PyTorch {torch.__version__} sees {n_devices} CUDA device(s)."
+        ) from error
+    values = np.ascontiguousarray(X if X.flags.writeable else X.copy())
+    try:
+        return torch.as_tensor(values, device=place)
+    except torch.OutOfMemoryError:
+        free, _ = torch.cuda.mem_get_info(place)
+        raise MemoryError(
+            f"X takes {X.nbytes / 2**30:.1f} GiB, and {device} has {free / 2**30:.1f} GiB free. Fit part "
+            "of the rows there, or all of them without device."
+        ) from None
+
+
+class TorchOperations(Operations):
+    """PyTorch tensors on one device."""
+
+    def __init__(self, xp: Any, device: Any) -> None:
+        super().__init__(xp, device)
+        self._cuda = device.type == "cuda"
+        self._kernels = _triton_kernels(device) if self._cuda else None
+        if device.type != "cpu":
+            self.chunk = CHUNK_ON_ACCELERATOR
+
+    def to_numpy(self, array: Array) -> np.ndarray:
+        """Return the values on the host."""
+        values: np.ndarray = array.detach().cpu().numpy()
+        return values
+
+    def expand(
+        self,
+        rows: Array,
+        scale: Array,
+        shift: Array,
+        farthest: float,
+        pairs: tuple[Array, Array],
+        indicators: Array | None,
+        dtype: Any,
+    ) -> Array:
+        """Return the terms (M + S + C, n) of rows (n, M); see `Operations.expand`."""
+        n_rows, n_features = rows.shape
+        n_shared = n_features + len(pairs[0])
+        n_terms = n_shared + (1 if indicators is None else len(indicators))
+        terms = torch.empty((n_terms, n_rows), dtype=dtype, device=rows.device)
+        x = terms[:n_features]
+        if self._kernels is not None:
+            self._kernels.enter(rows, scale, shift, x)
+        else:
+            x.copy_((rows.to(scale.dtype) * (1.0 / scale) - shift).T)
+        if math.isfinite(farthest):
+            x.clamp_(-farthest, farthest)
+        if self._kernels is not None:
+            self._kernels.products(terms, pairs[0], pairs[1], n_features)
+        else:
+            torch.mul(x[pairs[0]], x[pairs[1]], out=terms[n_features:n_shared])
+        terms[n_shared:] = 1.0 if indicators is None else indicators
+        return terms
+
+    def normalise(self, values: Array) -> tuple[Array, Array]:
+        """Return responsibilities (R, K, n) and log-sums (R, n) of log-joints (R, K, n), which may change."""
+        return super().normalise(values) if self._kernels is None else self._kernels.normalise(values)
+
+    def cholesky(self, matrices: Array) -> tuple[Array, Array]:
+        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are the identity."""
+        lower, info = torch.linalg.cholesky_ex(matrices)
+        good = info == 0
+        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+        return torch.where(good[:, None, None], lower, eye), good
+
+    def invert_lower(self, lower: Array) -> Array:
+        """Return the inverses of lower triangular matrices (B, M, M)."""
+        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+        return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Return whether the error means that the device is out of memory."""
+        return isinstance(error, (torch.OutOfMemoryError, MemoryError))
+
+    def release(self) -> None:
+        """Return cached memory to the device."""
+        if self._cuda:
+            torch.cuda.empty_cache()
+
+    def capture(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
+        """Return work that never waits for the device, on CUDA as a graph; see `Operations.capture`."""
+        return _Graph(work) if self._cuda else super().capture(work)
+
+    @contextmanager
+    def precision(self, name: str) -> Iterator[None]:
+        """Set the precision of float32 matrix products."""
+        if name == "tf32" and not self._cuda:
+            raise ValueError(f"precision='tf32' needs a CUDA device, got {self.device}.")
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+
+class _Graph:
+    """Work captured as a CUDA graph, which the device replays without the host."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._key: Hashable = None
+        self._calls = 0
+        self._graph: Any = None
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+
+    def __call__(self, arrays: list[Array], key: Hashable) -> list[Array]:
+        """Return ``work(arrays)``, replayed once the same key and shapes came several times in a row."""
+        key = (key, tuple(array.shape for array in arrays))
+        if key != self._key:
+            self._key, self._calls, self._graph = key, 0, None
+        self._calls += 1
+        if self._calls == _CALLS_BEFORE_CAPTURE:
+            self._capture(arrays)
+        if self._graph is None:
+            return self._work(arrays)
+        torch._foreach_copy_(self._inputs, arrays)
+        self._graph.replay()
+        made = [torch.empty_like(output) for output in self._outputs]
+        torch._foreach_copy_(made, self._outputs)
+        return made
+
+    def _capture(self, arrays: list[Array]) -> None:
+        with torch.cuda.device(arrays[0].device):
+            self._inputs = [array.clone() for array in arrays]
+            graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
+            stream.wait_stream(torch.cuda.current_stream())
+            try:
+                with torch.cuda.stream(stream):
+                    graph.capture_begin(capture_error_mode="thread_local")
+                    try:
+                        self._outputs = self._work(self._inputs)
+                    finally:
+                        graph.capture_end()
+                self._graph = graph
+            except Exception as error:
+                warnings.warn(
+                    f"Passes are slower, since one could not be captured as a CUDA graph: {error!r:.200}.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                self._outputs = []
+            torch.cuda.current_stream().wait_stream(stream)
+
+
+def _triton_kernels(device: Any) -> Any:
+    """Return the Triton kernels; None, with a warning, where Triton is missing or cannot compile."""
+    try:
+        from . import triton
+
+        triton.check(device)
+    except Exception as error:  # Triton needs a compiler, a driver and a device that it supports
+        warnings.warn(
+            f"Passes are slower without Triton, which cannot be used here: {error!r:.200}.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return triton

@@ -1,0 +1,6 @@
+"""Model selection: searches over the number of kernels, covariance types, priors and feature groups."""
+
+from .classifier import SharedKernelClassifierCV
+from .mixture import SharedKernelMixtureCV
+
+__all__ = ["SharedKernelClassifierCV", "SharedKernelMixtureCV"]

@@ -1,0 +1,72 @@
+"""What identifies a cell and its random numbers: hashes of settings, never a sequence of draws.
+
+Cells may therefore be run in any order, in any batch and in any process, and each can be repeated alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import skmix
+
+# The packages whose code decides the numbers of an experiment.
+_PACKAGES = ("engine", "estimators", "features", "datasets")
+
+
+def cell_key(settings: Mapping[str, Any]) -> str:
+    """Return a hash of all settings of a cell.
+
+    Parameters
+    ----------
+    settings : mapping
+        Names to numbers, strings, lists and mappings: everything that decides the results. The order of the
+        names does not matter.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits.
+    """
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@cache
+def library(*files: str) -> str:
+    """Return the version of skmix and a digest of its source and of further files.
+
+    As a setting of a cell it keeps results of edited code apart from earlier results.
+    """
+    root = Path(skmix.__file__).parent
+    digest = hashlib.sha256()
+    own = [file for package in _PACKAGES for file in sorted((root / package).rglob("*.py"))]
+    for file in [*own, *map(Path, files)]:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return f"{skmix.__version__}+{digest.hexdigest()[:16]}"
+
+
+def generator(seed: int, *names: str | int) -> np.random.RandomState:
+    """Return the random number generator of a scenario and a replicate.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the experiment.
+    *names : str or int
+        What the numbers are drawn for. Names must not contain line breaks, which separate them.
+
+    Returns
+    -------
+    RandomState
+        A new generator, the same for the same arguments on every machine.
+    """
+    text = "\n".join(["skmix study", str(seed), *map(str, names)])
+    entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
+    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(entropy)))

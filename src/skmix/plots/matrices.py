@@ -1,0 +1,187 @@
+"""Matrices as shades: confusion matrices, and the weights of all kernels in all classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skmix.plots._common import (
+    CLASS_COLOURS,
+    FRAME_COLOUR,
+    MEDIUM,
+    SMALL,
+    Axes,
+    Figure,
+    FloatArray,
+    grey_frames,
+    panels_for,
+)
+from skmix.plots._models import kernels_of
+
+_MAX_WRITTEN = 30
+"""Rows or columns of a matrix whose cells contain numbers."""
+_MAX_TICKS = 45
+_LETTER = 0.075
+"""Inches of a small letter."""
+
+
+def plot_confusion(
+    matrix: ArrayLike,
+    labels: Sequence[Any] | None = None,
+    *,
+    title: str | None = None,
+    axes: Axes | None = None,
+    figure: Figure | None = None,
+) -> Axes:
+    """Plot a confusion matrix: counts as numbers, their shares of the true class as shades.
+
+    Shades grow with the square root of the share, so that rare errors are visible. With more than thirty
+    classes there are only shades.
+
+    Parameters
+    ----------
+    matrix : array-like of shape (L, L)
+        Counts (or shares); rows are true classes, columns predicted ones.
+    labels : sequence of L labels, default=None
+        Names of the classes; None numbers them from 0.
+    title : str, default=None
+        Title of the axes; None shows the accuracy.
+    axes, figure : default=None
+        Axes to draw into, or an empty figure for new axes. By default a new figure.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes.
+
+    Examples
+    --------
+    >>> from skmix.plots import plot_confusion
+    >>> axes = plot_confusion([[9, 1], [2, 8]], labels=["cat", "dog"])  # doctest: +SKIP
+    """
+    counts = np.asarray(matrix)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not len(counts):
+        raise ValueError(f"a confusion matrix is square, got shape {counts.shape}.")
+    if not np.all(np.isfinite(counts)) or counts.min() < 0:
+        raise ValueError("a confusion matrix has finite counts, none of them negative.")
+    names = [str(label) for label in (range(len(counts)) if labels is None else labels)]
+    if len(names) != len(counts):
+        raise ValueError(f"the matrix has {len(counts)} classes but there are {len(names)} labels.")
+    width, height = _size(names, names)
+    (panel,) = panels_for(1, axes, figure, size=(width, height + 0.2))
+    totals = counts.sum(axis=1, keepdims=True)
+    shades = np.sqrt(counts / np.where(totals > 0, totals, 1))
+    digits = "" if np.issubdtype(counts.dtype, np.integer) else ".2f"
+    texts = [[f"{count:{digits}}" if count > 0 else "" for count in row] for row in counts]
+    _draw_matrix(panel, shades, texts, names, names)
+    panel.set_aspect("equal")
+    panel.set_xlabel("predicted", fontsize=SMALL)
+    panel.set_ylabel("true", fontsize=SMALL)
+    accuracy = np.trace(counts) / max(counts.sum(), np.finfo(float).tiny)
+    panel.set_title(f"accuracy {accuracy:.3f}" if title is None else title, fontsize=MEDIUM)
+    return panel
+
+
+def plot_weights(
+    model: Any,
+    *,
+    order: Literal["class", "number"] = "class",
+    axes: Axes | None = None,
+    figure: Figure | None = None,
+) -> Axes:
+    """Plot how much each class uses each kernel: shades, with the weights as numbers where there is room.
+
+    Shades grow with the square root of the weight relative to the largest. A row with several dark cells is a
+    kernel that classes share. A model of one class is shown as bars.
+
+    Parameters
+    ----------
+    model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
+        The model. If it has feature groups, plot ``model.models_[g]``.
+    order : {'class', 'number'}, default='class'
+        'class' groups kernels by the class that uses them most, the heaviest first; 'number' keeps the order
+        of the model.
+    axes, figure : default=None
+        Axes to draw into, or an empty figure for new axes. By default a new figure.
+
+    Returns
+    -------
+    matplotlib axes
+        The axes: kernels down, numbered from 1 as in the pages of `skmix.report`; classes across.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skmix import SharedKernelClassifier
+    >>> from skmix.plots import plot_weights
+    >>> classifier = SharedKernelClassifier(6, random_state=0).fit(*load_iris(return_X_y=True))
+    >>> axes = plot_weights(classifier)  # doctest: +SKIP
+    """
+    if order not in ("class", "number"):
+        raise ValueError(f"order={order!r} is not one of 'class', 'number'.")
+    kernels = kernels_of(model)
+    n_kernels, n_classes = kernels.weights.shape
+    places = np.arange(n_kernels)
+    if order == "class":
+        places = np.lexsort((-kernels.weights.max(axis=1), kernels.weights.argmax(axis=1)))
+    weights = kernels.weights[places]
+    names, labels = [str(k + 1) for k in places], [str(label) for label in kernels.classes]
+    size = _size(names, labels) if n_classes > 1 else (4.2, _size(names, [""])[1])
+    (panel,) = panels_for(1, axes, figure, size=size)
+    if n_classes == 1:
+        panel.barh(np.arange(n_kernels), weights[:, 0], 0.8, color=CLASS_COLOURS[0])
+        shown = _ticks(n_kernels)
+        panel.set_yticks(shown, [names[line] for line in shown])
+        panel.set(ylim=(n_kernels - 0.4, -0.6), xlim=(0.0, None))
+        panel.set_xlabel("weight", fontsize=SMALL)
+        grey_frames(panel)
+    else:
+        shades = np.sqrt(weights / max(weights.max(), np.finfo(float).tiny))
+        texts = [[f"{weight:.2f}" if weight >= 0.005 else "" for weight in line] for line in weights]
+        _draw_matrix(panel, shades, texts, names, labels)
+        panel.set_xlabel("class", fontsize=SMALL)
+    panel.set_ylabel("kernel", fontsize=SMALL)
+    return panel
+
+
+def _draw_matrix(
+    panel: Axes, shades: FloatArray, texts: list[list[str]], lines: list[str], columns: list[str]
+) -> None:
+    """Draw shades (n, m) from 0, white, to 1, with texts where there is room, and names of both sides."""
+    panel.imshow(shades, cmap="Blues", vmin=0.0, vmax=1.15, aspect="auto")
+    if max(shades.shape) <= _MAX_WRITTEN:
+        for (i, j), shade in np.ndenumerate(shades):
+            if texts[i][j]:
+                colour = "white" if shade > 0.65 else "black"
+                panel.text(j, i, texts[i][j], ha="center", va="center", fontsize=SMALL - 1, color=colour)
+    down, across = _ticks(len(lines)), _ticks(len(columns))
+    panel.set_yticks(down, [lines[i] for i in down], fontsize=SMALL)
+    turned = 90.0 if _upright(columns) else 0.0
+    panel.set_xticks(across, [columns[j] for j in across], fontsize=SMALL, rotation=turned)
+    panel.tick_params(length=0)
+    for spine in panel.spines.values():
+        spine.set_color(FRAME_COLOUR)
+
+
+def _ticks(n_cells: int) -> range:
+    """Return the cells whose names are written: all, or one in every so many."""
+    return range(0, n_cells, -(-n_cells // _MAX_TICKS))
+
+
+def _side(n_cells: int) -> float:
+    """Return the inches of so many cells in a new figure."""
+    return min(max(0.12 * n_cells, 5.0), 10.0) if n_cells > _MAX_WRITTEN else max(0.34 * n_cells, 2.0)
+
+
+def _size(lines: list[str], columns: list[str]) -> tuple[float, float]:
+    """Return width and height in inches of a new figure for a matrix with these names."""
+    tall = _LETTER * max(map(len, columns)) if _upright(columns) else 0.15
+    return _side(len(columns)) + _LETTER * max(map(len, lines)) + 0.5, _side(len(lines)) + tall + 0.6
+
+
+def _upright(columns: list[str]) -> bool:
+    """Whether the names of columns are too long to be written side by side."""
+    return _LETTER * max(map(len, columns)) > _side(len(columns)) / len(columns)

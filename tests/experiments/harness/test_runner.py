@@ -1,0 +1,151 @@
+"""The runner makes what is missing and nothing else, and continues after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skmix.experiments.harness import Cell, ExperimentError, Store, missing, run_cells
+
+CELLS = [Cell({"name": name}, name, 7, batch=3) for name in ("a", "b")]
+
+# Prints a line after each stored batch, so that the test knows when to kill it.
+PROGRAM = """
+import sys, time
+from skmix.experiments.harness import Cell, Store, run_cells
+
+def work(shared, task, replicates):
+    time.sleep(0.05)
+    return [{"value": shared * number} for number in replicates]
+
+if __name__ == "__main__":
+    cells = [Cell({"name": name}, name, 5000, batch=10) for name in "ab"]
+    with Store(sys.argv[1]) as store:
+        run_cells(cells, work, 2, store, n_jobs=int(sys.argv[2]),
+                  progress=lambda cell, records: print(len(records), flush=True))
+"""
+
+
+def multiply(shared: int, task: str, replicates: Sequence[int]) -> list[dict[str, Any]]:
+    return [{"task": task, "value": shared * number, "process": os.getpid()} for number in replicates]
+
+
+def die_later(shared: int, task: str, replicates: Sequence[int]) -> list[dict[str, Any]]:
+    if max(replicates) > 3:
+        os._exit(1)
+    return multiply(shared, task, replicates)
+
+
+def test_only_missing_replicates_are_made(tmp_path: Path) -> None:
+    with Store(tmp_path / "store") as store:
+        store.add({"name": "a"}, {number: {"value": -1} for number in (0, 3, 4)})
+        assert missing(CELLS, store) == 11
+        seen: list[dict[str, Any]] = []
+        run_cells(CELLS, multiply, 10, store, progress=lambda cell, records: seen.extend(records))
+        assert len(seen) == 11
+        assert [each["value"] for each in store.get({"name": "a"}).values()] == [-1, 10, 20, -1, -1, 50, 60]
+        assert missing(CELLS, store) == 0
+        run_cells(CELLS, multiply, 10, store, progress=lambda *_: pytest.fail("made again"))
+
+
+def test_edited_settings_are_made_again(tmp_path: Path) -> None:
+    """Results are found by all settings, not by the name of a cell."""
+    with Store(tmp_path / "store") as store:
+        for grid in ([1, 2], [1, 2, 4]):
+            cell = Cell({"name": "search", "grid": grid}, len(grid), 1)
+            run_cells([cell], multiply, 5, store)
+            assert store.get(cell.settings)[0]["task"] == len(grid)
+        assert len(store) == 2
+
+
+def test_cells_take_turns(tmp_path: Path) -> None:
+    order: list[str] = []
+    with Store(tmp_path / "store") as store:
+        run_cells(CELLS, multiply, 1, store, progress=lambda cell, records: order.append(cell.task))
+    assert order == ["a", "b", "a", "b", "a", "b"]
+
+
+def test_an_interrupt_leaves_whole_batches(tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Store(tmp_path / "store") as store:
+        with pytest.raises(KeyboardInterrupt):
+            run_cells(CELLS, multiply, 1, store, progress=interrupt)
+        assert len(store) == 3
+        run_cells(CELLS, multiply, 1, store)
+        assert len(store) == 14
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_results(tmp_path: Path) -> None:
+    with Store(tmp_path / "store") as store:
+        run_cells(CELLS, multiply, 10, store, n_jobs=2)
+        found = store.get({"name": "b"})
+        assert [each["value"] for each in found.values()] == [10 * number for number in range(7)]
+        assert {each["task"] for each in found.values()} == {"b"}
+        assert os.getpid() not in {each["process"] for each in found.values()}
+
+
+@pytest.mark.slow
+def test_a_dead_worker_is_reported_in_words(tmp_path: Path) -> None:
+    with Store(tmp_path / "store") as store:
+        with pytest.raises(ExperimentError, match="Finished runs are stored"):
+            run_cells(CELLS, die_later, 1, store, n_jobs=2)
+        assert len(store) <= 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_experiment_killed_at_any_moment_continues(tmp_path: Path, n_jobs: int) -> None:
+    """A real process, really killed: its finished batches are there each time, whole and correct."""
+    path = tmp_path / "store"
+    program = tmp_path / "program.py"  # a file, so that worker processes can import it
+    program.write_text(PROGRAM)
+    finished = 0
+    for attempt in range(2):
+        command = [sys.executable, str(program), str(path), str(n_jobs)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            for _ in range(2):
+                finished += int(running.stdout.readline())
+            workers = children_of(running.pid)
+            time.sleep(0.03 * attempt)
+            running.send_signal(signal.SIGKILL)
+            finished += sum(int(line) for line in running.stdout)
+        with Store(path) as store:
+            # A batch may have been stored and not yet announced.
+            assert len(store) >= finished
+            assert len(store) % 10 == 0
+            finished = len(store)
+            for name in "ab":
+                found = store.get({"name": name})
+                assert {number: record["value"] for number, record in found.items()} == {
+                    number: 2 * number for number in found
+                }
+    assert finished >= 40
+    wait_until_gone(workers)
+
+
+def children_of(process: int) -> list[int]:
+    """Return the processes that a process has started."""
+    file = Path(f"/proc/{process}/task/{process}/children")
+    if not file.exists():
+        pytest.skip("needs /proc")
+    return [int(child) for child in file.read_text().split()]
+
+
+def wait_until_gone(processes: list[int]) -> None:
+    """Workers end by themselves soon after the process that started them."""
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{process}").exists() for process in processes):
+        assert time.monotonic() < deadline, "a worker outlived its parent"
+        time.sleep(0.1)

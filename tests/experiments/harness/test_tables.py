@@ -1,0 +1,64 @@
+"""One table as text, Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from skmix.experiments.harness import Claim, Row, Table, claims_table, plain_table
+
+TABLE = Table(
+    "t",
+    "Title",
+    ("metric",),
+    "variant",
+    ("3D", "9D"),
+    ("paper", "ours"),
+    (Row(("Acc",), ((0.5, 0.25 + 0.1), (None, 3))), Row(("Name",), (("a|b", "c"), ("d", "e")))),
+    "A note.",
+)
+
+
+def test_values_are_found_by_name() -> None:
+    assert TABLE.value("Acc", "9D", "ours") == 3
+    assert TABLE.value(("Name",), "3D", "paper") == "a|b"
+
+
+def test_csv_has_a_line_for_each_cell_in_full_precision() -> None:
+    lines = list(csv.DictReader(io.StringIO(TABLE.csv())))
+    assert len(lines) == 4
+    assert lines[0] == {"metric": "Acc", "variant": "3D", "paper": "0.5", "ours": "0.35"}
+    assert lines[1]["paper"] == ""
+
+
+def test_markdown_has_a_line_for_each_source() -> None:
+    assert TABLE.markdown().splitlines() == [
+        "### Title",
+        "",
+        "| metric | source | 3D | 9D |",
+        "| --- | --- | --- | --- |",
+        "| Acc | paper | 0.500 |  |",
+        "| Acc | ours | 0.350 | 3 |",
+        "| Name | paper | a\\|b | d |",
+        "| Name | ours | c | e |",
+        "",
+        "A note.",
+    ]
+
+
+def test_columns_of_numbers_are_aligned_at_the_right() -> None:
+    table = plain_table("Errors", ("data", "LDA", "comment"), [("a", "5.0 ± 1.0", "good"), ("bcd", "", "")])
+    assert table.markdown().splitlines()[3] == "| --- | --: | --- |"
+    assert table.text().splitlines() == [
+        "Errors",
+        "data        LDA  comment",
+        "a     5.0 ± 1.0  good",
+        "bcd",
+    ]
+    assert table.csv().splitlines()[1] == "a,5.0 ± 1.0,good"
+    assert plain_table("Empty", ("a", "b"), []).text() == "Empty\na  b"
+
+
+def test_claims_show_whether_they_hold() -> None:
+    table = claims_table([Claim("c", "t", "m", True), Claim("d", "t", "n", False)])
+    assert table.lines == (("c", "t", "m", "yes"), ("d", "t", "n", "**no**"))

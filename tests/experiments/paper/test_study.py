@@ -1,0 +1,153 @@
+"""The study's cells, its runs in a store, and its results."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import multivariate_normal
+from study_runs import same_runs
+
+from skmix.experiments import harness
+from skmix.experiments.paper import (
+    METHODS,
+    Cell,
+    GroupModel,
+    Settings,
+    Store,
+    StudyData,
+    make_study,
+    run_one,
+    run_study,
+    stored_runs,
+    study_cells,
+    study_results,
+)
+from skmix.experiments.paper.variants import FEATURES
+
+CELLS = [Cell("3D", 10, "robust", 7), Cell("3x1D", 10, "class-wise", 7), Cell("3D", 12, "published", 7)]
+
+
+def test_the_study_has_the_papers_cells() -> None:
+    cells = [cell for cell in study_cells() if cell.data_set == 0]
+    main = [cell for cell in cells if cell.n_kernels == 10]
+    assert len(main) == 10 * 3
+    assert {cell.n_runs for cell in main} == {500}
+    sweep = [cell for cell in cells if cell.n_kernels != 10]
+    assert len(sweep) == 4 * 6 * 3
+    assert {cell.n_runs for cell in sweep} == {100}
+    assert {cell.variant for cell in sweep} == {"3D", "6D", "9D", "10D"}
+    few = study_cells(7, ["9D", "4D"], ["robust"])
+    assert {(cell.variant, cell.method) for cell in few} == {("4D", "robust"), ("9D", "robust")}
+    assert {cell.n_runs for cell in few} == {7}
+    with pytest.raises(ValueError, match="there is no variant '7D'"):
+        study_cells(7, ["7D"])
+
+
+def test_the_class_wise_start_is_compared_on_five_data_sets() -> None:
+    further = [cell for cell in study_cells() if cell.data_set]
+    assert {cell.data_set for cell in further} == {1, 2, 3, 4}
+    assert {(cell.method, cell.n_kernels, cell.n_runs) for cell in further} == {
+        ("robust", 10, 100),
+        ("class-wise", 10, 100),
+    }
+    assert len({cell.variant for cell in further}) == 10
+    # Too few runs, or one of the methods alone, have nothing to compare.
+    assert not [cell for cell in study_cells(19) if cell.data_set]
+    assert not [cell for cell in study_cells(methods=["robust"]) if cell.data_set]
+    assert Settings().seed == 0
+
+
+def test_every_setting_is_part_of_the_key(data: StudyData, settings: Settings) -> None:
+    cell = Cell("4D", 10, "robust", 3)
+
+    def key(cell: Cell, settings: Settings, data: StudyData = data) -> str:
+        (planned,) = make_study([cell], settings, data).planned()
+        return harness.cell_key(planned.settings)
+
+    other_images = dataclasses.replace(data, test_images=255 - data.test_images)
+    keys = {
+        key(cell, settings),
+        key(dataclasses.replace(cell, variant="3D"), settings),
+        key(dataclasses.replace(cell, n_kernels=12), settings),
+        key(dataclasses.replace(cell, method="class-wise"), settings),
+        key(cell, dataclasses.replace(settings, seed=9)),
+        key(cell, dataclasses.replace(settings, dither="paper")),
+        key(cell, dataclasses.replace(settings, max_iter=7)),
+        key(cell, settings, other_images),
+    }
+    assert len(keys) == 8
+    assert key(dataclasses.replace(cell, n_runs=9), settings) == key(cell, settings)
+
+
+def test_batches_and_the_store_do_not_change_a_bit(
+    tmp_path: Path, data: StudyData, settings: Settings
+) -> None:
+    study = make_study(CELLS, settings, data)
+    with Store(tmp_path / "study.sqlite") as store:
+        seen: list[object] = []
+        run_study(study, store, progress=seen.extend)
+        assert len(seen) == 21
+        run_study(study, store, progress=lambda runs: pytest.fail("made again"))
+        for cell, runs in stored_runs(study, store).items():
+            assert [run.run for run in runs] == list(range(7))
+            for number in (0, 5):
+                alone = run_one(data, cell.variant, cell.n_kernels, cell.method, number, settings)
+                assert same_runs(runs[number], alone)
+
+
+def test_further_data_sets_have_the_next_seeds(tmp_path: Path, settings: Settings) -> None:
+    cells = [Cell("3D", 10, method, 20, number) for number in (0, 1) for method in ("robust", "class-wise")]
+    study = make_study(cells, settings)
+    with Store(tmp_path / "study.sqlite") as store:
+        run_study(study, store)
+        results = study_results(study, store, beyond=())
+        runs = stored_runs(study, store)
+    assert len(results.runs) == 40
+    assert [(each.seed, each.variant, each.n_runs) for each in results.margins] == [
+        (5, "3D", 20),
+        (6, "3D", 20),
+    ]
+    following = dataclasses.replace(settings, seed=6)
+    alone = run_one(study.data[1], "3D", 10, "robust", 3, following)
+    assert same_runs(runs[cells[2]][3], alone)
+    margin = results.margins[1]
+    assert margin.best_robust == max(run.accuracy for run in runs[cells[2]])
+    assert margin.mean_class_wise == pytest.approx(np.mean([run.accuracy for run in runs[cells[3]]]))
+
+
+def test_results_hold_the_best_run_and_its_model(tmp_path: Path, data: StudyData, settings: Settings) -> None:
+    study = make_study(study_cells(5, ["2Dx3D"], METHODS), settings, data)
+    with Store(tmp_path / "study.sqlite") as store:
+        run_study(study, store)
+        results = study_results(study, store, beyond=())
+    assert len(results.runs) == 15
+    assert results.margins == ()
+    for method in METHODS:
+        own = [run for run in results.runs if run.method == method and not run.reason]
+        best = results.best["2Dx3D", method]
+        assert best.run.accuracy == max(run.accuracy for run in own)
+        # The model fitted again is the one that made the run's predictions.
+        scores = np.zeros((len(data.test_labels), 10))
+        for model in best.groups:
+            columns = [list(FEATURES).index(name) for name in model.feature_names_in_]
+            scores += log_likelihoods(data.test_dithered[:, columns], model)
+        confusion = np.zeros((10, 10), dtype=np.int64)
+        np.add.at(confusion, (data.test_labels, scores.argmax(axis=1)), 1)
+        np.testing.assert_array_equal(confusion, best.run.confusion)
+
+
+def log_likelihoods(rows: NDArray[np.float64], model: GroupModel) -> NDArray[np.float64]:
+    """Return log p(x | class) by the textbook, shape (n, 10)."""
+    densities = np.stack(
+        [
+            multivariate_normal(mean, covariance).pdf(rows)
+            for mean, covariance in zip(model.means_, model.covariances_, strict=True)
+        ],
+        axis=1,
+    )
+    with np.errstate(divide="ignore"):
+        return np.log(densities @ model.weights_)

@@ -1,0 +1,337 @@
+"""Tables of any format become the same rows, and what cannot be read is refused by name."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import string
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from skmix.datasets import ColumnError, class_labels, labels_like, read_rows, write_columns
+
+TEXT = "width,height,kind\n1.5,2,x\n,4e1,y\n-3,NA,x\n"
+X = np.array([[1.5, 2.0], [np.nan, 40.0], [-3.0, np.nan]])
+
+
+def rows_of(text: str, **options: object):
+    return read_rows(io.BytesIO(text.encode()), **options)  # type: ignore[arg-type]
+
+
+def tables(folder: Path) -> dict[str, Path]:
+    """Write the same table in every format, each by a library of its own."""
+    import pandas as pd
+
+    frame = pd.DataFrame({"width": X[:, 0], "height": X[:, 1], "kind": ["x", "y", "x"]})
+    paths = {name: folder / f"table.{name}" for name in ("csv", "tsv", "csv.gz", "parquet", "npz")}
+    paths["csv"].write_text(TEXT)
+    paths["tsv"].write_text("\ufeff" + TEXT.replace(",", "\t").replace("\n", "\r\n"))
+    paths["csv.gz"].write_bytes(gzip.compress(TEXT.replace(",", ";").encode()))
+    frame.astype({"kind": "category"}).to_parquet(paths["parquet"])
+    with open(paths["npz"], "wb") as file:
+        np.savez(
+            file, data=X, kind=frame["kind"].to_numpy(str), feature_names=["width", "height"], cube=X[None]
+        )
+    return paths
+
+
+def test_all_formats_give_the_same_rows(tmp_path: Path) -> None:
+    for name, path in tables(tmp_path).items():
+        for source in (path, str(path), io.BytesIO(path.read_bytes())):
+            rows = read_rows(source, target="kind")
+            assert_array_equal(rows.X, X, err_msg=name)
+            assert rows.feature_names == ("width", "height")
+            assert rows.labels == ["x", "y", "x"]
+        assert bool(rows.notes) == (name == "npz")
+    assert "array 'cube' of type float64 and shape (1, 3, 2) is left out" in rows.notes[0]
+
+
+def test_the_name_of_a_file_does_not_matter(tmp_path: Path) -> None:
+    for path in tables(tmp_path).values():
+        moved = path.rename(tmp_path / "anything.dat")
+        assert_array_equal(read_rows(moved, target="kind").X, X)
+
+
+def test_columns_are_taken_in_the_order_asked_for() -> None:
+    text = "kind,extra,height,width\nx,?,2,1.5\n"
+    rows = rows_of(text, features=["width", "height"], drop=["kind", "not there"])
+    assert_array_equal(rows.X, [[1.5, 2.0]])
+    assert rows.notes == ("ignored, as the model does not know it: extra",)
+    assert rows_of(text, features=["width"], keep=["kind"]).kept == {"kind": ["x"]}
+
+
+def test_values_are_read_as_people_write_them() -> None:
+    rows = rows_of('a,b\n"1", true\n 2e-3 ,FALSE\n?,1\n1,2\n')
+    assert_array_equal(rows.X, [[1.0, 1.0], [0.002, 0.0], [np.nan, 1.0], [1.0, 2.0]])
+    assert rows_of("1,2\n3,4\n", header=False).feature_names == ("column_1", "column_2")
+    assert_array_equal(rows_of("1,2\n3,4\n", header=False).X, [[1.0, 2.0], [3.0, 4.0]])
+
+
+def test_many_blocks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.io.formats._BLOCK_BYTES", 100)
+    lines = "".join(f"{i},{2 * i}\n\n" for i in range(100))
+    shares: list[float] = []
+    rows = rows_of("a,b\n" + lines, progress=shares.append)
+    assert_array_equal(rows.X, np.outer(np.arange(100), [1, 2]))
+    assert len(shares) > 5
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    # Blank lines count as lines: the value is where an editor shows it.
+    with pytest.raises(ColumnError, match="column 'b' holds text, such as 'oh' on line 202"):
+        rows_of("a,b\n" + lines + "1,oh\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('"a;b;c;d",x,y\n1,2,3\n', ("a;b;c;d", "x", "y")),
+        ('"x 0\n(cm)",x,y\n1,2,3\n', ("x 0\n(cm)", "x", "y")),
+        ("a\tb,c\td\n1\t2\t3\n", ("a", "b,c", "d")),
+        ("\n\na;b;c\n1;2;3\n", ("a", "b", "c")),
+        ("a,b,c\r1,2,3\r", ("a", "b", "c")),
+    ],
+)
+def test_the_separator_is_found_outside_quotes(text: str, names: tuple[str, ...]) -> None:
+    rows = rows_of(text)
+    assert rows.feature_names == names
+    assert_array_equal(rows.X, [[1.0, 2.0, 3.0]])
+
+
+def test_a_row_without_any_value_is_a_row() -> None:
+    assert_array_equal(rows_of("a,b\n1,2\n,\n").X, [[1.0, 2.0], [np.nan, np.nan]])
+
+
+def test_the_target_by_position() -> None:
+    rows = rows_of(TEXT, target=-1)
+    assert rows.labels == ["x", "y", "x"]
+    assert rows.feature_names == ("width", "height")
+    with pytest.raises(ValueError, match="there is no column 3; there are 3"):
+        rows_of(TEXT, target=3)
+
+
+def test_long_cells_and_wide_tables() -> None:
+    blob = "x" * 500_000
+    assert_array_equal(rows_of(f"a,wkt\n1,{blob}\n2,{blob}\n", drop=["wkt"]).X, [[1.0], [2.0]])
+    n_columns = 20_000
+    header = ",".join(f"gene {i}" for i in range(n_columns))
+    line = ",".join(map(str, range(n_columns)))
+    rows = rows_of("\n".join([header, line, line]), keep=["gene 7"])
+    assert rows.X.shape == (2, n_columns - 1)
+    assert rows.X[1, -1] == n_columns - 1
+    assert rows.kept == {"gene 7": ["7", "7"]}
+
+
+def test_a_named_pipe_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(TEXT,))
+    writer.start()
+    assert_array_equal(read_rows(pipe, target="kind").X, X)
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message", "column"),
+    [
+        (
+            "a,b\n1,red\n",
+            {},
+            "column 'b' holds text, such as 'red' on line 2; a feature must be a number",
+            "b",
+        ),
+        ("a,b\n1,-inf\n", {}, "column 'b' is infinite on line 2", "b"),
+        ("a,b\n1,2\n", {"target": "c"}, "there is no column 'c'; there are a, b", "c"),
+        ("a,b\n1,2\n", {"features": ["z", "y"]}, "there is no column 'z' .and 1 more.", "z"),
+        ("a,b\n1,2\n", {"drop": ["c"]}, "there is no column 'c'", "c"),
+        ("a,a\n1,2\n", {}, "two columns are called 'a'", "a"),
+        (",a\n0,2\n", {}, "column 1 has no name", ""),
+        ("a,b\n1\n", {}, "line 2 has 1 values, the first line has 2", None),
+        ("a,b\n1,2,3\n", {}, "line 2 has 3 values, the first line has 2", None),
+        ('a,b\n"1\n",2\n\n1\n', {}, "line 5 has 1 values, the first line has 2", None),
+        ('a,b\n"1\n",2\n\n1,x\n', {}, "column 'b' holds text, such as 'x' on line 5", "b"),
+        ("a,b\r1,2\r1,x\r", {}, "column 'b' holds text, such as 'x' on line 3", "b"),
+        ("\n\na,b\n1\n", {}, "line 4 has 1 values, the first line has 2", None),
+        ("a,b\n1_000,2\n", {}, "column 'a' holds text, such as '1_000' on line 2", "a"),
+        ("a,b\n", {}, "it has column names but no rows", None),
+        ("", {}, "it is empty", None),
+        ("1,2\n3,4\n", {}, "its first line has numbers instead of names: 1, 2", None),
+        ("a\n1\n", {"target": "a"}, "no column is left as a feature", None),
+    ],
+)
+def test_bad_tables_are_refused_with_what_is_wrong(
+    text: str, options: dict[str, object], message: str, column: str | None
+) -> None:
+    with pytest.raises(ValueError, match=f"^standard input: {message}") as caught:
+        rows_of(text, **options)
+    assert getattr(caught.value, "column", None) == column
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PAR1 and no more", "not a complete Parquet file"),
+        (b"PK\x03\x04 and no more", "damaged, or not a table"),
+        (gzip.compress(b"a,b\n1,2\n" * 5000, mtime=0)[:40], "damaged, or not a table"),
+        (gzip.compress(b"a,b\n1,2\n", mtime=0)[:-8] + bytes(8), "damaged, or not a table .CRC check failed"),
+        ("a,b\n1,é\n".encode("latin-1"), "neither text in UTF-8"),
+    ],
+)
+def test_damaged_files_are_refused_with_their_name(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "table"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"table: .*{message}"):
+        read_rows(path)
+
+
+def test_types_that_are_no_numbers_are_named(tmp_path: Path) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"day": pd.to_datetime(["2020-01-01"]), "a": [1.0], "flag": [True]})
+    frame.to_parquet(tmp_path / "dates.parquet")
+    with pytest.raises(ColumnError, match="column 'day' is of type timestamp"):
+        read_rows(tmp_path / "dates.parquet")
+    assert_array_equal(read_rows(tmp_path / "dates.parquet", drop=["day"]).X, [[1.0, 1.0]])
+    with pytest.raises(ColumnError, match="column 'day' is of type timestamp"):
+        read_rows(tmp_path / "dates.parquet", features=["day"])
+
+
+class Trap:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_objects_in_arrays_are_never_unpickled(tmp_path: Path) -> None:
+    trap = np.array([Trap(tmp_path / "sprung")], dtype=object)
+    np.savez(tmp_path / "objects.npz", a=trap)
+    with pytest.raises(ValueError, match=r"objects\.npz: .*array 'a' holds Python objects"):
+        read_rows(tmp_path / "objects.npz")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_labels_are_whole_numbers_or_text() -> None:
+    for values in (["0", "7", " 7 "], [0.0, 7.0, 7.0], [0, 7, 7], ["0", "7.0", "7"]):
+        labels, known = class_labels(values, "y")
+        assert labels.dtype == np.int64
+        assert labels.tolist() == [0, 7, 7]
+        assert known.all()
+    # Estimators take the number -1 for a missing label.
+    assert class_labels([-1, 0, 1], "y")[0].tolist() == ["-1", "0", "1"]
+    assert class_labels(["01", "2", "x"], "y")[0].tolist() == ["01", "2", "x"]
+    labels, known = class_labels(["a", None, "?", "b"], "y")
+    assert labels[known].tolist() == ["a", "b"]
+    assert known.tolist() == [True, False, False, True]
+    assert class_labels([True, False], "y")[0].tolist() == ["True", "False"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["a", "a"], "column 'y' has only the label 'a' in 2 rows"),
+        ([None, ""], "column 'y' has no label in 2 rows"),
+        ((np.arange(40) / 7).tolist() * 9, "column 'y' has 40 different values in 360 rows"),
+        ([f"row {i}" for i in range(30)], "column 'y' has 30 different values in 30 rows, such as 'row 0'"),
+    ],
+)
+def test_columns_that_are_no_classes_are_refused(values: list[object], message: str) -> None:
+    with pytest.raises(ColumnError, match=message):
+        class_labels(values, "y")
+
+
+def test_labels_take_the_type_of_the_model() -> None:
+    for classes in (np.array([1, 2]), np.array(["1", "2"]), np.array([1.0, 2.0])):
+        for values in (["2", "1"], [2, 1], [2.0, 1.0]):
+            labels, _ = labels_like(values, classes, "y")
+            assert labels.dtype == classes.dtype
+            assert_array_equal(labels, classes[::-1])
+    with pytest.raises(
+        ColumnError, match="column 'y' has labels that the model does not know: 3; it knows 1, 2"
+    ):
+        labels_like(["3", "1"], np.array([1, 2]), "y")
+
+
+names = st.text(string.ascii_letters + " _é;\t", min_size=1, max_size=6).map(str.strip).filter(bool)
+numbers = st.one_of(
+    st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**12), 10**12)
+)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_what_is_written_is_read_again(data: st.DataObject) -> None:
+    """The standard library writes, quoting what needs it; the reader must not lose a value."""
+    header = data.draw(st.lists(names, min_size=2, max_size=4, unique=True))
+    body = data.draw(st.lists(st.tuples(*[numbers] * len(header)), min_size=1, max_size=8))
+    body = [line for line in body if any(value is not None for value in line)]
+    if not body:
+        return
+    stream = io.StringIO()
+    csv.writer(stream).writerows([[f"{name},x" for name in header], *body])
+    rows = rows_of(stream.getvalue())
+    assert rows.feature_names == tuple(f"{name},x" for name in header)
+    assert_array_equal(rows.X, [[np.nan if v is None else float(v) for v in line] for line in body])
+
+
+@settings(max_examples=150)
+@given(
+    st.one_of(
+        st.binary(max_size=60),
+        st.text('ab,;\t"\n\r01.-e?é\0', max_size=40).map(str.encode),
+        st.binary(max_size=40).map(lambda rest: b"PK\x03\x04" + rest),
+        st.binary(max_size=40).map(lambda rest: b"PAR1" + rest),
+        st.text("ab,01\n", max_size=40).map(
+            lambda text: gzip.compress(text.encode(), mtime=0)[: 5 + len(text)]
+        ),
+    )
+)
+@example(b"\xff\xfea\0,\0b\0")
+@example(b'a,b\n"1,2\n')
+def test_any_bytes_are_rows_or_a_sentence(content: bytes) -> None:
+    try:
+        rows = read_rows(io.BytesIO(content))
+    except (ValueError, OSError):
+        return
+    assert rows.X.shape == (len(rows.X), len(rows.feature_names))
+    assert np.isfinite(rows.X[~np.isnan(rows.X)]).all()
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "tsv.gz", "parquet"])
+def test_written_tables_are_read_again_to_the_last_bit(tmp_path: Path, ending: str) -> None:
+    columns = {
+        "a b": np.array([0.1, np.nan, -1e-300]),
+        "n": np.array([1, 2, 3]),
+        "kind": np.array(['x,"', "y\t\n", "z"]),
+    }
+    path = tmp_path / f"table.{ending}"
+    write_columns(path, columns)
+    rows = read_rows(path, target="kind")
+    assert_array_equal(rows.X, np.column_stack([columns["a b"], columns["n"]]))
+    assert rows.labels == ['x,"', "y\t\n", "z"]
+    first = path.read_bytes()
+    write_columns(path, columns)
+    assert path.read_bytes() == first
+    if ending.endswith(".gz"):
+        assert first[4:8] == bytes(4), "a date would make other bytes of the same table"
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_digits_and_endings_of_written_tables(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    write_columns(stream, {"a": np.array([1 / 3, 1e-9])}, digits=3)
+    assert stream.getvalue() == b"a\n0.333\n1e-09\n"
+    with pytest.raises(ValueError, match=r"table\.xls: the name of a table must end in \.csv"):
+        write_columns(tmp_path / "table.xls", {"a": np.zeros(1)})
+    assert list(tmp_path.iterdir()) == []
