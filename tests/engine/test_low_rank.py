@@ -184,6 +184,30 @@ def test_one_pass_is_a_step_of_factor_analysis(kind: str, n_factors: int) -> Non
     assert_allclose(dense(found.covariances), covariances, rtol=1e-8, atol=1e-10)
 
 
+def test_a_pass_with_prior_and_ridge_is_a_step_with_the_priors_rows() -> None:
+    """A prior counts as rows with its covariance, correlations included; the ridge is added at the end."""
+    random = np.random.default_rng(11)
+    X, classes = random_rows(random, 40, 3, 5)
+    model = random_low_rank_model(random, 4, 3, 5, 2)
+    prior, rows, ridge = 3.0 * random_covariances(random, 1, 5)[0], 7.0, 0.3
+    plain, _ = expected_pass(X, classes, replace(model, covariances=dense(model.covariances)), "full")
+    mass = plain.weights @ np.bincount(classes)
+    scatters = (mass[:, None, None] * plain.covariances + rows * prior) / (mass + rows)[:, None, None]
+    pairs = zip(scatters, model.covariances, strict=True)
+    expected = np.stack([factor_analysis_step(*pair) for pair in pairs]) + ridge * np.eye(5)
+    options = Options(
+        covariance_type="low_rank",
+        max_iter=1,
+        tol=0.0,
+        floor=0.0,
+        ridge=ridge,
+        covariance_prior=rows,
+        covariance_prior_scale=prior,
+    )
+    found = fit(X, classes, model.batch(), options).parameters.take(0)
+    assert_allclose(dense(found.covariances), expected, rtol=1e-8, atol=1e-10)
+
+
 def test_delicate_kernels_take_the_same_step() -> None:
     """Far from the others' origin and narrow, a kernel is computed from differences."""
     random = np.random.default_rng(7)

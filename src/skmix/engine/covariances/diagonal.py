@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..compute.arrays import namespace
-from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
-from .base import Product, Structure, Wishart, prior_log_density
+from ..model import Factor, FloatArray, IntArray, Regulariser
+from .base import Product, Structure, Wishart
 
 
 class Diagonal(Structure):
@@ -117,13 +117,6 @@ class Diagonal(Structure):
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         return covariances
-
-    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return namespace(new).where(alive[..., None], new, old)
-
-    def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        trace = self.trace(factor, regulariser.prior_covariance)
-        return prior_log_density(factor.log_determinant, trace, regulariser)
 
     def wishart(self, n_features: int) -> Wishart | None:
         return Wishart(1, copies=n_features)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute.arrays import Array, constant, is_numpy, namespace
-from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
-from .base import ROWS_PER_NUMBER, Product, Structure, Wishart, prior_log_density
+from ..model import Factor, FloatArray, IntArray, Regulariser
+from .base import ROWS_PER_NUMBER, Product, Structure, Wishart
 from .linalg import invert_lower, whiten_batch, whiten_bounded
 
 
@@ -196,13 +196,6 @@ class Full(Structure):
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         return namespace(covariances).linalg.diagonal(covariances)
-
-    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return namespace(new).where(alive[..., None, None], new, old)
-
-    def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        trace = self.trace(factor, regulariser.prior_covariance)
-        return prior_log_density(factor.log_determinant, trace, regulariser)
 
     def rows_wanted(self, n_features: int) -> float:
         return ROWS_PER_NUMBER * n_features

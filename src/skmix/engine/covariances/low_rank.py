@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
-from .base import ROWS_PER_NUMBER, Structure, prior_log_density
+from .base import ROWS_PER_NUMBER, Structure
 from .diagonal import Diagonal
 from .linalg import whiten_batch
 
@@ -271,15 +271,6 @@ class LowRank(Diagonal):
         variances: FloatArray = (covariances[..., :-1] ** 2).sum(axis=-1) + covariances[..., -1]
         return variances
 
-    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return np.where(alive[..., None, None], new, old)
-
-    def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        projections, roots = factor.whitener[..., :-1], factor.whitener[..., -1]
-        prior = regulariser.prior_covariance
-        trace = roots**2 @ np.diagonal(prior) - ((prior @ projections) * projections).sum(axis=(-2, -1))
-        return prior_log_density(factor.log_determinant, trace, regulariser)
-
     def rows_wanted(self, n_features: int) -> float:
         return ROWS_PER_NUMBER * (self._count(n_features) + 1)
 
@@ -287,7 +278,9 @@ class LowRank(Diagonal):
         return None
 
     def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
-        return Structure.trace(self, factor, covariance)
+        projections, roots = factor.whitener[..., :-1], factor.whitener[..., -1]
+        trace: FloatArray = roots**2 @ np.diagonal(covariance)
+        return trace - ((covariance @ projections) * projections).sum(axis=(-2, -1))
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         # Factors count up to their rotations, and never for more than a full covariance has.
