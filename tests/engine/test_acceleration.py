@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_covariances
 
 from skmix.engine import starts
 from skmix.engine.covariances import structure_of
 from skmix.engine.covariances.reparametrisation import coordinates, from_coordinates
-from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

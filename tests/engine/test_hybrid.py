@@ -15,7 +15,7 @@ from skmix.engine.covariances import structure_of
 from skmix.engine.covariances.reparametrisation import Local
 from skmix.engine.model import FloatArray, Parameters, Regulariser
 from skmix.engine.refine.objective import Criterion, Labelled, Objective
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

@@ -15,7 +15,7 @@ from skmix.engine.compute.threads import Workers, workers
 from skmix.engine.covariances import structure_of
 from skmix.engine.refine.discriminative import Judge, Scores, adam, score
 from skmix.engine.refine.objective import Criterion, Labelled, Objective
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 
 def judged(pool: Workers, floor: float = 0.0) -> tuple[Judge, Objective]:

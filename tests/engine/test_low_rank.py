@@ -7,19 +7,19 @@ from dataclasses import replace
 import array_api_strict
 import numpy as np
 import pytest
+from calls import fit
 from numpy.testing import assert_allclose
 from oracles import expected_pass, random_covariances, random_model, random_rows
 from scipy.stats import multivariate_normal
 
 from skmix.engine import density as scoring
+from skmix.engine.compute.blocks import Block, Listed
 from skmix.engine.covariances import STRUCTURES, structure_of
 from skmix.engine.covariances.low_rank import LowRank, automatic_factors, most_factors
 from skmix.engine.covariances.reparametrisation import coordinates, from_coordinates
 from skmix.engine.density import condition, draw
-from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
-from skmix.engine.sources.blocks import Block, Listed
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 from skmix.engine.starts import class_wise, uniform
 
 FULL = STRUCTURES["full"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -24,7 +25,6 @@ from oracles import (
 )
 
 from skmix.engine.covariances import structure_of
-from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, Options, Parameters, Status
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

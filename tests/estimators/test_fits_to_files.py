@@ -22,7 +22,7 @@ SETTINGS = {"n_kernels": 4, "random_state": 0, "tol": 1e-3}
 def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """Return X, y and weights of the same rows, as `fit` takes them, and X as the file orders its columns."""
     kind = request.param
-    monkeypatch.setattr("skmix.io.readers.BLOCK_BYTES", 3000)
+    monkeypatch.setattr(source_module, "BLOCK_BYTES", 3000)
     monkeypatch.setattr(source_module, "MAPPED_BYTES", 1000)
     if kind in ("npy", "memmap"):
         np.save(tmp_path / "rows.npy", X)

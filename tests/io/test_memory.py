@@ -46,6 +46,7 @@ def write(folder: Path, name: str, n_copies: int) -> int:
     return len(rows)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     if not Path("/proc/self/status").exists():
         pytest.skip("this system does not tell a process its peak memory")

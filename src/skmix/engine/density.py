@@ -19,12 +19,10 @@ from .compute.arrays import Array, as_float64, is_numpy, like, namespace, occurs
 from .compute.threads import Workers, Workspace, workers
 from .covariances import Structure, structure_of
 from .model import FloatArray, IntArray, Parameters
-from .rules.likelihood import Prepared, prepare
 from .sources.device import DeviceRows
-from .sources.expanded import log_joint
-from .sources.frame import FARTHEST, Frame, chunks, power_of_two
+from .sources.expanded import Part, Prepared, Terms, log_joint, prepare
 from .sources.gaps import group_rows, has_gaps, marginal
-from .sources.memory import Part, Terms
+from .sources.summary import FARTHEST, Frame, chunks, power_of_two
 
 # Rows within this many scales of the heaviest kernel are evaluated from expanded terms.
 _NEAR = 8.0

@@ -15,10 +15,10 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..engine.model import FloatArray, IntArray
-from ..engine.sources.blocks import Block, Blocks, is_blocks
-from ..engine.sources.scattered import Surveyed
-from ..engine.sources.summary import Survey, survey
+from ..engine.compute.blocks import Block, Blocks, is_blocks
+from ..engine.model import FloatArray
+from ..engine.sources.blocks import BlockRows, summarise_blocks
+from ..engine.sources.summary import Summary
 from ..io import source_of
 from ._checkpoint import checkpoint_of
 from ._collections import collection_blocks
@@ -60,34 +60,34 @@ def fit_classifier(
 ) -> SharedKernelClassifier:
     """Fit a classifier: a model of each feature group."""
     rows, classes = _look(classifier, blocks)
-    if rows.survey.labels is None:
+    if rows.summary.labels is None:
         raise ValueError("A classifier requires y to be passed, but these rows have no labels.")
     if classifier.reject_below is not None:
         check_outlier_label(classifier.outlier_label, classes)
     groups = classifier._groups(blocks.n_features)
-    unlabelled = bool(np.any(rows.survey.labels < 0))
+    unlabelled = bool(np.any(rows.summary.labels < 0))
     if len(groups) > 1 and unlabelled:
         raise ValueError(
-            f"{int(rows.survey.n_labelled[0])} rows have no label, and with several feature groups such rows "
+            f"{int(rows.summary.n_labelled[0])} rows have no label, and with several feature groups these "
             "need all rows in memory. Leave them out, or fit one group."
         )
     models = [classifier._model(g, groups) for g in range(len(groups))]
     for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
         model.n_features_in_ = len(columns)
         own = rows if columns == list(range(blocks.n_features)) else rows.take(columns)
-        _check_group(own.survey, classes, columns, group)
+        _check_group(own.summary, classes, columns, group)
         _fit_model(model, own, classes, columns, prune=prune)
-    sizes = _class_sizes(rows.survey, len(classes))
+    sizes = _class_sizes(rows.summary, len(classes))
     classifier._keep(models, groups, classes, sizes, not unlabelled)
     if classifier.reject_below is not None:
-        classifier.threshold_ = density_quantile(classifier, rows, classifier.reject_below)
+        classifier.threshold_ = density_quantile(classifier, rows.blocks, classifier.reject_below)
     return classifier
 
 
-def _look(estimator: Any, blocks: Blocks) -> tuple[Surveyed, np.ndarray]:
+def _look(estimator: Any, blocks: Blocks) -> tuple[BlockRows, np.ndarray]:
     """Return coded blocks with their survey, and the sorted labels (L,); note the features."""
     seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
-    found = survey(blocks, seed)
+    found = summarise_blocks(blocks, seed)
     if found.n_empty:
         raise ValueError(
             f"{found.n_empty} rows of X have no value: all {blocks.n_features} features are NaN. "
@@ -111,10 +111,10 @@ def _look(estimator: Any, blocks: Blocks) -> tuple[Surveyed, np.ndarray]:
     estimator.__dict__.pop("feature_names_in_", None)
     if blocks.feature_names is not None:
         estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
-    return Surveyed(blocks, found, seed).coded(classes), classes
+    return BlockRows(blocks, found, seed).coded(classes), classes
 
 
-def _check_group(found: Survey, classes: np.ndarray, columns: list[int], group: int) -> None:
+def _check_group(found: Summary, classes: np.ndarray, columns: list[int], group: int) -> None:
     """Refuse a feature group without any value of some feature or class."""
     empty = np.flatnonzero(found.moments.count == 0)
     if len(empty):
@@ -126,15 +126,15 @@ def _check_group(found: Survey, classes: np.ndarray, columns: list[int], group: 
         )
 
 
-def _class_sizes(found: Survey, n_classes: int) -> FloatArray:
+def _class_sizes(found: Summary, n_classes: int) -> FloatArray:
     """Return the number (L,) of labelled rows of each class, or the sum of their weights."""
     # Rows without a label are put behind the classes.
-    return found.class_sums(found.sizes, n_classes + 1)[:n_classes]
+    return found.by_class(found.sizes, n_classes + 1)[:n_classes]
 
 
 def _fit_model(
     model: SharedKernelMixture,
-    rows: Surveyed,
+    rows: BlockRows,
     classes: np.ndarray,
     columns: list[int] | None = None,
     *,
@@ -143,13 +143,13 @@ def _fit_model(
     """Fit a mixture to coded blocks; `columns` are for error messages."""
     structure = model._structure_for(rows.n_features)
     options = model._options(rows.n_features)
-    frame = rows.survey.frame(structure, columns)
-    sizes = _class_sizes(rows.survey, len(classes))
+    frame = rows.summary.frame(structure, columns)
+    sizes = _class_sizes(rows.summary, len(classes))
     prior = sizes / sizes.sum()
-    X, codes, weights = sampled_rows(rows.survey)
+    X, codes, weights = rows.start_rows()
     starts = partial(model._starts, X, codes, classes, prior, frame, structure, options, weights)
     checkpoint = None if prune else checkpoint_of(model, frame, classes, sizes)
-    found = rows.survey
+    found = rows.summary
     total = float(found.sizes.sum())
     result = model._run(
         rows, None, None, starts, options, frame, checkpoint, found.n_rows, total, prune=prune
@@ -157,27 +157,6 @@ def _fit_model(
     model._accept(result, prior, classes, prune=prune)
     model.class_count_ = sizes
     model.__dict__.pop("stream_", None)
-
-
-def sampled_rows(found: Survey) -> tuple[np.ndarray, IntArray, FloatArray | None]:
-    """Return the rows (s, M) of a survey's sample, their classes, and weights that undo the sampling.
-
-    Small classes are sampled more densely than large ones. Where the sample is all rows, it is in their order
-    and of their weights, so that starts are those of rows in memory.
-    """
-    sample = found.sample
-    labels = np.zeros(1, dtype=np.int64) if found.labels is None else found.labels.astype(np.int64)
-    drawn = np.bincount(sample.labels, minlength=len(labels))
-    weights = sample.weights
-    if len(sample.X) < found.n_rows:
-        share = (found.n_labelled / np.maximum(drawn, 1))[sample.labels]
-        weights = share if weights is None else weights * share
-    X = sample.X
-    unseen = np.flatnonzero(np.isnan(X).all(axis=0))
-    if len(unseen):
-        X = X.copy()
-        X[:, unseen] = (found.moments.mean * found.moments.unit)[unseen]
-    return X, labels[sample.labels], weights
 
 
 @dataclass(frozen=True)
@@ -200,7 +179,7 @@ class CountDensities:
 
     def __call__(self, block: Block) -> FloatArray:
         """Return the weight of the rows (2^digit,) that have the prefix, by their next digit."""
-        block = replace(block, y=None).telling()
+        block = replace(block, y=None).informative()
         counts = np.zeros(1 << _DIGIT)
         if not len(block.X):
             return counts

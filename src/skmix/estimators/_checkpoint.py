@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.compute.dask import ClusterError
+from ..engine.em import RunState as Snapshot
 from ..engine.model import FloatArray, Parameters
-from ..engine.snapshots import Snapshot
-from ..engine.sources.frame import Frame
-from ..engine.squarem import Leaps
+from ..engine.sources.summary import Frame
+from ..engine.squarem import SquaremState as Leaps
 from ..io import Record, decode, encode, read, write
 
 try:
@@ -105,14 +105,14 @@ class KeptPasses:
         if self._snapshot is None:
             return 0
         state = self._snapshot()
-        leaps = None if state.leaps is None else _fields(state.leaps)
+        leaps = None if state.squarem is None else _fields(state.squarem)
         record = Record(
             _KIND,
             {
                 "settings": self._settings,
                 "rows": self._rows,
                 "prior": None if self.prior is None else list(self.prior),
-                "state": {**vars(state), "parameters": _fields(state.parameters), "leaps": leaps},
+                "state": {**vars(state), "parameters": _fields(state.parameters), "squarem": leaps},
             },
         )
         write(self.path, *encode(record), __version__)
@@ -151,9 +151,12 @@ class KeptPasses:
         state = dict(record.fields["state"])
         parameters = _parameters(state.pop("parameters"))
         path = [np.array(passes) for passes in state.pop("path")]
-        leaps = state.pop("leaps", None)
+        bounds = [np.array(passes) for passes in state.pop("bounds")]
+        leaps = state.pop("squarem", None)
         numbers = {name: np.array(value) for name, value in state.items()}
-        return Snapshot(parameters, path=path, leaps=None if leaps is None else _leaps(leaps), **numbers)
+        return Snapshot(
+            parameters, path=path, bounds=bounds, squarem=None if leaps is None else _leaps(leaps), **numbers
+        )
 
     def _difference(self, fields: dict[str, Any]) -> str:
         """Return in what another fit differs from this one; nothing when it does not."""

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..engine.em import Progress
 from ..engine.model import FloatArray, IntArray
+from ._compat import Progress
 
 Report = Callable[[str], None]
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]

@@ -11,8 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.sources.blocks import Block
-from ..engine.sources.summary import check_block
+from ..engine.compute.blocks import Block
 from ..io import Source, source_of
 
 Method = TypeVar("Method", bound=Callable[..., np.ndarray])
@@ -55,7 +54,7 @@ def answer(estimator: Any, method: Callable[..., np.ndarray], source: Source, y:
     with closing(rows.blocks()) as blocks:
         for block in blocks:
             stop = start + len(block.X)
-            check_block(block)
+            block.check()
             _refuse_empty(block.X, start, source.name)
             given = () if y is None else (_labels(block),)
             part = method(estimator, Checked(block.X), *given)

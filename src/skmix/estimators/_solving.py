@@ -13,16 +13,16 @@ from sklearn.utils import check_random_state
 
 from ..engine import starts
 from ..engine.compute.arrays import pick
+from ..engine.compute.blocks import Blocks
 from ..engine.covariances import Structure, most_factors, structure_of
-from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result
 from ..engine.refine.prune import thin
 from ..engine.refine.shrink import share_of, shrunk
-from ..engine.sources.blocks import Blocks
-from ..engine.sources.frame import Frame
-from ..engine.sources.gaps import fill_gaps, has_gaps
-from ..engine.sources.moments import measure
+from ..engine.sources import open_source
+from ..engine.sources.gaps import has_gaps
+from ..engine.sources.summary import Frame, fill_gaps, measure
 from ._checkpoint import Checkpoint, checkpoint_of, keeping
+from ._compat import fit
 from ._devices import device_and_precision
 from ._progress import passes_shown
 from ._settings import check_covariance_prior, check_start, shrinks
@@ -122,7 +122,8 @@ class Solving:
         wanted = structure_of(options.covariance_type).of(given.covariances).rows_wanted(n_features)
         if not prune and shrinks(self, max(total, n_rows) / n_kernels, wanted):
             if resume is None:
-                given, options = shrunk(X, codes, given, options, None, frame=frame, row_weights=row_weights)
+                source = open_source(X, codes, row_weights)
+                given, options = shrunk(source, given, options, None, frame=frame)
             elif checkpoint is not None and checkpoint.prior is not None:
                 options = replace(
                     options,
@@ -134,12 +135,20 @@ class Solving:
                 if checkpoint is not None:
                     checkpoint.prior = self.covariance_prior_
                 self.shrinkage_ = share_of(options.covariance_prior, total / n_kernels)
-        run: Any = thin if prune else partial(fit, keep=checkpoint, resume=resume)
         with keeping(checkpoint), passes_shown(self, total) as progress:
-            result: Result = run(
-                X, codes, given, options, frame=frame, row_weights=row_weights, progress=progress
+            if prune:
+                return thin(open_source(X, codes, row_weights), given, options, frame=frame)
+            return fit(
+                X,
+                codes,
+                given,
+                options,
+                frame=frame,
+                row_weights=row_weights,
+                progress=progress,
+                keep=checkpoint,
+                resume=resume,
             )
-        return result
 
     def _structure_for(self, n_features: int) -> Structure:
         """Return the structure of covariances to fit to that many features."""

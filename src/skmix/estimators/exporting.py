@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..engine.covariances import structure_of
 from ..engine.density import frame_of
 from ..engine.model import Parameters
-from ..engine.sources.frame import FARTHEST
+from ..engine.sources.summary import FARTHEST
 from ..io import replacing
 from ..io.graph import Kernels, build_graph
 

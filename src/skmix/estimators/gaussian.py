@@ -17,10 +17,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood, kernel_log_densities, most_likely_kernel
-from ..engine.em import fit, regulariser_of
+from ..engine.em import regulariser_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
-from ..engine.sources.moments import measure
+from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
+from ._compat import fit
 from ._validation import all_or_nothing, refuse_blocks
 from .exporting import ExportMixin, kernels_of, log_probabilities
 from .saving import SavingMixin

@@ -16,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.covariances import structure_of
 from ..engine.density import frame_of
-from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
-from ..engine.sources.moments import measure
+from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
+from ._compat import fit
 from ._decisions import check_outlier_label
 from ._validation import (
     all_or_nothing,

@@ -16,9 +16,9 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from ..engine.covariances import structure_of
-from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Status
-from ..engine.sources.moments import measure
+from ..engine.sources.summary import measure
+from ._compat import fit
 from ._validation import columns_of, observed_rows
 from ._warnings import warn_caller
 from .mixture import SharedKernelMixture

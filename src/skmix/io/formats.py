@@ -64,7 +64,7 @@ def open_table(source: Path | BinaryIO, *, header: bool) -> Iterator[Table]:
 
     # A pipe can be read only once, and Parquet and NPZ files are read from their ends.
     if isinstance(source, Path) and (source.is_file() or not source.exists()):
-        reopen: Callable[[], BinaryIO] = partial(open, source, "rb")  # type: ignore[arg-type]
+        reopen: Callable[[], Any] = partial(open, source, "rb")
     else:
         reopen = partial(io.BytesIO, source.read_bytes() if isinstance(source, Path) else source.read())
     try:
@@ -91,7 +91,7 @@ def _not_utf8(reason: str) -> str:
     return f"it is neither text in UTF-8 ({reason}) nor Parquet nor NPZ. Save it as CSV in UTF-8."
 
 
-def _csv(reopen: Callable[[], BinaryIO], size: int, packed: bool, header: bool) -> Table:
+def _csv(reopen: Callable[[], Any], size: int, packed: bool, header: bool) -> Table:
     """Open text in UTF-8; all values are read as text."""
 
     def unpacked(file: BinaryIO) -> Any:
@@ -124,6 +124,11 @@ def _csv(reopen: Callable[[], BinaryIO], size: int, packed: bool, header: bool) 
 
         keys = [str(column) for column in range(len(names))]
         invalid: list[Any] = []
+
+        def refuse(row: Any) -> str:
+            invalid.append(row)
+            return "error"
+
         with reopen() as file:
             try:
                 reader = pacsv.open_csv(
@@ -138,7 +143,7 @@ def _csv(reopen: Callable[[], BinaryIO], size: int, packed: bool, header: bool) 
                     pacsv.ParseOptions(
                         delimiter=separator,
                         newlines_in_values=True,
-                        invalid_row_handler=lambda row: invalid.append(row) or "error",
+                        invalid_row_handler=refuse,
                     ),
                     pacsv.ConvertOptions(
                         column_types=dict.fromkeys(keys, pa.string()),

@@ -284,10 +284,11 @@ def _parsed(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
         pass
     # Not all are plain numbers: look at each different text once, in the order of the rows.
     coded = text.dictionary_encode()
-    values = [
-        _number(each, name, lambda each=each: place(pc.index(text, each).as_py()))
-        for each in coded.dictionary.to_pylist()
-    ]
+
+    def place_of(value: str) -> str:
+        return place(pc.index(text, value).as_py())
+
+    values = [_number(value, name, place_of) for value in coded.dictionary.to_pylist()]
     return np.array([*values, np.nan])[coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)]
 
 
@@ -298,7 +299,7 @@ def _missing() -> Any:
     return pa.array(MISSING)
 
 
-def _number(text: str, name: str, place: Callable[[], str]) -> float:
+def _number(text: str, name: str, place_of: Callable[[str], str]) -> float:
     if text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
     # Python alone would also read 1_000 and digits of other scripts.
@@ -307,12 +308,12 @@ def _number(text: str, name: str, place: Callable[[], str]) -> float:
     shown = text if len(text) <= 40 else f"{text[:40]}…"
     if _WITH_COMMAS.fullmatch(text):
         raise ColumnError(
-            f"column {name!r} has a comma in the number {shown!r} on {place()}. Write a point before "
+            f"column {name!r} has a comma in the number {shown!r} on {place_of(text)}. Write a point before "
             "decimals, and nothing between thousands.",
             name,
         )
     raise ColumnError(
-        f"column {name!r} holds text, such as {shown!r} on {place()}; a feature must be a number.",
+        f"column {name!r} holds text, such as {shown!r} on {place_of(text)}; a feature must be a number.",
         name,
         is_feature=True,
     )

@@ -172,9 +172,6 @@ def occurs(condition: Array) -> bool:
     return False if _conditions.optimistic else anywhere
 
 
-arises = occurs  # former name
-
-
 @contextmanager
 def recorded(optimistic: bool) -> Iterator[list[Any]]:
     """Yield a list of the answers to `occurs` in the body; in an optimistic one they stay on the device."""

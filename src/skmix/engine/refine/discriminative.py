@@ -12,8 +12,7 @@ from ..covariances import Structure, structure_of
 from ..em import regulariser_of
 from ..model import FloatArray, Options, Parameters, Regulariser
 from ..rules.variational import default_rows
-from ..sources.frame import Frame
-from ..sources.moments import measure
+from ..sources.summary import Frame, measure
 from .objective import Criterion, Labelled, Objective
 from .temperature import least_log_loss
 

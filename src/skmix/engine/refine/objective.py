@@ -22,10 +22,8 @@ from ..covariances import Structure
 from ..covariances.reparametrisation import Local
 from ..density import expand, log_mix, part_size
 from ..model import Factor, FloatArray, IntArray, Parameters, Regulariser
-from ..rules.likelihood import Prepared, prepare
-from ..sources.expanded import log_joint
-from ..sources.frame import Frame
-from ..sources.memory import Part
+from ..sources.expanded import Part, Prepared, log_joint, prepare
+from ..sources.summary import Frame
 
 Answer = TypeVar("Answer")
 

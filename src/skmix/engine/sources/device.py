@@ -7,8 +7,9 @@ devices need, and nothing depends on values of the rows: what needs a decision w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from functools import reduce as fold
 from operator import add
 from typing import TypeVar
@@ -30,9 +31,9 @@ from ..compute.arrays import (
 )
 from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
-from ..rules.likelihood import Prepared, term_features
-from .frame import FARTHEST, Frame
-from .memory import Ordered
+from .base import Centres, Step
+from .expanded import Ordered, Prepared, prepare, term_features
+from .summary import FARTHEST, Frame, Setting, Summary, summarise
 
 Result = TypeVar("Result")
 
@@ -78,11 +79,6 @@ class DeviceRows(Ordered):
         *,
         precision: str = "float64",
     ) -> None:
-        if structure.projects:
-            raise ValueError(
-                f"covariance_type={structure.name!r} is computed on the CPU alone: give X as a NumPy array, "
-                "without device."
-            )
         super().__init__((X.shape[0], X.shape[1]), classes, n_classes, frame, structure, weights)
         self.home = X
         self.operations = operations_of(self.home)
@@ -340,7 +336,92 @@ def _sum(one: Statistics, other: Statistics) -> Statistics:
     return Statistics(*[a + b for a, b in zip(vars(one).values(), vars(other).values(), strict=True)])
 
 
-Step = Callable[[Parameters, Factor], tuple[Parameters, Factor, Array]]
+class DeviceSource:
+    """Rows of another array library, without gaps, as a source; passes run where they are.
+
+    Parameters
+    ----------
+    X : array of shape (N, M)
+        Rows.
+    codes : ndarray of shape (N,) or None
+        Class of each row, 0 … L − 1, −1 for rows without a label, on the host; None for one class.
+    weights : ndarray of shape (N,), optional
+        Positive weights of the rows, on the host.
+    """
+
+    def __init__(self, X: Array, codes: IntArray | None, weights: FloatArray | None = None) -> None:
+        self.X, self.codes, self.weights = X, codes, weights
+        self.operations = operations_of(X)
+        self._rows: DeviceRows | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Number M of features."""
+        return int(self.X.shape[1])
+
+    @cached_property
+    def summary(self) -> Summary:
+        """What one look at all rows finds."""
+        return summarise(self.X, self.codes, self.weights)
+
+    @property
+    def delicate(self) -> list[tuple[int, int]]:
+        """Start and kernel of each kernel that was delicate in the last pass."""
+        return [] if self._rows is None else self._rows.delicate
+
+    def take(self, columns: Sequence[int]) -> DeviceSource:
+        """Return the same rows with some of their features."""
+        chosen = like(np.asarray(columns, dtype=np.int64), self.X)
+        return DeviceSource(namespace(self.X).take(self.X, chosen, axis=1), self.codes, self.weights)
+
+    def start_rows(self) -> tuple[Array, IntArray, FloatArray | None]:
+        """Return all rows, their class codes (N,), and their weights (N,)."""
+        codes = np.zeros(self.X.shape[0], dtype=np.int64) if self.codes is None else self.codes
+        return self.X, codes, self.weights
+
+    def expect(
+        self,
+        parameters: Parameters,
+        factor: Factor,
+        setting: Setting,
+        centres: Centres | None = None,
+        moments: bool = True,
+    ) -> tuple[Statistics, Array]:
+        """Do the E-step; see `RowSource`."""
+        rows, n_classes = self._rows, parameters.weights.shape[-1]
+        if rows is None or rows.frame is not setting.frame or rows.n_classes != n_classes:
+            codes = None if self.codes is None else np.where(self.codes < 0, n_classes - 1, self.codes)
+            rows = self._rows = DeviceRows(
+                self.X,
+                codes,
+                n_classes,
+                setting.frame,
+                setting.structure,
+                self.weights,
+                precision=setting.precision,
+            )
+        prepared = prepare(parameters, setting.structure, rows.bound, factor)
+        if centres is not None:
+            prepared = prepared.recentre(*centres)
+        return rows.gather(prepared, moments=moments), prepared.origins
+
+    def place(self, array: Array) -> Array:
+        """Return an array as float64 numbers on the device."""
+        return as_float64(array, self.X)
+
+    def quick(self, step: Step, setting: Setting) -> Step:
+        """Return an optimistic pass."""
+        structure = setting.structure
+        if structure.projects:
+            raise ValueError(
+                f"covariance_type={structure.name!r} is computed on the CPU alone: give X as a NumPy array, "
+                "without device."
+            )
+        return OptimisticStep(step, self)
+
+    def forget(self) -> None:
+        """Drop memory that was kept from pass to pass."""
+        self._rows = None
 
 
 class OptimisticStep:
@@ -355,14 +436,14 @@ class OptimisticStep:
     ----------
     step : callable
         A pass: from parameters and their factor to the next ones, and the log-likelihood (R, L).
-    rows : DeviceRows
+    source : DeviceSource
         What the step works on.
     """
 
-    def __init__(self, step: Step, rows: DeviceRows) -> None:
+    def __init__(self, step: Step, source: DeviceSource) -> None:
         self._step = step
-        self._rows = rows
-        self._captured = rows.operations.capture(self._work)
+        self._source = source
+        self._captured = source.operations.capture(partial(_work_optimistically, step))
         self._careful = True
 
     def __call__(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
@@ -382,19 +463,21 @@ class OptimisticStep:
         """Do an optimistic pass; its report (R, L + 2) ends with `usable`, and whether a condition held."""
         given = [a for a in vars(parameters).values() if a is not None]
         arrays = [*given, factor.whitener, factor.log_determinant]
-        *made, whitener, log_determinant, report = self._captured(arrays, tuple(self._rows.delicate))
+        *made, whitener, log_determinant, report = self._captured(arrays, tuple(self._source.delicate))
         return Parameters(*made), Factor(whitener, log_determinant, report[:, -2] > 0), to_numpy(report)
 
-    def _work(self, arrays: list[Array]) -> list[Array]:
-        *given, whitener, log_determinant = arrays
-        xp = namespace(whitener)
-        usable = xp.ones_like(log_determinant[:, 0]) > 0
-        with recorded(optimistic=True) as conditions:
-            following, factor, log_likelihood = self._step(
-                Parameters(*given), Factor(whitener, log_determinant, usable)
-            )
-        held = xp.broadcast_to(xp.any(xp.stack(conditions)), factor.usable.shape)
-        columns = [xp.astype(flags, xp.float64)[:, None] for flags in (factor.usable, held)]
-        report = xp.concat([log_likelihood, *columns], axis=1)
-        made = [a for a in vars(following).values() if a is not None]
-        return [*made, factor.whitener, factor.log_determinant, report]
+
+def _work_optimistically(step: Step, arrays: list[Array]) -> list[Array]:
+    """Do a pass from arrays to arrays; see `OptimisticStep._try`."""
+    *given, whitener, log_determinant = arrays
+    xp = namespace(whitener)
+    usable = xp.ones_like(log_determinant[:, 0]) > 0
+    with recorded(optimistic=True) as conditions:
+        following, factor, log_likelihood = step(
+            Parameters(*given), Factor(whitener, log_determinant, usable)
+        )
+    held = xp.broadcast_to(xp.any(xp.stack(conditions)), factor.usable.shape)
+    columns = [xp.astype(flags, xp.float64)[:, None] for flags in (factor.usable, held)]
+    report = xp.concat([log_likelihood, *columns], axis=1)
+    made = [a for a in vars(following).values() if a is not None]
+    return [*made, factor.whitener, factor.log_determinant, report]
