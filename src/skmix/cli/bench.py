@@ -22,7 +22,7 @@ from skmix.cli._common import (
     text_aside,
 )
 from skmix.experiments import field as comparison
-from skmix.experiments.harness import writable_folder
+from skmix.experiments.harness import Store, Table, claims_table, writable_folder, write_lines
 from skmix.io import replacing
 
 _SMALL_SETS = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
@@ -73,21 +73,21 @@ def accuracy(
     """Compare classifiers: error, log-loss, calibration, time and size on repeated stratified splits.
 
     Prints tables and writes them as text and Markdown, with pictures.
-    Finished cells are kept in outcomes.jsonl: the same command goes on where
-    it was stopped.
+    Results are outcomes.jsonl; finished cells are kept in cells.sqlite: the
+    same command continues where it was stopped.
     """
 
-    def work() -> list[comparison.TextTable]:
+    def work() -> list[Table]:
         field = comparison.contenders(classifier)
         sets = [comparison.load_data(name, max_rows=max_rows) for name in data or _SMALL_SETS]
         folder = writable_folder(out)
         settings = comparison.Settings(n_repeats=repeats, seed=seed)
-        store = comparison.OutcomeStore(folder / "outcomes.jsonl")
-        outcomes = comparison.run_comparison(sets, field, settings, store, _tell)
+        with Store(folder / "cells.sqlite") as store:
+            outcomes = comparison.run_comparison(sets, field, settings, store, _tell)
+        write_lines(folder / "outcomes.jsonl", [outcome.to_dict() for outcome in outcomes])
         tables = comparison.make_tables(outcomes)
-        checked = comparison.claims(outcomes)
-        if checked:
-            tables.append(comparison.claims_table(checked))
+        if checked := comparison.check_claims(outcomes):
+            tables.append(claims_table(checked))
         _write_tables(folder, tables)
         figure = plots.new_figure(5.2, 0.32 * len(field) + 0.8)
         plots.plot_ranks(outcomes, axes=figure.add_subplot())
@@ -119,23 +119,24 @@ def sharing(
     """Study where sharing pays: error against rows of each class, for few classes and many.
 
     Prints tables and writes them as text and Markdown, with pictures.
-    Finished cells are kept in outcomes.jsonl: the same command goes on where
-    it was stopped.
+    Results are outcomes.jsonl; finished cells are kept in cells.sqlite: the
+    same command continues where it was stopped.
     """
 
-    def work() -> list[comparison.TextTable]:
+    def work() -> list[Table]:
         folder = writable_folder(out)
-        store = comparison.OutcomeStore(folder / "outcomes.jsonl")
         sizes = rows or comparison.ROWS_PER_CLASS
-        points = comparison.run_sharing(
-            data or comparison.SHARING_DATA,
-            store,
-            rows_per_class=sizes,
-            n_draws=draws,
-            seed=seed,
-            n_processes=processes,
-            progress=_tell,
-        )
+        with Store(folder / "cells.sqlite") as store:
+            points = comparison.run_sharing(
+                data or comparison.SHARING_DATA,
+                store,
+                rows_per_class=sizes,
+                n_draws=draws,
+                seed=seed,
+                n_processes=processes,
+                progress=_tell,
+            )
+        write_lines(folder / "outcomes.jsonl", [point.to_dict() for point in points])
         if not points:
             raise ValueError(f"no data set has so many rows in each class: {', '.join(map(str, sizes))}.")
         tables = comparison.sharing_tables(points)
@@ -161,7 +162,7 @@ def _tell(outcome: comparison.Outcome) -> None:
     )
 
 
-def _write_tables(folder: Path, tables: list[comparison.TextTable]) -> None:
+def _write_tables(folder: Path, tables: list[Table]) -> None:
     text = "\n\n".join(table.text() for table in tables)
     typer.echo("\n" + text + "\n")
     for name, content in (
@@ -172,7 +173,7 @@ def _write_tables(folder: Path, tables: list[comparison.TextTable]) -> None:
             file.write(content.encode() + b"\n")
 
 
-def _finish(work: Callable[[], list[comparison.TextTable]], out: Path, as_json: bool) -> None:
+def _finish(work: Callable[[], list[Table]], out: Path, as_json: bool) -> None:
     """Do the work, and end with a sentence if it cannot be done."""
     # First: nobody should wait for the results and then learn that they cannot be drawn.
     if importlib.util.find_spec("matplotlib") is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .compute.arrays import namespace, occurs, pick, to_numpy
+from .compute.arrays import namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
 from .covariances import Structure, structure_of
 from .model import (
@@ -199,7 +199,7 @@ def expect(
         log_prior = xp.log(xp.where(prior > _TINY, prior, _TINY))
         log_prior = xp.concat([log_prior, xp.zeros_like(log_prior[:, :1])], axis=1)
         sizes = source.summary.by_class(source.summary.sizes, mixed.weights.shape[-1])
-        joint = statistics.log_likelihood + source.place(sizes) * log_prior
+        joint = statistics.log_likelihood + sent_once(sizes, log_prior) * log_prior
         statistics = replace(statistics, log_likelihood=joint)
     return statistics, origins
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from .compute.arrays import like, namespace, to_numpy
 from .covariances import Structure
+from .covariances.reparametrisation import coordinates, from_coordinates
 from .model import BoolArray, Factor, FloatArray, IntArray, Parameters
 from .rules.base import UpdateRule, with_frozen
 
@@ -162,7 +163,7 @@ def _coordinates(parameters: Parameters, structure: Structure) -> list[FloatArra
     """Return parameters of R starts as unconstrained numbers, three arrays with R rows."""
     xp, n_starts = namespace(parameters.means), parameters.means.shape[0]
     logs = xp.log(xp.where(parameters.weights > 0, parameters.weights, 1.0))
-    numbers = (logs, parameters.means, structure.coordinates(parameters.covariances))
+    numbers = (logs, parameters.means, coordinates(parameters.covariances, structure))
     return [xp.reshape(array, (n_starts, -1)) for array in numbers]
 
 
@@ -179,6 +180,6 @@ def _from_coordinates(numbers: list[FloatArray], model: Parameters, structure: S
     with np.errstate(over="ignore", invalid="ignore"):
         weights = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
         weights /= xp.sum(weights, axis=1, keepdims=True)
-        covariances = structure.from_coordinates(numbers[2], model.covariances.shape)
+        covariances = from_coordinates(numbers[2], model.covariances.shape, structure)
     means = xp.reshape(numbers[1], model.means.shape)
     return replace(model, weights=weights, means=means, covariances=covariances)

@@ -5,22 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.stats import multivariate_normal
 from sklearn.datasets import load_digits, load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.mixture import GaussianMixture
-from sklearn.naive_bayes import GaussianNB
-from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.metrics import log_loss
 
 from skmix import SharedKernelClassifier
 from skmix.engine.refine.temperature import least_log_loss
-from skmix.experiments.field import AutomaticClassifier, SeparateMixtures, count_parameters
-from skmix.experiments.field.measures import log_loss
+from skmix.experiments.field.automatic import AutomaticClassifier
+from skmix.experiments.field.classifiers import own_kernels
 from skmix.experiments.field.preparing import filled, pooled_covariance
-from skmix.experiments.field.separate import own_kernels
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +50,7 @@ def test_the_temperature_is_the_best_of_many() -> None:
     temperature, loss = least_log_loss(logs, codes)
     grid = np.geomspace(1.0, 50.0, 2000)
     shares = [np.exp(logs / t) / np.exp(logs / t).sum(axis=1, keepdims=True) for t in grid]
-    losses = [log_loss(each, codes) for each in shares]
+    losses = [log_loss(codes, each) for each in shares]
     assert loss == pytest.approx(min(losses), abs=1e-6)
     assert temperature == pytest.approx(grid[np.argmin(losses)], rel=0.02)
 
@@ -114,34 +107,6 @@ def test_without_sharing_a_kernel_belongs_to_one_class(iris: tuple[np.ndarray, n
         AutomaticClassifier(shared=False).fit([[0.0], [np.nan], [1.0], [2.0]], [0, 0, 1, 1])
 
 
-def test_few_rows_in_many_dimensions_do_not_ruin_separate_mixtures() -> None:
-    """By BIC they would take nearly singular covariances and guess."""
-    random = np.random.RandomState(0)
-    y = np.repeat(np.arange(4), 60)
-    X = random.normal(size=(240, 12)) + 3.0 * np.eye(4, 12)[y]
-    few = np.arange(240) % 60 < 12
-    model = SeparateMixtures(max_components=2, random_state=0).fit(X[few], y[few])
-    assert model.score(X[~few], y[~few]) > 0.8
-    with pytest.raises(ValueError, match="regularisations must be numbers of at least 0"):
-        SeparateMixtures(regularisations=()).fit(X, y)
-
-
-def test_by_bic_each_class_has_the_mixture_of_the_lowest(iris: tuple[np.ndarray, np.ndarray]) -> None:
-    X, y = iris
-    model = SeparateMixtures(max_components=2, criterion="bic", random_state=0).fit(X, y)
-    for label, found in enumerate(model.mixtures_):
-        own = X[y == label]
-        each = [
-            GaussianMixture(n, covariance_type=kind, reg_covar=1e-3, random_state=found.random_state).fit(own)
-            for kind in ("full", "diag")
-            for n in (1, 2)
-        ]
-        assert found.bic(own) == pytest.approx(min(mixture.bic(own) for mixture in each))
-    assert {mixture.reg_covar for mixture in model.mixtures_} == {1e-3}
-    with pytest.raises(ValueError, match="'held-out' or 'bic', got 'aic'"):
-        SeparateMixtures(criterion="aic").fit(X, y)
-
-
 def test_where_values_are_missing_tuning_sees_them_filled(iris: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = iris[0].copy(), iris[1]
     X[np.random.RandomState(0).uniform(size=X.shape) < 0.15] = np.nan
@@ -173,35 +138,3 @@ def test_two_rows_of_a_class_and_one_feature_will_do(iris: tuple[np.ndarray, np.
 def test_one_class_is_refused() -> None:
     with pytest.raises(ValueError, match="two classes or more, got one class"):
         AutomaticClassifier().fit([[0.0], [1.0]], [1, 1])
-
-
-def test_separate_mixtures_of_one_component_are_discriminant_analysis() -> None:
-    random = np.random.RandomState(0)
-    X = np.concatenate(
-        [
-            random.normal(size=(200, 2)) @ [[1, 0.8], [0, 0.6]],
-            random.normal(size=(100, 2)) @ [[1, 0], [-1, 1]] + 2,
-        ]
-    )
-    y = np.repeat([0, 1], [200, 100])
-    model = SeparateMixtures(max_components=1, regularisations=(0.0,), random_state=0).fit(X, y)
-    joint = np.column_stack(
-        [
-            len(own) / 300 * multivariate_normal(own.mean(axis=0), np.cov(own.T, bias=True)).pdf(X)
-            for own in (X[:200], X[200:])
-        ]
-    )
-    assert_allclose(model.predict_proba(X), joint / joint.sum(axis=1, keepdims=True), atol=1e-10)
-    with pytest.raises(ValueError, match="max_components must be at least 1, got 0"):
-        SeparateMixtures(max_components=0).fit(X, y)
-
-
-def test_parameters_are_counted(iris: tuple[np.ndarray, np.ndarray]) -> None:
-    X, y = iris
-    shared = SharedKernelClassifier(5, random_state=0, max_iter=500).fit(X, y)
-    # Means, triangles of covariances, weights that sum to one in each class, and priors that do.
-    assert count_parameters(shared) == 5 * 4 + 5 * 10 + 3 * 4 + 2
-    assert count_parameters(make_pipeline(StandardScaler(), GaussianNB()).fit(X, y)) == 12 + 12 + 2
-    network = MLPClassifier((7,), max_iter=5000, random_state=0).fit(X, y)
-    assert count_parameters(network) == 4 * 7 + 7 + 7 * 3 + 3
-    assert count_parameters(DecisionTreeClassifier()) == 0

@@ -37,9 +37,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skmix.engine.refine.temperature import least_log_loss
 from skmix.estimators import SharedKernelClassifier
+from skmix.experiments.field.classifiers import own_kernels
+from skmix.experiments.field.data import FloatArray, IntArray
 from skmix.experiments.field.preparing import filled, folds_of, pooled_covariance, reductions_of
-from skmix.experiments.field.records import FloatArray, IntArray
-from skmix.experiments.field.separate import own_kernels
 
 KERNELS_PER_CLASS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Numbers of kernels tried, from few to many, while it helps."""
@@ -141,7 +141,7 @@ class AutomaticClassifier(ClassifierMixin, BaseEstimator):
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from skmix.experiments.field import AutomaticClassifier
+    >>> from skmix.experiments.field.automatic import AutomaticClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> bool(AutomaticClassifier(random_state=0).fit(X, y).score(X, y) > 0.96)
     True

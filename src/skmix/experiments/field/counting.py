@@ -1,4 +1,4 @@
-"""How many numbers a fitted classifier keeps to make its predictions."""
+"""How many numbers a fitted classifier stores to make its predictions."""
 
 from __future__ import annotations
 
@@ -17,28 +17,18 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC
 
-from skmix.estimators import SharedKernelClassifier
-from skmix.experiments.field.automatic import AutomaticClassifier
-from skmix.experiments.field.separate import SeparateMixtures
+from skmix.estimators import SharedKernelClassifier, SharedKernelClassifierCV
+from skmix.experiments.field.classifiers import SeparateMixtures
 
-# A node of a tree keeps a feature, a threshold and where to go on; a leaf its prediction.
+# A split of a tree stores a feature and a threshold, a leaf its prediction.
 _NUMBERS_OF_A_SPLIT = 2
 
 
 @singledispatch
 def count_parameters(model: Any) -> int:
-    """Return how many numbers a fitted model keeps; preparation such as scaling counts as none.
+    """Return how many numbers a fitted classifier of the field stores; scaling is not counted.
 
-    Parameters
-    ----------
-    model : fitted estimator
-        One of those in the field.
-
-    Returns
-    -------
-    int
-        Free parameters of densities, weights of networks, splits and leaves of trees, stored rows of methods
-        that store them.
+    These are free parameters of densities, weights of networks, splits and leaves of trees, and stored rows.
     """
     return 0
 
@@ -67,8 +57,10 @@ def _(model: PCA) -> int:
 
 
 @count_parameters.register
-def _(model: AutomaticClassifier) -> int:
-    return count_parameters(model.reduction_) + count_parameters(model.classifier_) + 1
+def _(model: SharedKernelClassifierCV) -> int:
+    reduction = sum(np.size(part) for part in model.projection_ or ())
+    # And the temperature.
+    return int(reduction) + count_parameters(model.classifier_) + 1
 
 
 @count_parameters.register

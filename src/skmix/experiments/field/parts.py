@@ -20,9 +20,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skmix.engine.refine.temperature import least_log_loss
 from skmix.estimators import SharedKernelClassifier
+from skmix.experiments.field.classifiers import own_kernels
+from skmix.experiments.field.data import FloatArray, IntArray
 from skmix.experiments.field.preparing import pooled_covariance
-from skmix.experiments.field.records import FloatArray, IntArray
-from skmix.experiments.field.separate import own_kernels
 
 # Tried: kernels of a part, or of a class in a part; imagined rows of the prior for each feature;
 # concentrations of the prior on weights, which own kernels cannot have: it would hand them to other classes.

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skmix.estimators import SharedKernelMixture
-from skmix.experiments.field.records import FloatArray, IntArray
+from skmix.experiments.field.data import FloatArray, IntArray
 
 VARIANCE_KEPT = (0.9, 0.97)
 """Shares of the variance that principal components keep."""
