@@ -273,12 +273,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
                 trials.add("reduction", {**first, "reduction": name}, judge)
             first["reduction"] = trials.best.params["reduction"] if len(names) > 1 else names[0]
         n_train = min(len(training.X) for training, _ in judge.folds)
-        if groups is None:
-            sequences = _sequences(numbers, types, given, n_classes, n_train)
-        else:
-            weigh = judge.prototype.weight_prior is None and judge.prototype.inference == "em"
-            sequences = _sequences_of_groups(numbers, types, given, weigh, n_train)
-        for sequence in sequences:
+        numbers = numbers or self._numbers(n_classes, n_train, groups)
+        for sequence in self._sequences(numbers, types, given, judge.prototype, groups):
             last = -np.inf
             for settings in sequence:
                 trial = trials.add("kernels", {**first, **settings}, judge)
@@ -287,6 +283,29 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
                 last = trial.score
         trials.check()
         return self._choose_tuning(trials, judge, len(rows.X))
+
+    def _numbers(self, n_classes: int, n_train: int, groups: list[list[int]] | None) -> list[int]:
+        """Return the numbers of kernels that 'auto' tries, given how many rows there are to train with."""
+        if groups is not None:
+            return sorted({min(k, n_train) for k in KERNELS_OF_GROUP})
+        fewer = FEWER_THAN_CLASSES if n_classes >= _MANY_CLASSES else ()
+        every = [round(per_class * n_classes) for per_class in (*fewer, *KERNELS_PER_CLASS)]
+        return [k for k in every if k <= n_classes or _ROWS_PER_KERNEL * k <= n_train]
+
+    def _sequences(
+        self, numbers: list[int], types: Any, given: bool, prototype: Any, groups: Any
+    ) -> Iterator[list[Params]]:
+        """Yield sequences of settings, each to be tried while it helps; a prior that is given stays."""
+        if groups is None:
+            for name in types or ["tied", "full"]:
+                for rows in (None,) if given else (_MIDDLE_PRIOR,) if name == "tied" else PRIOR_ROWS:
+                    yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows} for k in numbers]
+            return
+        weigh = prototype.weight_prior is None and prototype.inference == "em"
+        weights = WEIGHT_PRIORS_OF_GROUP if weigh else (None,)
+        strengths = (None,) if given else PRIOR_ROWS_OF_GROUP
+        for k, name, rows, weight in product(numbers, types or ["full"], strengths, weights):
+            yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight}]
 
     def _choose_tuning(self, trials: Trials, judge: _Judge, n_rows: int) -> Trial:
         """Try to tune the best candidate, and return the winner."""
@@ -442,27 +461,3 @@ def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: float, seed: int
         sample_weight=own.weights,
         random_state=seed,
     )
-
-
-def _sequences(
-    numbers: list[int] | None, types: list[str] | None, given: bool, n_classes: int, n_train: int
-) -> Iterator[list[Params]]:
-    """Yield settings to try, in sequences of more and more kernels; no strengths where a prior is given."""
-    if numbers is None:
-        fewer = FEWER_THAN_CLASSES if n_classes >= _MANY_CLASSES else ()
-        every = [round(per_class * n_classes) for per_class in (*fewer, *KERNELS_PER_CLASS)]
-        numbers = [k for k in every if k <= n_classes or _ROWS_PER_KERNEL * k <= n_train]
-    for name in types or ["tied", "full"]:
-        for rows in (None,) if given else (_MIDDLE_PRIOR,) if name == "tied" else PRIOR_ROWS:
-            yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows} for k in numbers]
-
-
-def _sequences_of_groups(
-    numbers: list[int] | None, types: list[str] | None, given: bool, weigh: bool, n_train: int
-) -> Iterator[list[Params]]:
-    """Yield settings to try for feature groups, each in a sequence of its own."""
-    every = numbers or sorted({min(k, n_train) for k in KERNELS_OF_GROUP})
-    strengths = (None,) if given else PRIOR_ROWS_OF_GROUP
-    concentrations = WEIGHT_PRIORS_OF_GROUP if weigh else (None,)
-    for k, name, rows, weight in product(every, types or ["full"], strengths, concentrations):
-        yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight}]
