@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 PathLike = str | os.PathLike[str]
 
-_BYTES_AT_A_TIME = 1 << 22
 _GZIP = b"\x1f\x8b"
 # Types of numbers, by the third byte of an IDX file.
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -81,10 +80,9 @@ def read_idx(path: PathLike) -> NDArray[Any]:
             raise ValueError(f"{path} ends within its header.")
         shape = tuple(int(size) for size in np.frombuffer(sizes, dtype=">u4"))
         n_bytes = math.prod(shape) * kind.itemsize
-        content = _at_most(stream, n_bytes + 1)
+        content = stream.read()
     if len(content) != n_bytes:
-        relation = "more" if len(content) > n_bytes else f"only {len(content)}"
-        raise ValueError(f"{path} should have {n_bytes} bytes for shape {shape}, but has {relation}.")
+        raise ValueError(f"{path} should have {n_bytes} bytes for shape {shape}, but has {len(content)}.")
     return np.frombuffer(content, dtype=kind).reshape(shape).astype(kind.newbyteorder("="))
 
 
@@ -137,15 +135,6 @@ def _opened(path: PathLike) -> BinaryIO:
     with open(path, "rb") as file:
         compressed = file.read(2) == _GZIP
     return gzip.open(path, "rb") if compressed else open(path, "rb")  # type: ignore[return-value]
-
-
-def _at_most(stream: BinaryIO, n_bytes: int) -> bytes:
-    """Return up to `n_bytes` bytes; memory is allocated for those that exist, whatever a header says."""
-    parts = []
-    while n_bytes > 0 and (part := stream.read(min(n_bytes, _BYTES_AT_A_TIME))):
-        parts.append(part)
-        n_bytes -= len(part)
-    return b"".join(parts)
 
 
 def _existing(folder: Path, name: str) -> Path:
