@@ -9,7 +9,7 @@ from ..compute.blocks import is_blocks
 from ..model import FloatArray, IntArray
 from .base import RowSource
 from .blocks import BlockRows
-from .device import DeviceSource
+from .device import DeviceRows
 from .gaps import GapRows
 from .memory import MemoryRows
 from .summary import Setting
@@ -34,7 +34,7 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     if is_blocks(X):
         return BlockRows(X)
     if not is_numpy(X):
-        return DeviceSource(X, codes, weights)
+        return DeviceRows(X, codes, weights)
     rows = MemoryRows(X, codes, weights)
     if not rows.summary.gaps:
         return rows

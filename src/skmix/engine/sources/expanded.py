@@ -57,61 +57,31 @@ _PROJECTED = 1 << 18
 
 @dataclass(frozen=True)
 class Prepared:
-    """Parameters of R starts, expanded into what the rows' terms are multiplied with.
+    """Parameters of R starts, expanded into what the rows' terms are multiplied with."""
 
-    Attributes
-    ----------
-    structure : Structure
-        Covariance structure.
-    coefficients : ndarray of shape (R, K, M + S + L)
-        Coefficients of x, of the second-order terms and of the class indicators in log π_kj N(x; μ_k, P_k).
-    log_weights : ndarray of shape (R, K, L)
-        Logarithms of the weights.
-    constants : ndarray of shape (R, K)
-        Log-density at the mean, less the level.
-    levels : ndarray of shape (R,)
-        Log-density of the start's highest peak, subtracted from all so that no exponential overflows.
-    means : ndarray of shape (R, K, M)
-        Kernel means.
-    factor : Factor
-        Whiteners of the covariances.
-    delicate : ndarray of shape (R, K)
-        Kernels whose expanded log-density would cancel too many digits: computed from differences.
-    recentred : ndarray of shape (R, K)
-        Kernels whose moments are taken about `origins` rather than about zero.
-    origins : ndarray of shape (R, K, M)
-        The origins of the moments, zero where not recentred.
-    projections : ndarray of shape (R, K, q, M) or None
-        V of a structure whose log-densities have a term ½‖Vx‖² besides the linear ones.
-    """
-
-    structure: Structure
+    structure: Structure  # covariance structure
+    # (R, K, M + S + L): coefficients of x, of the second-order terms and of the class indicators in log π_kj
+    # N(x; μ_k, P_k)
     coefficients: FloatArray
-    log_weights: FloatArray
-    constants: FloatArray
+    log_weights: FloatArray  # (R, K, L): logarithms of the weights
+    constants: FloatArray  # (R, K): log-density at the mean, less the level
+    # (R,): log-density of the start's highest peak, subtracted from all so that no exponential overflows
     levels: FloatArray
-    means: FloatArray
-    factor: Factor
+    means: FloatArray  # (R, K, M): kernel means
+    factor: Factor  # whiteners of the covariances
+    # (R, K): kernels whose expanded log-density would cancel too many digits: computed from differences
     delicate: BoolArray
-    recentred: BoolArray
-    origins: FloatArray
+    recentred: BoolArray  # (R, K): kernels whose moments are taken about `origins` rather than about zero
+    origins: FloatArray  # (R, K, M): the origins of the moments, zero where not recentred
+    # (R, K, q, M): V of a structure whose log-densities have a term ½‖Vx‖² besides the linear ones
     projections: FloatArray | None = None
 
     def take(self, index: Any) -> Prepared:
         """Return the starts that `index` selects."""
-        return replace(
-            self,
-            coefficients=pick(self.coefficients, index),
-            log_weights=pick(self.log_weights, index),
-            constants=pick(self.constants, index),
-            levels=pick(self.levels, index),
-            means=pick(self.means, index),
-            factor=self.factor.take(index),
-            delicate=pick(self.delicate, index),
-            recentred=pick(self.recentred, index),
-            origins=pick(self.origins, index),
-            projections=None if self.projections is None else pick(self.projections, index),
-        )
+        rest = {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
+        structure, factor = rest.pop("structure"), rest.pop("factor")
+        picked = {name: None if value is None else pick(value, index) for name, value in rest.items()}
+        return Prepared(structure=structure, factor=factor.take(index), **picked)
 
     def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:
         """Return a copy that takes the moments of the chosen kernels (R, K) about `origins` (R, K, M)."""
@@ -144,19 +114,7 @@ class Prepared:
 def prepare(
     parameters: Parameters, structure: Structure, bound: FloatArray, factor: Factor | None = None
 ) -> Prepared:
-    """Expand the parameters of R starts.
-
-    Parameters
-    ----------
-    parameters : Parameters
-        In the coordinates of the frame.
-    structure : Structure
-        Covariance structure.
-    bound : ndarray of shape (M,)
-        Largest magnitude of each feature, where the parameters are.
-    factor : Factor, optional
-        Factor of the covariances, when known.
-    """
+    """Expand the parameters of R starts, given in the frame, where no feature exceeds `bound` (M,)."""
     weights, means = parameters.weights, parameters.means
     xp, n_features = namespace(means), means.shape[-1]
     if factor is None:
@@ -204,35 +162,18 @@ def term_features(structure: Structure, n_features: int, which: int) -> np.ndarr
 
 @dataclass(frozen=True)
 class Plan:
-    """How the work of a pass is cut.
+    """How the work of a pass is cut."""
 
-    Attributes
-    ----------
-    tile : int
-        Rows of one matrix product.
-    part : int
-        Rows expanded into second-order terms at once, a multiple of `tile`.
-    block : int
-        Rows of one task, a multiple of `part`.
-    group : int
-        Starts of one task.
-    """
-
-    tile: int
-    part: int
-    block: int
-    group: int
+    tile: int  # rows of one matrix product
+    part: int  # rows expanded into second-order terms at once, a multiple of `tile`
+    block: int  # rows of one task, a multiple of `part`
+    group: int  # starts of one task
 
 
 def plan(n_rows: int, n_classes: int, n_starts: int, n_kernels: int, n_coefficients: int) -> Plan:
     """Cut a pass so that each task's arrays stay in cache and its matrix products are of a good shape.
 
-    Parameters
-    ----------
-    n_rows, n_classes, n_starts, n_kernels : int
-        N, L, R and K.
-    n_coefficients : int
-        Length of an expanded row without its class, M + S.
+    `n_coefficients` is the length M + S of an expanded row without its class.
     """
     block = min(n_rows, max(320, min(12288, 2 * _CACHED // n_kernels)))
     group = min(n_starts, max(1, _CACHED // (n_kernels * block)))
@@ -262,23 +203,9 @@ def _odd(number: int) -> int:
 
 
 class Terms:
-    """Memory for rows expanded into x, second-order terms, and indicators of their classes.
+    """Memory for n rows expanded into x, second-order terms, and indicators of C consecutive classes.
 
-    Parameters
-    ----------
-    structure : Structure
-        Says which second-order terms.
-    n_features, n_rows, n_classes : int
-        M, n, and the number C of consecutive classes to indicate.
-    workspace : Workspace, optional
-        Lends the memory; by default it is new.
-
-    Attributes
-    ----------
-    matrix : ndarray of shape (M + S + C, n)
-        The expanded rows.
-    transposed : ndarray of shape (n, M + S + C)
-        The same memory.
+    `matrix` (M + S + C, n) and `transposed` (n, M + S + C) are views of memory that `workspace` lends.
     """
 
     def __init__(
@@ -318,31 +245,15 @@ class Terms:
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive rows of a block, expanded.
+    """Consecutive rows of a block, expanded."""
 
-    Attributes
-    ----------
-    start, stop : int
-        First and last-plus-one row, counted from the block's first.
-    x : ndarray of shape (M, n)
-        The rows.
-    terms : Terms
-        The rows expanded.
-    segments : list of (class, first row, last-plus-one row)
-        The classes present, rows counted from `start`.
-    tile : int
-        Rows of one matrix product.
-    weights : ndarray of shape (n,) or None
-        Weights of the rows; None when all are one.
-    """
-
-    start: int
-    stop: int
-    x: FloatArray
-    terms: Terms
-    segments: list[tuple[int, int, int]]
-    tile: int
-    weights: FloatArray | None = None
+    start: int  # first and last-plus-one row, counted from the block's first
+    stop: int  # first and last-plus-one row, counted from the block's first
+    x: FloatArray  # (M, n): the rows
+    terms: Terms  # the rows expanded
+    segments: list[tuple[int, int, int]]  # the classes present, rows counted from `start`
+    tile: int  # rows of one matrix product
+    weights: FloatArray | None = None  # (n,): weights of the rows; None when all are one
 
     @property
     def classes(self) -> slice:
@@ -356,22 +267,9 @@ class Part:
 
 
 class Ordered:
-    """Which rows are of which class: rows are visited class by class.
+    """Rows of shape (N, M) in the order of their classes (N,), so that each class is a run of neighbours.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        N and M.
-    classes : ndarray of shape (N,) or None
-        Class of each row, 0 … L − 1; None for one class.
-    n_classes : int
-        L.
-    frame : Frame
-        Coordinates of the loop.
-    structure : Structure
-        Covariance structure, which says what rows are expanded into.
-    weights : ndarray of shape (N,), optional
-        Positive weights of the rows; a row of weight two counts like two rows.
+    A row of weight two counts like two rows.
     """
 
     def __init__(
@@ -424,23 +322,7 @@ class Ordered:
 
 
 class Rows(Ordered):
-    """Labelled rows in memory, cut into blocks and parts.
-
-    Parameters
-    ----------
-    X : ndarray of shape (N, M)
-        Rows, float64 or float32.
-    classes : ndarray of shape (N,) or None
-        Class of each row, 0 … L − 1; None for one class.
-    n_classes : int
-        L.
-    frame : Frame
-        Coordinates of the loop.
-    structure : Structure
-        Covariance structure, which says what rows are expanded into.
-    weights : ndarray of shape (N,), optional
-        Positive weights of the rows; a row of weight two counts like two rows.
-    """
+    """Labelled rows X (N, M) in memory, cut into blocks and parts."""
 
     def __init__(
         self,
@@ -534,22 +416,9 @@ def collect(
     cut: Plan,
     moments: bool = True,
 ) -> Statistics:
-    """Return the statistics of a block of rows under R starts.
+    """Return the statistics of rows start … stop − 1 under R starts.
 
-    Parameters
-    ----------
-    rows : Rows
-        The data.
-    start, stop : int
-        First and last-plus-one row of the block.
-    prepared : Prepared
-        The starts' parameters.
-    workspace : Workspace
-        Reusable memory.
-    cut : Plan
-        How rows are cut into parts and tiles.
-    moments : bool
-        False when only the log-likelihood is wanted; the rest is then zero.
+    With `moments` False only the log-likelihood is wanted; the rest is then zero.
     """
     x = rows.block(start, stop, workspace)
     n_features, n_rows = x.shape
@@ -676,10 +545,7 @@ def multiply_back(values: FloatArray, terms: FloatArray, tile: int, workspace: W
 def exponentiate(values: FloatArray, total: FloatArray) -> BoolArray:
     """Turn log-joints (R, K, n) into joint densities in place, and sum them into `total` (R, n).
 
-    Returns
-    -------
-    ndarray of shape (R,)
-        False for a start with a row of so low a density that its terms lose digits; they are then spoilt.
+    Returns which starts (R,) are good: the others have a row of so low a density that its terms lost digits.
     """
     np.maximum(values, _LOWEST_LOG, out=values)
     np.exp(values, out=values)
@@ -743,29 +609,11 @@ def separate_moments(
     structure: Structure,
     projections: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the moments of some kernels, each about its own origin and from the rows that matter to it.
+    """Return moments of k kernels, each about its own origin (k, M) and from the rows that matter to it.
 
     Rows with less than 1e-22 of a kernel's largest responsibility cannot change a digit and are left out.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n, M)
-        Rows.
-    responsibilities : ndarray of shape (k, n)
-        Of the kernels.
-    origins : ndarray of shape (k, M)
-        Of the kernels' moments.
-    structure : Structure
-        Covariance structure.
-    projections : ndarray of shape (k, q, M), optional
-        V of the kernels, when the structure projects.
-
-    Returns
-    -------
-    first : ndarray of shape (k, M)
-        First moments.
-    second : ndarray of shape (k, S) or (k, S + M · q)
-        Second-order terms, packed; behind them sums of x(Vx)ᵀ.
+    Returned are first moments (k, M) and packed second-order terms (k, S), followed by sums of x(Vx)ᵀ (M · q)
+    where the structure has projections V (k, q, M). Rows are (n, M), responsibilities (k, n).
     """
     n_kernels, n_rows = responsibilities.shape
     cutoff = np.maximum(_NEGLIGIBLE * responsibilities.max(axis=1, keepdims=True), _NOTHING)

@@ -124,20 +124,8 @@ def complete(
 ) -> Statistics:
     """Return the expected statistics of all M features, given those of O observed ones.
 
-    Parameters
-    ----------
-    statistics : Statistics
-        Of the observed features, about `origins`.
-    columns : ndarray of shape (O,)
-        The observed features.
-    origins : ndarray of shape (R, K, O)
-        Origins of their moments.
-    new_origins : ndarray of shape (R, K, M)
-        Origins that the completed moments are to have.
-    parameters : Parameters
-        Of all features, as in the E-step.
-    structure : Structure
-        Covariance structure.
+    The given moments are about `origins` (R, K, O), the completed ones about `new_origins` (R, K, M);
+    `parameters` are those of the E-step, of all features.
     """
     first, second = structure.complete(
         statistics.mass.sum(axis=-1),

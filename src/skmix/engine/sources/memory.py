@@ -16,16 +16,9 @@ from .summary import Setting, Summary, summarise
 
 
 class HostRows:
-    """What sources of NumPy arrays have in common: rows, class codes and weights.
+    """Rows X (N, M) of NumPy with class codes (N,), −1 for rows without a label, and positive weights (N,).
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, M)
-        Rows, float64 or float32.
-    codes : ndarray of shape (N,) or None
-        Class of each row, 0 … L − 1, −1 for rows without a label; None for one class.
-    weights : ndarray of shape (N,), optional
-        Positive weights of the rows; a row of weight two counts like two rows.
+    Codes of None are one class; a row of weight two counts like two rows.
     """
 
     def __init__(self, X: np.ndarray, codes: IntArray | None, weights: FloatArray | None = None) -> None:
