@@ -17,7 +17,7 @@ from skmix.engine import starts
 from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
 from skmix.engine.model import Options
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 # Features, kernels and spread of the centres in units of the clusters' own.
 CASES = [(1, 3, 1.5), (2, 3, 1.0), (2, 5, 1.5), (5, 4, 1.0), (3, 8, 1.2)]
@@ -36,10 +36,10 @@ def compare(n_rows: int, n_features: int, n_kernels: int, spread: float, n_start
     for r in range(n_starts):
         one = begin.take(slice(r, r + 1))
         clock = time.perf_counter()
-        plain = fit(X, None, one, options, frame=frame)
+        plain = fit(X, one, options, frame=frame)
         found["plain_s"] += time.perf_counter() - clock
         clock = time.perf_counter()
-        fast = fit(X, None, one, replace(options, accelerate=True), frame=frame)
+        fast = fit(X, one, replace(options, accelerate=True), frame=frame)
         found["fast_s"] += time.perf_counter() - clock
         goal = plain.log_likelihood.sum() - options.tol * n_rows
         found["plain"] += plain.n_iter[0]

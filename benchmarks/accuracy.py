@@ -2,36 +2,24 @@
 
     python benchmarks/accuracy.py --files tables --mnist mnist
 
-measures what benchmarks/results/accuracy.jsonl lacks, leaves nothing else in it, and draws the pictures of
-docs/guide/comparison.md anew; its tables are made when the documentation is built. Cells are measured again
-where data, seed or versions differ, and the simulated digits also on a machine that rounds otherwise. All of
-it takes some hours on one core. glass, letter, pima and vehicle are tables in the folder that
-``--files`` names (CSV, compressed or not, the label last); MNIST comes from OpenML unless ``--mnist`` names a
-folder with its four files.
+writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/guide/comparison.md; its tables are
+made when the documentation is built. Finished cells are kept in the file that ``--store`` names, under a hash
+of all their settings, and are not measured again. All of it takes some hours on one core. glass, letter, pima
+and vehicle are tables in the folder that ``--files`` names (CSV, compressed or not, the label last); MNIST
+comes from OpenML unless ``--mnist`` names a folder with its four files.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
 
 from skmix import plots
-from skmix.experiments.field import (
-    Outcome,
-    OutcomeStore,
-    Settings,
-    claims,
-    claims_table,
-    contenders,
-    load_data,
-)
+from skmix.experiments.field import Outcome, Settings, check_claims, contenders, load_data, run_comparison
 from skmix.experiments.field import make_tables as tables_of
-from skmix.experiments.field.runner import cells, run_cell
-from skmix.io import replacing
+from skmix.experiments.harness import Store, claims_table, write_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED = 1
@@ -39,6 +27,13 @@ SHIPPED = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
 TABLES = ("glass", "vehicle", "pima")
 LARGE_TABLE, MNIST = "letter", "mnist"
 REPEATS, REPEATS_OF_LARGE, MNIST_ROWS = 10, 3, 3000
+
+
+def show(outcome: Outcome) -> None:
+    """Print a line for a finished cell."""
+    print(
+        f"{outcome.data}, {outcome.classifier}, {outcome.repeat + 1}: {100 * outcome.error:.2f} %", flush=True
+    )
 
 
 def find_table(folder: Path, name: str) -> str:
@@ -50,8 +45,7 @@ def find_table(folder: Path, name: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> list[Outcome]:
-    """Return all outcomes, made or found."""
-    store, outcomes = OutcomeStore(arguments.out), []
+    """Return all outcomes, new and stored."""
     field = contenders(["shared kernels", "LDA"] if arguments.small else None)
     repeats = (1, 1) if arguments.small else (REPEATS, REPEATS_OF_LARGE)
     data = [load_data(name) for name in (SHIPPED[:1] if arguments.small else SHIPPED)]
@@ -62,21 +56,12 @@ def run(arguments: argparse.Namespace) -> list[Outcome]:
             load_data(find_table(arguments.files, LARGE_TABLE)),
             load_data(arguments.mnist, max_rows=MNIST_ROWS),
         ]
-    wanted = [
-        (cell, settings)
-        for sets, n_repeats in ((data, repeats[0]), (large, repeats[1]))
-        for settings in [Settings(n_repeats=n_repeats, seed=SEED)]
-        for cell in cells(sets, field, settings)
-    ]
-    missing = sum(cell[3] not in store for cell, _ in wanted)
-    print(f"{len(wanted)} cells, {missing} of them to be made")
-    for (each, contender, repeat, key), settings in track(wanted, disable=not missing):
-        if key not in store:
-            store.keep(run_cell(each, contender, repeat, settings))
-        outcomes.append(store.get(key))
-    with replacing(arguments.out) as file:
-        # Cells of other data or versions would be taken for more repeats.
-        file.write("".join(json.dumps(outcome.to_dict()) + "\n" for outcome in outcomes).encode())
+    outcomes = []
+    with Store(arguments.store) as store:
+        for sets, n_repeats in ((data, repeats[0]), (large, repeats[1])):
+            settings = Settings(n_repeats=n_repeats, seed=SEED)
+            outcomes += run_comparison(sets, field, settings, store, show, n_jobs=arguments.jobs)
+    write_lines(arguments.out, [outcome.to_dict() for outcome in outcomes])
     return outcomes
 
 
@@ -100,6 +85,10 @@ def main() -> None:
     parser.add_argument("--files", type=Path, default=Path("."), help="folder with the tables")
     parser.add_argument("--mnist", default=MNIST, help="folder with the four IDX files; default: OpenML")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "accuracy.jsonl")
+    parser.add_argument(
+        "--store", type=Path, default=Path("accuracy.sqlite"), help="where finished cells are"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
     arguments = parser.parse_args()
@@ -108,7 +97,7 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     console = Console(width=200)
-    for table in [*tables_of(outcomes), claims_table(claims(outcomes))]:
+    for table in [*tables_of(outcomes), claims_table(check_claims(outcomes))]:
         console.print(table.text(), highlight=False)
     draw(outcomes, arguments.images)
 

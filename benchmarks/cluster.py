@@ -26,11 +26,12 @@ from rich.console import Console
 from rich.table import Table
 
 import skmix
+from skmix.engine.compute.blocks import Block, Listed
 from skmix.engine.compute.dask import open_collections
-from skmix.engine.em import fit
+from skmix.engine.em import Run, fit
 from skmix.engine.model import Options, Parameters
-from skmix.engine.sources.blocks import Block, Listed
-from skmix.engine.sources.scattered import Collect
+from skmix.engine.sources import open_source
+from skmix.engine.sources.blocks import Expect
 
 N_FEATURES = 16
 N_KERNELS = 16
@@ -89,8 +90,8 @@ class Passes:
         self.times: list[float] = []
         self.bytes: list[int] = []
 
-    def __call__(self, number: int, active: Any, log_likelihoods: Any) -> None:
-        if self.client is not None and number in (2, self.n_passes):
+    def __call__(self, run: Run) -> None:
+        if self.client is not None and run.n_passes in (2, self.n_passes):
             self.bytes.append(all_counted(self.client))
         self.times.append(time.perf_counter())
 
@@ -112,7 +113,7 @@ class Sizes(Listed):
 
     def reduce(self, work: Any, merge: Any) -> Any:
         answer = super().reduce(work, merge)
-        if isinstance(work, Collect):
+        if isinstance(work, Expect):
             sent = len(pickle.dumps(work)), len(pickle.dumps(answer))
             self.largest = max(sent[0], self.largest[0]), max(sent[1], self.largest[1])
         return answer
@@ -122,7 +123,7 @@ def measure(X: Any, client: Client | None, n_passes: int) -> Passes:
     """Make some passes over rows in memory or in blocks."""
     passes = Passes(client, n_passes)
     given = X if client is None else open_collections(X, None, None, skmix.__version__)
-    fit(given, None, start(), Options(max_iter=n_passes, tol=0.0), progress=passes)
+    fit(open_source(given), start(), Options(max_iter=n_passes, tol=0.0), callback=passes)
     return passes
 
 
@@ -164,7 +165,7 @@ def main() -> None:
     in_memory = np.random.default_rng(0).normal(size=(n_rows // 4, N_FEATURES))
     results["in_memory_seconds_per_row"] = measure(in_memory, None, n_passes).seconds / len(in_memory)
     sizes = Sizes([Block(in_memory[:1000])])
-    fit(sizes, None, start(), Options(max_iter=2, tol=0.0))
+    fit(sizes, start(), Options(max_iter=2, tol=0.0))
     results["bytes_of_work"], results["bytes_of_answer"] = sizes.largest
     show(results)
     if arguments.out is not None:

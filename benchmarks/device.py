@@ -22,14 +22,12 @@ import torch
 
 import skmix
 from skmix.engine import starts
-from skmix.engine.compute.threads import workers
+from skmix.engine.compute.threads import Workers
 from skmix.engine.covariances import structure_of
-from skmix.engine.em import fit, regulariser_of
-from skmix.engine.model import Factor, Options, Parameters, Regulariser
-from skmix.engine.passes import expect, one_pass
-from skmix.engine.rules.likelihood import maximise
-from skmix.engine.sources.device import DeviceRows, OptimisticStep
-from skmix.engine.sources.moments import measure
+from skmix.engine.em import expect, fit, one_pass, rule_of
+from skmix.engine.model import Factor, Options, Parameters
+from skmix.engine.sources import Setting, open_source
+from skmix.engine.sources.summary import measure
 from skmix.experiments.paper.data import make_data
 from skmix.experiments.paper.methods import run_batch
 from skmix.experiments.paper.records import Settings
@@ -78,26 +76,22 @@ class Pass:
             centres[None],
             np.tile(1.5 * np.eye(n_features), (1, n_kernels, 1, 1)),
         )
-        self.rows = DeviceRows(X, None, 1, frame, FULL, precision=precision)
-
-        def there(values: np.ndarray) -> Any:
-            return torch.as_tensor(values, dtype=torch.float64, device=X.device)
-
-        self.parameters: Parameters = frame.enter(found, FULL).map(there)
-        self.regulariser: Regulariser = regulariser_of(options, frame, FULL, n_kernels).map(there)
+        self.source = open_source(X)
+        self.setting = Setting(frame, FULL, Workers(1), precision)
+        self.rule: Any = rule_of(options, self.setting, n_kernels, self.source)
+        self.parameters: Parameters = frame.enter(found, FULL).map(self.source.place)
         self.factor = FULL.factor(self.parameters.covariances, X.shape[1])
-        self.optimistic = OptimisticStep(self.careful, self.rows)
+        self.quick: Any = self.source.quick(self.careful, self.setting)
         for _ in range(n_warm):
             self.parameters, self.factor, _ = self.step()
 
     def careful(self, parameters: Parameters, factor: Factor) -> Any:
         """Make one pass that asks about every rare case."""
-        with workers(1) as pool:
-            return one_pass(self.rows, parameters, factor, FULL, self.regulariser, pool)
+        return one_pass(self.source, self.setting, self.rule, parameters, factor)
 
     def step(self) -> Any:
         """Make one pass as the loop does: parameters in, parameters out, log-likelihoods on the host."""
-        return self.optimistic(self.parameters, self.factor)
+        return self.quick(self.parameters, self.factor)
 
 
 def milliseconds(work: Callable[[], Any], repeats: int = 15) -> tuple[float, float]:
@@ -170,16 +164,12 @@ def profile(device: str, sizes: list[tuple[int, int, int, float]]) -> None:
     """Print where the time of a pass goes."""
     for n_rows, n_features, n_kernels, _ in sizes:
         here = Pass(*clusters(n_rows, n_features, n_kernels, device), "float64")
-        with workers(1) as pool:
-            half = milliseconds(
-                lambda: expect(here.rows, here.parameters, here.factor, FULL, pool)  # noqa: B023
-            )
-            statistics, origins = expect(here.rows, here.parameters, here.factor, FULL, pool)
-            other = milliseconds(
-                lambda: maximise(statistics, origins, here.parameters, FULL, here.regulariser)  # noqa: B023
-            )
+        given = here.source, here.parameters, here.factor, here.setting
+        half = milliseconds(lambda: expect(*given))  # noqa: B023
+        collected = expect(*given)
+        other = milliseconds(lambda: here.rule.improve(*collected, here.parameters, here.factor))  # noqa: B023
         print(f"{n_rows} x {n_features}, K={n_kernels}: expect {half[0]:.2f} ms, maximise {other[0]:.2f} ms")
-        print(f"  a optimistic pass {milliseconds(here.step)[0]:.2f} ms, careful: {here.optimistic._careful}")
+        print(f"  an optimistic pass {milliseconds(here.step)[0]:.2f} ms")
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
             here.step()
             torch.cuda.synchronize()
@@ -214,7 +204,7 @@ def time_rows(path: Path, device: str, n_kernels: int = 200, n_passes: int = 15)
         there = torch.as_tensor(X, device=device)
         frame = measure(there, FULL)
         found = starts.class_wise(there, y, 10, 1, n_kernels, frame, FULL, np.random.RandomState(0))
-        return fit(there, y, found, Options(max_iter=n_passes, tol=0.0), frame=frame)
+        return fit(open_source(there, y), found, Options(max_iter=n_passes, tol=0.0), frame=frame)
 
     result = work()
     median, shortest = milliseconds(work, 3)

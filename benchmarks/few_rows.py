@@ -24,8 +24,7 @@ from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier
 from skmix.engine.covariances.low_rank import automatic_factors
-from skmix.experiments.field import load_data
-from skmix.experiments.field.records import DataSet
+from skmix.experiments.field import DataSet, load_data
 from skmix.io import replacing
 
 NAMES = ("wine", "breast_cancer", "digits", "seven_segment")

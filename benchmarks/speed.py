@@ -33,11 +33,11 @@ import skmix
 from skmix.engine import starts
 from skmix.engine.compute.threads import workers
 from skmix.engine.covariances import structure_of
-from skmix.engine.em import fit, regulariser_of
+from skmix.engine.em import fit, one_pass, rule_of
 from skmix.engine.model import Options, Parameters
-from skmix.engine.passes import one_pass
+from skmix.engine.sources import Setting, open_source
 from skmix.engine.sources.memory import Rows
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 # N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.
 PASSES = [
@@ -92,10 +92,9 @@ def time_pass(n_rows: int, n_features: int, n_kernels: int, spread: float, repea
         return float(log_likelihood)
 
     frame = measure(X, FULL)
-    rows = Rows(X, None, 1, frame, FULL)
+    source = open_source(X)
     start = frame.enter(Parameters(weights[:, None], centres, covariances).batch(), FULL)
     factor = FULL.factor(start.covariances, n_features)
-    regulariser = regulariser_of(Options(), frame, FULL, n_kernels)
     with threadpool_limits(1):
         peer_one = best_of(peer_pass, repeats, budget=20)
         peer_value = peer_pass()
@@ -103,9 +102,11 @@ def time_pass(n_rows: int, n_features: int, n_kernels: int, spread: float, repea
     ours: dict[int, float] = {}
     for n_jobs in sorted({1, os.cpu_count() or 1}):
         with workers(n_jobs) as pool:
+            setting = Setting(frame, FULL, pool)
+            rule = rule_of(Options(), setting, n_kernels, source)
 
             def our_pass() -> float:
-                _, _, log_likelihood = one_pass(rows, start, factor, FULL, regulariser, pool)
+                _, _, log_likelihood = one_pass(source, setting, rule, start, factor)  # noqa: B023
                 return float(log_likelihood.sum())
 
             our_pass()
@@ -164,7 +165,11 @@ def time_starts(n_features: int, repeats: int) -> dict[str, Any]:
     seconds = {}
     for n_jobs in sorted({1, os.cpu_count() or 1}):
         options = Options(max_iter=n_passes, tol=0.0, n_jobs=n_jobs)
-        seconds[n_jobs] = best_of(lambda: fit(X, classes, given, options, frame=frame), repeats, budget=20)  # noqa: B023
+
+        def run(options: Options = options) -> None:
+            fit(open_source(X, classes), given, options, frame=frame)
+
+        seconds[n_jobs] = best_of(run, repeats, budget=20)
     peer = Peer(n_kernels, max_iter=n_passes, tol=0.0, random_state=0, init_params="random_from_data")
     with threadpool_limits(1):
         peer._initialize_parameters(X, np.random.RandomState(0), xp=np)

@@ -1,6 +1,10 @@
-"""Array libraries that tests run on beside NumPy: array-api-strict, and PyTorch where it is installed."""
+"""Array libraries that tests run on beside NumPy: array-api-strict, PyTorch where it is installed, and on a
+machine with a CUDA device PyTorch and CuPy on that device."""
 
 from __future__ import annotations
+
+import importlib.util
+from typing import Any
 
 import array_api_strict
 import pytest
@@ -14,10 +18,16 @@ except ImportError:
     torch = None  # type: ignore[assignment]
 
 needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch, an optional extra, is not installed")
-LIBRARIES = {
+LIBRARIES: dict[str, Any] = {
     "array-api-strict": array_api_strict.asarray,
     "torch": lambda values: torch.as_tensor(values),
 }
+if torch is not None and torch.cuda.is_available():
+    LIBRARIES["cuda"] = lambda values: torch.as_tensor(values, device="cuda")
+    if importlib.util.find_spec("cupy"):
+        import cupy
+
+        LIBRARIES["cupy"] = cupy.asarray
 each_library = pytest.mark.parametrize(
-    "library", ["array-api-strict", pytest.param("torch", marks=needs_torch)]
+    "library", [pytest.param(name, marks=needs_torch if name == "torch" else ()) for name in LIBRARIES]
 )

@@ -97,10 +97,9 @@ def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path) -> 
     kept = (ROOT / "benchmarks" / "results" / "accuracy.jsonl").read_text().splitlines()[0]
     out.write_text(kept + "\n")
     command = [sys.executable, str(ROOT / "benchmarks" / "accuracy.py"), "--small"]
-    done = subprocess.run(
-        [*command, "--out", str(out), "--images", str(tmp_path)], check=True, capture_output=True, text=True
-    )
-    assert "2 cells, 2 of them to be made" in done.stdout
+    command += ["--out", str(out), "--images", str(tmp_path), "--store", str(tmp_path / "cells.sqlite")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "iris, LDA, 1: " in done.stdout
     outcomes = [json.loads(line) for line in out.read_text().splitlines()]
     # One outcome for each classifier, and nothing of what was there before.
     assert [(each["data"], each["classifier"]) for each in outcomes] == [

@@ -161,10 +161,10 @@ def accuracy() -> str:
 
 def claims() -> str:
     """Return what was claimed of the comparison, and whether it holds."""
-    from skmix.experiments.field import claims as check
-    from skmix.experiments.field import claims_table
+    from skmix.experiments.field import check_claims
+    from skmix.experiments.harness import claims_table
 
-    return claims_table(check(outcomes("accuracy.jsonl"))).markdown()
+    return claims_table(check_claims(outcomes("accuracy.jsonl")), "What is to be shown").markdown()
 
 
 def mnist() -> str:
@@ -198,25 +198,25 @@ def percent(outcomes: Sequence[dict[str, Any]], name: str) -> str:
 
 def sharing() -> str:
     """Return error and log-loss of all classifiers against the rows of each class."""
-    from skmix.experiments.field import learning_points, sharing_tables
+    from skmix.experiments.field import in_study_order, sharing_tables
 
-    tables = sharing_tables(learning_points(outcomes("sharing.jsonl")))
+    tables = sharing_tables(in_study_order(outcomes("sharing.jsonl")))
     return "\n\n".join(found.markdown() for found in tables[:2])
 
 
 def gain() -> str:
     """Return the gain from sharing, draw by draw."""
-    from skmix.experiments.field import gain_table, learning_points
+    from skmix.experiments.field import gain_table, in_study_order
 
-    return gain_table(learning_points(outcomes("sharing.jsonl"))).markdown()
+    return gain_table(in_study_order(outcomes("sharing.jsonl"))).markdown()
 
 
 def outcomes(name: str) -> list[Any]:
-    """Return the outcomes that a comparison has kept."""
+    """Return the outcomes of a comparison."""
     from skmix.experiments.field import Outcome
+    from skmix.experiments.harness import read_lines
 
-    lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
-    return [Outcome(**json.loads(line)) for line in lines if line]
+    return [Outcome.from_dict(record) for record in read_lines(RESULTS / name)]
 
 
 def commands() -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from skmix.experiments.field import Learning, OutcomeStore, learning_points
+from skmix.experiments.field import Outcome, in_study_order
+from skmix.experiments.harness import read_lines
 from skmix.plots import new_figure, plot_gain, plot_sharing, save_figure
 
 IMAGES = Path(__file__).parents[1] / "images"
@@ -16,7 +17,7 @@ OUTCOMES = Path(__file__).parents[2] / "benchmarks" / "results" / "sharing.jsonl
 
 def draw(outcomes: Path = OUTCOMES) -> None:
     """Draw the gain from sharing, and the learning curves by error and by log-loss."""
-    points = learning_points(OutcomeStore(outcomes))
+    points = in_study_order(map(Outcome.from_dict, read_lines(outcomes)))
     draw_gain(points)
     lines = -(-len({point.data for point in points}) // 3)
     for measure, name in (("error", "sharing-error"), ("log_loss", "sharing-log-loss")):
@@ -25,7 +26,7 @@ def draw(outcomes: Path = OUTCOMES) -> None:
         save_figure(figure, IMAGES / f"{name}.png")
 
 
-def draw_gain(points: list[Learning]) -> None:
+def draw_gain(points: list[Outcome]) -> None:
     """Draw the gain from sharing by error and by log-loss, side by side with one legend."""
     figure = new_figure(9.6, 4.0)
     left, right = figure.subplots(1, 2)

@@ -119,9 +119,9 @@ def test_changing_one_illustration_leaves_the_next_alone() -> None:
         ({"weights": [[0.2, 0.5], [0.3, 0.0], [0.4, 0.5]]}, r"column 0 sums to 0\.9\.$"),
         ({"weights": [[0.2, 0.8, 0.0], [0.3, 0.7, 0.0], [0.5, 0.4, 0.1]]}, r"sums to 0\.1\. The rows do"),
         ({"weights": [[1.2, 0.5], [-0.2, 0.0], [0.0, 0.5]]}, r"kernel 1 has -0\.2 in class 0"),
-        ({"n_per_class": [1, 2, 3]}, "n_per_class has 3 entries but the weights have 2 columns"),
+        ({"n_per_class": [1, 2, 3]}, "n_per_class has 3 entries, but the weights have 2 columns"),
         ({"n_per_class": [1, -2]}, "must not be negative, got -2 for class 1"),
-        ({"n_per_class": 0}, r"no row in any of the 2 class"),
+        ({"n_per_class": 0}, r"is zero for all 2 class"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_numbers(changed: dict[str, Any], message: str) -> None:

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_covariances
 
 from skmix.engine import starts
 from skmix.engine.covariances import structure_of
-from skmix.engine.em import fit
+from skmix.engine.covariances.reparametrisation import coordinates, from_coordinates
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -79,7 +80,7 @@ def test_coordinates_come_back(covariance_type: str, n_features: int) -> None:
     structure = structure_of(covariance_type)
     full = np.stack([random_covariances(np.random.default_rng(s), 4, n_features) for s in range(3)])
     covariances = structure.from_full(full)
-    back = structure.from_coordinates(structure.coordinates(covariances), covariances.shape)
+    back = from_coordinates(coordinates(covariances, structure), covariances.shape, structure)
     assert_allclose(back, covariances, rtol=1e-10)
 
 

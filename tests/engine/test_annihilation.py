@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calls import fit, thin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -15,11 +16,10 @@ from oracles import COVARIANCE_TYPES, random_model, stack
 from skmix.engine import density as scoring
 from skmix.engine import starts
 from skmix.engine.covariances import structure_of
-from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
-from skmix.engine.refine.prune import compact, thin, without_lightest
+from skmix.engine.refine.prune import compact, without_lightest
 from skmix.engine.rules.annihilation import annihilate, description_length, living_kernels, price_of_kernel
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 CENTRES = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [6.0, 6.0]])

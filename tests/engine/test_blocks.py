@@ -1,4 +1,4 @@
-"""Rows in blocks: the survey is that of the rows, and a fit is the fit to the rows."""
+"""Rows in blocks: the summary is that of the rows, and a fit is the fit to the rows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from calls import fit, thin
 
 from skmix.engine import starts
+from skmix.engine.compute.blocks import Block, Listed, encode, is_blocks
+from skmix.engine.compute.threads import workers
 from skmix.engine.covariances import STRUCTURES, structure_of
-from skmix.engine.em import fit, shortlist
 from skmix.engine.model import Options, Parameters
-from skmix.engine.passes import expect_rows
-from skmix.engine.refine.prune import thin
-from skmix.engine.sources.blocks import Block, Listed, encode, is_blocks
-from skmix.engine.sources.moments import measure
-from skmix.engine.sources.scattered import Collect, Surveyed, add
-from skmix.engine.sources.summary import Look, merge_surveys, rows_of_label, survey
+from skmix.engine.sources import Setting
+from skmix.engine.sources.blocks import BlockRows, Expect, Summarise, add, summarise_blocks
+from skmix.engine.sources.summary import measure, merge_summaries, rows_of_label
 
 CUTS = [0, 7, 60, 61, 200, 480, 600]
 
@@ -119,14 +118,11 @@ def test_other_ways_of_fitting_are_the_same_in_blocks(settings: dict) -> None:
     assert_same_fit(X, codes, None, make_starts(X, codes, "full"), options)
 
 
-def test_thinning_and_shortlists_are_the_same_in_blocks() -> None:
+def test_pruning_is_the_same_in_blocks() -> None:
     X, codes, weights = make_rows()
     start = make_starts(X, codes, "diag", n_starts=4)
     options = Options(covariance_type="diag", max_iter=10, tol=1e-6)
     assert_same_fit(X, codes, weights, start, options, run=thin)
-    here = shortlist(X, codes, start, options, n_best=2, row_weights=weights)
-    there = shortlist(cut(X, codes, weights), None, start, options, n_best=2)
-    assert np.allclose(there.means, here.means, rtol=1e-9)
 
 
 def test_one_class_needs_no_labels() -> None:
@@ -172,7 +168,6 @@ def test_the_work_can_be_sent_away_and_leaves_its_threads_behind() -> None:
     class Remote(Listed):
         def reduce(self, work, merge):  # type: ignore[no-untyped-def]
             sent, merge = pickle.loads(pickle.dumps((work, merge)))
-            assert getattr(sent, "pool", None) is None
             return reduce(merge, [pickle.loads(pickle.dumps(sent(block))) for block in self._blocks])
 
     blocks = Remote(cut(X, codes)._blocks)
@@ -187,21 +182,22 @@ def test_adding_changes_neither_side() -> None:
     frame = measure(X, structure)
     start = frame.enter(make_starts(X, codes, "full"), structure)
     factor = structure.factor(start.covariances, 3)
-    work = Collect(expect_rows, start, factor, frame, "full", 3, False, None, True, 1)
-    a, b = (work(block) for block in cut(X, codes)._blocks[3:5])
+    with workers(1) as pool:
+        work = Expect(start, factor, Setting(frame, structure, pool), False, None, True)
+        a, b = (work(block) for block in cut(X, codes)._blocks[3:5])
     before = pickle.dumps((a, b))
     add(a, b)
     assert pickle.dumps((a, b)) == before
 
 
-# ---------------------------------------------------------------- the survey
+# ---------------------------------------------------------------- the summary
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "spherical"])
 @pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_frame_of_a_survey_is_that_of_the_rows(covariance_type, gaps, weighted, dtype) -> None:
+def test_the_frame_of_a_summary_is_that_of_the_rows(covariance_type, gaps, weighted, dtype) -> None:
     X, codes, weights = make_rows()
     X = np.column_stack([X, np.full(len(X), 0.1), X[:, 0] * 1e-30, X[:, 1] * 1e30]).astype(dtype)
     if gaps:
@@ -211,7 +207,7 @@ def test_the_frame_of_a_survey_is_that_of_the_rows(covariance_type, gaps, weight
     given = weights if weighted else None
     structure = structure_of(covariance_type)
     here = measure(X, structure, row_weights=given)
-    there = survey(cut(X, codes, given)).frame(structure)
+    there = summarise_blocks(cut(X, codes, given)).frame(structure)
     assert np.array_equal(there.scale, here.scale)
     for name in ("shift", "variance", "bound"):
         assert np.allclose(getattr(there, name), getattr(here, name), rtol=1e-13, atol=1e-13), name
@@ -224,7 +220,7 @@ def test_features_that_cannot_be_squared_are_named() -> None:
     X, codes, _ = make_rows()
     for factor, words in ((1e-200, "standard deviation"), (1e200, "standard deviation|too large")):
         with pytest.raises(ValueError, match=f"Feature 7 has .*({words})"):
-            survey(cut(X[:, :2] * [1.0, factor], codes)).frame(structure_of("full"), [4, 7])
+            summarise_blocks(cut(X[:, :2] * [1.0, factor], codes)).frame(structure_of("full"), [4, 7])
 
 
 def test_labels_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> None:
@@ -234,9 +230,9 @@ def test_labels_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> No
     for number, size in enumerate(sizes):
         names = np.array(["rare" if number == 2 and i < 10 else "ab"[i % 2] for i in range(size)])
         blocks.append(Block(random.normal(size=(size, 2)), names, None, number))
-    look = Look(seed=7)
-    forth = reduce(merge_surveys, map(look, blocks))
-    back = reduce(merge_surveys, map(look, blocks[::-1]))
+    look = Summarise(seed=7)
+    forth = reduce(merge_summaries, map(look, blocks))
+    back = reduce(merge_summaries, map(look, blocks[::-1]))
     assert forth.labels is not None
     assert forth.labels.tolist() == ["a", "b", "rare"]
     every = np.concatenate([block.y for block in blocks if block.y is not None])
@@ -259,15 +255,15 @@ def test_many_labels_leave_fewer_rows_of_each() -> None:
     assert rows_of_label(10**9, 16) == 64
 
 
-def test_a_coded_survey_joins_what_has_no_class() -> None:
+def test_an_encoded_summary_joins_rows_without_a_class() -> None:
     X, codes, weights = make_rows()
     names = np.array(["x", "y", "z"])[codes]
-    coded = survey(cut_named(X, names, weights)).coded(np.array(["x", "z"]))
+    coded = summarise_blocks(cut_named(X, names, weights)).coded(np.array(["x", "z"]))
     assert coded.labels is not None
     assert coded.labels.tolist() == [-1, 0, 1]
     expected = [weights[names == name].sum() for name in ("y", "x", "z")]
     assert np.allclose(coded.sizes, expected, rtol=1e-12)
-    assert np.allclose(coded.class_sums(coded.sizes, 3), [*expected[1:], expected[0]], rtol=1e-12)
+    assert np.allclose(coded.by_class(coded.sizes, 3), [*expected[1:], expected[0]], rtol=1e-12)
 
 
 def cut_named(X: np.ndarray, names: np.ndarray, weights: np.ndarray) -> Listed:
@@ -278,7 +274,7 @@ def test_names_may_stand_beside_their_indices() -> None:
     names = np.array(["pine", "oak", "unseen", "ash"])
     index = np.array([0, 3, 3, 1, 0])
     block = Block(np.arange(10.0).reshape(5, 2), index, names=names)
-    found = Look()(block)
+    found = Summarise()(block)
     assert found.labels is not None
     assert found.labels.tolist() == ["ash", "oak", "pine"]
     assert found.n_labelled.tolist() == [2, 1, 2]
@@ -296,18 +292,17 @@ def test_codes_are_small_and_unknown_labels_have_none() -> None:
     assert encode(np.arange(300), np.arange(300)).dtype == np.int16
 
 
-def test_a_survey_of_some_features_looks_again_only_where_there_are_gaps() -> None:
+def test_a_summary_of_some_features_looks_again_only_where_there_are_gaps() -> None:
     X, codes, _ = make_rows()
-    rows = Surveyed(cut(X, codes), survey(cut(X, codes)))
+    rows = BlockRows(cut(X, codes))
     own = rows.take([2, 0])
     assert own.n_features == 2
     assert np.allclose(
-        own.survey.frame(structure_of("full")).scale, measure(X[:, [2, 0]], structure_of("full")).scale
+        own.summary.frame(structure_of("full")).scale, measure(X[:, [2, 0]], structure_of("full")).scale
     )
     X[5, :2] = np.nan
-    rows = Surveyed(cut(X, codes), survey(cut(X, codes)))
-    assert rows.take([0, 1]).survey.n_rows == len(X) - 1
-    assert is_blocks(rows)
+    rows = BlockRows(cut(X, codes))
+    assert rows.take([0, 1]).summary.n_rows == len(X) - 1
     assert not is_blocks(X)
 
 
@@ -327,19 +322,19 @@ def test_bad_blocks_are_told() -> None:
     with pytest.raises(ValueError, match="no block"):
         Listed([])
     with pytest.raises(ValueError, match=r"differ in kind.*Give all of them one type"):
-        survey(Listed([Block(X[:9], codes[:9]), Block(X[9:], names[9:])]))
+        summarise_blocks(Listed([Block(X[:9], codes[:9]), Block(X[9:], names[9:])]))
     with pytest.raises(ValueError, match="Some blocks have labels"):
-        survey(Listed([Block(X[:9], codes[:9]), Block(X[9:])]))
+        summarise_blocks(Listed([Block(X[:9], codes[:9]), Block(X[9:])]))
     with pytest.raises(ValueError, match=r"Block 1 has 591 rows, but labels of shape \(9,\)"):
-        survey(Listed([Block(X[:9], codes[:9]), Block(X[9:], codes[:9])]))
+        summarise_blocks(Listed([Block(X[:9], codes[:9]), Block(X[9:], codes[:9])]))
     with pytest.raises(ValueError, match=r"Unknown label type: \d.5"):
-        survey(Listed([Block(X, codes + 0.5)]))
+        summarise_blocks(Listed([Block(X, codes + 0.5)]))
     with pytest.raises(ValueError, match="cannot be sorted"):
-        survey(Listed([Block(X[:3], np.array(["a", None, "b"], dtype=object))]))
+        summarise_blocks(Listed([Block(X[:3], np.array(["a", None, "b"], dtype=object))]))
     X[77, 1] = np.inf
     with pytest.raises(ValueError, match="infinity: feature 1 in row 16 of block 3"):
-        survey(cut(X, codes))
+        summarise_blocks(cut(X, codes))
     X[77, 1] = 0.0
     weights[3] = -1.0
     with pytest.raises(ValueError, match="not negative, got -1"):
-        survey(cut(X, codes, weights))
+        summarise_blocks(cut(X, codes, weights))

@@ -192,6 +192,26 @@ def test_work_travels_once_and_blocks_stay(client):
         client.sync(stealing.start)
 
 
+@dataclass(frozen=True)
+class Counted(Add):
+    """Counts, in this process, how often it is pickled."""
+
+    times: list
+
+    def __reduce__(self):
+        self.times.append(1)
+        return Add, ()
+
+
+def test_work_is_pickled_once_a_pass_whatever_the_number_of_blocks(client):
+    for chunk in (200, 10):
+        blocks = open_collections(*collections(chunk), None, VERSION)
+        work = Counted([])
+        total, _, _ = blocks.reduce(work, add)
+        np.testing.assert_allclose(total, ROWS.sum(axis=0), rtol=1e-12)
+        assert len(work.times) == 1
+
+
 def test_a_worker_killed_in_the_midst_of_a_pass_costs_only_time(client, tmp_path):
     blocks = open_collections(*collections(), None, VERSION)
     before = blocks.reduce(Add(), add)

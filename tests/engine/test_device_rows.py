@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import fit
 from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine import density as scoring
 from skmix.engine import starts
 from skmix.engine.compute.arrays import (
-    as_float64,
     like,
     occurs,
     operations_of,
@@ -23,14 +23,14 @@ from skmix.engine.compute.arrays import (
     replaced,
     to_numpy,
 )
-from skmix.engine.compute.threads import workers
+from skmix.engine.compute.threads import Workers, workers
 from skmix.engine.covariances import STRUCTURES, structure_of
 from skmix.engine.covariances.linalg import whiten_batch, whiten_bounded
-from skmix.engine.em import fit, regulariser_of, rows_of
+from skmix.engine.em import one_pass, rule_of
 from skmix.engine.model import Factor, Options, Parameters
-from skmix.engine.passes import one_pass
+from skmix.engine.sources import Setting, open_source
 from skmix.engine.sources.device import DeviceRows, OptimisticStep
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
 
@@ -77,12 +77,13 @@ def test_one_pass_is_that_of_numpy(library: str, covariance_type: str, weighted:
     assert_allclose(measure(there, structure, row_weights=row_weights).shift, frame.shift, rtol=1e-12)
     results = []
     for rows in (X, there):
-        source = rows_of(rows, y, found, frame, structure, row_weights)
-        inside = frame.enter(found, structure).map(lambda array, rows=rows: like(array, rows))
-        regulariser = regulariser_of(options, frame, structure, 5).map(lambda a, rows=rows: like(a, rows))
+        source = open_source(rows, y, row_weights)
+        inside = frame.enter(found, structure).map(source.place)
         factor = structure.factor(inside.covariances, 4)
         with workers(1) as pool:
-            results.append(one_pass(source, inside, factor, structure, regulariser, pool))
+            setting = Setting(frame, structure, pool)
+            rule = rule_of(options, setting, 5, source)
+            results.append(one_pass(source, setting, rule, inside, factor))
     (ours, _, expected), (theirs, factor, log_likelihood) = results
     for array in (*vars(theirs).values(), factor.whitener, log_likelihood):
         if array is not None:
@@ -186,17 +187,15 @@ def parts(library: str, X: np.ndarray, n_kernels: int) -> tuple[DeviceRows, Para
     structure = structure_of("full")
     frame = measure(X, structure)
     found = starts.k_means_plus_plus(X, 1, 1, n_kernels, frame, structure, np.random.RandomState(0))
-    there = LIBRARIES[library](X)
-    rows = DeviceRows(there, None, 1, frame, structure)
-    inside = frame.enter(found, structure).map(lambda array: as_float64(array, there))
-    regulariser = regulariser_of(Options(), frame, structure, n_kernels).map(lambda a: as_float64(a, there))
-    covariances, factor = structure.raised(inside.covariances, regulariser.floor)
+    source = DeviceRows(LIBRARIES[library](X), None)
+    setting = Setting(frame, structure, Workers(1))
+    rule = rule_of(Options(), setting, n_kernels, source)
+    inside, factor = rule.enter(frame.enter(found, structure).map(source.place))
 
     def step(parameters: Parameters, factor: Factor) -> Any:
-        with workers(1) as pool:
-            return one_pass(rows, parameters, factor, structure, regulariser, pool)
+        return one_pass(source, setting, rule, parameters, factor)
 
-    return rows, replace(inside, covariances=covariances), factor, step
+    return source, inside, factor, step
 
 
 @each_library
@@ -261,7 +260,7 @@ def test_a_device_without_memory_gets_smaller_chunks(library: str, monkeypatch: 
     X, _, _ = clusters()
     rows, parameters, factor, step = parts(library, X, 3)
     expected, _, _ = step(parameters, factor)
-    operations, sizes = rows.operations, []
+    operations, sizes = operations_of(rows.X), []
     expand = operations.expand
 
     def short_of_memory(chunk: Any, *others: Any) -> Any:

@@ -9,8 +9,7 @@ from oracles import COVARIANCE_TYPES, random_model, random_rows
 
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray
-from skmix.engine.sources.frame import power_of_two, turn
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure, power_of_two, turn
 
 FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
 

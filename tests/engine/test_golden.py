@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from skmix.engine.em import fit
 from skmix.engine.model import Options, Parameters, Status
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from calls import fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -14,7 +15,6 @@ from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, rand
 from scipy.stats import multivariate_normal
 
 from skmix.engine import density as scoring
-from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.sources.gaps import group_rows
 

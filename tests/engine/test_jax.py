@@ -16,13 +16,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 pytest.importorskip("jax", reason="JAX, an optional library, is not installed")
 
 import jax
+from calls import fit
 
 from skmix.engine import density, starts
 from skmix.engine.compute.arrays import pick, replaced, to_numpy
 from skmix.engine.covariances import structure_of
-from skmix.engine.em import fit
 from skmix.engine.model import Options
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 pytestmark = pytest.mark.slow
 jax.config.update("jax_enable_x64", True)
@@ -68,7 +68,7 @@ def test_picking_and_replacing() -> None:
 SINGLE = """
 import jax.numpy
 from skmix.engine.covariances import structure_of
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 measure(jax.numpy.ones((4, 2)), structure_of("full"))
 """
 

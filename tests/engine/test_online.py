@@ -12,7 +12,7 @@ from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import Options, Parameters
 from skmix.engine.refine.online import absorb
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 
 def assert_same(found: Parameters, expected: Parameters) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import mpmath as mp
 import numpy as np
 import pytest
+from calls import fit
 from numpy.testing import assert_allclose
 from oracles import COVARIANCE_TYPES, as_full, as_structure
 
 from skmix.engine.density import class_log_likelihood, kernel_log_densities
-from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
 
 DIGITS = 60

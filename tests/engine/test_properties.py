@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from calls import fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -23,13 +24,12 @@ from oracles import (
     total_log_likelihood,
 )
 
-from skmix.engine import em as loop
 from skmix.engine import starts
 from skmix.engine.covariances import structure_of
 from skmix.engine.density import log_responsibilities
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from skmix.engine.sources import memory as rows
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=40)
 many = settings(reproducible, max_examples=150)
@@ -95,7 +95,7 @@ def test_one_pass_is_the_papers(seed: int, covariance_type: str, size: dict[str,
     """Against equations (E), (M1), (M2), (M3) in plain NumPy with scipy's densities."""
     X, classes, models = random_problem(seed, covariance_type, **size)
     options = Options(covariance_type=covariance_type, floor=0.0, tol=0.0, max_iter=1)
-    result = loop.fit(X, classes, models, options)
+    result = fit(X, classes, models, options)
     for r in range(3):
         before = models.take(r)
         expected = next_model(X, classes, before, covariance_type)
@@ -126,7 +126,7 @@ def test_one_pass_of_larger_problems(
     model = random_model(random, n_kernels, n_classes, n_features, covariance_type)
     model = replace(model, means=centres + 0.3 * random.normal(size=centres.shape))
     options = Options(covariance_type=covariance_type, floor=0.0, tol=0.0, max_iter=1)
-    result = loop.fit(X, classes, model.batch(), options)
+    result = fit(X, classes, model.batch(), options)
     expected = next_model(X, classes, model, covariance_type)
     assert_allclose(result.path[0], [total_log_likelihood(X, classes, model, covariance_type)], rtol=1e-10)
     assert_allclose(result.parameters.weights[0], expected.weights, rtol=1e-9, atol=1e-13)
@@ -141,7 +141,7 @@ def test_total_log_likelihood_never_falls_without_a_floor(
 ) -> None:
     X, classes, models = random_problem(seed, covariance_type, **size)
     options = Options(covariance_type=covariance_type, floor=0.0, tol=0.0, max_iter=25)
-    assert_never_falls(loop.fit(X, classes, models, options), len(X))
+    assert_never_falls(fit(X, classes, models, options), len(X))
 
 
 @many
@@ -151,7 +151,7 @@ def test_total_log_likelihood_never_falls_with_a_floor(
 ) -> None:
     X, classes, models = random_problem(seed, covariance_type, **size)
     options = Options(covariance_type=covariance_type, floor=floor, tol=0.0, max_iter=25)
-    result = loop.fit(X, classes, models, options)
+    result = fit(X, classes, models, options)
     assert (result.status == Status.STOPPED).all()
     assert_never_falls(result, len(X))
 
@@ -164,12 +164,12 @@ def test_total_log_likelihood_never_falls_when_kernels_are_retired(covariance_ty
     model = random_model(random, 4, 2, 2, covariance_type)
     model.means[2:] += 1e6
     options = Options(covariance_type=covariance_type, tol=0.0, max_iter=25)
-    result = loop.fit(X, classes, model.batch(), options)
+    result = fit(X, classes, model.batch(), options)
     assert_never_falls(result, len(X))
     kept = replace(model, weights=model.weights[:2] / model.weights[:2].sum(axis=0), means=model.means[:2])
     if covariance_type != "tied":
         kept = replace(kept, covariances=model.covariances[:2])
-    alone = loop.fit(X, classes, kept.batch(), options)
+    alone = fit(X, classes, kept.batch(), options)
     assert_allclose(result.parameters.weights[:, :2], alone.parameters.weights, rtol=1e-9)
     assert_allclose(result.parameters.means[:, :2], alone.parameters.means, rtol=1e-9)
     assert_allclose(result.log_likelihood, alone.log_likelihood, rtol=1e-9)
@@ -184,7 +184,7 @@ def test_weights_and_responsibilities_sum_to_one(
     X, classes, models = random_problem(seed, covariance_type, **size)
     for n_passes in (1, 2, 7):
         options = Options(covariance_type=covariance_type, tol=0.0, max_iter=n_passes)
-        result = loop.fit(X, classes, models, options)
+        result = fit(X, classes, models, options)
         assert_allclose(result.parameters.weights.sum(axis=1), 1.0, rtol=1e-13)
         assert (result.parameters.weights >= 0.0).all()
         for r in range(3):
@@ -206,10 +206,8 @@ def test_relabelling_classes_permutes_the_columns(
     options = replace(FEW_PASSES, covariance_type=covariance_type)
     new_name = np.random.default_rng(seed).permutation(size["n_classes"])
     old_name = np.argsort(new_name)
-    expected = loop.fit(X, classes, models, options)
-    relabelled = loop.fit(
-        X, new_name[classes], replace(models, weights=models.weights[:, :, old_name]), options
-    )
+    expected = fit(X, classes, models, options)
+    relabelled = fit(X, new_name[classes], replace(models, weights=models.weights[:, :, old_name]), options)
     back = replace(
         relabelled,
         parameters=replace(relabelled.parameters, weights=relabelled.parameters.weights[:, :, new_name]),
@@ -225,9 +223,7 @@ def test_the_order_of_rows_does_not_matter(seed: int, covariance_type: str, size
     X, classes, models = random_problem(seed, covariance_type, **size)
     options = replace(FEW_PASSES, covariance_type=covariance_type)
     order = np.random.default_rng(seed).permutation(len(X))
-    assert_same_fit(
-        loop.fit(X[order], classes[order], models, options), loop.fit(X, classes, models, options)
-    )
+    assert_same_fit(fit(X[order], classes[order], models, options), fit(X, classes, models, options))
 
 
 @reproducible
@@ -243,8 +239,8 @@ def test_permuting_kernels_permutes_them(seed: int, covariance_type: str, size: 
             covariances = covariances[:, order]
         return Parameters(parameters.weights[:, order], parameters.means[:, order], covariances)
 
-    expected = loop.fit(X, classes, models, options)
-    found = loop.fit(X, classes, permuted(models), options)
+    expected = fit(X, classes, models, options)
+    found = fit(X, classes, permuted(models), options)
     assert_same_fit(found, replace(expected, parameters=permuted(expected.parameters)))
 
 
@@ -263,8 +259,8 @@ def test_permuting_features_permutes_them(seed: int, covariance_type: str, size:
             covariances = covariances[..., order]
         return Parameters(parameters.weights, parameters.means[..., order], covariances)
 
-    expected = loop.fit(X, classes, models, options)
-    found = loop.fit(X[:, order], classes, permuted(models), options)
+    expected = fit(X, classes, models, options)
+    found = fit(X[:, order], classes, permuted(models), options)
     assert_same_fit(found, replace(expected, parameters=permuted(expected.parameters)))
 
 
@@ -307,8 +303,8 @@ def test_shifting_and_scaling_features_does_the_same_to_the_fit(
             parameters.weights, (parameters.means - shift) / factor, parameters.covariances / unit
         )
 
-    expected = loop.fit(X, classes, models, options)
-    found = loop.fit(X * factor + shift, classes, moved(models), options)
+    expected = fit(X, classes, models, options)
+    found = fit(X * factor + shift, classes, moved(models), options)
     # Densities of scaled data are smaller by the factor's product.
     volume = np.bincount(classes) * np.log(factor).sum()
     back = replace(
@@ -347,13 +343,13 @@ def test_blocks_of_any_size_give_the_same(
 ) -> None:
     X, classes, models = random_problem(seed, covariance_type, **size)
     options = replace(FEW_PASSES, covariance_type=covariance_type)
-    expected = loop.fit(X, classes, models, options)
+    expected = fit(X, classes, models, options)
     cut = rows.Plan(tile, tile * tiles, tile * tiles * parts, group)
     with (
         mock.patch.object(rows, "plan", return_value=cut),
         mock.patch.object(rows, "_SMALL", 10**9 if keep_rows else 0),
     ):
-        found = loop.fit(X, classes, models, options)
+        found = fit(X, classes, models, options)
     assert_same_fit(found, expected)
 
 
@@ -364,9 +360,9 @@ def test_the_number_of_threads_changes_no_bit(covariance_type: str, n_features: 
     X, classes = random_rows(random, 20_000, 3, n_features)
     models = stack([random_model(random, 4, 3, n_features, covariance_type) for _ in range(7)])
     options = Options(covariance_type=covariance_type, max_iter=3, tol=0.0)
-    expected = loop.fit(X, classes, models, options)
+    expected = fit(X, classes, models, options)
     for n_jobs in (2, 3):
-        found = loop.fit(X, classes, models, replace(options, n_jobs=n_jobs))
+        found = fit(X, classes, models, replace(options, n_jobs=n_jobs))
         assert_array_equal(found.parameters.weights, expected.parameters.weights)
         assert_array_equal(found.parameters.means, expected.parameters.means)
         assert_array_equal(found.parameters.covariances, expected.parameters.covariances)
@@ -378,7 +374,7 @@ def test_the_number_of_threads_changes_no_bit_with_many_small_blocks() -> None:
     X, classes, models = random_problem(11, "full", n_rows=60, n_kernels=4, n_classes=3, n_features=4)
     cut = rows.Plan(3, 6, 12, 2)
     with mock.patch.object(rows, "plan", return_value=cut):
-        fits = [loop.fit(X, classes, models, replace(FEW_PASSES, n_jobs=n)) for n in (1, 2, 3)]
+        fits = [fit(X, classes, models, replace(FEW_PASSES, n_jobs=n)) for n in (1, 2, 3)]
     for found in fits[1:]:
         assert_array_equal(found.parameters.covariances, fits[0].parameters.covariances)
         assert_array_equal(found.log_likelihood, fits[0].log_likelihood)
@@ -391,9 +387,9 @@ def test_a_batch_gives_what_each_start_gives_alone(
 ) -> None:
     X, classes, models = random_problem(seed, covariance_type, **size)
     options = Options(covariance_type=covariance_type, tol=1e-2, max_iter=12)
-    together = loop.fit(X, classes, models, options)
+    together = fit(X, classes, models, options)
     for r in range(3):
-        alone = loop.fit(X, classes, models.take(slice(r, r + 1)), options)
+        alone = fit(X, classes, models.take(slice(r, r + 1)), options)
         assert together.n_iter[r] == alone.n_iter[0]
         assert together.status[r] == alone.status[0]
         assert_array_equal(together.parameters.weights[r], alone.parameters.weights[0])
@@ -412,9 +408,9 @@ def test_a_batch_of_many_starts_gives_what_each_gives_alone(
     X, classes = random_rows(random, 700, 4, n_features)
     models = stack([random_model(random, n_kernels, 4, n_features, covariance_type) for _ in range(25)])
     options = Options(covariance_type=covariance_type, tol=1e-2, max_iter=6)
-    together = loop.fit(X, classes, models, options)
+    together = fit(X, classes, models, options)
     for r in (0, 7, 24):
-        alone = loop.fit(X, classes, models.take(slice(r, r + 1)), options)
+        alone = fit(X, classes, models.take(slice(r, r + 1)), options)
         assert_array_equal(together.parameters.means[r], alone.parameters.means[0])
         assert_array_equal(together.parameters.covariances[r], alone.parameters.covariances[0])
         assert_array_equal(together.log_likelihood[r], alone.log_likelihood[0])
@@ -446,12 +442,12 @@ def collapsing(model: Parameters, row: FloatArray, covariance_type: str) -> Para
 def test_a_start_that_fails_does_not_disturb_the_others(covariance_type: str, position: int) -> None:
     X, classes, models = three_clusters(covariance_type)
     options = Options(covariance_type=covariance_type, floor=0.0, tol=1e-4, max_iter=40)
-    expected = loop.fit(X, classes, models, options)
+    expected = fit(X, classes, models, options)
     assert (expected.status == Status.CONVERGED).all()
     bad = collapsing(models.take(position), X[0], covariance_type)
     mixed = models.copy()
     mixed.put(position, bad)
-    found = loop.fit(X, classes, mixed, options)
+    found = fit(X, classes, mixed, options)
     assert found.status[position] == Status.FAILED
     assert found.n_iter[position] == 1
     assert np.isfinite(found.parameters.means).all()
@@ -466,7 +462,7 @@ def test_a_start_that_fails_does_not_disturb_the_others(covariance_type: str, po
     assert_array_equal(found.parameters.covariances[others], expected.parameters.covariances[others])
     assert_array_equal(found.log_likelihood[others], expected.log_likelihood[others])
     # With the default floor the same start comes through.
-    guarded = loop.fit(X, classes, mixed, replace(options, floor=1e-6))
+    guarded = fit(X, classes, mixed, replace(options, floor=1e-6))
     assert guarded.status[position] != Status.FAILED
     assert_finite(guarded)
 
@@ -474,7 +470,7 @@ def test_a_start_that_fails_does_not_disturb_the_others(covariance_type: str, po
 def test_a_start_that_is_no_start_fails_at_once() -> None:
     X, classes, models = three_clusters("full")
     models.covariances[1, 2] = [[1.0, 2.0], [2.0, 1.0]]
-    result = loop.fit(X, classes, models, Options(max_iter=4, tol=0.0, floor=0.0))
+    result = fit(X, classes, models, Options(max_iter=4, tol=0.0, floor=0.0))
     assert_array_equal(result.status, [Status.STOPPED, Status.FAILED, Status.STOPPED])
     assert_array_equal(result.n_iter, [4, 0, 4])
     assert result.path[1].shape == (0, 2)
@@ -493,8 +489,8 @@ def test_a_start_below_the_floor_is_raised_to_it(covariance_type: str) -> None:
     narrow = replace(models, covariances=1e-9 * models.covariances)
     raised = np.stack([as_structure(np.stack([np.diag(floor)] * 3), covariance_type)] * 3)
     options = Options(covariance_type=covariance_type, floor=1e-2, tol=0.0, max_iter=5)
-    result = loop.fit(X, classes, narrow, options)
-    assert_same_fit(result, loop.fit(X, classes, replace(models, covariances=raised), options))
+    result = fit(X, classes, narrow, options)
+    assert_same_fit(result, fit(X, classes, replace(models, covariances=raised), options))
     expected = total_log_likelihood(X, classes, replace(models, covariances=raised).take(0), covariance_type)
     assert_allclose(result.path[0][0], expected, rtol=1e-10)
 
@@ -567,7 +563,7 @@ def test_awful_data_are_survived(
     for array in (start.weights, start.means, start.covariances):
         assert np.isfinite(array).all()
     options = Options(covariance_type=covariance_type, max_iter=25)
-    result = loop.fit(X, classes, start, options)
+    result = fit(X, classes, start, options)
     assert_finite(result)
     assert (result.status != Status.FAILED).all()
     assert_allclose(result.parameters.weights.sum(axis=1), 1.0, rtol=1e-12)
@@ -588,7 +584,7 @@ def test_extreme_data_give_no_nan(
     X, classes = data
     try:
         start = starts_of_kind(kind, X, classes, n_kernels, covariance_type)
-        result = loop.fit(X, classes, start, Options(covariance_type=covariance_type, max_iter=10))
+        result = fit(X, classes, start, Options(covariance_type=covariance_type, max_iter=10))
     except ValueError as refusal:
         assert str(refusal).startswith("Feature ")  # noqa: PT017 - hypothesis cannot know which will be refused
         return
@@ -616,7 +612,7 @@ def test_a_constant_beside_a_far_smaller_feature(
     classes = np.zeros(7, dtype=np.int64)
     options = Options(covariance_type=covariance_type, max_iter=10)
     for kind in START_KINDS[:3]:
-        result = loop.fit(X, classes, starts_of_kind(kind, X, classes, 2, covariance_type), options)
+        result = fit(X, classes, starts_of_kind(kind, X, classes, 2, covariance_type), options)
         assert_finite(result)
         assert (result.status != Status.FAILED).all()
 
@@ -635,7 +631,7 @@ def test_smallest_and_most_unequal_sizes(
     classes[:n_classes] = np.arange(n_classes)
     for kind in START_KINDS:
         start = starts_of_kind(kind, X, classes, n_kernels, covariance_type)
-        result = loop.fit(X, classes, start, Options(covariance_type=covariance_type))
+        result = fit(X, classes, start, Options(covariance_type=covariance_type))
         assert_finite(result)
         assert (result.status == Status.CONVERGED).all()
         assert_never_falls(result, n_rows)

@@ -7,16 +7,16 @@ from itertools import product
 
 import numpy as np
 import pytest
+from calls import fit
 from numpy.testing import assert_array_equal
 from oracles import random_model, random_rows
 
 from skmix.engine.compute.threads import Workspace
 from skmix.engine.covariances import structure_of
 from skmix.engine.density import class_log_likelihood
-from skmix.engine.em import fit
 from skmix.engine.model import Options
 from skmix.engine.sources.memory import Rows, plan
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources.summary import measure
 
 FULL = structure_of("full")
 

@@ -6,25 +6,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calls import fit, shrunk
 from numpy.testing import assert_allclose
 from oracles import random_covariances
 from scipy.integrate import quad
 from scipy.stats import invgamma, invwishart, wishart
 
+from skmix.engine.compute.blocks import Block, Listed
 from skmix.engine.covariances import structure_of
-from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.refine.shrink import (
     likeliest_rows,
     log_marginal_likelihood,
     relative_spreads,
-    shrunk,
     steadied,
     worth_in_rows,
 )
-from skmix.engine.sources.blocks import Block, Listed
-from skmix.engine.sources.moments import measure
-from skmix.engine.sources.scattered import surveyed
+from skmix.engine.sources.summary import measure
 from skmix.engine.starts import class_wise
 
 
@@ -152,7 +150,7 @@ def test_all_of_it_is_the_common_covariance_and_none_of_it_is_nothing() -> None:
 def test_blocks_find_the_same_prior() -> None:
     X, classes, starts, options = problem("full")
     frame = measure(X, structure_of("full"))
-    blocks = surveyed(Listed([Block(X[:20], classes[:20]), Block(X[20:], classes[20:])]))
+    blocks = Listed([Block(X[:20], classes[:20]), Block(X[20:], classes[20:])])
     _, expected = shrunk(X, classes, starts, options, None, frame=frame)
     _, found = shrunk(blocks, None, starts, options, None, frame=frame)
     assert found.covariance_prior == pytest.approx(expected.covariance_prior, rel=1e-6)

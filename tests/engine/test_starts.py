@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_full, as_structure, random_model, random_rows, stack
+from oracles import COVARIANCE_TYPES, as_structure, random_rows
 
 from skmix.engine import starts
 from skmix.engine.covariances import structure_of
-from skmix.engine.em import fit, regulariser_of, shortlist
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
-from skmix.engine.sources.moments import measure
+from skmix.engine.em import regulariser_of
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters
+from skmix.engine.sources.summary import measure
 
 FULL = structure_of("full")
 CENTRES = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0], [50.0, 50.0]])
@@ -207,26 +205,3 @@ def test_responsibilities_make_the_start_of_one_m_step(covariance_type: str) -> 
     else:
         expected = as_structure(scatter / mass[:, None, None] + 1e-3 * np.eye(3), covariance_type)
     assert_allclose(found.covariances, expected, rtol=1e-10, atol=1e-12)
-
-
-def test_short_runs_keep_the_best_best_first() -> None:
-    random = np.random.default_rng(4)
-    X, classes = random_rows(random, 120, 2, 2)
-    given = stack([random_model(random, 3, 2, 2) for _ in range(12)])
-    # One start that cannot run at all must come last.
-    given.covariances[3, 0] = 0.0
-    options = Options(tol=1e-3, floor=0.0)
-    chosen = shortlist(X, classes, given, options, n_best=4, n_passes=5)
-    short = fit(X, classes, given, replace(options, max_iter=5, tol=0.0))
-    failed = short.status == Status.FAILED
-    assert failed[3]
-    assert not failed.all()
-    order = np.argsort(np.where(failed, np.inf, -short.log_likelihood.sum(axis=1)), kind="stable")
-    assert_array_equal(chosen.means, short.parameters.means[order[:4]])
-    assert_array_equal(chosen.weights, short.parameters.weights[order[:4]])
-    assert_array_equal(chosen.covariances, short.parameters.covariances[order[:4]])
-    everyone = shortlist(X, classes, given, options, n_best=12)
-    assert_array_equal(everyone.means, short.parameters.means[order])
-    assert 3 in order[-failed.sum() :]
-    full = as_full(chosen.covariances[0], "full", 3, 2)
-    assert np.linalg.eigvalsh(full).min() > 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import fit, thin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -17,12 +18,10 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.mixture import BayesianGaussianMixture
 
+from skmix.engine.compute.blocks import Block, Listed
 from skmix.engine.covariances import structure_of
-from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Prior, Status
-from skmix.engine.refine.prune import thin
 from skmix.engine.rules.variational import expected_weights
-from skmix.engine.sources.blocks import Block, Listed
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 PRIOR: dict[str, Any] = {"covariance_prior": 4.5, "mean_prior": 0.3, "weight_prior": 0.7}

@@ -249,7 +249,7 @@ def test_a_failed_fit_leaves_no_block_on_the_cluster(client):
         with pytest.raises(kind) as caught:
             SharedKernelMixture(2, random_state=0).fit(given)
         # Where it happened on the worker is still told.
-        assert caught.traceback[-1].name in ("refuse", "check_block")
+        assert caught.traceback[-1].name in ("refuse", "check")
         del caught
         gc.collect()
         assert len(client.futures) == 0

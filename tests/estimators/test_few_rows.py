@@ -15,7 +15,7 @@ from sklearn.base import clone
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.compute.arrays import to_numpy
-from skmix.engine.sources.blocks import Block, Listed
+from skmix.engine.compute.blocks import Block, Listed
 from skmix.estimators import Checkpoint
 
 N_FEATURES = 5

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from skmix import open_rows
-from skmix.engine.sources.blocks import Block, is_blocks
+from skmix.engine.compute.blocks import Block, is_blocks
 from skmix.io import Source, source_of
 from skmix.io import files as source_module
 from skmix.io.sources import read_ahead

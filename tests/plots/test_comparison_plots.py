@@ -9,7 +9,7 @@ import pytest
 from skmix.experiments.field import Outcome
 from skmix.plots import plot_errors, plot_ranks
 
-OUTCOME = Outcome("set", "LDA", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
+OUTCOME = Outcome("set", "LDA", 0, 3, 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
 
 
 def outcomes() -> list[Outcome]:

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skmix.experiments.field import Learning, Outcome
+from skmix.experiments.field import Outcome
 from skmix.experiments.field.sharing import CLASSIFIERS
 from skmix.plots import plot_gain, plot_sharing
 
-OUTCOME = Outcome("set", "QDA", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
+OUTCOME = Outcome("set", "QDA", 0, 3, 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
 
 
-def point(data: str, name: str, rows: int, repeat: int = 0, n_classes: int = 10, **values: Any) -> Learning:
-    outcome = replace(OUTCOME, data=data, classifier=name, repeat=repeat, n_train=rows * n_classes, **values)
-    return Learning(data, name, rows, outcome)
+def point(data: str, name: str, rows: int, repeat: int = 0, n_classes: int = 10, **values: Any) -> Outcome:
+    sizes = {"n_classes": n_classes, "n_train": rows * n_classes}
+    return replace(OUTCOME, data=data, classifier=name, repeat=repeat, **sizes, **values)
 
 
 def curves(axes: Any) -> dict[str, Any]:

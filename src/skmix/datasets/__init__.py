@@ -1,4 +1,4 @@
-"""Data to learn from: images of seven-segment digits, samples of shared-kernel mixtures, files."""
+"""Simulated digits, samples of shared-kernel mixtures, MNIST, and tables from files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skmix.datasets.digits import (
     sample_points,
     segment_layout,
 )
-from skmix.datasets.files import SplitImages, load_mnist, read_idx
+from skmix.datasets.mnist import SplitImages, load_mnist, read_idx
 from skmix.datasets.shared_kernel import Illustration, illustration, make_shared_kernel_data
 from skmix.io.tables import (
     WRITABLE,

@@ -1,12 +1,11 @@
-"""Simulated images of seven-segment digits: a cloud of points for each lit segment, counted in cells.
+"""Simulated images of seven-segment digits: points are drawn for each lit segment and counted in pixels.
 
-The pieces are public one by one: where the segments lie (`segment_layout`), points drawn from them
-(`sample_points`), and points counted into images (`bin_points`).
+The steps are public: the positions of the segments (`segment_layout`), points drawn from them
+(`sample_points`), and images of points (`bin_points`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,20 +34,20 @@ LIT_SEGMENTS: tuple[tuple[int, ...], ...] = (
     (1, 2, 3, 4, 5, 6, 7),
     (1, 2, 3, 5, 6, 7),
 )
-"""The segments, numbered from 1, that each of the digits 0 to 9 lights; digit 1 moves them to the middle."""
+"""Lit segments, numbered from 1, of the digits 0 to 9; those of digit 1 are moved to the middle."""
 
-# Segment centres in units of w = half length + half width, and which segments lie.
+# Segment centres in units of half length + half width, and which segments are horizontal.
 _CENTRES = ((1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 2), (0, 0))
 _HORIZONTAL = (False, False, True, False, False, True, True)
-# How far the image reaches beyond the outermost edge of the segments.
+# Half the width of an image, relative to the distance of the outermost edge of the segments from the middle.
 _MARGIN = 1.8
-# Images made at a time, so that the points of a large set are never all in memory.
+# Images made at a time, to limit the memory of their points. The random numbers do not depend on it.
 _IMAGES_AT_A_TIME = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentLayout:
-    """Where the segments lie in the plane and how their points scatter.
+    """Positions of the segments in the plane, and covariances of their points.
 
     Attributes
     ----------
@@ -85,20 +84,20 @@ class SegmentLayout:
 def segment_layout(
     half_length: float = 2.0, half_width: float = 0.5, variance_scale: float = 1.2
 ) -> SegmentLayout:
-    """Return where the seven segments lie and how their points scatter.
+    """Return the positions of the seven segments and the covariances of their points.
 
     Parameters
     ----------
     half_length, half_width : float, default=2.0, 0.5
-        Half the length and half the width of a segment. They are also the variances of its points along
-        and across it, before scaling.
+        Half the length and half the width of a segment; also the variances of its points along and across
+        it, before scaling.
     variance_scale : float, default=1.2
         Factor of the variances.
 
     Returns
     -------
     SegmentLayout
-        Centres, covariances and the reach of an image.
+        Centres, covariances and the extent of an image.
 
     Examples
     --------
@@ -129,7 +128,7 @@ def sample_points(
     variance_scale: float = 1.2,
     random_state: RandomState = None,
 ) -> tuple[FloatArray, IntArray]:
-    """Draw the points of digits: the same number from each lit segment of each digit.
+    """Draw points of digits, the same number from each lit segment.
 
     Parameters
     ----------
@@ -140,7 +139,7 @@ def sample_points(
     n_points : int, default=100
         Points of each lit segment.
     random_state : int, RandomState instance or None, default=None
-        Determines the points; an int gives the same ones at every call.
+        Source of randomness; an int gives reproducible results.
 
     Returns
     -------
@@ -162,9 +161,9 @@ def bin_points(
     half_length: float = 2.0,
     half_width: float = 0.5,
 ) -> Images:
-    """Count points in cells and scale each image so that its fullest cell is 255.
+    """Count points in pixels, and scale each image so that its largest count becomes 255.
 
-    Points outside the image count in the nearest cell of its border.
+    Points outside the image count in the nearest pixel of its border.
 
     Parameters
     ----------
@@ -175,7 +174,7 @@ def bin_points(
     n_images : int, default=None
         Number of images; None takes one more than the largest index.
     half_length, half_width : float, default=2.0, 0.5
-        Size of a segment, which decides what an image shows: see `segment_layout`.
+        Size of a segment, which determines the extent of an image: see `segment_layout`.
 
     Returns
     -------
@@ -204,7 +203,7 @@ def make_seven_segment_digits(
     variance_scale: float = 1.2,
     random_state: RandomState = None,
 ) -> tuple[Images, IntArray]:
-    """Simulate images of the digits 0 to 9 as a seven-segment display shows them.
+    """Simulate images of the digits 0 to 9 on a seven-segment display.
 
     Parameters
     ----------
@@ -218,12 +217,12 @@ def make_seven_segment_digits(
     variance_scale : float, default=1.2
         Factor of the variances: the larger, the more the segments blur.
     random_state : int, RandomState instance or None, default=None
-        Determines the images; an int gives the same ones at every call.
+        Source of randomness; an int gives reproducible results.
 
     Returns
     -------
     images : ndarray of shape (10 * n_per_digit, 28, 28), uint8
-        Images, those of digit 0 first, then those of digit 1, and so on; the fullest pixel of each is 255.
+        Images in the order of the digits; the brightest pixel of each is 255.
     labels : ndarray of shape (10 * n_per_digit,), int
         Their digits.
 
@@ -247,23 +246,18 @@ def make_seven_segment_digits(
     random = check_random_state(random_state)
     labels = np.repeat(np.arange(len(LIT_SEGMENTS), dtype=np.int64), n_each)
     images = np.empty((len(labels), IMAGE_SIDE, IMAGE_SIDE), dtype=np.uint8)
-    for part in _slices(len(labels)):
+    for start in range(0, len(labels), _IMAGES_AT_A_TIME):
+        part = slice(start, start + _IMAGES_AT_A_TIME)
         points, index = _draw(labels[part], layout, count, random)
         images[part] = _count(points, index, len(labels[part]), layout.bound)
     return images, labels
 
 
-def _slices(n_images: int) -> Iterator[slice]:
-    """Yield slices that cover the images; the stream of random numbers does not depend on their size."""
-    for first in range(0, n_images, _IMAGES_AT_A_TIME):
-        yield slice(first, first + _IMAGES_AT_A_TIME)
-
-
 def _draw(
     digits: IntArray, layout: SegmentLayout, n_points: int, random: np.random.RandomState
 ) -> tuple[FloatArray, IntArray]:
-    """Return points (N, 2) of the digits and the position of each point's digit (N,)."""
-    # All lit segments of all digits in one list: those of digit 0, then of digit 1, and so on.
+    """Return points (N, 2) of digits (n,), and for each the index (N,) of its digit."""
+    # Lit segments of digit 0, then of digit 1, and so on.
     parts = [layout.of_digit(digit) for digit in range(len(LIT_SEGMENTS))]
     centres = np.concatenate([centre for centre, _ in parts])
     deviations = np.sqrt(np.diagonal(np.concatenate([each for _, each in parts]), axis1=1, axis2=2))
@@ -281,19 +275,19 @@ def _draw(
 
 
 def _count(points: FloatArray, image_index: IntArray, n_images: int, bound: float) -> Images:
-    """Return images (n, 28, 28) of points (N, 2) that need not lie within the bound."""
+    """Return images (n, 28, 28) of points (N, 2)."""
     clamped = np.clip(points, -bound, bound)
     clamped += bound
-    # In this order the middle of the image is exactly the border between its halves.
+    # Multiplied first, so that the origin is exactly on the border between pixels.
     clamped *= IMAGE_SIDE
     clamped /= 2.0 * bound
-    # Cells are closed below across and closed above upwards, as the published code has them.
+    # Pixels include their left and their upper border, as in the published code.
     column = np.minimum(np.floor(clamped[:, 0]), IMAGE_SIDE - 1).astype(np.int64)
     from_below = np.clip(np.ceil(clamped[:, 1]), 1, IMAGE_SIDE).astype(np.int64)
     pixel = (image_index * IMAGE_SIDE + (IMAGE_SIDE - from_below)) * IMAGE_SIDE + column
     counts = np.bincount(pixel, minlength=n_images * IMAGE_SIDE**2).reshape(n_images, IMAGE_SIDE, IMAGE_SIDE)
     fullest = np.maximum(counts.max(axis=(1, 2), keepdims=True, initial=0), 1)
-    # In integers, so that halves are exact and go up.
+    # Integers make halves exact; they are rounded up.
     return ((510 * counts + fullest) // (2 * fullest)).astype(np.uint8)
 
 

@@ -17,14 +17,14 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _SUM_TOLERANCE = 1e-6
-"""How far a column of weights may be from one: covers weights rounded for print or kept in float32."""
+"""Largest deviation from one of a column of weights, which may have been rounded to print or to float32."""
 _ROUNDING = 1e-8
-"""Asymmetry and negative eigenvalues up to this share of a covariance's scale count as rounding."""
+"""Asymmetry and negative eigenvalues up to this multiple of a covariance's scale count as rounding errors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Illustration:
-    """A shared-kernel mixture to sample from, and a start to fit the sample from.
+    """A shared-kernel mixture to sample from, and a start for a fit to the sample.
 
     Attributes
     ----------
@@ -34,16 +34,12 @@ class Illustration:
         True kernel covariances.
     weights : ndarray of shape (K, L)
         True Pr(kernel k | class j).
-    start_means : ndarray of shape (K, M)
-        Means to start the fit from.
-    start_covariances : ndarray of shape (K, M, M)
-        Covariances to start the fit from.
-    start_weights : ndarray of shape (K, L)
-        Weights to start the fit from.
+    start_means, start_covariances, start_weights : ndarrays of the same shapes
+        The start.
     n_per_class : int
         Rows to draw for each class.
     max_iter : int
-        Largest number of passes of the fit.
+        Largest number of passes of EM.
     """
 
     means: FloatArray
@@ -57,12 +53,12 @@ class Illustration:
 
 
 def illustration() -> Illustration:
-    """Return the paper's example: three classes that mix three shared kernels in the plane.
+    """Return the paper's example of three classes that share three kernels in the plane.
 
     Returns
     -------
     Illustration
-        K = 3 kernels, L = 3 classes, M = 2 features; fresh arrays at every call.
+        K = 3 kernels, L = 3 classes, M = 2 features.
 
     Examples
     --------
@@ -99,27 +95,26 @@ def make_shared_kernel_data(
 ) -> tuple[FloatArray, IntArray]:
     """Draw rows from a shared-kernel mixture, class by class.
 
-    Every row of class j comes from a kernel chosen with the probabilities in column j of `weights`;
-    the kernels themselves are the same for all classes.
+    The kernel of a row of class j is drawn with the probabilities in column j of `weights`; the kernels are
+    the same for all classes.
 
     Parameters
     ----------
     means : array-like of shape (K, M)
         Kernel means.
     covariances : array-like of shape (K, M, M)
-        Kernel covariances, symmetric and positive semidefinite. A singular one is allowed: its rows
-        lie in a subspace.
+        Kernel covariances, symmetric and positive semidefinite; they may be singular.
     weights : array-like of shape (K, L)
         Pr(kernel k | class j); each column sums to one.
     n_per_class : int or sequence of L ints
-        Rows to draw for each class; a class of a sequence may have none.
+        Rows to draw for each class; in a sequence some may be zero.
     random_state : int, RandomState instance or None, default=None
-        Determines the sample; an int gives the same one at every call.
+        Source of randomness; an int gives reproducible results.
 
     Returns
     -------
     X : ndarray of shape (N, M)
-        The rows, those of class 0 first, then those of class 1, and so on.
+        The rows, in the order of the classes.
     y : ndarray of shape (N,), int
         The classes 0 to L - 1.
 
@@ -194,14 +189,14 @@ def _check_covariances(covariances: ArrayLike, n_kernels: int, n_features: int) 
                 f"is {spectrum[0]:.3g}."
             )
     deviations = np.sqrt(np.maximum(eigenvalues, 0.0))
-    # The symmetric root exists for singular covariances and, unlike the eigenvectors, has no free
-    # signs, so the sample of a seed does not hang on the linear algebra library.
+    # The symmetric root exists for singular covariances and, unlike eigenvectors, has no arbitrary signs, so
+    # the sample of a seed does not depend on the linear algebra library.
     roots: FloatArray = (eigenvectors * deviations[:, np.newaxis, :]) @ eigenvectors.swapaxes(1, 2)
     return roots
 
 
 def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
-    """Return the weights (K, L), the columns scaled to sum to one as exactly as floats can."""
+    """Return the weights (K, L), with columns that sum to one up to rounding."""
     checked = finite("weights", weights)
     if checked.ndim != 2 or checked.shape[0] != n_kernels or checked.shape[1] == 0:
         raise ValueError(
@@ -216,7 +211,7 @@ def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
     sums = checked.sum(axis=0)
     worst = int(np.abs(sums - 1.0).argmax())
     if abs(sums[worst] - 1.0) > _SUM_TOLERANCE:
-        hint = " The rows do: transpose them?" if np.allclose(checked.sum(axis=1), 1.0) else ""
+        hint = " The rows do: are they transposed?" if np.allclose(checked.sum(axis=1), 1.0) else ""
         raise ValueError(
             f"Every column of weights must sum to one, but column {worst} sums to {sums[worst]:.6g}.{hint}"
         )
@@ -231,7 +226,7 @@ def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -
         given = given * n_classes
     if len(given) != n_classes:
         raise ValueError(
-            f"n_per_class has {len(given)} entries but the weights have {n_classes} columns, one per class."
+            f"n_per_class has {len(given)} entries, but the weights have {n_classes} columns, one per class."
         )
     for c, count in enumerate(given):
         if not isinstance(count, numbers.Integral) or isinstance(count, bool):
@@ -240,5 +235,5 @@ def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -
             raise ValueError(f"n_per_class must not be negative, got {count} for class {c}.")
     counts = np.array(given, dtype=np.int64)
     if counts.sum() == 0:
-        raise ValueError(f"n_per_class asks for no row in any of the {n_classes} class(es).")
+        raise ValueError(f"n_per_class is zero for all {n_classes} class(es).")
     return counts

@@ -1,20 +1,21 @@
-"""Passes until done, for a whole batch of starts at once.
+"""EM for a whole batch of starts at once: init, step, terminate, over a row source and an update rule.
 
-Every start is a slice of the same arrays: rows are read and expanded once for a group of starts, and what is
-small is done for all at once. A start that has converged or failed leaves the batch; nothing raises because
-one start went wrong.
+Every start is a slice of the same arrays: rows are read once for a group of starts, and small work is done
+for all at once. A start that has converged or failed leaves the batch; nothing raises because one start
+degenerated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from .compute.arrays import as_float64, is_numpy, to_numpy
-from .compute.threads import Workers, workers
+from .compute.arrays import namespace, occurs, pick, sent_once, to_numpy
+from .compute.threads import workers
 from .covariances import Structure, structure_of
 from .model import (
     BoolArray,
@@ -28,77 +29,122 @@ from .model import (
     Status,
     join,
 )
-from .passes import Source, expect, expect_rows, one_pass
 from .rules.annihilation import price_of_kernel
-from .rules.likelihood import log_prior
-from .rules.variational import as_point, divergence, point_estimate, prior_of
-from .snapshots import Keep, Snapshot, take_later
-from .sources.blocks import Blocks, is_blocks
-from .sources.device import DeviceRows, OptimisticStep
-from .sources.frame import Frame
-from .sources.gaps import Patterns, has_gaps
-from .sources.memory import Rows
-from .sources.moments import measure
-from .sources.scattered import Scattered, surveyed
-from .squarem import STRICTER, Accelerator
+from .rules.base import UpdateRule
+from .rules.likelihood import Likelihood, with_unlabelled
+from .rules.variational import Variational, prior_of
+from .sources import RowSource, Setting, open_source
+from .sources.base import Centres
+from .sources.summary import Frame
+from .squarem import STRICTER, Squarem, SquaremState
 
-Progress = Callable[[int, IntArray, FloatArray], None]
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Where a batch of R starts stands between two passes, on the host: all there is to save and resume."""
+
+    parameters: Parameters  # where each start is, in the coordinates of the frame; extrapolations aside
+    status: IntArray  # (R,): A `Status` each
+    n_iter: IntArray  # (R,): passes made
+    # (R, C) or (R, 1): what the stopping rule compares the next pass with: log-likelihoods, or the bound of
+    # the evidence
+    previous: FloatArray
+    latched: BoolArray  # (R, C) or (R, 1): classes that the paper's stopping rule takes as settled
+    path: list[FloatArray]  # (passes, C): as in `Result`, in the coordinates of the frame
+    bounds: list[FloatArray]  # (passes,): of a variational fit, as in `Result`
+    squarem: SquaremState | None = None  # of an accelerated fit
+
+    @classmethod
+    def begin(cls, starts: Parameters, n_columns: int, n_watched: int) -> RunState:
+        """Return the state before the first pass, of log-likelihoods in C columns, some of them watched."""
+        n_starts = starts.means.shape[0]
+        shape = n_starts, n_watched
+        return cls(
+            starts,
+            np.full(n_starts, Status.RUNNING, dtype=np.int64),
+            np.zeros(n_starts, dtype=np.int64),
+            np.full(shape, np.inf),
+            np.zeros(shape, dtype=bool),
+            [np.empty((0, n_columns)) for _ in range(n_starts)],
+            [np.empty(0) for _ in range(n_starts)],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as nested dictionaries of plain arrays."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> RunState:
+        """Return the record that `to_dict` described."""
+        made = dict(values)
+        made["parameters"] = Parameters(**values["parameters"])
+        if values["squarem"] is not None:
+            parts = {
+                name: Parameters(**value) if isinstance(value, dict) else np.array(value)
+                for name, value in values["squarem"].items()
+            }
+            made["squarem"] = SquaremState(**parts)
+        return cls(**made)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (Parameters, SquaremState)):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+# Called after each pass.
+Callback = Callable[["Run"], None]
 
 
 def fit(
-    X: np.ndarray | Blocks,
-    classes: IntArray | None,
+    source: Any,
     starts: Parameters,
     options: Options,
     *,
     frame: Frame | None = None,
-    row_weights: FloatArray | None = None,
-    previous: FloatArray | None = None,
-    progress: Progress | None = None,
-    keep: Keep | None = None,
-    resume: Snapshot | None = None,
+    callback: Callback | None = None,
+    resume: RunState | None = None,
 ) -> Result:
-    """Run EM from R starts and return how each one ended.
+    """Run EM, or variational Bayes, from R starts and return how each one ended.
 
     Parameters
     ----------
-    X : array of shape (N, M)
-        Rows, float64 or float32; NaN where a value is missing, but no row and no feature without any value.
-        With an array of another library than NumPy, passes run where it is; it may have no gaps.
-        Or coded blocks of rows; classes and weights are then in them.
-    classes : ndarray of shape (N,) or None
-        Class of each row, 0 … L − 1, every class with at least one row, and −1 for rows without a label;
-        None for one class. With unlabelled rows the starts have a `class_prior`, log-likelihoods of labelled
-        rows are of row and label together, and those of unlabelled rows make a last column.
+    source : RowSource, or rows that `open_source` opens
+        Training rows. With unlabelled rows the starts have a `class_prior`, log-likelihoods of labelled rows
+        are of row and label together, and those of unlabelled rows make a last column.
     starts : Parameters
         Starting points with a leading axis R, in the data's coordinates.
     options : Options
         How to fit.
     frame : Frame, optional
         Frame of the rows, when known.
-    row_weights : ndarray of shape (N,), optional
-        Positive weights of the rows.
-    previous : ndarray of shape (R, L), optional
-        Log-likelihoods before the first pass, to hold its own against: for a fit that goes on from another.
-    progress : callable, optional
-        Called after each pass with its number, the indices of the starts still running and their total
-        log-likelihoods.
-    keep : callable, optional
-        Called after each pass, and may take a snapshot.
-    resume : Snapshot, optional
+    callback : callable, optional
+        Called after each pass with the `Run`.
+    resume : RunState, optional
         Where to go on, instead of at the starts.
     """
-    structure = structure_of(options.covariance_type)
-    if is_blocks(X):
-        X = surveyed(X)
-        frame = X.survey.frame(structure) if frame is None else frame
-    elif frame is None:
-        frame = measure(X, structure, row_weights=row_weights)
-    rows = rows_of(X, classes, starts, frame, structure, row_weights, options)
-    volume = rows.log_volume()
+    rows = open_source(source)
+    structure = structure_of(options.covariance_type).of(starts.covariances)
+    frame = rows.summary.frame(structure) if frame is None else frame
+    n_columns = starts.weights.shape[-1] + (starts.class_prior is not None)
+    volume = rows.summary.by_class(rows.summary.observed, n_columns) @ np.log(frame.scale)
     with workers(options.n_jobs) as pool:
-        before = None if previous is None else previous + volume
-        inside = run(rows, frame.enter(starts, structure), options, pool, before, progress, keep, resume)
+        setting = Setting(frame, structure, pool, options.precision)
+        rule = rule_of(options, setting, starts.means.shape[1], rows)
+        if resume is None:
+            resume = RunState.begin(
+                frame.enter(starts, structure), n_columns, 1 if rule.bounds else n_columns
+            )
+        run = Run(rows, setting, rule, options, resume)
+        while run.going:
+            run.step()
+            if callback is not None:
+                callback(run)
+        inside = run.result()
+    rows.forget()
     return replace(
         inside,
         parameters=frame.leave(inside.parameters.map(to_numpy), structure),
@@ -109,278 +155,14 @@ def fit(
     )
 
 
-def shortlist(
-    X: np.ndarray | Blocks,
-    classes: IntArray | None,
-    starts: Parameters,
-    options: Options,
-    *,
-    n_best: int,
-    n_passes: int = 5,
-    frame: Frame | None = None,
-    row_weights: FloatArray | None = None,
-) -> Parameters:
-    """Run all starts for a few passes in one batch and return the `n_best` best, best first."""
-    few = replace(options, max_iter=n_passes, tol=0.0)
-    short = fit(X, classes, starts, few, frame=frame, row_weights=row_weights)
-    score = np.where(short.status == Status.FAILED, -np.inf, short.objective)
-    return short.parameters.take(np.argsort(-score, kind="stable")[:n_best])
-
-
-def rows_of(
-    X: np.ndarray | Blocks,
-    classes: IntArray | None,
-    starts: Parameters,
-    frame: Frame,
-    structure: Structure,
-    row_weights: FloatArray | None,
-    options: Options | None = None,
-) -> Source:
-    """Return rows as the loop reads them: those without a label as a last class, those with gaps grouped."""
-    n_classes = starts.weights.shape[-1]
-    if is_blocks(X):
-        n_classes += starts.class_prior is not None
-        return Scattered(surveyed(X), n_classes, frame, structure, expect_rows)
-    if starts.class_prior is not None and classes is not None:
-        classes = np.where(classes < 0, n_classes, classes)
-        n_classes += 1
-    if not is_numpy(X):
-        precision = "float64" if options is None else options.precision
-        return DeviceRows(X, classes, n_classes, frame, structure, row_weights, precision=precision)
-    if has_gaps(X):
-        codes = np.zeros(len(X), dtype=np.int64) if classes is None else classes
-        return Patterns(X, codes, n_classes, frame, structure, row_weights)
-    return Rows(X, classes, n_classes, frame, structure, row_weights)
-
-
-def run(
-    rows: Source,
-    starts: Parameters,
-    options: Options,
-    pool: Workers,
-    previous: FloatArray | None = None,
-    progress: Progress | None = None,
-    keep: Keep | None = None,
-    resume: Snapshot | None = None,
-) -> Result:
-    """Run EM in the coordinates of the frame; see `fit`."""
-    if resume is not None:
-        starts, previous = resume.parameters, resume.previous
-    structure = structure_of(options.covariance_type).of(starts.covariances)
-    regulariser = regulariser_of(options, rows.frame, structure, n_kernels=starts.means.shape[1])
-    leaps = None if resume is None else resume.leaps
-    if isinstance(rows, DeviceRows):
-        starts = _there(starts, rows)
-        regulariser = regulariser.map(lambda array: as_float64(array, rows.home))
-        leaps = None if leaps is None else leaps.map(partial(_there, rows=rows), np.asarray)
-    entering = starts if leaps is None else leaps.entering
-    n_starts = starts.means.shape[0]
-    # A start below the floor could not be told from one that collapsed, and its squares might overflow.
-    covariances, factor = structure.raised(entering.covariances, regulariser.floor)
-    current = replace(entering, covariances=covariances).copy()
-    prior = None
+def rule_of(options: Options, setting: Setting, n_kernels: int, source: RowSource) -> UpdateRule:
+    """Return the update rule that the options ask for, with its arrays where the source wants them."""
+    structure = setting.structure
+    regulariser = regulariser_of(options, setting.frame, structure, n_kernels)
     if options.inference == "variational":
-        n_kernels = options.prior_kernels or starts.means.shape[1]
-        prior = prior_of(options, rows.frame, regulariser, structure, n_kernels)
-        current = as_point(current)
-
-    def objective_of(log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
-        if prior is not None:
-            return log_likelihood.sum(axis=1) - divergence(parameters, factor, structure, prior)
-        return log_likelihood.sum(axis=1) + log_prior(parameters, factor, structure, regulariser)
-
-    final = Finished(n_starts)
-    status = np.full(n_starts, Status.RUNNING, dtype=np.int64)
-    n_iter = np.zeros(n_starts, dtype=np.int64)
-    path: list[list[FloatArray]] = [[] for _ in range(n_starts)]
-    bounds: list[list[float]] = [[] for _ in range(n_starts)]
-
-    active = np.arange(n_starts)
-    usable = to_numpy(factor.usable)
-    # An extrapolation may fail: the accelerator then goes back.
-    status[~usable if leaps is None else ~usable & ~leaps.tried] = Status.FAILED
-    latest = current if leaps is None else starts  # where each start is, extrapolations aside
-    if previous is None:
-        previous = np.full((n_starts, rows.n_classes if prior is None else 1), np.inf)
-    n_rows = float(rows.class_sizes.sum())
-    # Leaps shorten EM's own steps: as small a gain is nearer to a plateau than to the end.
-    tol = options.tol * STRICTER if options.accelerate else options.tol
-    rule = Stopping(replace(options, tol=tol), previous, n_rows)
-    accelerator = Accelerator(n_starts, structure, n_rows) if options.accelerate else None
-    if accelerator is not None and leaps is not None:
-        accelerator.go_on(leaps)
-
-    def step(parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
-        return one_pass(rows, parameters, factor, structure, prior or regulariser, pool, options.freeze)
-
-    if isinstance(rows, DeviceRows):
-        step = OptimisticStep(step, rows)
-    first = 1
-    if resume is not None:
-        status, n_iter = (
-            np.where(resume.status == Status.RUNNING, status, resume.status),
-            resume.n_iter.copy(),
-        )
-        path = [list(passes) for passes in resume.path]
-        rule.latched = resume.latched.copy()
-        first = int(n_iter.max()) + 1
-    for number in range(first, options.max_iter + 1):
-        going = status[active] == Status.RUNNING
-        if not going.all():
-            final.keep(active, ~going, latest)
-            active, current, factor = active[going], current.take(going), factor.take(going)
-            latest = latest.take(going)
-            rule.keep(going)
-            if accelerator is not None:
-                accelerator.keep(going)
-        if not len(active):
-            break
-        following, next_factor, log_likelihood = step(current, factor)
-        # A start that degenerates keeps the parameters that entered the pass.
-        survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
-        wasted = np.zeros(len(active), dtype=bool)
-        if accelerator is not None:
-            objective = objective_of(log_likelihood, current, factor)
-            wasted = accelerator.wasted(objective, survived)
-        status[active[~survived & ~wasted]] = Status.FAILED
-        counted = survived & ~wasted
-        latest = following if counted.all() else latest.copy().put(counted, following.take(counted))
-        n_iter[active] = number
-        for i in np.flatnonzero(~wasted):
-            path[active[i]].append(log_likelihood[i])
-        # EM is over when the likelihood stays, a variational fit when the bound does.
-        watched = log_likelihood
-        if prior is not None:
-            watched = objective_of(log_likelihood, current, factor)[:, None]
-            for i in np.flatnonzero(np.isfinite(watched[:, 0])):
-                bounds[active[i]].append(float(watched[i, 0]))
-        done = rule.done(watched, wasted)
-        if accelerator is not None:
-            done = accelerator.settled(done)
-        status[active[survived & done & ~wasted]] = Status.CONVERGED
-        if accelerator is not None:
-            following, next_factor = accelerator.onward(
-                current, following, next_factor, objective, regulariser.floor
-            )
-        current, factor = following, next_factor
-        if progress is not None:
-            progress(number, active, log_likelihood.sum(axis=1))
-        if keep is not None:
-            everyone = partial(_on_host, final.copy(), active)
-            stands = None if accelerator is None else accelerator.leaps(current)
-            keep(
-                take_later(
-                    everyone, latest, active, status, n_iter, rule.previous, rule.latched, path, stands
-                )
-            )
-    status[status == Status.RUNNING] = Status.STOPPED
-
-    last = final.all(active, latest)
-    last_factor = structure.factor(last.covariances, rows.n_features)
-
-    def final_log_likelihood() -> FloatArray:
-        statistics, _ = expect(rows, last, last_factor, structure, pool, moments=False)
-        found = to_numpy(statistics.log_likelihood)
-        return np.where(to_numpy(last_factor.usable)[:, None], found, -np.inf)
-
-    log_likelihood = final_log_likelihood()
-    objective = objective_of(log_likelihood, last, last_factor)
-    empty = np.empty((0, rows.n_classes))
-    traces = [np.array(values) if values else empty for values in path]
-    if prior is None:
-        return Result(last, status, n_iter, log_likelihood, objective, traces)
-    last = point_estimate(last, prior)
-    reached = [np.array([*values, value]) for values, value in zip(bounds, objective, strict=True)]
-    log_likelihood = final_log_likelihood()
-    return Result(last, status, n_iter, log_likelihood, objective, traces, last.counts, reached, prior)
-
-
-def _there(parameters: Parameters, rows: DeviceRows) -> Parameters:
-    return parameters.map(lambda array: as_float64(array, rows.home))
-
-
-def _on_host(finished: Finished, numbers: IntArray, parameters: Parameters) -> Parameters:
-    """Return all starts in order, on the host, given those still in the batch."""
-    return finished.all(numbers, parameters).map(to_numpy)
-
-
-class Finished:
-    """Parameters of starts that have left the batch.
-
-    Parameters
-    ----------
-    n_starts : int
-        R.
-    """
-
-    def __init__(self, n_starts: int) -> None:
-        self._n_starts = n_starts
-        self._numbers: list[IntArray] = []
-        self._parameters: list[Parameters] = []
-
-    def keep(self, numbers: IntArray, which: BoolArray, parameters: Parameters) -> None:
-        """Keep the starts of a batch that are in `which`; their `numbers` are those of the first batch."""
-        self._numbers.append(numbers[which])
-        self._parameters.append(parameters.take(which))
-
-    def copy(self) -> Finished:
-        """Return what there is now; starts that leave later are not in it."""
-        copied = Finished(self._n_starts)
-        copied._numbers, copied._parameters = list(self._numbers), list(self._parameters)
-        return copied
-
-    def all(self, numbers: IntArray, parameters: Parameters) -> Parameters:
-        """Return all starts in order, given those still in the batch."""
-        if len(numbers) == self._n_starts:
-            return parameters
-        everything = [*self._parameters, parameters]
-        order = np.argsort(np.concatenate([*self._numbers, numbers]))
-        return join(everything).take(order)
-
-
-class Stopping:
-    """The two stopping rules, on the log-likelihoods of successive passes.
-
-    Parameters
-    ----------
-    options : Options
-        `stopping` and `tol`.
-    previous : ndarray of shape (R, L)
-        Log-likelihoods before the first pass; infinite when there was none.
-    n_rows : float
-        N, or the sum of the rows' weights.
-
-    Attributes
-    ----------
-    previous : ndarray of shape (R, L)
-        Log-likelihoods of the last pass.
-    latched : ndarray of shape (R, L)
-        Which classes have settled, by the second rule.
-    """
-
-    def __init__(self, options: Options, previous: FloatArray, n_rows: float) -> None:
-        self._per_class = options.stopping == "per-class"
-        self._tol = options.tol
-        self._n_rows = n_rows
-        self.previous = previous
-        self.latched = np.zeros(previous.shape, dtype=bool)
-
-    def keep(self, which: BoolArray) -> None:
-        """Forget the starts that are not in `which`."""
-        self.previous, self.latched = self.previous[which], self.latched[which]
-
-    def done(self, log_likelihood: FloatArray, wasted: BoolArray | None = None) -> BoolArray:
-        """Return which starts (R,) are done, given the log-likelihoods (R, L) of this pass.
-
-        Passes that were `wasted` (R,) say nothing.
-        """
-        counts = np.ones(len(log_likelihood), dtype=bool) if wasted is None else ~wasted
-        change = log_likelihood - self.previous
-        self.previous = np.where(counts[:, None], log_likelihood, self.previous)
-        if self._per_class:
-            self.latched |= (np.abs(change) < self._tol) & counts[:, None]
-            return np.all(self.latched, axis=1) & counts
-        return (np.abs(change.sum(axis=1)) < self._tol * self._n_rows) & counts
+        prior = prior_of(options, regulariser, structure, options.prior_kernels or n_kernels)
+        return Variational(structure, prior, regulariser.floor, options.freeze)
+    return Likelihood(structure, regulariser.map(source.place), options.freeze)
 
 
 def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
@@ -398,3 +180,229 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
         weight_prior=options.weight_prior or 1.0,
         annihilation=price_of_kernel(structure, n_features) if options.annihilate else 0.0,
     )
+
+
+def expect(
+    source: RowSource,
+    parameters: Parameters,
+    factor: Factor,
+    setting: Setting,
+    *,
+    centres: Centres | None = None,
+    moments: bool = True,
+) -> tuple[Any, FloatArray]:
+    """Do the E-step, unlabelled rows included: they get the last column of the statistics."""
+    mixed = with_unlabelled(parameters)
+    statistics, origins = source.expect(mixed, factor, setting, centres, moments)
+    if parameters.class_prior is not None:
+        # Of row and label together, so that the sum over all rows is the likelihood that EM climbs.
+        prior, xp = parameters.class_prior, namespace(parameters.class_prior)
+        log_prior = xp.log(xp.where(prior > _TINY, prior, _TINY))
+        log_prior = xp.concat([log_prior, xp.zeros_like(log_prior[:, :1])], axis=1)
+        sizes = source.summary.by_class(source.summary.sizes, mixed.weights.shape[-1])
+        joint = statistics.log_likelihood + sent_once(sizes, log_prior) * log_prior
+        statistics = replace(statistics, log_likelihood=joint)
+    return statistics, origins
+
+
+def one_pass(
+    source: RowSource, setting: Setting, rule: UpdateRule, parameters: Parameters, factor: Factor
+) -> tuple[Parameters, Factor, FloatArray]:
+    """Return the next parameters, their factor, and the log-likelihood (R, C) of those that entered."""
+    statistics, origins = expect(source, parameters, factor, setting)
+    following, next_factor, inaccurate = rule.improve(statistics, origins, parameters, factor)
+    if rule.freeze != "kernels" and occurs(inaccurate):
+        again = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
+        # The new means are right; the covariances want moments about them.
+        centres = pick(inaccurate, again), pick(following.means, again)
+        entered, own = parameters.take(again), factor.take(again)
+        closer, origins = expect(source, entered, own, setting, centres=centres)
+        better, better_factor, _ = rule.improve(closer, origins, entered, own)
+        better = replace(better, weights=pick(following.weights, again))
+        following = following.put(again, better)
+        next_factor = next_factor.put(again, better_factor)
+    return following, next_factor, statistics.log_likelihood
+
+
+class Run:
+    """A batch of R starts on its way; the active ones still run.
+
+    After a pass, `n_passes` is the number of passes made, `active` (A,) are the starts that took part in the
+    last one, and `log_likelihood` (A, C) is that of the parameters that entered it, in the frame.
+    """
+
+    def __init__(
+        self, source: RowSource, setting: Setting, rule: UpdateRule, options: Options, state: RunState
+    ) -> None:
+        self._source, self._setting, self._rule, self._options = source, setting, rule, options
+        self._n_columns = state.path[0].shape[1]
+        self._step = source.quick(partial(one_pass, source, setting, rule), setting)
+        self._status, self._n_iter = state.status.copy(), state.n_iter.copy()
+        self._path = [list(path) for path in state.path]
+        self._bounds = [list(bounds) for bounds in state.bounds]
+        self._finished: list[tuple[IntArray, Parameters]] = []
+        self.n_passes = int(self._n_iter.max(initial=0))
+        self.active = np.arange(len(self._status))
+        self.log_likelihood: FloatArray = state.previous
+        n_rows = source.summary.total
+        tol = options.tol * STRICTER if options.accelerate else options.tol
+        self._stopping = Stopping(replace(options, tol=tol), state.previous, state.latched.copy(), n_rows)
+
+        def placed(parameters: Parameters) -> Parameters:
+            return parameters.map(source.place)
+
+        entering = placed(state.parameters if state.squarem is None else state.squarem.entering)
+        self._current, self._factor = rule.enter(entering)
+        self._latest = self._current  # where each start is, extrapolations aside
+        tried: BoolArray = np.zeros(len(self._status), dtype=bool)
+        self._squarem: Squarem | None = None
+        if options.accelerate:
+            given = SquaremState.begin(self._current)
+            if state.squarem is not None:
+                given = state.squarem.map(placed, np.array)
+                self._latest, tried = placed(state.parameters), given.tried
+            self._squarem = Squarem(setting.structure, rule, n_rows, given)
+        # An extrapolation may fail: the start then goes back.
+        failed = ~to_numpy(self._factor.usable) & ~tried & (self._status == Status.RUNNING)
+        self._status[failed] = Status.FAILED
+
+    @property
+    def going(self) -> bool:
+        """Whether a pass is left to make."""
+        running = bool(np.any(self._status[self.active] == Status.RUNNING))
+        return running and self.n_passes < self._options.max_iter
+
+    def step(self) -> None:
+        """Make one pass."""
+        self._drop_ended()
+        self.n_passes += 1
+        active, current, factor = self.active, self._current, self._factor
+        following, next_factor, log_likelihood = self._step(current, factor)
+        # A start that degenerates keeps the parameters that entered the pass.
+        survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
+        wasted = np.zeros(len(active), dtype=bool)
+        objective = None
+        if self._squarem is not None or self._rule.bounds:
+            objective = self._rule.objective(log_likelihood, current, factor)
+        if self._squarem is not None and objective is not None:
+            wasted = self._squarem.wasted(objective, survived)
+        counted = survived & ~wasted
+        if counted.all():
+            self._latest = following
+        else:
+            self._latest = self._latest.copy().put(counted, following.take(counted))
+        self._n_iter[active] = self.n_passes
+        for i, r in enumerate(active):
+            # A wasted pass leaves the start where it was.
+            self._path[r].append(self._path[r][-1] if wasted[i] else log_likelihood[i])
+        watched = log_likelihood
+        if self._rule.bounds and objective is not None:
+            watched = objective[:, None]
+            for i in np.flatnonzero(np.isfinite(objective)):
+                self._bounds[active[i]].append(float(objective[i]))
+        done = self._stopping.done(watched, wasted)
+        if self._squarem is not None and objective is not None:
+            done = self._squarem.settled(done)
+            following, next_factor = self._squarem.onward(current, following, next_factor, objective)
+        self._status[active[~survived & ~wasted]] = Status.FAILED
+        self._status[active[counted & done]] = Status.CONVERGED
+        self._current, self._factor, self.log_likelihood = following, next_factor, log_likelihood
+
+    def _drop_ended(self) -> None:
+        """Take the starts that have ended out of the batch."""
+        going = self._status[self.active] == Status.RUNNING
+        if going.all():
+            return
+        self._finished.append((self.active[~going], self._latest.take(~going)))
+        self.active = self.active[going]
+        self._current, self._factor = self._current.take(going), self._factor.take(going)
+        self._latest = self._latest.take(going)
+        self._stopping.take(going)
+        if self._squarem is not None:
+            self._squarem.take(going)
+
+    def _all(self, parameters: Parameters) -> Parameters:
+        """Return all R starts in order, given those of the batch."""
+        if not self._finished:
+            return parameters
+        order = np.argsort(np.concatenate([*(index for index, _ in self._finished), self.active]))
+        return join([*(ended for _, ended in self._finished), parameters]).take(order)
+
+    def state(self) -> RunState:
+        """Return a copy of where all starts stand."""
+
+        def everyone(values: np.ndarray, blank: Any = 0) -> np.ndarray:
+            every = np.full((len(self._status), *values.shape[1:]), blank, dtype=values.dtype)
+            every[self.active] = values
+            return every
+
+        def on_host(parameters: Parameters) -> Parameters:
+            return self._all(parameters).map(to_numpy).copy()
+
+        squarem = None if self._squarem is None else self._squarem.state.map(on_host, everyone)
+        empty = np.empty((0, self._n_columns))
+        return RunState(
+            on_host(self._latest),
+            self._status.copy(),
+            self._n_iter.copy(),
+            everyone(self._stopping.previous, np.inf),
+            everyone(self._stopping.latched),
+            [np.array(path) if path else empty for path in self._path],
+            [np.array(bounds) for bounds in self._bounds],
+            squarem,
+        )
+
+    def result(self) -> Result:
+        """Return how all starts ended, in the coordinates of the frame."""
+        status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
+        last, rule = self._all(self._latest), self._rule
+        factor = self._setting.structure.factor(last.covariances, self._source.n_features)
+        log_likelihood = self._log_likelihood(last, factor)
+        objective = rule.objective(log_likelihood, last, factor)
+        empty = np.empty((0, self._n_columns))
+        path = [np.array(values) if values else empty for values in self._path]
+        point = rule.finish(last)
+        if not isinstance(rule, Variational):
+            return Result(point, status, self._n_iter, log_likelihood, objective, path)
+        bounds = [np.array([*values, value]) for values, value in zip(self._bounds, objective, strict=True)]
+        log_likelihood = self._log_likelihood(point, factor)
+        return Result(
+            point, status, self._n_iter, log_likelihood, objective, path, point.counts, bounds, rule.prior
+        )
+
+    def _log_likelihood(self, parameters: Parameters, factor: Factor) -> FloatArray:
+        """Return the log-likelihoods (R, C) of parameters, −inf where a covariance is singular."""
+        statistics, _ = expect(self._source, parameters, factor, self._setting, moments=False)
+        found = to_numpy(statistics.log_likelihood)
+        return np.where(to_numpy(factor.usable)[:, None], found, -np.inf)
+
+
+class Stopping:
+    """The two stopping rules, on the log-likelihoods of successive passes.
+
+    `previous` (R, C) are those before the first pass, infinite when there was none; `latched` (R, C) are the
+    classes that have settled, by the paper's rule; `n_rows` is N, or the sum of the rows' weights.
+    """
+
+    def __init__(self, options: Options, previous: FloatArray, latched: BoolArray, n_rows: float) -> None:
+        self._per_class = options.stopping == "per-class"
+        self._tol = options.tol
+        self._n_rows = n_rows
+        self.previous, self.latched = previous, latched
+
+    def take(self, which: BoolArray) -> None:
+        """Drop the starts that are not in `which`."""
+        self.previous, self.latched = self.previous[which], self.latched[which]
+
+    def done(self, log_likelihood: FloatArray, wasted: BoolArray | None = None) -> BoolArray:
+        """Return which starts (R,) are done, given the log-likelihoods (R, C) of this pass.
+
+        Passes that were `wasted` (R,) do not count.
+        """
+        counts = np.ones(len(log_likelihood), dtype=bool) if wasted is None else ~wasted
+        change = log_likelihood - self.previous
+        self.previous = np.where(counts[:, None], log_likelihood, self.previous)
+        if self._per_class:
+            self.latched |= (np.abs(change) < self._tol) & counts[:, None]
+            return np.all(self.latched, axis=1) & counts
+        return (np.abs(change.sum(axis=1)) < self._tol * self._n_rows) & counts

@@ -14,14 +14,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from ..engine.compute.arrays import on_host
 from ..engine.compute.dask import is_collection
-from ..engine.compute.devices import here
 from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray
 from . import densities
 from .callbacks import CallbackSupportMixin
 from .io import ExportMixin, SavingMixin
-from .rows import code_labels, on_host, refuse_blocks, score_rows
+from .rows import code_labels, host_copy, refuse_blocks, score_rows
 
 Estimator = TypeVar("Estimator", bound=type)
 
@@ -436,7 +436,7 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
         """
         check_is_fitted(self)
         _check_count(n_samples, "n_samples must be")
-        model = on_host(self)
+        model = host_copy(self)
         code = None if label is None else int(code_labels([label], model.classes_, 1)[0])
         codes, random_state = densities.draw_codes(model, n_samples, code)
         return densities.draw_rows(model, codes, random_state), model.classes_[codes]
@@ -457,7 +457,7 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
             threshold for novelty, which belongs to the density of all features, is dropped.
         """
         check_is_fitted(self)
-        derived: Self = densities.marginal(on_host(self), features)
+        derived: Self = densities.marginal(host_copy(self), features)
         return derived
 
     def condition(self, given: Mapping[int | str, float]) -> Self:
@@ -479,7 +479,7 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
             the parameters of the density but nothing that describes training rows, such as `log_likelihood_`.
         """
         check_is_fitted(self)
-        derived: Self = densities.condition(on_host(self), given)
+        derived: Self = densities.condition(host_copy(self), given)
         return derived
 
     def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
@@ -494,7 +494,7 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
     def _scores(self, X: Any, y: Any) -> Any:
         """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
         scores = score_rows(self, X, densities.log_density, y)
-        return here(scores.compute() if is_collection(scores) else scores)
+        return on_host(scores.compute() if is_collection(scores) else scores)
 
 
 def _check_count(count: Any, what: str) -> None:

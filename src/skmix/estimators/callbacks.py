@@ -21,10 +21,10 @@ import numpy as np
 
 from .. import _version
 from ..engine.compute.dask import ClusterError
-from ..engine.model import FloatArray, Parameters
-from ..engine.snapshots import Snapshot
-from ..engine.sources.frame import Frame
-from ..engine.squarem import Leaps
+from ..engine.covariances import Structure
+from ..engine.em import Run, RunState
+from ..engine.model import FloatArray, Status
+from ..engine.sources.summary import Frame
 from ..io import Record, decode, encode, read, write
 
 try:
@@ -177,30 +177,37 @@ class Monitor:
 
 
 class _AfterPass:
-    """Called after each pass of a model with its number, the starts still running and a snapshot."""
+    """Reports a pass of a model, and calls callbacks."""
 
     def __init__(self, monitor: Monitor, report: Report, attributes: Any, n_rows: float) -> None:
         self._monitor, self._report, self._attributes = monitor, report, attributes
         self._n_rows, self._best, self._since = n_rows, float("nan"), time.monotonic()
 
-    def __call__(
-        self,
-        number: int,
-        n_active: int,
-        log_likelihood: float,
-        parameters: Callable[[], tuple[Parameters, float]],
-    ) -> None:
-        """Report a pass; the change is that of the best start's mean log-likelihood."""
-        now, best = time.monotonic(), log_likelihood / self._n_rows
+    def __call__(self, run: Run, frame: Frame, structure: Structure, log_volume: float) -> None:
+        """Report a pass; the change is that of the best start's mean log-likelihood.
+
+        `log_volume` is what the coordinates of the frame add to the log-likelihood of all rows.
+        """
+        total = float(run.log_likelihood.sum(axis=1).max()) - log_volume
+        now, best = time.monotonic(), total / self._n_rows
         change, self._best = best - self._best, best
         gained = "" if change != change else f", changed by {change:.2e}"
         self._report(
-            f"pass {number}: {n_active} starts, mean log-likelihood {best:.5f}{gained}, "
+            f"pass {run.n_passes}: {len(run.active)} starts, mean log-likelihood {best:.5f}{gained}, "
             f"{now - self._since:.2g} s a pass"
         )
         self._since = now
-        attributes = self._attributes
-        self._monitor.after_pass(None if attributes is None else lambda: attributes(*parameters()))
+
+        def attributes() -> dict[str, Any]:
+            state = run.state()
+            reached = np.array([path[-1].sum() if len(path) else -np.inf for path in state.path])
+            start = int(np.argmax(np.where(state.status == Status.FAILED, -np.inf, reached)))
+            found: dict[str, Any] = self._attributes(
+                frame.leave(state.parameters, structure).take(start), total
+            )
+            return found
+
+        self._monitor.after_pass(None if self._attributes is None else attributes)
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -300,36 +307,29 @@ class SavedRun:
             "scale": frame.scale,
             "shift": frame.shift,
         }
-        self._snapshot: Callable[[], Snapshot] | None = None
+        self._run: Run | None = None
         self._written = time.monotonic()
 
-    def __call__(self, snapshot: Callable[[], Snapshot]) -> None:
+    def __call__(self, run: Run) -> None:
         """Write the state of the fit, if it is time; the first pass is always written."""
-        first = self._snapshot is None
-        self._snapshot = snapshot
+        first = self._run is None
+        self._run = run
         if first or time.monotonic() - self._written >= _EVERY:
             self.write()
 
     def write(self) -> int:
         """Write the state of the fit, and return after how many passes; 0 when there was none yet."""
-        if self._snapshot is None:
+        if self._run is None:
             return 0
-        state = self._snapshot()
-        leaps = None if state.leaps is None else _fields(state.leaps)
-        record = Record(
-            _KIND,
-            {
-                "settings": self._settings,
-                "rows": self._rows,
-                "prior": None if self.prior is None else list(self.prior),
-                "state": {**vars(state), "parameters": _fields(state.parameters), "leaps": leaps},
-            },
-        )
-        write(self.path, *encode(record), _version.__version__)
+        state = self._run.state()
+        fields = {"settings": self._settings, "rows": self._rows, "prior": None, "state": state.to_dict()}
+        if self.prior is not None:
+            fields["prior"] = list(self.prior)
+        write(self.path, *encode(Record(_KIND, fields)), _version.__version__)
         self._written = time.monotonic()
         return int(state.n_iter.max())
 
-    def read(self) -> Snapshot | None:
+    def read(self) -> RunState | None:
         """Return the state at which the fit was interrupted; None when there is no file.
 
         Raises
@@ -356,12 +356,7 @@ class SavedRun:
             )
         prior = record.fields.get("prior")
         self.prior = None if prior is None else (float(prior[0]), np.array(prior[1]))
-        state = dict(record.fields["state"])
-        parameters = _parameters(state.pop("parameters"))
-        path = [np.array(passes) for passes in state.pop("path")]
-        leaps = state.pop("leaps", None)
-        numbers = {name: np.array(value) for name, value in state.items()}
-        return Snapshot(parameters, path=path, leaps=None if leaps is None else _leaps(leaps), **numbers)
+        return RunState.from_dict(record.fields["state"])
 
     def _difference(self, fields: dict[str, Any]) -> str:
         """Return in what another fit differs from this one; nothing when it does not."""
@@ -379,27 +374,6 @@ class SavedRun:
             if not np.allclose(rows[name], self._rows[name], rtol=_TOLERANCE, atol=_TOLERANCE):
                 return "its rows have another mean or spread than these"
         return ""
-
-
-def _fields(record: Parameters | Leaps) -> dict[str, Any]:
-    """Return what a record holds, and the records in it, as plain values."""
-    return {
-        name: _fields(value) if isinstance(value, Parameters) else value
-        for name, value in vars(record).items()
-        if value is not None
-    }
-
-
-def _parameters(fields: dict[str, Any]) -> Parameters:
-    return Parameters(**{name: np.array(value) for name, value in fields.items()})
-
-
-def _leaps(fields: dict[str, Any]) -> Leaps:
-    made: dict[str, Any] = {
-        name: _parameters(value) if isinstance(value, dict) else np.array(value)
-        for name, value in fields.items()
-    }
-    return Leaps(**made)
 
 
 def _settings_of(model: Any) -> dict[str, str]:

@@ -14,9 +14,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.compute.arrays import Array, namespace
+from ..engine.compute.arrays import Array, namespace, on_host
 from ..engine.compute.dask import is_collection
-from ..engine.compute.devices import here
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray, Parameters
 from ..io import source_of
@@ -399,7 +398,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 "use set_params(priors=None) or priors='uniform' first."
             )
         with updating(self, X):
-            streams.add_class_to_groups(self, here(X), label, sample_weight)
+            streams.add_class_to_groups(self, on_host(X), label, sample_weight)
         return self
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -425,7 +424,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """
         check_is_fitted(self)
         with updating(self, X):
-            self.temperature_ = decisions.temperature_of(self, here(X), here(y), here(sample_weight))
+            self.temperature_ = decisions.temperature_of(self, on_host(X), on_host(y), on_host(sample_weight))
         return self
 
     def tune(
@@ -498,13 +497,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         with updating(self, X):
             tuning.tune_classifier(
                 self,
-                here(X),
-                here(y),
+                on_host(X),
+                on_host(y),
                 trade_off=trade_off,
                 validation=validation,
                 max_iter=max_iter,
                 batch_size=batch_size,
-                sample_weight=here(sample_weight),
+                sample_weight=on_host(sample_weight),
                 random_state=random_state,
             )
         return self
@@ -568,7 +567,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             X, y = source, np.concatenate([np.array(labels_in(block)) for block in source.blocks()])  # type: ignore[assignment]
         refuse_paths(X, y=y, sample_weight=sample_weight)
         given = [
-            here(each.compute() if is_collection(each) else each)
+            on_host(each.compute() if is_collection(each) else each)
             for each in (y, self.predict(X), sample_weight)
         ]
         return float(accuracy_score(*given[:2], sample_weight=given[2]))
@@ -586,7 +585,7 @@ def _posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
 
 def _predictions(model: SharedKernelClassifier, rows: Array) -> np.ndarray:
     joint = densities.log_joint(model, rows)
-    labels: np.ndarray = model.classes_[here(namespace(joint).argmax(joint, axis=1))]
+    labels: np.ndarray = model.classes_[on_host(namespace(joint).argmax(joint, axis=1))]
     if model.threshold_ == -np.inf:
         return labels
-    return decisions.with_outliers(labels, here(log_sum(joint)) < model.threshold_, model.outlier_label)
+    return decisions.with_outliers(labels, on_host(log_sum(joint)) < model.threshold_, model.outlier_label)

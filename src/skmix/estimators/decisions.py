@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block, Blocks
-from ..engine.compute.devices import here
 from ..engine.model import FloatArray, IntArray
 from ..engine.refine.temperature import least_log_loss
 from ._warnings import warn_caller
@@ -89,11 +89,12 @@ def with_outliers(labels: np.ndarray, outlying: np.ndarray, outlier_label: Any) 
 
 def threshold_of(classifier: Any, training: Training) -> float:
     """Return the log-density below which `reject_below` of the training rows, or of their weight, lie."""
-    quantile = classifier.reject_below
-    if training.codes is None:
-        return density_quantile(classifier, training.rows, quantile)
-    densities = here(log_density(classifier, training.rows))
-    return float(np.quantile(densities, quantile, weights=training.weights, method="inverted_cdf"))
+    quantile, blocks = classifier.reject_below, getattr(training.source, "blocks", None)
+    if blocks is not None:
+        return density_quantile(classifier, blocks, quantile)
+    rows, _, weights = training.source.start_rows()
+    densities = on_host(log_density(classifier, rows))
+    return float(np.quantile(densities, quantile, weights=weights, method="inverted_cdf"))
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class CountDensities:
 
     def __call__(self, block: Block) -> FloatArray:
         """Return the weight of the rows (2^digit,) that have the prefix, by their next digit."""
-        block = replace(block, y=None).telling()
+        block = replace(block, y=None).informative()
         counts = np.zeros(1 << _DIGIT)
         if not len(block.X):
             return counts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood, kernel_log_densities, most_likely_kernel
-from ..engine.em import fit, regulariser_of
+from ..engine.em import RunState, fit, regulariser_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
-from ..engine.sources.moments import measure
+from ..engine.sources import open_source
+from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
 from .io import ExportMixin, SavingMixin, kernels_of, log_probabilities, savable
 from .rows import refuse_blocks, updating
@@ -143,8 +145,16 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             self.converged_, self.n_iter_, self.lower_bound_, self.lower_bounds_ = False, 0, -np.inf, []
             self._store(starts[-1], X.dtype)
             return
-        previous = None if fresh else np.full((1, 1), self.lower_bound_ * len(X))
-        result = fit(X, None, batch, options, previous=previous)
+        source, resume = open_source(X), None
+        if not fresh:
+            # The stopping rule goes on from the bound of the last fit.
+            structure = structure_of(self.covariance_type)
+            frame = source.summary.frame(structure)
+            last = len(X) * (self.lower_bound_ + np.log(frame.scale).sum())
+            resume = replace(
+                RunState.begin(frame.enter(batch, structure), 1, 1), previous=np.full((1, 1), last)
+            )
+        result = fit(source, batch, options, resume=resume)
         if not any(len(path) for path in result.path):
             raise ValueError(_SINGULAR)
         bounds = [path[:, 0] / len(X) for path in result.path]

@@ -22,11 +22,11 @@ from .. import _version
 from ..engine.covariances import COVARIANCE_TYPES, structure_of
 from ..engine.density import frame_of
 from ..engine.model import Parameters
-from ..engine.sources.frame import FARTHEST
+from ..engine.sources.summary import FARTHEST
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.graph import Kernels, build_graph
 from ._settings import check_covariance_prior, check_distribution, check_feature_groups
-from .rows import on_host
+from .rows import host_copy
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -91,7 +91,7 @@ class SavingMixin:
             raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
         check_is_fitted(self)
         self._validate_params()  # type: ignore[attr-defined]
-        model = on_host(self)
+        model = host_copy(self)
         try:
             CHECKS[name](model)
         except ValueError as error:
@@ -189,7 +189,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{os.fspath(path)} holds no valid model: {error}.") from None
 
 
-def _estimator_of(record: Record) -> Any:
+def _estimator_of(record: Record, *, is_parameter: bool = False) -> Any:
     """Return the estimator of a record, with its parameters and attributes checked."""
     kind = _CLASSES.get(record.kind)
     if kind is None:
@@ -202,7 +202,10 @@ def _estimator_of(record: Record) -> Any:
     unknown = set(parameters) - set(kind._get_param_names())
     if unknown:
         raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; a later version may")
-    estimator = kind(**{name: _restored(value) for name, value in parameters.items()})
+    for name, value in parameters.items():
+        if isinstance(value, Record):
+            parameters[name] = _estimator_of(value, is_parameter=True)
+    estimator = kind(**parameters)
     estimator._validate_params()
     for name, value in fitted.items():
         if name in parameters or not _is_attribute(kind, name):
@@ -218,7 +221,8 @@ def _estimator_of(record: Record) -> Any:
             if request is None or not isinstance(metadata, dict):
                 raise ValueError(f"{record.kind} takes no metadata in {method!r}")
             request(**metadata)
-    CHECKS[record.kind](estimator)
+    if not is_parameter:
+        CHECKS[record.kind](estimator)
     return estimator
 
 
@@ -550,7 +554,7 @@ class ExportMixin:
             n_features=self.n_features_in_,
             dtype=kind,
             producer_version=_version.__version__,
-            **on_host(self)._graph_parts(),
+            **host_copy(self)._graph_parts(),
         )
         if path is not None:
             with replacing(path) as file:

@@ -20,10 +20,9 @@ from sklearn.exceptions import ConvergenceWarning
 from ..engine.compute.threads import workers
 from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood
-from ..engine.em import regulariser_of, rows_of
+from ..engine.em import one_pass, rule_of
 from ..engine.model import FloatArray, IntArray, Parameters
-from ..engine.passes import one_pass
-from ..engine.sources.moments import measure
+from ..engine.sources import Setting, open_source
 from ._warnings import warn_caller
 from .rows import Training, columns_of, observed_rows
 from .solving import fit_model, options_of
@@ -44,15 +43,16 @@ def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Tr
     training : Training
         Rows in memory, of all columns.
     """
-    if models[0].inference == "variational" or training.codes is None:
-        needs = "all rows in memory" if training.codes is None else "inference='em'"
+    in_blocks = hasattr(training.source, "blocks")
+    if models[0].inference == "variational" or in_blocks:
+        needs = "all rows in memory" if in_blocks else "inference='em'"
         raise ValueError(
             f"{training.n_unlabelled} rows have no label, and with several feature groups such rows need "
             f"{needs}. Leave them out, or fit one group."
         )
     _fit_alone(models, groups, training)
-    X, codes, n_classes = training.rows, training.codes, len(training.classes)
-    weights = np.ones(len(X)) if training.weights is None else training.weights
+    X, codes, weights = training.source.start_rows()
+    weights, n_classes = np.ones(len(X)) if weights is None else weights, len(training.classes)
     known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
     # Every row without a label appears once for each class; its weights change from pass to pass.
     every = np.concatenate([known, np.repeat(open_, n_classes)])
@@ -126,18 +126,18 @@ def _one_pass(
     options = options_of(model, own.shape[1])
     current = model._parameters.batch()
     structure = structure_of(options.covariance_type).of(current.covariances)
-    frame = measure(own, structure, columns, own_weights)
-    rows = rows_of(own, own_codes, current, frame, structure, own_weights, options)
-    regulariser = regulariser_of(options, frame, structure, n_kernels=current.means.shape[1])
+    source = open_source(own, own_codes, own_weights)
+    frame = source.summary.frame(structure, columns)
     inside = frame.enter(current, structure)
     factor = structure.factor(inside.covariances, own.shape[1])
     with workers(options.n_jobs) as pool:
-        found, factor, log_likelihood = one_pass(
-            rows, inside, factor, structure, regulariser, pool, options.freeze
-        )
+        setting = Setting(frame, structure, pool, options.precision)
+        rule = rule_of(options, setting, current.means.shape[1], source)
+        found, factor, log_likelihood = one_pass(source, setting, rule, inside, factor)
     if not factor.usable[0] or not np.isfinite(log_likelihood).all():
         raise ValueError(
             f"A covariance of the features {columns} became singular, with variance_floor="
             f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
         )
-    return frame.leave(found, structure).take(0), log_likelihood[0] - rows.log_volume()
+    volume = source.summary.by_class(source.summary.observed, log_likelihood.shape[1]) @ np.log(frame.scale)
+    return frame.leave(found, structure).take(0), log_likelihood[0] - volume

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin, _fit_context
 from sklearn.utils.validation import check_is_fitted
 
+from ..engine.compute.arrays import on_host
 from ..engine.compute.dask import is_collection
-from ..engine.compute.devices import here
 from ..engine.model import FloatArray, IntArray, Parameters
 from . import densities, streams
 from .base import SharedKernelBase, documented
@@ -152,7 +152,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         check_is_fitted(self)
         with updating(self, X):
             place = streams.place_of_label(self.classes_, label)
-            rows = streams.rows_of_class(self, here(X), sample_weight)
+            rows = streams.rows_of_class(self, on_host(X), sample_weight)
             streams.insert_class(self, *rows, label, place)
         return self
 

@@ -25,17 +25,24 @@ from sklearn.utils.validation import (
 )
 
 from .. import _version
-from ..engine.compute.arrays import Array, is_numpy, like, namespace, pick, to_numpy
+from ..engine.compute.arrays import (
+    Array,
+    detached,
+    is_device_array,
+    is_numpy,
+    like,
+    namespace,
+    on_host,
+    pick,
+    send,
+    to_numpy,
+)
+from ..engine.compute.blocks import Block, Blocks, is_blocks
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
-from ..engine.compute.devices import detached, here, is_elsewhere, send
-from ..engine.covariances import Structure
 from ..engine.model import FloatArray, IntArray
-from ..engine.sources.blocks import Block, Blocks, is_blocks
-from ..engine.sources.frame import Frame
+from ..engine.sources import RowSource, open_source
+from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.gaps import has_gaps
-from ..engine.sources.moments import measure
-from ..engine.sources.scattered import Surveyed
-from ..engine.sources.summary import check_block, survey
 from ..io import Source, source_of
 from ._warnings import warn_caller
 
@@ -47,47 +54,20 @@ _PRECISIONS = ("float64", "float32", "tf32")
 
 @dataclass(frozen=True)
 class Training:
-    """Validated rows to learn from.
+    """Validated rows to learn from, wherever they are, and the labels (L,) behind their class codes."""
 
-    Attributes
-    ----------
-    rows : array of shape (N, M), or Surveyed
-        Rows in memory or on a device, or coded blocks with a summary of all of them.
-    codes : ndarray of shape (N,) or None
-        Class of each row as an index into `classes`, −1 for rows without a label; None for blocks.
-    weights : ndarray of shape (N,) or None
-        Positive weights of the rows; None for blocks, or where all are one.
-    classes : ndarray of shape (L,)
-        Labels, sorted.
-    sizes : ndarray of shape (L,)
-        Number of labelled rows of each class, or the sum of their weights.
-    n_unlabelled : int
-        Rows without a label.
-    """
-
-    rows: Any
-    codes: IntArray | None
-    weights: FloatArray | None
+    source: RowSource
     classes: np.ndarray
-    sizes: FloatArray
-    n_unlabelled: int = 0
-
-    @property
-    def n_rows(self) -> int:
-        """Number N of rows."""
-        return self.rows.survey.n_rows if self.codes is None else self.rows.shape[0]
 
     @property
     def n_features(self) -> int:
         """Number M of features."""
-        return self.rows.n_features if self.codes is None else self.rows.shape[1]
+        return self.source.n_features
 
     @property
-    def total(self) -> float:
-        """Number of rows, or the sum of their weights."""
-        if self.codes is None:
-            return float(self.rows.survey.sizes.sum())
-        return float(self.n_rows if self.weights is None else self.weights.sum())
+    def sizes(self) -> FloatArray:
+        """Number (L,) of labelled rows of each class, or the sum of their weights."""
+        return self.source.summary.class_sizes(len(self.classes))
 
     @property
     def class_prior(self) -> FloatArray:
@@ -95,38 +75,23 @@ class Training:
         prior: FloatArray = self.sizes / self.sizes.sum()
         return prior
 
-    def frame(self, structure: Structure, columns: list[int] | None = None) -> Frame:
-        """Return the coordinates of the fit; `columns` are for error messages."""
-        if self.codes is None:
-            frame: Frame = self.rows.survey.frame(structure, columns)
-            return frame
-        return measure(self.rows, structure, columns, self.weights)
-
-    def sample(self) -> tuple[Array, IntArray, FloatArray | None]:
-        """Return rows for starts with their classes and weights: all of them where they are in memory."""
-        if self.codes is None:
-            return sampled_rows(self.rows.survey)
-        return self.rows, self.codes, self.weights
+    @property
+    def n_unlabelled(self) -> int:
+        """Number of rows without a label."""
+        summary = self.source.summary
+        return 0 if summary.labels is None else int(summary.n_labelled[summary.labels < 0].sum())
 
     def take(self, columns: list[int], group: int | None = None) -> Training:
         """Return the rows with a value in some columns; each class must have one, and each column."""
         if columns == list(range(self.n_features)):
             return self
-        where = "" if group is None else f" feature group {group},"
-        if self.codes is None:
-            own = self.rows.take(columns)
-            sizes = _class_sizes(own, len(self.classes))
-            empty = np.flatnonzero(own.survey.moments.count == 0)
-            taken = replace(self, rows=own, sizes=sizes)
-        else:
-            rows, codes, weights = observed_rows(self.rows, self.codes, self.weights, columns)
-            sizes = class_sizes(codes, weights, len(self.classes))
-            empty = np.flatnonzero(np.isnan(rows).all(axis=0)) if has_gaps(rows) else np.empty(0)
-            taken = Training(rows, codes, weights, self.classes, sizes, int(np.count_nonzero(codes < 0)))
+        taken = replace(self, source=self.source.take(columns))
+        empty = np.flatnonzero(taken.source.summary.moments.count == 0)
         if len(empty):
             raise ValueError(f"Feature {columns[empty[0]]} of X has no value: it is NaN in all rows.")
-        absent = np.flatnonzero(sizes == 0)
+        absent = np.flatnonzero(taken.sizes == 0)
         if len(absent):
+            where = "" if group is None else f" feature group {group},"
             raise ValueError(
                 f"No row of class {self.classes[absent[0]]!r} has a value in{where} columns {columns}."
             )
@@ -155,16 +120,15 @@ def open_training(
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None: give the labels."
         )
-    rows = check_rows(estimator, here(X) if not stays(estimator, X) else detached(X), fitting=True)
+    rows = check_rows(estimator, on_host(X) if not stays(estimator, X) else detached(X), fitting=True)
     classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
     if y is not None:
-        classes, codes = number_labels(read_labels(here(y), rows.shape[0]))
-    weights = check_weights(here(sample_weight), rows.shape[0])
+        classes, codes = number_labels(read_labels(on_host(y), rows.shape[0]))
+    weights = check_weights(on_host(sample_weight), rows.shape[0])
     rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
     check_gaps(rows)
-    n_unlabelled = int(np.count_nonzero(codes < 0))
-    rows = _placed(estimator, rows, n_unlabelled)
-    return Training(rows, codes, weights, classes, class_sizes(codes, weights, len(classes)), n_unlabelled)
+    rows = _placed(estimator, rows, bool(np.any(codes < 0)))
+    return Training(open_source(rows, codes, weights), classes)
 
 
 def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
@@ -192,7 +156,7 @@ def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
 def _training_in_blocks(estimator: Any, blocks: Blocks, supervised: bool) -> Training:
     """Look at all blocks once."""
     seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
-    found = survey(blocks, seed)
+    found = summarise_blocks(blocks, seed)
     if found.n_empty:
         raise ValueError(
             f"{found.n_empty} rows of X have no value: all {blocks.n_features} features are NaN. "
@@ -211,37 +175,7 @@ def _training_in_blocks(estimator: Any, blocks: Blocks, supervised: bool) -> Tra
     vars(estimator).pop("feature_names_in_", None)
     if blocks.feature_names is not None:
         estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
-    rows = Surveyed(blocks, found, seed).coded(classes)
-    codes = rows.survey.labels
-    n_unlabelled = 0 if codes is None else int(rows.survey.n_labelled[codes < 0].sum())
-    return Training(rows, None, None, classes, _class_sizes(rows, len(classes)), n_unlabelled)
-
-
-def _class_sizes(rows: Surveyed, n_classes: int) -> FloatArray:
-    # Rows without a label come after the classes.
-    sizes: FloatArray = rows.survey.class_sums(rows.survey.sizes, n_classes + 1)[:n_classes]
-    return sizes
-
-
-def sampled_rows(found: Any) -> tuple[np.ndarray, IntArray, FloatArray | None]:
-    """Return the rows (s, M) of a summary's sample, their classes, and weights that undo the sampling.
-
-    Small classes are sampled more densely than large ones. Where the sample is all rows, it is in their order
-    and has their weights, so that starts are those of rows in memory.
-    """
-    sample = found.sample
-    labels = np.zeros(1, dtype=np.int64) if found.labels is None else found.labels.astype(np.int64)
-    drawn = np.bincount(sample.labels, minlength=len(labels))
-    weights = sample.weights
-    if len(sample.X) < found.n_rows:
-        share = (found.n_labelled / np.maximum(drawn, 1))[sample.labels]
-        weights = share if weights is None else weights * share
-    X = sample.X
-    unseen = np.flatnonzero(np.isnan(X).all(axis=0))
-    if len(unseen):
-        X = X.copy()
-        X[:, unseen] = (found.moments.mean * found.moments.unit)[unseen]
-    return X, labels[sample.labels], weights
+    return Training(BlockRows(blocks, found, seed).coded(classes), classes)
 
 
 def observed_rows(
@@ -275,13 +209,13 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
     before = dict(vars(estimator))
     home = detached(X) if _is_dispatched(estimator, X) else before.get("class_prior_")
     try:
-        vars(estimator).update(vars(on_host(estimator)))
+        vars(estimator).update(vars(host_copy(estimator)))
         yield
     except BaseException:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
-    if is_elsewhere(home):
+    if is_device_array(home):
         _hand_out(estimator, home)
 
 
@@ -314,7 +248,7 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
 
     When `fitting`, at least two rows are needed, and the estimator notes the features.
     """
-    if is_elsewhere(X):
+    if is_device_array(X):
         return _check_device_rows(estimator, X, fitting=fitting)
     refuse_blocks(X)
     rows: np.ndarray = validate_data(
@@ -539,7 +473,7 @@ def device_and_precision(device: str | None) -> tuple[str | None, str]:
 def _is_dispatched(estimator: Any, X: Any) -> bool:
     """Return whether X is an array of another library whose kind results are to have."""
     asked = getattr(estimator, "device", None) is not None
-    return is_elsewhere(X) and bool(get_config()["array_api_dispatch"] or asked)
+    return is_device_array(X) and bool(get_config()["array_api_dispatch"] or asked)
 
 
 def stays(estimator: Any, X: Any) -> bool:
@@ -547,20 +481,19 @@ def stays(estimator: Any, X: Any) -> bool:
     return _is_dispatched(estimator, X) and estimator.inference == "em"
 
 
-def _placed(estimator: Any, rows: Array, n_unlabelled: int) -> Array:
+def _placed(estimator: Any, rows: Array, unlabelled: bool) -> Array:
     """Return validated training rows where they are to be worked on; rows with gaps stay on the CPU."""
     device, precision = device_and_precision(estimator.device)
-    if is_elsewhere(rows):
+    if is_device_array(rows):
         # The product form with unlabelled rows works on the host.
-        joint = n_unlabelled and getattr(estimator, "feature_groups", None) is not None
-        return to_numpy(rows) if joint else rows
+        return to_numpy(rows) if unlabelled and getattr(estimator, "feature_groups", None) else rows
     if device in (None, "cpu"):
         if precision != "float64":
             raise ValueError(
                 f"device={estimator.device!r}: {precision} is for accelerators; the CPU computes in float64."
             )
         return rows
-    if estimator.inference != "em" or (n_unlabelled and getattr(estimator, "feature_groups", None)):
+    if estimator.inference != "em" or (unlabelled and getattr(estimator, "feature_groups", None)):
         warn_caller(f"This fit needs the rows on the host: device={estimator.device!r} is not used.")
         return rows
     return rows if has_gaps(rows) else send(rows, str(device))
@@ -574,16 +507,16 @@ def _check_device_of_blocks(estimator: Any) -> None:
         )
 
 
-def on_host(estimator: Any) -> Any:
+def host_copy(estimator: Any) -> Any:
     """Return the estimator, or a copy of it whose arrays are NumPy's."""
-    if not is_elsewhere(vars(estimator).get("class_prior_")):
+    if not is_device_array(vars(estimator).get("class_prior_")):
         return estimator
     other = copy(estimator)
     for name, value in vars(estimator).items():
-        if is_elsewhere(value):
+        if is_device_array(value):
             setattr(other, name, to_numpy(value))
     if "models_" in vars(estimator):
-        other.models_ = [on_host(model) for model in estimator.models_]
+        other.models_ = [host_copy(model) for model in estimator.models_]
     return other
 
 
@@ -599,7 +532,7 @@ def _hand_out(estimator: Any, home: Array) -> None:
 def _in_kind(result: Any, home: Any) -> Any:
     """Return numbers as an array of the library and device of `home`; text and NumPy's as they are."""
     if home is None:
-        return here(result)
+        return on_host(result)
     if isinstance(result, np.ndarray) and result.dtype.kind in "fiub":
         return like(result, home)
     return result
@@ -628,7 +561,7 @@ def score_rows(
         Whether the function needs NumPy rows, wherever they are.
     """
     check_is_fitted(estimator)
-    model = on_host(estimator)
+    model = host_copy(estimator)
     if is_collection(X):
         return _score_lazily(model, X, function, y)
     source = source_of(X)
@@ -636,11 +569,11 @@ def score_rows(
         return _score_blocks(model, source, function, y)
     refuse_paths(X, y=y)
     home = detached(X) if _is_dispatched(estimator, X) else None
-    rows = check_rows(model, here(X) if home is None or on_cpu else home, fitting=False)
+    rows = check_rows(model, on_host(X) if home is None or on_cpu else home, fitting=False)
     device = device_and_precision(getattr(estimator, "device", None))[0]
     if device not in (None, "cpu") and is_numpy(rows) and not on_cpu and not has_gaps(rows):
         rows = send(rows, str(device))
-    codes = () if y is None else (code_labels(here(y), model.classes_, rows.shape[0]),)
+    codes = () if y is None else (code_labels(on_host(y), model.classes_, rows.shape[0]),)
     return _in_kind(function(model, rows, *codes), home)
 
 
@@ -652,9 +585,9 @@ def _score_blocks(model: Any, source: Source, function: Callable[..., Any], y: A
     with closing(rows.blocks()) as blocks:
         for block in blocks:
             stop = start + len(block.X)
-            check_block(block)
+            block.check()
             codes = () if y is None else (code_labels(labels_in(block), model.classes_, len(block.X)),)
-            part = here(function(model, block.X, *codes))
+            part = on_host(function(model, block.X, *codes))
             if not start:
                 out = np.empty((rows.n_rows, *part.shape[1:]), dtype=part.dtype)
             out[start:stop] = part
@@ -699,5 +632,5 @@ def _score_lazily(model: Any, X: Any, function: Callable[..., Any], y: Any) -> A
 
 
 def _score_block(model: Any, function: Callable[..., Any], rows: np.ndarray, *y: np.ndarray) -> np.ndarray:
-    check_block(Block(rows))
+    Block(rows).check()
     return np.asarray(function(model, rows, *(code_labels(each, model.classes_, len(rows)) for each in y)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +16,14 @@ from sklearn.utils import check_random_state
 from ..engine import starts
 from ..engine.compute.arrays import pick
 from ..engine.covariances import Structure, most_factors, structure_of
-from ..engine.em import fit
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status, join
+from ..engine.em import Run, RunState, fit
+from ..engine.model import Options, Parameters, Result, Status, join
 from ..engine.refine.prune import thin
 from ..engine.refine.shrink import share_of, shrunk
 from ..engine.rules.annihilation import living_kernels
 from ..engine.rules.variational import degrees_of_freedom, wishart_of
-from ..engine.snapshots import Snapshot
-from ..engine.sources.frame import Frame
-from ..engine.sources.gaps import fill_gaps, has_gaps
+from ..engine.sources.gaps import has_gaps
+from ..engine.sources.summary import Frame, fill_gaps
 from ._settings import check_covariance_prior, check_start, shrinks
 from ._warnings import warn_caller
 from .callbacks import Monitor, SavedRun, saving
@@ -89,59 +88,38 @@ def solve(
 ) -> Result:
     """Run all starts, or resume those of a checkpoint, and return how they ended; see `fit_model`."""
     structure = structure_for(model, training.n_features)
-    options = options_of(model, training.n_features)
-    frame = training.frame(structure, columns)
+    options, summary = options_of(model, training.n_features), training.source.summary
+    frame = summary.frame(structure, columns)
     saved = None
     if path is not None and not prune:
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
     resume = None if saved is None else saved.read()
-    if resume is None:
-        given = make_starts(model, training, frame, structure)
-    else:
-        given = frame.leave(resume.parameters, structure)
+    given = make_starts(model, training, frame, structure)
     for name in OF_SHRINKAGE:
         vars(model).pop(name, None)
     n_kernels, n_features = given.means.shape[1:]
     # Weights that sum to one do not mean that there is one row.
-    rows_per_kernel = max(training.total, training.n_rows) / n_kernels
+    rows_per_kernel = max(summary.total, summary.n_rows) / n_kernels
     if not prune and shrinks(model, rows_per_kernel, structure.of(given.covariances).rows_wanted(n_features)):
-        given, options = _shrink(model, training, given, options, frame, saved, resume)
-    watching: Any = nullcontext() if monitor is None else monitor.model(attributes, training.total)
+        options = _shrink(model, training, given, options, frame, saved, resume)
+    watching: Any = nullcontext() if monitor is None else monitor.model(attributes, summary.total)
+    log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
     with saving(saved), watching as told:
-        hooks = None if told is None and saved is None else _Hooks(told, saved, frame, structure)
-        result = _run(training, given, options, frame, hooks, resume, prune=prune)
+
+        def after_pass(run: Run) -> None:
+            if told is not None:
+                told(run, frame, structure, log_volume)
+            if saved is not None:
+                saved(run)
+
+        quiet = told is None and saved is None
+        result = _run(training, given, options, frame, None if quiet else after_pass, resume, prune=prune)
     if model.freeze is None:
         return result
     # Not even the last bit may change, as it does from one system of coordinates to the other.
-    start = given if resume is None else make_starts(model, training, frame, structure)
     frozen = {"weights": ("weights",), "kernels": ("means", "covariances")}[model.freeze]
-    kept = {name: getattr(start, name).copy() for name in frozen}
+    kept = {name: getattr(given, name).copy() for name in frozen}
     return replace(result, parameters=replace(result.parameters, **kept))
-
-
-class _Hooks:
-    """Passes what the engine tells after each pass on to callbacks and a checkpoint."""
-
-    def __init__(self, told: Any, saved: SavedRun | None, frame: Frame, structure: Structure) -> None:
-        self._told, self._saved, self._frame, self._structure = told, saved, frame, structure
-        self._pass: tuple[int, int, float] = (0, 0, 0.0)
-
-    def progress(self, number: int, active: IntArray, log_likelihoods: FloatArray) -> None:
-        """Note a pass."""
-        self._pass = number, len(active), float(log_likelihoods.max())
-
-    def keep(self, snapshot: Any) -> None:
-        """Tell of a pass."""
-        if self._told is not None:
-            self._told(*self._pass, lambda: self._best(snapshot()))
-        if self._saved is not None:
-            self._saved(snapshot)
-
-    def _best(self, state: Snapshot) -> tuple[Parameters, float]:
-        """Return the parameters of the best start, and its log-likelihood in the last pass."""
-        reached = np.array([path[-1].sum() if len(path) else -np.inf for path in state.path])
-        best = int(np.argmax(np.where(state.status == Status.FAILED, -np.inf, reached)))
-        return self._frame.leave(state.parameters, self._structure).take(best), self._pass[2]
 
 
 def _shrink(
@@ -151,21 +129,20 @@ def _shrink(
     options: Options,
     frame: Frame,
     saved: SavedRun | None,
-    resume: Snapshot | None,
-) -> tuple[Parameters, Options]:
-    """Return starts and options with the prior that shrinks covariances, by a first fit or a checkpoint."""
+    resume: RunState | None,
+) -> Options:
+    """Return options with the prior that shrinks covariances, found by a first fit or before a checkpoint."""
     if resume is None:
-        given, options = shrunk(
-            training.rows, training.codes, given, options, None, frame=frame, row_weights=training.weights
-        )
+        _, options = shrunk(training.source, given, options, None, frame=frame)
     elif saved is not None and saved.prior is not None:
         options = replace(options, covariance_prior=saved.prior[0], covariance_prior_scale=saved.prior[1])
     if options.covariance_prior is not None and options.covariance_prior_scale is not None:
         model.covariance_prior_ = options.covariance_prior, options.covariance_prior_scale
-        model.shrinkage_ = share_of(options.covariance_prior, training.total / given.means.shape[1])
+        rows_per_kernel = training.source.summary.total / given.means.shape[1]
+        model.shrinkage_ = share_of(options.covariance_prior, rows_per_kernel)
         if saved is not None:
             saved.prior = model.covariance_prior_
-    return given, options
+    return options
 
 
 def _run(
@@ -173,27 +150,20 @@ def _run(
     given: Parameters,
     options: Options,
     frame: Frame,
-    hooks: _Hooks | None,
-    resume: Snapshot | None,
+    callback: Callable[[Run], None] | None,
+    resume: RunState | None,
     *,
     prune: bool,
 ) -> Result:
     """Run all starts, as many at a time as memory should hold."""
-    rows = training.rows, training.codes
     if prune:
-        progress = None if hooks is None else hooks.progress
-        return thin(*rows, given, options, frame=frame, row_weights=training.weights, progress=progress)
-    hooked: dict[str, Any] = {} if hooks is None else {"progress": hooks.progress, "keep": hooks.keep}
-    more = {"frame": frame, "row_weights": training.weights, **hooked}
+        return thin(training.source, given, options, frame=frame, callback=callback)
     n_starts = len(given.means)
     together = max(1, _NUMBERS_TOGETHER * n_starts // given.covariances.size)
-    if together >= n_starts or resume is not None or hooks is not None:
-        return fit(*rows, given, options, resume=resume, **more)
-    results = [
-        fit(*rows, given.take(slice(start, start + together)), options, **more)
-        for start in range(0, n_starts, together)
-    ]
-    return _joined(results)
+    if together >= n_starts or callback is not None:
+        return fit(training.source, given, options, frame=frame, callback=callback, resume=resume)
+    parts = [given.take(slice(start, start + together)) for start in range(0, n_starts, together)]
+    return _joined([fit(training.source, part, options, frame=frame) for part in parts])
 
 
 def _joined(results: list[Result]) -> Result:
@@ -301,7 +271,7 @@ def make_starts(model: Any, training: Training, frame: Frame, structure: Structu
         return replace(start, class_prior=prior).batch()
     n_kernels = n_classes if n_kernels is None else int(n_kernels)
     random_state = check_random_state(model.random_state)
-    rows, codes, weights = training.sample()
+    rows, codes, weights = training.source.start_rows()
     if has_gaps(rows):
         rows = fill_gaps(rows, codes)
     shared = model.n_init, n_kernels, frame, structure, random_state
@@ -338,8 +308,7 @@ def store_result(model: Any, result: Result, training: Training, *, prune: bool 
     model.class_prior_ = training.class_prior if prior is None else prior
     model._store_parameters(parameters)
     model.converged_ = bool(result.status[best] == Status.CONVERGED)
-    # Extrapolations that were taken back left no log-likelihood, and are not counted.
-    model.n_iter_ = len(result.path[best])
+    model.n_iter_ = int(result.n_iter[best])
     model.log_likelihood_ = float(result.log_likelihood[best].sum())
     model.log_likelihood_path_ = result.path[best]
     model.start_status_ = np.array([Status(s).name.lower() for s in result.status])
@@ -347,7 +316,7 @@ def store_result(model: Any, result: Result, training: Training, *, prune: bool 
     _store_posterior(model, result, best)
     if not model.converged_:
         warn_caller(
-            f"The best of {len(result.status)} starts did not converge in {result.n_iter[best]} passes. "
+            f"The best of {len(result.status)} starts did not converge in {model.n_iter_} passes. "
             f"Increase max_iter ({model.max_iter}) or tol ({model.tol}).",
             ConvergenceWarning,
         )

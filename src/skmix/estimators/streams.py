@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..engine.compute.devices import here
+from ..engine.compute.arrays import on_host
 from ..engine.covariances import structure_of
 from ..engine.density import frame_of
 from ..engine.em import fit
-from ..engine.model import FloatArray, Options, Parameters
+from ..engine.model import FloatArray, IntArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
-from ..engine.sources.frame import Frame
-from ..engine.sources.moments import measure
+from ..engine.sources import open_source
+from ..engine.sources.summary import Frame, measure
 from ..engine.starts import uniform_weights
 from .decisions import check_outlier_label, threshold_of
 from .rows import (
@@ -37,12 +37,35 @@ from .solving import OF_SHRINKAGE, OF_THE_POSTERIOR, best_start, make_starts, op
 _OF_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 
 
-def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> Training:
+@dataclass(frozen=True)
+class Batch:
+    """Rows (n, M) of a stream, their classes (n,), −1 for none, weights (n,), and all labels (L,)."""
+
+    rows: np.ndarray
+    codes: IntArray
+    weights: FloatArray | None
+    classes: np.ndarray
+
+    @property
+    def sizes(self) -> FloatArray:
+        """Number (L,) of labelled rows of each class, or the sum of their weights."""
+        return class_sizes(self.codes, self.weights, len(self.classes))
+
+    def take(self, columns: list[int]) -> Batch:
+        """Return the rows that have a value in some columns."""
+        return Batch(*observed_rows(self.rows, self.codes, self.weights, columns), self.classes)
+
+    def opened(self) -> Training:
+        """Return the rows as those of a fit."""
+        return Training(open_source(self.rows, self.codes, self.weights), self.classes)
+
+
+def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> Batch:
     """Return the rows of a batch; its classes are all labels of the stream."""
     first = "class_prior_" not in vars(estimator)
-    X, y, classes = here(X), here(y), here(classes)
+    X, y, classes = on_host(X), on_host(y), on_host(classes)
     rows = check_rows(estimator, X, fitting=first, least=1)
-    weights = check_weights(here(sample_weight), len(rows))
+    weights = check_weights(on_host(sample_weight), len(rows))
     known, codes = _read_labels(estimator, y, classes, len(rows), first)
     if weights is not None and not weights.all():
         kept = np.flatnonzero(weights)
@@ -54,8 +77,7 @@ def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any)
         kept = np.flatnonzero(~np.isnan(rows).all(axis=1))
         rows, codes = rows[kept], codes[kept]
         weights = None if weights is None else weights[kept]
-    n_unlabelled = int(np.count_nonzero(codes < 0))
-    return Training(rows, codes, weights, known, class_sizes(codes, weights, len(known)), n_unlabelled)
+    return Batch(rows, codes, weights, known)
 
 
 def _read_labels(
@@ -86,14 +108,14 @@ def _read_labels(
         raise ValueError(f"{error} A class can be added to a fitted model with add_class.") from None
 
 
-def absorb_batch(model: Any, batch: Training, decay: Any) -> None:
+def absorb_batch(model: Any, batch: Batch, decay: Any) -> None:
     """Update a mixture with a batch."""
     if not isinstance(decay, Real) or not 0.5 < decay <= 1.0:
         raise ValueError(f"decay must be above 0.5 and at most 1, got {decay!r}.")
-    options = options_of(model, batch.n_features)
+    options = options_of(model, batch.rows.shape[1])
     past: Any
     if "class_prior_" in vars(model):
-        if not batch.n_rows:
+        if not len(batch.rows):
             return
         parameters = replace(model._parameters, class_prior=model.class_prior_)
         past, count = _past(model, batch, parameters, options), model.class_count_
@@ -120,46 +142,45 @@ def absorb_batch(model: Any, batch: Training, decay: Any) -> None:
     model.start_log_likelihoods_ = np.array([log_likelihood])
 
 
-def _past(model: Any, batch: Training, parameters: Parameters, options: Options) -> Running:
+def _past(model: Any, batch: Batch, parameters: Parameters, options: Options) -> Running:
     """Return the statistics of earlier batches; a model that was fitted counts as some batches."""
     if hasattr(model, "stream_"):
         return Running.from_dict(model.stream_)
     frame = frame_of(parameters, structure_of(options.covariance_type))
     total = float(model.class_count_.sum())
-    n_batches = max(1, round(total / batch.n_rows))
+    n_batches = max(1, round(total / len(batch.rows)))
     return resume(parameters, frame, options.covariance_type, n_batches, total)
 
 
-def _first_batch(model: Any, batch: Training, options: Options) -> tuple[Frame, Parameters]:
+def _first_batch(model: Any, batch: Batch, options: Options) -> tuple[Frame, Parameters]:
     """Return the frame of the stream and the model of its first batch."""
-    assert batch.codes is not None
     present = np.flatnonzero(batch.sizes)
     if not len(present):
-        raise ValueError(f"None of the {batch.n_rows} rows of the first batch has a label.")
+        raise ValueError(f"None of the {len(batch.rows)} rows of the first batch has a label.")
     # Classes still to come count as one row each, and begin with uniform weights.
     prior = np.maximum(batch.sizes, 1.0) / np.maximum(batch.sizes, 1.0).sum()
     place = np.full(len(batch.classes) + 1, -1)
     place[present] = np.arange(len(present))
-    own = replace(batch, codes=place[batch.codes], classes=batch.classes[present], sizes=batch.sizes[present])
+    own = replace(batch, codes=place[batch.codes], classes=batch.classes[present]).opened()
     beginner = model
     if model.n_kernels is None and isinstance(model.init, str):
         beginner = copy(model).set_params(n_kernels=len(batch.classes))
     structure = structure_of(options.covariance_type)
-    frame = own.frame(structure)
+    frame = own.source.summary.frame(structure)
     starts = make_starts(beginner, own, frame, structure)
     # With few rows a kernel may collapse onto some of them, and the stream would never free it again.
-    careful = replace(options, covariance_prior=options.covariance_prior or batch.n_features + 2.0)
-    result = fit(own.rows, own.codes, starts, careful, frame=frame, row_weights=own.weights)
+    careful = replace(options, covariance_prior=options.covariance_prior or own.n_features + 2.0)
+    result = fit(own.source, starts, careful, frame=frame)
     best = result.parameters.take(best_start(result, model.variance_floor))
     weights = uniform_weights(1, len(best.means), len(batch.classes))[0]
     weights[:, present] = best.weights
     return frame, Parameters(weights, best.means, best.covariances, prior)
 
 
-def absorb_batch_of_groups(classifier: Any, batch: Training, decay: Any) -> None:
+def absorb_batch_of_groups(classifier: Any, batch: Batch, decay: Any) -> None:
     """Update the models of all feature groups with a batch."""
     first = "models_" not in vars(classifier)
-    groups = classifier._groups(batch.n_features)
+    groups = classifier._groups(batch.rows.shape[1])
     if first:
         models = [classifier._model(g, groups, fresh=True) for g in range(len(groups))]
     else:
@@ -167,18 +188,16 @@ def absorb_batch_of_groups(classifier: Any, batch: Training, decay: Any) -> None
         settings = {name: getattr(classifier, name) for name in names}
         models = [copy(model).set_params(**settings) for model in classifier.models_]
     for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
-        rows, codes, weights = observed_rows(batch.rows, batch.codes, batch.weights, columns)
-        if first and not len(rows):
+        own = batch.take(columns)
+        if first and not len(own.rows):
             raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
-        sizes = class_sizes(codes, weights, len(batch.classes))
-        n_unlabelled = int(np.count_nonzero(codes < 0))
-        absorb_batch(model, Training(rows, codes, weights, batch.classes, sizes, n_unlabelled), decay)
+        absorb_batch(model, own, decay)
     sizes = batch.sizes if first else batch.sizes + classifier.class_count_
     # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
     best = max(models, key=lambda model: model.stream_["n_rows"])
     classifier._store(models, groups, sizes, best.class_prior_)
-    if classifier.reject_below is not None and batch.n_rows:
-        classifier.threshold_ = threshold_of(classifier, batch)
+    if classifier.reject_below is not None and len(batch.rows):
+        classifier.threshold_ = threshold_of(classifier, batch.opened())
 
 
 # ---------------------------------------------------------------- one more class
@@ -187,7 +206,7 @@ def absorb_batch_of_groups(classifier: Any, batch: Training, decay: Any) -> None
 def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> tuple[np.ndarray, FloatArray | None]:
     """Return the rows of a new class that have a weight, and their weights."""
     rows = check_rows(estimator, X, fitting=False)
-    weights = check_weights(here(sample_weight), len(rows))
+    weights = check_weights(on_host(sample_weight), len(rows))
     if weights is not None and not weights.all():
         rows, weights = rows[weights > 0], weights[weights > 0]
     empty = np.flatnonzero(np.isnan(rows).all(axis=1))
@@ -214,7 +233,7 @@ def insert_class(model: Any, rows: np.ndarray, weights: FloatArray | None, label
     start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
     # In a frame that reaches from the kernels to the rows, and without a floor, which would move kernels.
     frame = measure(np.concatenate([model.means_, rows]), structure_of(options.covariance_type))
-    found = fit(rows, None, start.batch(), options, frame=frame, row_weights=weights)
+    found = fit(open_source(rows, None, weights), start.batch(), options, frame=frame)
     size = float(len(rows) if weights is None else weights.sum())
     model.weights_ = np.insert(model.weights_, place, found.parameters.weights[0, :, 0], axis=1)
     longer = np.result_type(model.classes_, np.asarray(label))
@@ -236,11 +255,11 @@ def add_class_to_groups(classifier: Any, X: Any, label: Any, sample_weight: Any)
     counts = classifier.class_count_
     prior = with_class(classifier.models_[0].class_prior_, counts, place, size)
     codes = np.zeros(len(rows), dtype=np.int64)
-    new = Training(rows, codes, weights, np.array([label]), np.array([size]))
+    new = Training(open_source(rows, codes, weights), np.array([label]))
     models = [copy(model) for model in classifier.models_]
     for group, (columns, model) in enumerate(zip(classifier.feature_groups_, models, strict=True)):
-        own = new.take(columns, group)
-        insert_class(model, own.rows, own.weights, label, place)
+        own, _, own_weights = new.take(columns, group).source.start_rows()
+        insert_class(model, own, own_weights, label, place)
     temperature, threshold = classifier.temperature_, classifier.threshold_
     classifier._store(models, classifier.feature_groups_, np.insert(counts, place, size), prior)
     classifier.temperature_ = temperature

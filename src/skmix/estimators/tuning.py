@@ -16,9 +16,10 @@ from sklearn.utils import check_random_state
 from ..engine.model import IntArray
 from ..engine.refine.discriminative import Tuned, TuningOptions, tune
 from ..engine.refine.objective import Labelled
+from ..engine.sources import open_source
 from ..engine.sources.gaps import has_gaps
 from .decisions import threshold_of
-from .rows import Training, check_rows, check_weights, class_sizes, code_labels
+from .rows import Training, check_rows, check_weights, code_labels
 from .solving import OF_THE_POSTERIOR, fitted_options
 
 # With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
@@ -71,10 +72,8 @@ def tune_classifier(
     found = tune(model._parameters, classifier.class_prior_, training, held_out, options, random)
     _store(classifier, found)
     if classifier.reject_below is not None:
-        sizes = class_sizes(codes, weights, len(classifier.classes_))
-        classifier.threshold_ = threshold_of(
-            classifier, Training(rows, codes, weights, classifier.classes_, sizes)
-        )
+        seen = Training(open_source(rows, codes, weights), classifier.classes_)
+        classifier.threshold_ = threshold_of(classifier, seen)
 
 
 def _check_rows(classifier: Any, X: Any, y: Any, name: str) -> tuple[np.ndarray, IntArray]:

@@ -1,4 +1,4 @@
-"""What transformers of images share: images in, checked and brought to one shape."""
+"""The base class of image transformers: validation, and images of any layout as (n, height, width)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ImageShape = tuple[int, int]
 
 
 class ImageTransformer(TransformerMixin, BaseEstimator):
-    """What the transformers share: images in, checked and brought to shape (n, height, width)."""
+    """Validates images and reshapes them to (n, height, width); subclasses compute their features."""
 
     image_shape: ImageShape | None
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Learn the shape of the images; there is nothing else to learn.
+        """Store the shape of the images.
 
         Parameters
         ----------
@@ -29,11 +29,6 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
             Images, at least one.
         y : ignored
             Present for pipelines.
-
-        Returns
-        -------
-        self
-            The fitted transformer.
         """
         flat, shape = self._flatten(X, reset=True)
         self.image_shape_ = shape if shape is not None else resolve(self.image_shape, flat.shape[1])
@@ -51,34 +46,22 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, features)
-            Their features.
         """
         check_is_fitted(self)
         flat, shape = self._flatten(X, reset=False)
         if shape is not None and shape != self.image_shape_:
-            raise ValueError(f"images have shape {shape}, but {self.image_shape_} was fitted.")
+            raise ValueError(f"images have shape {shape}, but those of the fit had {self.image_shape_}.")
         return self._features(flat.reshape(len(flat), *self.image_shape_))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the names of the features.
-
-        Parameters
-        ----------
-        input_features : ignored
-            Present for scikit-learn's contract.
-
-        Returns
-        -------
-        ndarray of str
-            The names.
-        """
+        """Return the names of the features; `input_features` is ignored."""
         check_is_fitted(self)
         return np.array(self._names(), dtype=object)
 
     def _flatten(self, X: ArrayLike, *, reset: bool) -> tuple[NDArray[Any], ImageShape | None]:
-        """Return images as rows (n, pixels), and their shape where X has it."""
+        """Return images as rows (n, pixels), and their shape if X is not flattened."""
         shape: ImageShape | None = None
-        # A table keeps its column names for scikit-learn to compare; everything else is an array already.
+        # Tables stay tables: scikit-learn compares their column names. It also refuses sparse matrices.
         images = X if hasattr(X, "columns") or hasattr(X, "toarray") else np.asarray(X)
         if isinstance(images, np.ndarray) and images.ndim == 3:
             shape = (images.shape[1], images.shape[2])
@@ -92,7 +75,7 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         return validate_data(self, images, reset=reset), shape
 
     def _check_shape(self, shape: ImageShape) -> None:
-        """Raise ValueError when images of this shape do not have the features."""
+        """Raise ValueError if the parameters do not suit images of this shape."""
 
     def _features(self, images: NDArray[Any]) -> FloatArray:
         raise NotImplementedError
@@ -102,7 +85,7 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
 
 
 def resolve(image_shape: ImageShape | None, n_pixels: int) -> ImageShape:
-    """Return height and width of images with that many pixels."""
+    """Return (height, width) of images with `n_pixels` pixels."""
     if image_shape is None:
         side = math.isqrt(n_pixels)
         if side * side != n_pixels:

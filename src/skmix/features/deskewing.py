@@ -1,4 +1,4 @@
-"""Upright images: the slant of handwriting taken out, by the second moments of each image."""
+"""Deskewing: the slant of handwriting is removed by a shear."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from numpy.typing import NDArray
 
 from skmix.features._images import FloatArray, ImageShape, ImageTransformer
 
-# Images sheared at a time, so that the work stays in little memory.
+# Images sheared at a time, to limit memory.
 _IMAGES_AT_A_TIME = 256
 
 
 class Deskew(ImageTransformer):
-    """Images sheared until they stand upright, and moved to the middle.
+    """Remove the slant of images by a shear, and centre them.
 
-    Brightness is taken as mass. The slant of an image is the slope of the column against the row, regressed
-    over its mass; each row is moved sideways so that this slope becomes zero, and the centre of mass comes to
-    the middle of the image. Brightness between pixels is interpolated linearly; beyond the border it is zero.
+    Brightness is treated as mass. The slant of an image is the slope of the regression of column on row,
+    weighted by mass. Each row is shifted so that the slope becomes zero, and the centre of mass is moved to
+    the middle of the image. Brightness is interpolated linearly between pixels, and zero outside the image.
 
     Parameters
     ----------
     centre : bool, default=True
-        Whether to move the centre of mass to the middle; otherwise it stays where it is.
+        Whether to move the centre of mass to the middle.
     image_shape : (height, width) or None, default=None
-        Shape of flattened images, one of them -1 if the other decides it. None takes flattened images to
-        be square.
+        Shape of flattened images; one of them may be -1. None assumes square images.
 
     Attributes
     ----------
@@ -37,8 +36,8 @@ class Deskew(ImageTransformer):
 
     Notes
     -----
-    Negative pixels count as dark. An image without a bright pixel is left as it is, and one whose mass lies
-    in a single row has no slant.
+    Negative pixels have no mass. An image without mass is returned unchanged, and one whose mass is in a
+    single row has no slant.
 
     Examples
     --------
@@ -71,7 +70,7 @@ class Deskew(ImageTransformer):
 
 
 def _upright(images: FloatArray, centre: bool) -> FloatArray:
-    """Return images (n, height, width) sheared and, if asked, centred."""
+    """Return images (n, height, width) without slant, centred if asked for."""
     _, height, width = images.shape
     bright = np.maximum(images, 0.0)
     by_row, by_column = bright.sum(axis=2), bright.sum(axis=1)
@@ -89,12 +88,12 @@ def _upright(images: FloatArray, centre: bool) -> FloatArray:
     slope = np.divide(covariance, variance, out=np.zeros_like(variance), where=variance > 0.0)
     target_row = np.full_like(mean_row, middle_row) if centre else mean_row
     target_column = np.full_like(mean_column, middle_column) if centre else mean_column
-    # Where each pixel of the upright image is looked up; its row does not depend on its column, so that
-    # interpolation between four pixels is one between rows and then one within them.
+    # The source of each pixel. Its row does not depend on the column, so that bilinear interpolation can be
+    # done between rows first, and then within them.
     source_rows = rows + (mean_row - target_row)[:, None]
     slide = slope[:, None] * (rows - target_row[:, None]) + (mean_column - target_column)[:, None]
     lower, share = _cells(source_rows, height)
-    # One cell of margin on every side holds the zeros beyond the border.
+    # A margin of one pixel holds the zeros outside the image.
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
     image = np.arange(len(images))[:, None]
     between = padded[image, lower]
@@ -108,7 +107,7 @@ def _upright(images: FloatArray, centre: bool) -> FloatArray:
 
 
 def _cells(places: FloatArray, length: int) -> tuple[NDArray[np.int64], FloatArray]:
-    """Return the cell below each place, counted with a margin of one cell, and how far it is beyond it."""
+    """Return the pixel before each place, its index in an image with a margin, and the distance from it."""
     inside = np.clip(places + 1.0, 0.0, length + 1.0)
     below = np.minimum(inside.astype(np.int64), length)
     return below, inside - below

@@ -1,4 +1,4 @@
-"""The paper's features of digits: the first principal axis, and the mass of the quadrants."""
+"""The paper's features of digits: entries of the first principal axis, and shares of the quadrants."""
 
 from __future__ import annotations
 
@@ -15,29 +15,26 @@ DIGIT_FEATURES = (*(f"pca {j}" for j in range(1, 11)), "q1", "q2", "q3", "q4")
 """Names of the columns of `digit_features`."""
 
 _DIGIT_SHAPE = (28, 28)
-_FIRST_KEPT, _LAST_KEPT = 10, 20
-# Images decomposed at a time: enough for the batch to pay, few enough to stay in little memory.
+# Images decomposed at a time, to limit memory.
 _IMAGES_AT_A_TIME = 1024
-# Entries this close to the largest, relative to it, count as equally large when the sign is chosen.
+# Entries within this relative distance of the largest count as equally large when the sign is chosen.
 _TIE = 1e-9
 
 
 class PrincipalAxis(ImageTransformer):
     """Entries of an image's first principal axis.
 
-    Every image counts as a data set of its own: its rows are observations and its columns variables. The
-    first principal axis, a unit vector with an entry for each column, tells how the columns vary together
-    from row to row. Its sign is chosen so that the entry of largest magnitude is positive (the first one
-    of several equally large).
+    Each image is a data set of its own, with its rows as observations and its columns as variables. The first
+    principal axis is a unit vector with an entry for each column. Its sign is chosen so that the entry of
+    largest magnitude is positive (the first of several equally large ones).
 
     Parameters
     ----------
     start, stop : int, default=10, 20
-        The entries ``start`` to ``stop - 1`` are kept, counted from 0; a `stop` of None keeps all to the
-        end. The defaults are the paper's, who counts them as 11 to 20, for images of 28 columns.
+        Entries ``start`` to ``stop - 1`` are returned, counted from 0; None for `stop` returns all to the
+        end. The defaults are the paper's entries 11 to 20 of images with 28 columns.
     image_shape : (height, width) or None, default=None
-        Shape of flattened images, one of them -1 if the other decides it. None takes flattened images to
-        be square.
+        Shape of flattened images; one of them may be -1. None assumes square images.
 
     Attributes
     ----------
@@ -48,9 +45,9 @@ class PrincipalAxis(ImageTransformer):
 
     Notes
     -----
-    A column that is the same in every row has an entry of exactly zero. An image whose rows are all equal
-    has no principal axis; its entries are all zero. Of an image whose two largest singular values are equal
-    the axis is one of many.
+    A column that is the same in every row has an entry of exactly zero. An image whose rows are all equal has
+    no principal axis: its entries are all zero. If the two largest singular values are equal, the axis is not
+    unique.
 
     Examples
     --------
@@ -62,11 +59,7 @@ class PrincipalAxis(ImageTransformer):
     """
 
     def __init__(
-        self,
-        *,
-        start: int = _FIRST_KEPT,
-        stop: int | None = _LAST_KEPT,
-        image_shape: ImageShape | None = None,
+        self, *, start: int = 10, stop: int | None = 20, image_shape: ImageShape | None = None
     ) -> None:
         self.start = start
         self.stop = stop
@@ -90,17 +83,15 @@ class PrincipalAxis(ImageTransformer):
 class QuadrantMass(ImageTransformer):
     """Share of an image's non-zero pixels in each quadrant.
 
-    The features are q1 (upper right), q2 (upper left), q3 (lower left) and q4 (lower right), as
-    mathematicians number quadrants. They sum to one, so that any three say it all; the paper's study uses
-    q2, q3 and q4.
+    The features are q1 (upper right), q2 (upper left), q3 (lower left) and q4 (lower right). They sum to
+    one, so that three of them suffice; the paper's study uses q2, q3 and q4.
 
     Parameters
     ----------
     quadrants : tuple of int, default=(1, 2, 3, 4)
-        The quadrants to keep, in this order.
+        The quadrants to return, in this order.
     image_shape : (height, width) or None, default=None
-        Shape of flattened images, one of them -1 if the other decides it. None takes flattened images to
-        be square.
+        Shape of flattened images; one of them may be -1. None assumes square images.
 
     Attributes
     ----------
@@ -111,9 +102,8 @@ class QuadrantMass(ImageTransformer):
 
     Notes
     -----
-    Pixels count by being non-zero, not by how bright they are. Where height or width is odd, a pixel of the
-    middle row or column counts half on either side. An image without a non-zero pixel has a share of zero
-    in every quadrant.
+    A pixel counts if it is not zero, whatever its brightness. If height or width is odd, a pixel of the
+    middle row or column counts half on either side. All shares of an image without such pixels are zero.
 
     Examples
     --------
@@ -179,18 +169,18 @@ def dither(
     tolerance: float = 1e-10,
     scale: float = 0.01,
 ) -> FloatArray:
-    """Replace zeros by small random numbers, so that no feature is constant within a class.
+    """Replace zeros with small random numbers, so that no feature is constant within a class.
 
     Parameters
     ----------
     features : array-like of any shape
-        Features; they stay as they are.
+        Features; not modified.
     random_state : int, RandomState instance or None, default=None
-        Determines the numbers; an int gives the same ones at every call.
+        Source of randomness; an int gives reproducible results.
     tolerance : float, default=1e-10
-        Magnitudes up to this count as zero: rounding leaves some zeros at 1e-31.
+        Magnitudes up to this count as zero: rounding turns some zeros into 1e-31.
     scale : float, default=0.01
-        Standard deviation of the numbers, whose mean is zero.
+        Standard deviation of the random numbers, whose mean is zero.
 
     Returns
     -------
@@ -221,10 +211,10 @@ def _first_axes(images: NDArray[Any]) -> FloatArray:
         part = images[first : first + _IMAGES_AT_A_TIME].astype(np.float64)
         flat = (part == part[:, :1]).all(axis=1)
         centred = part - part.mean(axis=1, keepdims=True)
-        # The singular vectors themselves: those of the squared matrix lose half of the digits.
+        # By SVD: eigenvectors of the covariance matrix would have half as many correct digits.
         leading = np.linalg.svd(centred, full_matrices=False)[2][:, 0]
-        # A constant column has no part in any axis; rounding would leave about 1e-30 or, where all columns
-        # are constant, an arbitrary unit vector.
+        # Entries of constant columns are zero; rounding would leave about 1e-30 or, if all columns are
+        # constant, an arbitrary unit vector.
         leading[flat] = 0.0
         sizes = np.abs(leading)
         largest = np.argmax(sizes >= (1.0 - _TIE) * sizes.max(axis=1, keepdims=True), axis=1)

@@ -15,39 +15,22 @@ from typing import Any
 import numpy as np
 
 Stamp = tuple[int, int]
+"""Size and time of last change of a file."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """An array of one or two dimensions, read by rows.
-
-    Attributes
-    ----------
-    name : str
-        What to call it in errors.
-    shape : tuple of int
-        Number of rows, and of columns if there are any.
-    dtype : dtype
-        Type of its values.
-    read : callable
-        Takes `start` and `stop`; returns these rows as an array in memory.
-    stamps : dict of Path to (int, int)
-        Size and time of last change of its files when it was opened.
-    unit : int
-        Rows that are stored together: ranges that begin at multiples of it are read fastest.
-    """
+    """An array of one or two dimensions that is read by rows; `name` is for errors."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    # Returns rows start … stop − 1 as an array in memory.
     read: Callable[[int, int], np.ndarray]
+    # Files, as they were when they were opened.
     stamps: dict[Path, Stamp] = field(default_factory=dict)
+    # Rows that are stored together: ranges that begin at multiples of it are read fastest.
     unit: int = 1
-
-    def check(self) -> None:
-        """Raise ValueError if a file has changed since it was opened."""
-        for path, before in self.stamps.items():
-            check_stamp(path, before)
 
 
 def values_of(thing: Any, name: str) -> Values:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.sources.blocks import Block
+from ..engine.compute.blocks import Block
 from .arrays import (
     Values,
     check_exists,
@@ -32,27 +32,16 @@ MAPPED_BYTES = 1 << 28
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ArrayRows(Source):
-    """The rows of a matrix.
-
-    Attributes
-    ----------
-    values : Values
-        The matrix.
-    columns : list of int or None
-        Columns that are features; None takes all.
-    """
+    """The rows of a matrix."""
 
     values: Values
+    # Columns that are features; None takes all.
     columns: list[int] | None = None
 
     @property
     def n_features(self) -> int:
         """Number M of features."""
         return self.values.shape[1] if self.columns is None else len(self.columns)
-
-    def check(self) -> None:
-        """Raise ValueError if a file has changed since it was opened."""
-        self.values.check()
 
     def take(self, columns: Sequence[int]) -> Self:
         """Return the rows with some of their features."""
@@ -157,7 +146,13 @@ def _open_array(values: Values, chunk_rows: int | None) -> ArrayRows:
     if not n_rows or not n_features:
         raise ValueError(f"{values.name} is empty: its shape is {values.shape}.")
     chunk_rows = _rows_of_block(chunk_rows, values.dtype.itemsize, values.unit, n_features)
-    return ArrayRows(name=values.name, n_rows=n_rows, chunk_rows=min(chunk_rows, n_rows), values=values)
+    return ArrayRows(
+        name=values.name,
+        n_rows=n_rows,
+        chunk_rows=min(chunk_rows, n_rows),
+        stamps=values.stamps,
+        values=values,
+    )
 
 
 def _rows_of_block(chunk_rows: int | None, itemsize: int, unit: int, n_columns: int) -> int:

@@ -36,24 +36,15 @@ _DAMAGE = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, csv.Error
 
 @dataclass(frozen=True)
 class Table:
-    """A table of which only the column names have been read.
-
-    Attributes
-    ----------
-    names : list of str
-        Column names.
-    batches : callable
-        Takes the positions of some columns, without repetition; yields Arrow record batches of these
-        columns, in this order, each with the share of the table that has been read.
-    place : callable
-        Takes a row, from 0; returns where it is in the file, such as ``line 12``.
-    notes : list of str
-        What was left out.
-    """
+    """A table of which only the column names have been read."""
 
     names: list[str]
+    # Takes the positions of some columns, without repetition; yields Arrow record batches of these columns,
+    # in this order, each with the share of the table that has been read.
     batches: Callable[[Sequence[int]], Iterator[tuple[Any, float]]]
+    # Takes a row, from 0; returns where it is in the file, such as "line 12".
     place: Callable[[int], str]
+    # What was left out.
     notes: list[str] = field(default_factory=list)
 
 

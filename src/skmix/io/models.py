@@ -26,15 +26,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Record:
-    """The values of an object, by name.
-
-    Attributes
-    ----------
-    kind : str
-        Name of the object's class. The caller looks it up; nothing is imported by name.
-    fields : dict
-        Values by name.
-    """
+    """The values of an object by name, and the name of its class, which the caller looks up."""
 
     kind: str
     fields: dict[str, Any]

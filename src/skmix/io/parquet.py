@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..engine.sources.blocks import Block
-from .arrays import Stamp, check_stamp, stamp
+from ..engine.compute.blocks import Block
+from .arrays import stamp
 from .arrow import is_number, label_kind, numbers_of
 from .formats import PANDAS_INDEX
 from .sources import Source
@@ -20,56 +20,17 @@ from .sources import Source
 _BUFFER_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class ParquetFile:
-    """A file as it was when it was opened.
-
-    Attributes
-    ----------
-    path : Path
-        Where it is.
-    stamp : (int, int)
-        Size and time of last change.
-    types : dict of str to pyarrow type
-        Its columns.
-    """
-
-    path: Path
-    stamp: Stamp
-    types: dict[str, Any]
-
-    def require(self, names: Sequence[str]) -> None:
-        """Raise ValueError if a column is missing."""
-        missing = [name for name in names if name not in self.types]
-        if missing:
-            in_folders = any(part.startswith(f"{missing[0]}=") for part in self.path.parts)
-            hint = " Values in the names of folders are not read: write them into the files."
-            raise ValueError(
-                f"{self.path} has no column {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
-                f"its columns are {list(self.types)[:20]}.{hint if in_folders else ''}"
-            )
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ParquetRows(Source):
-    """The rows of Parquet files, in the order of the files' names.
+    """The rows of Parquet files, in the order of the files' names."""
 
-    Attributes
-    ----------
-    files : list of ParquetFile
-        The files, at least one.
-    columns : list of str or None
-        The features; None takes all columns except those of labels and weights.
-    label, weight : str or None
-        Columns of labels and weights.
-    dtype : dtype or None
-        Type of the rows; None takes single precision if no feature has more.
-    """
-
-    files: list[ParquetFile]
+    # Of each file the Arrow types of its columns.
+    files: dict[Path, dict[str, Any]]
+    # The features; None takes all columns except those of labels and weights.
     columns: list[str] | None = None
     label: str | None = None
     weight: str | None = None
+    # None takes single precision if no feature has more.
     dtype: np.dtype[Any] | None = None
     named = True
 
@@ -89,29 +50,24 @@ class ParquetRows(Source):
         names = self.columns
         if names is None:
             excluded = (self.label, self.weight)
-            columns = [name for name in self.files[0].types if not name.startswith(PANDAS_INDEX)]
-            names = [name for name in columns if name not in excluded]
+            columns = next(iter(self.files.values()))
+            names = [n for n in columns if n not in excluded and not n.startswith(PANDAS_INDEX)]
         if not names:
             raise ValueError(f"{self.name} has no columns of features.")
-        for file in self.files:
-            file.require(names)
-            wrong = [f"{name!r} ({file.types[name]})" for name in names if not is_number(file.types[name])]
+        for path, types in self.files.items():
+            _require(names, path, types)
+            wrong = [f"{name!r} ({types[name]})" for name in names if not is_number(types[name])]
             if wrong:
                 raise ValueError(
-                    f"{len(wrong)} column(s) of {file.path} are not numbers: {', '.join(wrong[:5])}. "
+                    f"{len(wrong)} column(s) of {path} are not numbers: {', '.join(wrong[:5])}. "
                     "Choose the features with columns=, or by open_rows(path, columns=[...], label=...)."
                 )
         return list(names)
 
     @property
     def _dtype(self) -> np.dtype[Any]:
-        kinds = {str(file.types[name]) for file in self.files for name in self.feature_names}
+        kinds = {str(types[name]) for types in self.files.values() for name in self.feature_names}
         return self.dtype or np.dtype(np.float32 if kinds <= {"float", "halffloat"} else np.float64)
-
-    def check(self) -> None:
-        """Raise ValueError if a file has changed since it was opened."""
-        for file in self.files:
-            check_stamp(file.path, file.stamp)
 
     def take(self, columns: Sequence[int]) -> Self:
         """Return the rows with some of their features."""
@@ -131,19 +87,19 @@ class ParquetRows(Source):
         """Return the rows with labels: a column of one kind in all files, or values of their own."""
         if not isinstance(y, str):
             return super().labelled(y)
-        first = self.files[0]
-        for file in self.files:
-            file.require([y])
-            kind = label_kind(file.types[y])
-            if kind is None:
+        first: Path | None = None
+        for path, types in self.files.items():
+            _require([y], path, types)
+            first = first or path
+            if label_kind(types[y]) is None:
                 raise ValueError(
-                    f"Column {y!r} of {file.path} is of type {file.types[y]}; labels must be whole numbers, "
-                    "strings or booleans."
+                    f"Column {y!r} of {path} is of type {types[y]}; labels must be whole numbers, strings or "
+                    "booleans."
                 )
-            if kind != label_kind(first.types[y]):
+            if label_kind(types[y]) != label_kind(self.files[first][y]):
                 raise ValueError(
-                    f"Labels differ in kind: column {y!r} is {first.types[y]} in {first.path} and "
-                    f"{file.types[y]} in {file.path}."
+                    f"Labels differ in kind: column {y!r} is {self.files[first][y]} in {first} and "
+                    f"{types[y]} in {path}."
                 )
         return replace(self, label=y, labels=None)
 
@@ -151,12 +107,11 @@ class ParquetRows(Source):
         """Return the rows with weights: a column, or values of their own."""
         if not isinstance(weights, str):
             return super().weighted(weights)
-        for file in self.files:
-            file.require([weights])
-            if not is_number(file.types[weights]):
+        for path, types in self.files.items():
+            _require([weights], path, types)
+            if not is_number(types[weights]):
                 raise ValueError(
-                    f"Column {weights!r} of {file.path} is of type {file.types[weights]}; weights must be "
-                    "numbers."
+                    f"Column {weights!r} of {path} is of type {types[weights]}; weights must be numbers."
                 )
         return replace(self, weight=weights, weights=None)
 
@@ -167,12 +122,12 @@ class ParquetRows(Source):
         label = self.label if labels else None
         columns = list(dict.fromkeys(name for name in (*self.feature_names, label, self.weight) if name))
         number = 0
-        for file in self.files:
+        for path in self.files:
             # Not prefetched: the columns of a row group may be large.
-            with pq.ParquetFile(file.path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
+            with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
                 for batch in opened.iter_batches(self.chunk_rows, columns=columns):
                     if batch.num_rows:
-                        yield self._block(batch, label, number, file.path)
+                        yield self._block(batch, label, number, path)
                         number += 1
 
     def _block(self, batch: Any, label: str | None, number: int, path: Path) -> Block:
@@ -186,7 +141,7 @@ class ParquetRows(Source):
         return Block(by_column.T, y, weights, number, names)
 
 
-def open_parquet(path: Path, rows_of_block: Any) -> ParquetRows:
+def open_parquet(path: Path, rows_of_block: Callable[[int], int]) -> ParquetRows:
     """Open a Parquet file or all those in a folder; `rows_of_block` takes the number of columns."""
     import pyarrow.parquet as pq
 
@@ -196,7 +151,8 @@ def open_parquet(path: Path, rows_of_block: Any) -> ParquetRows:
         paths = sorted(p for p in inside if not p.name.startswith((".", "_")))
         if not paths:
             raise ValueError(f"The folder {path} has no Parquet files (*.parquet) and is not a Zarr array.")
-    files, n_rows = [], 0
+    files: dict[Path, dict[str, Any]] = {}
+    n_rows = 0
     for each in paths:
         try:
             with pq.ParquetFile(each) as opened:
@@ -204,14 +160,30 @@ def open_parquet(path: Path, rows_of_block: Any) -> ParquetRows:
                 n_rows += opened.metadata.num_rows
         except (OSError, ValueError) as error:
             raise ValueError(f"{each} cannot be read as a Parquet file: {error}") from error
-        types = dict(zip(schema.names, schema.types, strict=True))
-        if len(types) < len(schema.names):
+        files[each] = dict(zip(schema.names, schema.types, strict=True))
+        if len(files[each]) < len(schema.names):
             raise ValueError(f"{each} has two columns of the same name.")
-        files.append(ParquetFile(each, stamp(each), types))
     if not n_rows:
         raise ValueError(f"{path} is empty: its {len(files)} file(s) have no rows.")
-    chunk_rows = rows_of_block(len(files[0].types))
-    return ParquetRows(name=str(path), n_rows=n_rows, chunk_rows=chunk_rows, files=files)
+    return ParquetRows(
+        name=str(path),
+        n_rows=n_rows,
+        chunk_rows=rows_of_block(len(files[paths[0]])),
+        stamps={each: stamp(each) for each in paths},
+        files=files,
+    )
+
+
+def _require(names: Sequence[str], path: Path, types: dict[str, Any]) -> None:
+    """Raise ValueError if a file lacks a column."""
+    missing = [name for name in names if name not in types]
+    if missing:
+        in_folders = any(part.startswith(f"{missing[0]}=") for part in path.parts)
+        hint = " Values in the names of folders are not read: write them into the files."
+        raise ValueError(
+            f"{path} has no column {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
+            f"its columns are {list(types)[:20]}.{hint if in_folders else ''}"
+        )
 
 
 def labels_of(column: Any, name: str, path: Path) -> tuple[np.ndarray, np.ndarray | None]:

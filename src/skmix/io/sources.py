@@ -7,39 +7,29 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from ..engine.sources.blocks import Answer, Block
-from .arrays import Values, values_of
+from ..engine.compute.blocks import Answer, Block
+from .arrays import Stamp, Values, check_stamp, values_of
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Source(ABC):
-    """Rows that are read in blocks; `open_rows` makes one.
-
-    Attributes
-    ----------
-    name : str
-        What to call the rows in errors.
-    n_rows : int
-        Number N of rows.
-    chunk_rows : int
-        Largest number of rows of a block.
-    labels, weights : Values or None
-        Labels and weights of the rows, where they are not in the same file.
-    classes : ndarray of shape (L,) or None
-        If given, the labels of blocks are indices into these.
-    codes : dict of int to ndarray
-        These indices, by block: labels are looked up in the first pass only.
-    """
+    """Rows that are read in blocks; `open_rows` makes one."""
 
     name: str
     n_rows: int
     chunk_rows: int
+    # Files, as they were when they were opened.
+    stamps: dict[Path, Stamp]
+    # Labels (N,) and weights (N,) that are not in the same file as the rows.
     labels: Values | None = None
     weights: Values | None = None
+    # If given, the labels of blocks are indices into these classes (L,). They are looked up in the first
+    # pass, and kept by the number of the block.
     classes: np.ndarray | None = None
     codes: dict[int, np.ndarray] = field(default_factory=dict)
 
@@ -74,10 +64,6 @@ class Source(ABC):
     @abstractmethod
     def read(self, *, labels: bool) -> Iterator[Block]:
         """Yield the blocks in order, with the labels in the same file only if asked for."""
-
-    @abstractmethod
-    def check(self) -> None:
-        """Raise ValueError if a file has changed since it was opened."""
 
     @abstractmethod
     def take(self, columns: Sequence[int]) -> Self:
@@ -117,10 +103,9 @@ class Source(ABC):
 
     def blocks(self) -> Generator[Block, None, None]:
         """Yield all blocks in order."""
-        self.check()
-        for values in (self.labels, self.weights):
-            if values is not None:
-                values.check()
+        for opened in (self, self.labels, self.weights):
+            for path, before in opened.stamps.items() if opened is not None else ():
+                check_stamp(path, before)
         return read_ahead(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:

@@ -335,26 +335,10 @@ def _labels(column: Any, name: str) -> list[Any]:
 
 
 def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolArray]:
-    """Return a column of a table as class labels.
+    """Return a column of a table, see `TableRows`, as class labels (n,), and where there is one (n,).
 
-    Parameters
-    ----------
-    values : list of length n
-        The column, see `TableRows`.
-    name : str
-        Its name, for errors.
-
-    Returns
-    -------
-    labels : ndarray of shape (n,)
-        Integers if all labels are whole numbers, text otherwise.
-    known : ndarray of shape (n,), bool
-        Where there is a label.
-
-    Raises
-    ------
-    ColumnError
-        If the column has fewer than two labels, or so many that it holds a quantity or a name for each row.
+    Labels are integers if all are whole numbers, text otherwise. A ColumnError says that there are fewer than
+    two, or so many that the column must hold a quantity or a name for each row.
     """
     text = [_text(value) for value in values]
     known = np.array([value is not None for value in text], dtype=np.bool_)
@@ -377,28 +361,10 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
 
 
 def labels_like(values: Sequence[Any], classes: NDArray[Any], name: str) -> tuple[NDArray[Any], BoolArray]:
-    """Return a column of a table as labels of known classes.
+    """Return a column of a table as labels (n,) of known classes (L,), and where there is one (n,).
 
-    Parameters
-    ----------
-    values : list of length n
-        The column.
-    classes : ndarray of shape (L,)
-        The classes of a model.
-    name : str
-        Name of the column, for errors.
-
-    Returns
-    -------
-    labels : ndarray of shape (n,)
-        Of the type of `classes`; the first of them where the label is missing.
-    known : ndarray of shape (n,), bool
-        Where there is a label.
-
-    Raises
-    ------
-    ColumnError
-        If a label is not one of the classes.
+    Labels have the type of `classes`; missing ones are the first class. A ColumnError names labels that are
+    not among the classes.
     """
     codes = {_text(label): code for code, label in enumerate(classes.tolist())}
     text = [_text(value) for value in values]

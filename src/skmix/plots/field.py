@@ -9,10 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.experiments.field.field import FIELD, OURS
-from skmix.experiments.field.records import FloatArray, Outcome
-from skmix.experiments.field.sharing import CLASSIFIERS, OURS_BY_PARTS, PAIRS, TRUE, Learning
-from skmix.experiments.field.sharing_tables import LearningMeasure, gain, in_order
+from skmix.experiments.field.classifiers import FIELD, OURS
+from skmix.experiments.field.comparison import Outcome
+from skmix.experiments.field.data import FloatArray
+from skmix.experiments.field.sharing import (
+    CLASSIFIERS,
+    OURS_BY_PARTS,
+    PAIRS,
+    TRUE,
+    LearningMeasure,
+    gain,
+    in_order,
+)
 from skmix.experiments.field.simulated import KINDS, in_words, kind_and_classes
 from skmix.experiments.field.tables import Measure, mean_ranks, summarise
 from skmix.plots._common import (
@@ -120,7 +128,7 @@ def plot_errors(
 
 
 def plot_sharing(
-    points: Sequence[Learning],
+    points: Sequence[Outcome],
     *,
     measure: LearningMeasure = "error",
     axes: Any = None,
@@ -130,7 +138,7 @@ def plot_sharing(
 
     Parameters
     ----------
-    points : sequence of Learning
+    points : sequence of Outcome
         Points of learning curves.
     measure : {'error', 'log_loss'}, default='error'
         What is drawn.
@@ -157,7 +165,7 @@ def plot_sharing(
         _mark_rows(panel, points)
         panel.set_title(_title(own[0]), fontsize=MEDIUM)
         bottom, top = panel.get_ylim()
-        guessing = 1.3 * float(np.log(_n_classes(own[0])))
+        guessing = 1.3 * float(np.log(own[0].n_classes))
         if measure == "log_loss" and top > guessing:
             lowest = panel.dataLim.y0
             bottom, top = lowest - 0.05 * (guessing - lowest), guessing
@@ -170,7 +178,7 @@ def plot_sharing(
 
 
 def plot_gain(
-    points: Sequence[Learning],
+    points: Sequence[Outcome],
     *,
     measure: LearningMeasure = "error",
     axes: Axes | None = None,
@@ -180,7 +188,7 @@ def plot_gain(
 
     Parameters
     ----------
-    points : sequence of Learning
+    points : sequence of Outcome
         Points of learning curves, of classifiers with shared and with own kernels.
     measure : {'error', 'log_loss'}, default='error'
         The measure that is compared; errors are drawn in percentage points.
@@ -230,19 +238,19 @@ def plot_gain(
     return axes
 
 
-def _draw_curve(panel: Axes, curve: Sequence[Learning], measure: LearningMeasure) -> None:
+def _draw_curve(panel: Axes, curve: Sequence[Outcome], measure: LearningMeasure) -> None:
     """Draw the curve of one classifier on one data set."""
     if not curve:
         return
     name, unit = curve[0].classifier, _unit(measure)
     if name == TRUE:
         # The true densities have one value for each draw, however many rows there are.
-        floor = {point.outcome.repeat: unit * getattr(point.outcome, measure) for point in curve}
+        floor = {point.repeat: unit * getattr(point, measure) for point in curve}
         panel.axhline(float(np.mean(list(floor.values()))), color="0.5", lw=0.9, label=name, zorder=1)
         return
     values: dict[int, FloatArray] = {}
     for size in _sizes(curve):
-        outcomes = [point.outcome for point in curve if point.rows_per_class == size]
+        outcomes = [point for point in curve if point.rows_per_class == size]
         # A mean over only the draws that succeeded would be too optimistic.
         if not any(outcome.failure for outcome in outcomes):
             values[size] = np.array([unit * getattr(outcome, measure) for outcome in outcomes])
@@ -261,11 +269,11 @@ def _draw_means(axes: Axes, values: dict[int, FloatArray], offset: float = 1.0, 
 
 
 def _differences(
-    points: Sequence[Learning], data: str, rows: int, pair: tuple[str, str], measure: LearningMeasure
+    points: Sequence[Outcome], data: str, rows: int, pair: tuple[str, str], measure: LearningMeasure
 ) -> FloatArray:
     """Return how much own kernels lose to shared ones in each draw that has both."""
     own = [each for each in points if (each.data, each.rows_per_class) == (data, rows)]
-    shared, apart = ([each.outcome for each in own if each.classifier == name] for name in pair)
+    shared, apart = ([each for each in own if each.classifier == name] for name in pair)
     return _unit(measure) * gain(shared, apart, measure)
 
 
@@ -298,7 +306,7 @@ def _add_legend(panels: NDArray[Any]) -> None:
     target.legend([handles[name] for name in names], names, fontsize=SMALL, frameon=False, **place)
 
 
-def _mark_rows(axes: Axes, points: Sequence[Learning]) -> None:
+def _mark_rows(axes: Axes, points: Sequence[Outcome]) -> None:
     """Make the horizontal axis that of training rows per class."""
     ticks = _sizes(points)
     axes.set_xscale("log")
@@ -308,7 +316,7 @@ def _mark_rows(axes: Axes, points: Sequence[Learning]) -> None:
     axes.set_xlabel("training rows of each class", fontsize=SMALL)
 
 
-def _sizes(points: Sequence[Learning]) -> list[int]:
+def _sizes(points: Sequence[Outcome]) -> list[int]:
     return sorted({point.rows_per_class for point in points})
 
 
@@ -316,16 +324,12 @@ def _unit(measure: LearningMeasure) -> float:
     return 100.0 if measure == "error" else 1.0
 
 
-def _title(point: Learning) -> str:
+def _title(point: Outcome) -> str:
     """Return a data set's name in words."""
     if kind_and_classes(point.data) is not None:
         return in_words(point.data)
     name = "seven-segment digits" if point.data == "seven_segment" else point.data
-    return f"{name}, {_n_classes(point)} classes"
-
-
-def _n_classes(point: Learning) -> int:
-    return point.outcome.n_train // point.rows_per_class
+    return f"{name}, {point.n_classes} classes"
 
 
 def _colour(name: str) -> str:

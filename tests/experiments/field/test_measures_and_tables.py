@@ -1,4 +1,4 @@
-"""Measures against scikit-learn and counting by hand; ranks, tables and claims of outcomes made up."""
+"""Standard errors, ranks, tables and claims of invented outcomes, counted by hand."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn import metrics
 
-from skmix.experiments.field import Outcome, claims, make_tables, mean_ranks, summarise
-from skmix.experiments.field.measures import corrected_standard_error, log_loss
-from skmix.metrics import calibration_error
+from skmix.experiments.field import Outcome, check_claims, make_tables, mean_ranks, summarise
+from skmix.experiments.field.tables import corrected_standard_error
 
-OUTCOME = Outcome("set", "LDA", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
+OUTCOME = Outcome("set", "LDA", 0, 3, 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
 
 
 def made_up(values: dict[str, dict[str, list[float]]]) -> list[Outcome]:
@@ -23,29 +21,6 @@ def made_up(values: dict[str, dict[str, list[float]]]) -> list[Outcome]:
         for name, errors in own.items()
         for repeat, error in enumerate(errors)
     ]
-
-
-def test_log_loss_is_scikit_learns() -> None:
-    random = np.random.RandomState(0)
-    probabilities = random.dirichlet(np.ones(4), size=50)
-    codes = random.randint(4, size=50)
-    expected = metrics.log_loss(codes, probabilities, labels=range(4))
-    assert log_loss(probabilities, codes) == pytest.approx(expected)
-    # What was called impossible costs much, but not everything.
-    certain = np.eye(4)[codes]
-    wrong = np.eye(4)[(codes + 1) % 4]
-    assert log_loss(certain, codes) == 0.0
-    assert 30 < log_loss(wrong, codes) < 40
-
-
-def test_calibration_error_by_hand() -> None:
-    # Two rows at 0.9, one right: off by 0.4. Three at 0.6, all right: off by 0.4. One at 1.0, right.
-    probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.4, 0.6], [0.6, 0.4], [0.0, 1.0]])
-    codes = np.array([0, 1, 0, 1, 0, 1])
-    # 0.9 and 1.0 fall into one bin: 2.8 expected and 2 right there, 1.8 and 3 in the other.
-    assert calibration_error(probabilities, codes) == pytest.approx((0.8 + 1.2) / 6)
-    assert calibration_error(probabilities, codes, n_bins=100) == pytest.approx((0.8 + 1.2) / 6)
-    assert calibration_error(probabilities[:2], codes[:2]) == pytest.approx(0.4)
 
 
 def test_the_standard_error_knows_that_splits_overlap() -> None:
@@ -95,12 +70,23 @@ def test_tables_say_what_there_is() -> None:
 
 def test_claims_hold_or_do_not() -> None:
     errors = {"shared kernels": [0.1], "LDA": [0.2], "QDA": [0.3], "RBF SVM": [0.15], "random forest": [0.05]}
-    won = claims(made_up({"a": errors}))
+    won = check_claims(made_up({"a": errors}))
     assert [each.holds for each in won] == [True, True, False, True, True]
     assert won[1].measured == "1 of 1"
     outcomes = made_up({"a": errors | {"LDA": [0.1]}})
     outcomes[0] = replace(outcomes[0], fit_seconds=11.0, failure="ValueError: no")
-    lost = claims(outcomes)
+    lost = check_claims(outcomes)
     assert [each.holds for each in lost] == [False, True, False, False, False]
     assert lost[3].measured == "11.0 on a"
-    assert claims(made_up({"a": {"LDA": [0.1]}})) == []
+    assert check_claims(made_up({"a": {"LDA": [0.1]}})) == []
+
+
+@pytest.mark.parametrize(("n_won", "holds"), [(1, False), (2, True)])
+def test_half_of_the_data_sets_must_be_won(n_won: int, holds: bool) -> None:
+    sets = {
+        name: {"shared kernels": [0.1], "RBF SVM": [0.2 if place < n_won else 0.05]}
+        for place, name in enumerate("abcd")
+    }
+    claim = check_claims(made_up(sets))[0]
+    assert (claim.claim, claim.measured) == ("log-loss better than that of RBF SVM", f"{n_won} of 4")
+    assert claim.holds is holds

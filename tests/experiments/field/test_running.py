@@ -1,13 +1,15 @@
-"""Cells are the same in any company, are kept, and are not made twice; data by name and file."""
+"""Cells of the comparison: what they measure, and that they are made once; data by name and file."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import StandardScaler
 
 from skmix.experiments.field import (
@@ -15,25 +17,24 @@ from skmix.experiments.field import (
     Contender,
     DataSet,
     Outcome,
-    OutcomeStore,
     Settings,
-    StoreError,
     contenders,
     load_data,
     run_cell,
     run_comparison,
 )
-from skmix.experiments.field.runner import split
+from skmix.experiments.field.comparison import settings_of, split
+from skmix.experiments.harness import Store, cell_key
 
 QUICK = contenders(["LDA", "naive Bayes"])
 
 
-class Unwilling:
-    """A classifier that cannot."""
+class Failing:
+    """A classifier whose fit fails."""
 
     classes_ = np.arange(3)
 
-    def fit(self, X: np.ndarray, y: np.ndarray) -> Unwilling:
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Failing:
         raise ValueError("not today")
 
 
@@ -75,59 +76,62 @@ def test_splits_depend_on_seed_name_and_repeat_alone(iris: DataSet) -> None:
 
 
 def test_a_failure_is_an_outcome(iris: DataSet) -> None:
-    unwilling = Contender("unwilling", False, lambda seed: Unwilling())
-    outcome = run_cell(iris, unwilling, 0, Settings())
+    failing = Contender("failing", False, lambda seed: Failing())
+    outcome = run_cell(iris, failing, 0, Settings())
     assert outcome.failure == "ValueError: not today"
     # A guess by frequency, where all classes are as frequent.
     assert outcome.error == pytest.approx(2 / 3, abs=0.02)
     assert outcome.log_loss == pytest.approx(np.log(3), abs=0.01)
 
 
-def test_what_is_kept_is_not_made_again(
-    iris: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "outcomes.jsonl"
-    first = run_comparison([iris], QUICK, Settings(n_repeats=2), OutcomeStore(path))
-    assert len(path.read_text().splitlines()) == 4
-    # A program killed while writing.
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-10])
+def test_what_is_stored_is_not_made_again(iris: DataSet, tmp_path: Path) -> None:
     made: list[Outcome] = []
-    store = OutcomeStore(path)
-    assert len(store) == 3
-    keep = OutcomeStore.keep
-    monkeypatch.setattr(
-        OutcomeStore, "keep", lambda self, outcome: (made.append(outcome), keep(self, outcome))
-    )
-    again = run_comparison([iris], QUICK, Settings(n_repeats=2), store)
-    assert [(each.classifier, each.repeat) for each in made] == [("naive Bayes", 1)]
-    assert [each.error for each in again] == [each.error for each in first]
-    assert len(OutcomeStore(path)) == 4
-    # Other rows under the same name, or another seed, are other cells.
-    run_comparison([DataSet("iris", iris.X + 1.0, iris.y)], QUICK[:1], Settings(n_repeats=1), store)
-    run_comparison([iris], QUICK[:1], Settings(n_repeats=1, seed=1), store)
-    assert len(made) == 3
+    with Store(tmp_path / "cells.sqlite") as store:
+        first = run_comparison([iris], QUICK, Settings(n_repeats=1), store)
+        again = run_comparison([iris], QUICK, Settings(n_repeats=2), store, made.append)
+        assert [(each.classifier, each.repeat) for each in made] == [("LDA", 1), ("naive Bayes", 1)]
+        assert [(each.classifier, each.repeat) for each in again] == [
+            ("LDA", 0),
+            ("naive Bayes", 0),
+            ("LDA", 1),
+            ("naive Bayes", 1),
+        ]
+        assert again[:2] == first
+        # Other rows under the same name, or another seed, are other cells.
+        run_comparison([DataSet("iris", iris.X + 1.0, iris.y)], QUICK[:1], Settings(1), store, made.append)
+        run_comparison([iris], QUICK[:1], Settings(1, seed=1), store, made.append)
+        assert len(made) == 4
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes").write_text('{"data": "iris"}\n')
-    with pytest.raises(StoreError, match=r"line 1 of .*notes is not an outcome: an outcome has the entries"):
-        OutcomeStore(tmp_path / "notes")
-    (tmp_path / "notes").write_text("buy milk\n")
-    with pytest.raises(StoreError, match="line 1 of"):
-        OutcomeStore(tmp_path / "notes")
+def test_edited_settings_of_a_classifier_are_another_cell(iris: DataSet, tmp_path: Path) -> None:
+    """The same name with other settings must not find the results of before."""
+
+    def key(contender: Contender) -> str:
+        return cell_key(settings_of("comparison", iris, contender, seed=0))
+
+    few, more = (Contender("forest", False, partial(_forest, n_trees)) for n_trees in (2, 3))
+    assert key(few) != key(more)
+    with Store(tmp_path / "cells.sqlite") as store:
+        found = [run_comparison([iris], [each], Settings(1), store)[0] for each in (few, more)]
+    assert found[0].n_parameters < found[1].n_parameters
 
 
+def _forest(n_trees: int, seed: int) -> RandomForestClassifier:
+    return RandomForestClassifier(n_trees, random_state=seed)
+
+
+@pytest.mark.slow
 def test_the_whole_field_runs_with_gaps(tmp_path: Path) -> None:
     random = np.random.RandomState(0)
     X = random.normal(size=(60, 3)) + 3.0 * np.repeat([[0], [1]], 30, axis=0)
     X[random.uniform(size=X.shape) < 0.05] = np.nan
     data = DataSet("gaps", X, np.repeat(["no", "yes"], 30))
-    outcomes = run_comparison([data], FIELD, Settings(n_repeats=1), OutcomeStore(tmp_path / "kept"))
+    with Store(tmp_path / "cells.sqlite") as store:
+        outcomes = run_comparison([data], FIELD, Settings(n_repeats=1), store)
     assert [each.classifier for each in outcomes] == [each.name for each in FIELD]
     assert [each.failure for each in outcomes] == [""] * len(FIELD)
     assert all(each.error < 0.3 and each.n_parameters > 0 for each in outcomes)
-    assert "kernels a class" in outcomes[0].settings
+    assert "kernels" in outcomes[0].settings
 
 
 def test_data_by_name_and_file(tmp_path: Path) -> None:
@@ -154,4 +158,4 @@ def test_wrong_settings_are_refused(iris: DataSet, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no classifier 'oracle'; there are shared kernels"):
         contenders(["oracle"])
     with pytest.raises(ValueError, match="different names, got iris, iris"):
-        run_comparison([iris, iris], QUICK, Settings(), OutcomeStore(tmp_path / "kept"))
+        run_comparison([iris, iris], QUICK, Settings(), Store(tmp_path / "cells.sqlite"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,22 +12,20 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
 from skmix.experiments.field import (
-    Learning,
     Outcome,
-    OutcomeStore,
-    PartsClassifier,
     TrueDensities,
     draw,
     gain_table,
-    learning_points,
+    in_study_order,
     run_sharing,
     sharing_table,
     simulate,
 )
 from skmix.experiments.field.sharing import few_rows
 from skmix.experiments.field.simulated import in_words, part_features
+from skmix.experiments.harness import Store
 
-OUTCOME = Outcome("set", "shared kernels", 0, "d", 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
+OUTCOME = Outcome("set", "shared kernels", 0, 3, 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
 
 
 def test_few_rows_are_parts_of_more_and_never_tested_on() -> None:
@@ -86,58 +85,31 @@ def test_names_of_another_sort_are_refused() -> None:
             simulate(name, 5, 0)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_densities_of_parts_are_multiplied(shared: bool) -> None:
-    data = simulate("parts-3", 8, 0).data
-    parts = part_features("parts")[:2]
-    model = PartsClassifier(parts, shared=shared, random_state=0).fit(data.X, data.y)
-    joint = np.ones((len(data.y), 3))
-    for fitted, part in zip(model.models_, parts, strict=True):
-        # Shared kernels serve several classes; own ones a single class each.
-        assert (np.count_nonzero(fitted.weights_, axis=1).max() > 1) == shared
-        densities = [
-            multivariate_normal(mean, covariance).pdf(data.X[:, part])
-            for mean, covariance in zip(fitted.means_, fitted.covariances_, strict=True)
-        ]
-        joint *= np.column_stack(densities) @ fitted.weights_
-    softened = joint ** (1.0 / model.choice_.temperature)
-    expected = softened / softened.sum(axis=1, keepdims=True)
-    assert_allclose(model.predict_proba(data.X), expected, rtol=1e-6)
-    assert_array_equal(model.predict(data.X), expected.argmax(axis=1))
-
-
-def test_parts_without_features_are_refused() -> None:
-    with pytest.raises(ValueError, match="each part must have a feature"):
-        PartsClassifier([[0], []]).fit(np.eye(4), [0, 0, 1, 1])
-
-
+@pytest.mark.slow
 def test_the_study_runs_in_processes_and_resumes(tmp_path: Path) -> None:
     made: list[Outcome] = []
-    store = OutcomeStore(tmp_path / "kept")
-    points = run_sharing(["pool-3"], store, rows_per_class=[2, 3], n_draws=1, progress=made.append)
-    names = ["shared kernels", "own kernels", "QDA", "separate mixtures", "true densities"]
-    assert [(point.rows_per_class, point.classifier) for point in points] == [
-        (rows, name) for rows in (2, 3) for name in names
-    ]
-    assert len(made) == len(store) == 10
-    assert points[4].outcome.error == points[9].outcome.error < points[5].outcome.error
-    again = run_sharing(
-        ["pool-3"], OutcomeStore(tmp_path / "kept"), rows_per_class=[2, 3], n_draws=1, progress=made.append
-    )
-    assert again == points
-    assert len(made) == 10
-    other = run_sharing(
-        ["pool-3"], OutcomeStore(tmp_path / "other"), rows_per_class=[2], n_draws=1, n_processes=2
-    )
-    assert [point.outcome.error for point in other] == [point.outcome.error for point in points[:5]]
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        run_sharing(["pool-3"], store, rows_per_class=[0])
+    sizes: dict[str, Any] = {"rows_per_class": [2, 3], "n_draws": 1}
+    with Store(tmp_path / "cells.sqlite") as store:
+        points = run_sharing(["pool-3"], store, **sizes, progress=made.append)
+        names = ["shared kernels", "own kernels", "QDA", "separate mixtures", "true densities"]
+        assert [(point.rows_per_class, point.classifier) for point in points] == [
+            (rows, name) for rows in (2, 3) for name in names
+        ]
+        assert len(made) == len(store) == 10
+        assert points[4].error == points[9].error < points[5].error
+        assert run_sharing(["pool-3"], store, **sizes, progress=made.append) == points
+        assert len(made) == 10
+        with pytest.raises(ValueError, match="at least 1, got 0"):
+            run_sharing(["pool-3"], store, rows_per_class=[0])
+    with Store(tmp_path / "other.sqlite") as store:
+        other = run_sharing(["pool-3"], store, rows_per_class=[2], n_draws=1, n_processes=2)
+    assert [point.error for point in other] == [point.error for point in points[:5]]
 
 
 def test_gain_is_the_difference_within_draws() -> None:
     errors = {"shared kernels": (0.10, 0.20), "own kernels": (0.13, 0.21)}
     points = [
-        Learning("a", name, 5, replace(OUTCOME, classifier=name, repeat=repeat, error=error))
+        replace(OUTCOME, data="a", n_train=15, classifier=name, repeat=repeat, error=error)
         for name, both in errors.items()
         for repeat, error in enumerate(both)
     ]
@@ -147,43 +119,34 @@ def test_gain_is_the_difference_within_draws() -> None:
     )
     # 10 and 20: mean 15, standard deviation root 50, over the root of 2.
     assert sharing_table(points).lines == (("a", "5", "15.0 ± 5.0", "17.0 ± 4.0"),)
-    failed = [replace(points[0], outcome=replace(points[0].outcome, failure="no")), *points[1:]]
+    failed = [replace(points[0], failure="no"), *points[1:]]
     assert sharing_table(failed).lines[0][2] == "1 of 2 failed"
     assert gain_table(failed).lines[0][3:5] == ("1", "1.0")
-    lost = [*points[:2], replace(points[2], outcome=replace(points[2].outcome, failure="no")), points[3]]
+    lost = [*points[:2], replace(points[2], failure="no"), points[3]]
     assert gain_table(lost).lines[0][3:5] == ("1", "1.0")
     assert gain_table(points[:2]).lines == ()
 
 
-def test_points_come_back_from_what_was_kept(tmp_path: Path) -> None:
-    store = OutcomeStore(tmp_path / "kept")
-    kept = [
-        ("pool-100", "true densities", 500, 0),
-        ("pool-100", "own kernels", 500, 1),
-        ("pool-100", "own kernels", 500, 0),
-        ("pool-26", "QDA", 52, 0),
-        ("letter", "QDA", 52, 0),
-        ("seven_segment", "QDA", 50, 0),
-        ("seven_segment", "QDA", 20, 0),
+def test_outcomes_are_ordered_by_data_rows_and_classifier() -> None:
+    given = [
+        ("pool-100", 100, "true densities", 500, 0),
+        ("pool-100", 100, "own kernels", 500, 1),
+        ("pool-100", 100, "own kernels", 500, 0),
+        ("pool-26", 26, "QDA", 52, 0),
+        ("letter", 26, "QDA", 52, 0),
+        ("seven_segment", 10, "QDA", 50, 0),
+        ("seven_segment", 10, "QDA", 20, 0),
     ]
-    for data, name, n_train, repeat in kept:
-        digest = str(n_train)
-        store.keep(
-            replace(OUTCOME, data=data, classifier=name, n_train=n_train, repeat=repeat, digest=digest)
-        )
-    points = learning_points(OutcomeStore(tmp_path / "kept"))
+    points = in_study_order(
+        replace(OUTCOME, data=data, n_classes=n_classes, classifier=name, n_train=n_train, repeat=repeat)
+        for data, n_classes, name, n_train, repeat in given
+    )
     assert [(point.data, point.rows_per_class) for point in points[:4]] == [
         *(("seven_segment", 2), ("seven_segment", 5), ("letter", 2), ("pool-26", 2))
     ]
-    assert [(point.classifier, point.rows_per_class, point.outcome.repeat) for point in points[4:]] == [
+    assert [(point.classifier, point.rows_per_class, point.repeat) for point in points[4:]] == [
         *(("own kernels", 5, 0), ("own kernels", 5, 1), ("true densities", 5, 0))
     ]
-    flowers = replace(OUTCOME, data="flowers", n_train=9)
-    assert learning_points([flowers], {"flowers": 3})[0].rows_per_class == 3
-    with pytest.raises(ValueError, match=r"classes of flowers is not known; give n_classes=\{'flowers'"):
-        learning_points([flowers])
-    with pytest.raises(ValueError, match="9 rows of flowers are not as many of each of 2 classes"):
-        learning_points([flowers], {"flowers": 2})
 
 
 def test_names_in_words() -> None:

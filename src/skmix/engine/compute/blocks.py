@@ -1,43 +1,39 @@
-"""Rows in blocks: what a file read in pieces and the partitions of a Dask collection have in common."""
+"""Rows that are never all in one place: a file read piece by piece, the partitions of a cluster.
+
+Statistics of disjoint rows add, so nothing here asks for more than `reduce`: do some work on every block
+where it lies, and merge the answers. The work is an object that can be pickled and the merge a function of a
+module, so that both can be sent to the blocks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from functools import reduce
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from .arrays import FloatArray
 
 Answer = TypeVar("Answer")
+_CHUNK = 1 << 14
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some of the rows, in memory.
+    """Some of the rows, in memory."""
 
-    Attributes
-    ----------
-    X : ndarray of shape (n, M)
-        Rows, float64 or float32; NaN where a value is missing.
-    y : ndarray of shape (n,) or None
-        Labels; in coded blocks the class of each row, 0 … L − 1, and −1 for none. None for one class.
-    weights : ndarray of shape (n,) or None
-        Weights of the rows; None when all are one.
-    number : int
-        Which block it is, for what is random: the same in every pass, and no other block has it.
-    names : ndarray of shape (C,) or None
-        When given, labels are indices into these: names are slow to sort, and there are few of them.
-    """
-
-    X: np.ndarray
+    X: np.ndarray  # (n, M): rows, float64 or float32; NaN where a value is missing
+    # (n,): labels; in encoded blocks the class of each row, 0 … L − 1, and −1 for none. None for one class.
     y: np.ndarray | None = None
-    weights: FloatArray | None = None
+    weights: FloatArray | None = None  # (n,): weights of the rows; None when all are one
+    # Which block it is, for random draws: the same in every pass, and different from all others
     number: int = 0
+    # (C,): when given, labels are indices into these: names are slow to sort, and there are few of them
     names: np.ndarray | None = None
 
-    def keep(self, which: np.ndarray) -> Block:
+    def rows(self, which: np.ndarray) -> Block:
         """Return the rows that `which` selects."""
         y = None if self.y is None else self.y[which]
         weights = None if self.weights is None else self.weights[which]
@@ -48,22 +44,44 @@ class Block:
         return replace(self, X=self.X[:, list(columns)])
 
     def coded(self, classes: np.ndarray) -> Block:
-        """Return the block with classes for labels."""
+        """Return the block with labels encoded as indices into `classes`."""
         if self.y is None:
             return self
         if self.names is None:
             return replace(self, y=encode(self.y, classes))
         return replace(self, y=encode(self.names, classes)[self.y], names=None)
 
-    def telling(self) -> Block:
-        """Return the rows that say something: they have a weight, and a value."""
+    def informative(self) -> Block:
+        """Return the rows of positive weight that have at least one value."""
         block = self
         if block.weights is not None and not block.weights.all():
-            block = block.keep(np.flatnonzero(block.weights))
+            block = block.rows(np.flatnonzero(block.weights))
         if np.isnan(block.X).any():
             valued = ~np.isnan(block.X).all(axis=1)
-            block = block if valued.all() else block.keep(np.flatnonzero(valued))
+            block = block if valued.all() else block.rows(np.flatnonzero(valued))
         return block
+
+    def check(self) -> None:
+        """Refuse parts of different lengths, infinite values and bad weights."""
+        n_rows = len(self.X)
+        for name, part in (("labels", self.y), ("weights", self.weights)):
+            if part is not None and part.shape != (n_rows,):
+                raise ValueError(f"Block {self.number} has {n_rows} rows, but {name} of shape {part.shape}.")
+        for a in range(0, n_rows, _CHUNK):
+            infinite = np.isinf(self.X[a : a + _CHUNK])
+            if infinite.any():
+                i, j = np.argwhere(infinite)[0]
+                raise ValueError(
+                    f"X contains infinity: feature {j} in row {a + i} of block {self.number}. "
+                    "NaN marks missing values; remove infinite ones."
+                )
+        if self.weights is not None:
+            bad = ~(np.isfinite(self.weights) & (self.weights >= 0))
+            if bad.any():
+                raise ValueError(
+                    f"sample_weight must be finite and not negative, got {self.weights[bad][0]} "
+                    f"in block {self.number}."
+                )
 
 
 class Blocks(Protocol):
@@ -84,7 +102,7 @@ class Blocks(Protocol):
         ...
 
     def coded(self, classes: np.ndarray) -> Blocks:
-        """Return the blocks with classes, indices into `classes`, for labels."""
+        """Return the blocks with labels encoded as indices into `classes`."""
         ...
 
     def take(self, columns: list[int]) -> Blocks:
@@ -92,12 +110,41 @@ class Blocks(Protocol):
         ...
 
 
+def is_blocks(X: Any) -> bool:
+    """Return whether X is rows in blocks, by its class: some objects have an attribute of every name."""
+    return all(hasattr(type(X), method) for method in ("reduce", "coded", "take"))
+
+
+class Listed:
+    """Blocks in memory, numbered in their order."""
+
+    def __init__(self, blocks: Sequence[Block], feature_names: list[str] | None = None) -> None:
+        if not len(blocks):
+            raise ValueError("There is no block of rows.")
+        self.feature_names = feature_names
+        self.n_features: int = blocks[0].X.shape[1]
+        self._blocks = [replace(block, number=number) for number, block in enumerate(blocks)]
+
+    def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
+        """Return the answers of all blocks, merged in order."""
+        return reduce(merge, map(work, self._blocks))
+
+    def coded(self, classes: np.ndarray) -> Listed:
+        """Return the blocks with labels encoded as indices into `classes`."""
+        return Listed([block.coded(classes) for block in self._blocks], self.feature_names)
+
+    def take(self, columns: list[int]) -> Listed:
+        """Return the blocks with some of their features."""
+        names = None if self.feature_names is None else [self.feature_names[c] for c in columns]
+        return Listed([block.take(columns) for block in self._blocks], names)
+
+
 def encode(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return labels (n,) as indices into the sorted classes (L,), −1 for those that are not among them.
+    """Return labels (n,) as indices into the sorted classes (L,), −1 for others.
 
     They are of the smallest type: up to 16 bits, ordering rows by class is a radix sort and ten times faster.
     """
     found = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     codes = np.where(classes[found] == labels, found, -1)
-    # One more than there are classes is what rows without a label may be called.
+    # The code after the last class is for rows without a label.
     return codes.astype(np.min_scalar_type(-len(classes) - 1))

@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -102,14 +104,11 @@ class DaskBlocks:
         from dask.bag import from_delayed
 
         # One task hands out the work: it is sent to each worker once, and made again if it is lost.
-        shared = dask.delayed(_Work(work, self.columns), name=_unique_name(work), traverse=False)
+        shared = dask.delayed((work, self.columns), name=_unique_name(work), traverse=False)
         answers = from_delayed(
-            [
-                part.apply(_apply, shared, part.rows, part.labels, part.weights, part.number)
-                for part in self.parts
-            ]
+            [a.apply(_answer, shared, a.rows, a.labels, a.weights, a.number) for a in self.parts]
         )
-        total = answers.reduction(_only, _Merge(merge), split_every=_SPLIT_EVERY)
+        total = answers.reduction(itemgetter(0), partial(_merge, merge), split_every=_SPLIT_EVERY)
         # Optimisation would merge tasks, and drop their preference for a worker.
         total = total.to_delayed(optimize_graph=False)
         if self.client is None:
@@ -153,78 +152,44 @@ class DaskBlocks:
         return future.result()
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Does the work on a block given as its parts."""
-
-    work: Callable[[Block], Any]
-    columns: list[int] | None
-
-    def __call__(self, rows: np.ndarray, labels: Any, weights: Any, number: int) -> Any:
-        for name, part in (("y", labels), ("sample_weight", weights)):
-            if part is not None and len(part) != len(rows):
-                raise ValueError(
-                    f"X and {name} are cut differently: block {number} of X has {len(rows)} rows, that of "
-                    f"{name} {len(part)}. Make both from one collection, or call compute_chunk_sizes()."
-                )
-        block = Block(rows, labels, weights, number)
-        return self.work(block if self.columns is None else block.take(self.columns))
+def _answer(shared: tuple[Any, Any], rows: np.ndarray, labels: Any, weights: Any, number: int) -> list[Any]:
+    """Return what the work makes of a block, as the only item of a partition."""
+    work, columns = shared
+    for name, part in (("y", labels), ("sample_weight", weights)):
+        if part is not None and len(part) != len(rows):
+            raise ValueError(
+                f"X and {name} are cut differently: block {number} of X has {len(rows)} rows, that of "
+                f"{name} {len(part)}. Make both from one collection, or call compute_chunk_sizes()."
+            )
+    block = Block(rows, labels, weights, number)
+    return [work(block if columns is None else block.take(columns))]
 
 
-def _apply(work: Callable[..., Answer], *parts: Any) -> list[Answer]:
-    return [work(*parts)]
-
-
-def _only(answers: list[Answer]) -> Answer:
-    (answer,) = answers
-    return answer
-
-
-@dataclass(frozen=True)
-class _Merge:
-    """Merges answers; the first is copied, since `merge` may change it and Dask may read it again."""
-
-    merge: Callable[[Any, Any], Any]
-
-    def __call__(self, answers: Sequence[Any]) -> Any:
-        first, *others = answers
-        return reduce(self.merge, others, copy.deepcopy(first)) if others else first
+def _merge(merge: Callable[[Any, Any], Any], answers: Sequence[Any]) -> Any:
+    """Merge answers; the first is copied, since `merge` may change it and Dask may read it again."""
+    first, *others = answers
+    return reduce(merge, others, copy.deepcopy(first)) if others else first
 
 
 def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
-    """Return Dask collections as blocks, kept in the memory of the cluster in use if there is one.
+    """Return rows X (N, M), labels and weights (N,) or None as blocks, held by the cluster in use if any.
 
-    Parameters
-    ----------
-    X : dask array of shape (N, M) or dask dataframe
-        Rows.
-    y, weights : dask array, series or dataframe of one column, array-like, or None
-        Labels (N,) and weights (N,).
-    version : str
-        Version of skmix, which all workers must have.
-
-    Raises
-    ------
-    ValueError
-        When X, y and weights do not fit together, or X is not a matrix of numbers.
-    ClusterError
-        When the cluster cannot do the work.
+    All workers must have skmix in this version. Labels and weights may be in memory.
     """
     import dask
 
-    rows, column_y, column_weights = _matrix(X), _column(y, "y"), _column(weights, "sample_weight")
-    rows, column_y = _aligned(rows, column_y, "y")
-    rows, column_weights = _aligned(rows, column_weights, "sample_weight")
-    n_blocks = rows.numblocks[0]
+    rows, labels, shares = _matrix(X), _column(y, "y"), _column(weights, "sample_weight")
+    rows, labels = _aligned(rows, labels, "y")
+    rows, shares = _aligned(rows, shares, "sample_weight")
     columns = [
-        [None] * n_blocks if array is None else [lazily(block) for block in array.to_delayed().ravel()]
-        for array, lazily in (
-            (rows, dask.delayed(_as_rows)),
-            (column_y, dask.delayed(np.asarray)),
-            (column_weights, dask.delayed(_as_weights)),
+        repeat(None) if array is None else [dask.delayed(function)(a) for a in array.to_delayed().ravel()]
+        for array, function in (
+            (rows, _as_rows),
+            (labels, np.asarray),
+            (shares, partial(np.asarray, dtype=float)),
         )
     ]
-    parts = [_Part(a, b, c, i) for i, (a, b, c) in enumerate(zip(*columns, strict=True))]
+    parts = [_Part(a, b, c, i) for i, (a, b, c) in enumerate(zip(*columns, strict=False))]
     client = _client_in_use()
     if client is not None:
         with _cluster_errors(client):
@@ -340,14 +305,10 @@ def _as_rows(values: Any) -> np.ndarray:
     return rows if rows.dtype in (np.float64, np.float32) else rows.astype(np.float64)
 
 
-def _as_weights(values: Any) -> np.ndarray:
-    return np.asarray(values, dtype=np.float64)
-
-
 def map_rows(
     X: Any, function: Callable[..., np.ndarray], width: int | None, dtype: Any, y: Any = None
 ) -> Any:
-    """Return a lazy Dask array of `function` of the rows.
+    """Return a lazy Dask array, in the blocks of X, of a function of the rows.
 
     Parameters
     ----------
@@ -361,11 +322,6 @@ def map_rows(
         Of the result.
     y : dask array, series or dataframe of one column, array-like, optional
         Labels (n,).
-
-    Returns
-    -------
-    dask array of shape (n,) or (n, width)
-        In the blocks of X.
     """
     import dask.array
 
@@ -375,27 +331,13 @@ def map_rows(
     shape: dict[str, Any] = {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
     if width is not None:
         shape = {"chunks": (rows.chunks[0], (width,)), "meta": np.empty((0, width), dtype=dtype)}
-    mapped = _Mapped(function, shape["meta"])
-    return dask.array.map_blocks(mapped, *parts, name=_unique_name(function), dtype=dtype, **shape)
+    call = partial(_call, function, shape["meta"])
+    return dask.array.map_blocks(call, *parts, name=_unique_name(function), dtype=dtype, **shape)
 
 
-@dataclass(frozen=True)
-class _Mapped:
-    """Applies a function to a block of rows; the result of no rows is `empty`."""
-
-    function: Callable[..., np.ndarray]
-    empty: np.ndarray
-
-    def __call__(self, rows: np.ndarray, labels: np.ndarray | None = None) -> np.ndarray:
-        if not len(rows):
-            return self.empty
-        if labels is None:
-            return np.asarray(self.function(_as_rows(rows)))
-        if len(labels) != len(rows):
-            raise ValueError(
-                f"X and y are cut differently: a block has {len(rows)} rows and {len(labels)} labels."
-            )
-        return np.asarray(self.function(_as_rows(rows), labels[:, 0]))
+def _call(function: Callable[..., np.ndarray], empty: np.ndarray, rows: np.ndarray, *labels: Any) -> Any:
+    """Return the function of a block; the result of no rows is `empty`."""
+    return np.asarray(function(_as_rows(rows), *(y[:, 0] for y in labels))) if len(rows) else empty
 
 
 # ---------------------------------------------------------------- clusters

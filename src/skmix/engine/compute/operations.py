@@ -167,10 +167,6 @@ class CupyOperations(Operations):
         """Return the values on the host."""
         return np.asarray(array.get())
 
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        """Return whether the error means that the device is out of memory."""
-        return type(error).__name__ == "OutOfMemoryError"
-
     def release(self) -> None:
         """Return cached memory to the device."""
         import cupy

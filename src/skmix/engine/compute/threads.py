@@ -70,7 +70,11 @@ class Workers:
     def __init__(self, n_jobs: int) -> None:
         self.workspace = Workspace()
         self._n_jobs = n_jobs
-        self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __reduce__(self) -> tuple[type[Workers], tuple[int]]:
+        # Sent elsewhere, a pool starts threads of its own.
+        return Workers, (self._n_jobs,)
 
     @property
     def n_jobs(self) -> int:
@@ -79,9 +83,11 @@ class Workers:
 
     def map(self, work: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
         """Yield the answers in the order of the tasks, few of them waiting at a time."""
-        if self._pool is None or len(tasks) == 1:
+        if self._n_jobs == 1 or len(tasks) == 1:
             yield from map(work, tasks)
             return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._n_jobs)
         waiting: deque[Future[Answer]] = deque()
         for task in tasks:
             waiting.append(self._pool.submit(work, task))
@@ -123,7 +129,7 @@ class _Limit:
                 self._limiter.restore_original_limits()
 
 
-_limit = _Limit()
+one_blas_thread = _Limit()
 
 
 @contextmanager
@@ -131,7 +137,7 @@ def workers(n_jobs: int) -> Iterator[Workers]:
     """Lend a pool of `n_jobs` threads while BLAS is held to one thread."""
     pool = Workers(n_jobs)
     try:
-        with _limit:
+        with one_blas_thread:
             yield pool
     finally:
         pool.close()

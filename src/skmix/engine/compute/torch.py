@@ -5,6 +5,7 @@ On a CUDA device passes are captured as CUDA graphs, and memory-bound steps are 
 
 from __future__ import annotations
 
+import gc
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterator
@@ -164,7 +165,7 @@ class _Graph:
         return made
 
     def _capture(self, arrays: list[Array]) -> None:
-        with torch.cuda.device(arrays[0].device):
+        with torch.cuda.device(arrays[0].device), _without_garbage_collection():
             self._inputs = [array.clone() for array in arrays]
             graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
             stream.wait_stream(torch.cuda.current_stream())
@@ -184,6 +185,18 @@ class _Graph:
                 )
                 self._outputs = []
             torch.cuda.current_stream().wait_stream(stream)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Freeing another graph, which cycles of references may hold, would end the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _triton_kernels(device: Any) -> Any:

@@ -13,12 +13,12 @@ import numpy as np
 
 from ..compute.threads import workers
 from ..covariances import structure_of
-from ..em import regulariser_of, rows_of
+from ..em import expect, regulariser_of
 from ..model import FloatArray, IntArray, Options, Parameters, Statistics
-from ..passes import expect
 from ..rules.likelihood import maximise
-from ..sources.frame import Frame
+from ..sources import Setting, open_source
 from ..sources.gaps import complete
+from ..sources.summary import Frame
 
 
 @dataclass(frozen=True)
@@ -144,14 +144,16 @@ def absorb(
     regulariser = regulariser_of(options, frame, structure, inside.means.shape[1])
     covariances, factor = structure.raised(inside.covariances, regulariser.floor)
     inside = Parameters(inside.weights, inside.means, covariances, inside.class_prior)
-    here = rows_of(X, classes, inside, frame.reaching(X), structure, row_weights)
+    source = open_source(X, classes, row_weights)
     with workers(options.n_jobs) as pool:
-        collected, origins = expect(here, inside, factor, structure, pool)
+        setting = Setting(frame.reaching(X), structure, pool)
+        collected, origins = expect(source, inside, factor, setting)
     everything = np.arange(X.shape[1])
     centres = inside.means
     newest = complete(collected, everything, origins, centres, inside, structure)
-    n_new = float(here.class_sizes.sum())
-    log_likelihood = float((collected.log_likelihood - here.log_volume()).sum())
+    n_new = source.summary.total
+    volume = float(np.sum(source.summary.observed @ np.log(frame.scale)))
+    log_likelihood = float(collected.log_likelihood.sum()) - volume
     if isinstance(running, Frame):
         average, n_batches, n_rows = _times(newest, 1.0 / n_new), 1, n_new
     else:

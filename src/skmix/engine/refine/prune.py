@@ -16,24 +16,20 @@ from dataclasses import replace
 import numpy as np
 
 from ..covariances import Structure, structure_of
-from ..em import Progress, fit
+from ..em import Callback, fit
 from ..model import BoolArray, FloatArray, IntArray, Options, Parameters, Result, Status
 from ..rules.annihilation import description_length, price_of_kernel, take_kernels
-from ..sources.blocks import Blocks, is_blocks
-from ..sources.frame import Frame
-from ..sources.moments import measure
-from ..sources.scattered import surveyed
+from ..sources import RowSource
+from ..sources.summary import Frame
 
 
 def thin(
-    X: np.ndarray | Blocks,
-    classes: IntArray | None,
+    source: RowSource,
     starts: Parameters,
     options: Options,
     *,
     frame: Frame | None = None,
-    row_weights: FloatArray | None = None,
-    progress: Progress | None = None,
+    callback: Callback | None = None,
 ) -> Result:
     """Fit from R starts, with ever fewer kernels, and return the best round of each start.
 
@@ -42,24 +38,14 @@ def thin(
 
     Parameters
     ----------
-    X, classes, starts, options, frame, row_weights, progress
+    source, starts, options, frame, callback
         As for `fit`; `options.annihilate` is taken as set.
     """
     structure = structure_of(options.covariance_type).of(starts.covariances)
     n_starts, n_features = len(starts.means), starts.means.shape[-1]
     n_classes = starts.weights.shape[-1]
-    if is_blocks(X):
-        X = surveyed(X)
-        frame = X.survey.frame(structure) if frame is None else frame
-        n_rows = float(X.survey.sizes.sum())
-        counted = X.survey.class_sums(X.survey.sizes, n_classes + 1)[:n_classes]
-    else:
-        assert classes is not None
-        frame = measure(X, structure, row_weights=row_weights) if frame is None else frame
-        n_rows = float(len(X) if row_weights is None else row_weights.sum())
-        labelled = classes >= 0
-        own = None if row_weights is None else row_weights[labelled]
-        counted = np.bincount(classes[labelled], own, n_classes).astype(np.float64)
+    frame = source.summary.frame(structure) if frame is None else frame
+    n_rows, counted = source.summary.total, source.summary.class_sizes(n_classes)
     options = replace(options, annihilate=True)
     variational = options.inference == "variational"
     if variational:
@@ -75,7 +61,7 @@ def thin(
     passes: list[list[FloatArray]] = [[] for _ in range(n_starts)]
     bounds: list[list[FloatArray]] = [[] for _ in range(n_starts)]
     while len(active):
-        result = fit(X, classes, starts, options, frame=frame, row_weights=row_weights, progress=progress)
+        result = fit(source, starts, options, frame=frame, callback=callback)
         for r, path in zip(active, result.path, strict=True):
             passes[r].append(path)
         for r, values in zip(active, result.bounds or [], strict=variational):

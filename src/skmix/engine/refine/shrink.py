@@ -25,17 +25,15 @@ from scipy.linalg import eigh
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
-from ..compute.arrays import as_float64, to_numpy
+from ..compute.arrays import to_numpy
 from ..compute.threads import workers
 from ..covariances import Structure, structure_of
 from ..covariances.full import unpack
-from ..em import fit, rows_of
-from ..model import FloatArray, IntArray, Options, Parameters, Status
-from ..passes import expect
+from ..em import expect, fit
+from ..model import FloatArray, Options, Parameters, Status
 from ..rules.variational import default_rows
-from ..sources.blocks import Blocks
-from ..sources.device import DeviceRows
-from ..sources.frame import Frame
+from ..sources import RowSource, Setting
+from ..sources.summary import Frame
 
 # The range of ν, in rows: the most leaves nothing of a kernel's own.
 _FEWEST, _MOST = 1e-2, 1e6
@@ -48,20 +46,18 @@ _CONSTANT = 1e-3
 
 
 def shrunk(
-    X: np.ndarray | Blocks,
-    classes: IntArray | None,
+    source: RowSource,
     starts: Parameters,
     options: Options,
     amount: float | None,
     *,
     frame: Frame,
-    row_weights: FloatArray | None = None,
 ) -> tuple[Parameters, Options]:
     """Return where a fit with shrinkage begins, and options with the prior that shrinks.
 
     Parameters
     ----------
-    X, classes, starts, options, frame, row_weights
+    source, starts, options, frame
         As for `fit`; the options have no prior on covariances yet.
     amount : float or None
         Share of T in the covariance of a kernel that has as many rows as kernels have on average, from 0 to
@@ -77,11 +73,11 @@ def shrunk(
         full = structure.to_full(starts.covariances, n_kernels, n_features)
         starts = replace(starts, covariances=common.from_full(full))
     first = replace(options, covariance_type=common.name, max_iter=min(options.max_iter, _PASSES))
-    result = fit(X, classes, starts, first, frame=frame, row_weights=row_weights)
+    result = fit(source, starts, first, frame=frame)
     if np.all(result.status == Status.FAILED):
         return given, options
     best = result.parameters.take(slice(result.best, result.best + 1))
-    mass, scatters = _scatters(X, classes, best, common, first, frame, row_weights)
+    mass, scatters = _scatters(source, best, common, first, frame)
     target = steadied(_mean_covariance(best, common, mass), float(mass.sum()) - n_kernels)
     if amount is None:
         inside = target / (frame.scale[:, None] * frame.scale)
@@ -199,23 +195,14 @@ def likeliest_rows(mass: FloatArray, spreads: FloatArray, order: int) -> float:
 
 
 def _scatters(
-    X: np.ndarray | Blocks,
-    classes: IntArray | None,
-    parameters: Parameters,
-    structure: Structure,
-    options: Options,
-    frame: Frame,
-    row_weights: FloatArray | None,
+    source: RowSource, parameters: Parameters, structure: Structure, options: Options, frame: Frame
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mass (K,) of one model's kernels, and their scatters (K, M, M) or (K, M) in the frame."""
-    rows = rows_of(X, classes, parameters, frame, structure, row_weights, options)
-    inside = frame.enter(parameters, structure)
-    if isinstance(rows, DeviceRows):
-        inside = inside.map(lambda array: as_float64(array, rows.home))
+    inside = frame.enter(parameters, structure).map(source.place)
     n_features = parameters.means.shape[-1]
     factor = structure.factor(inside.covariances, n_features)
     with workers(options.n_jobs) as pool:
-        statistics, _ = expect(rows, inside, factor, structure, pool)
+        statistics, _ = expect(source, inside, factor, Setting(frame, structure, pool, options.precision))
     mass = to_numpy(statistics.mass)[0].sum(axis=-1)
     safe = np.maximum(mass, np.finfo(np.float64).tiny)[:, None]
     offset = to_numpy(statistics.first)[0] / safe

@@ -1,22 +1,19 @@
-"""The steps of a pass that never see rows: `prepare` the parameters, and `maximise` statistics into the next.
+"""Maximum likelihood with priors, variance floor and freezing: the M-step of EM.
 
-Equation labels are those of ``docs/notation.md``: (M1) weights, (M2) means, (M3) covariances. The step
-between them, (E), is `collect` in ``collecting.py`` for rows in memory, `DeviceRows` for those on a device.
+Equation labels are those of ``docs/notation.md``: (M1) weights, (M2) means, (M3) covariances.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from ..compute.arrays import constant, namespace, occurs, pick, to_numpy
+from ..compute.arrays import namespace, occurs, to_numpy
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from .annihilation import annihilate
+from .base import with_frozen
 
 # A kernel or weight whose mass is below this has only responsibilities of that floor: it is retired.
 _EMPTY = 1e-130
@@ -26,150 +23,41 @@ _LARGEST_CANCELLATION = 2.0**24
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Parameters of R starts, expanded into what the rows' terms are multiplied with.
+class Likelihood:
+    """The update rule of EM."""
 
-    Attributes
-    ----------
-    structure : Structure
-        Covariance structure.
-    coefficients : ndarray of shape (R, K, M + S + L)
-        Coefficients of x, of the second-order terms and of the class indicators in log π_kj N(x; μ_k, P_k).
-    log_weights : ndarray of shape (R, K, L)
-        Logarithms of the weights.
-    constants : ndarray of shape (R, K)
-        Log-density at the mean, less the level.
-    levels : ndarray of shape (R,)
-        Log-density of the start's highest peak, subtracted from all so that no exponential overflows.
-    means : ndarray of shape (R, K, M)
-        Kernel means.
-    factor : Factor
-        Whiteners of the covariances.
-    delicate : ndarray of shape (R, K)
-        Kernels whose expanded log-density would cancel too many digits: computed from differences.
-    recentred : ndarray of shape (R, K)
-        Kernels whose moments are taken about `origins` rather than about zero.
-    origins : ndarray of shape (R, K, M)
-        The origins of the moments, zero where not recentred.
-    projections : ndarray of shape (R, K, q, M) or None
-        V of a structure whose log-densities have a term ½‖Vx‖² besides the linear ones.
-    """
+    structure: Structure  # covariance structure
+    regulariser: Regulariser  # floor, ridge and priors
+    freeze: str | None = None  # what keeps its starting value
+    bounds: bool = False
 
-    structure: Structure
-    coefficients: FloatArray
-    log_weights: FloatArray
-    constants: FloatArray
-    levels: FloatArray
-    means: FloatArray
-    factor: Factor
-    delicate: BoolArray
-    recentred: BoolArray
-    origins: FloatArray
-    projections: FloatArray | None = None
+    def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
+        """Return parameters with covariances raised to the floor, unless frozen, and their factor."""
+        structure = self.structure
+        if self.freeze == "kernels":
+            return parameters.copy(), structure.factor(parameters.covariances, parameters.means.shape[-1])
+        # A start below the floor would look like one that collapsed, and its squares might overflow.
+        covariances, factor = structure.raised(parameters.covariances, self.regulariser.floor)
+        return replace(parameters, covariances=covariances).copy(), factor
 
-    def take(self, index: Any) -> Prepared:
-        """Return the starts that `index` selects."""
-        return replace(
-            self,
-            coefficients=pick(self.coefficients, index),
-            log_weights=pick(self.log_weights, index),
-            constants=pick(self.constants, index),
-            levels=pick(self.levels, index),
-            means=pick(self.means, index),
-            factor=self.factor.take(index),
-            delicate=pick(self.delicate, index),
-            recentred=pick(self.recentred, index),
-            origins=pick(self.origins, index),
-            projections=None if self.projections is None else pick(self.projections, index),
-        )
+    def improve(
+        self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
+    ) -> tuple[Parameters, Factor, BoolArray]:
+        """Do the M-step; see `maximise`."""
+        found = maximise(statistics, origins, previous, self.structure, self.regulariser)
+        if self.freeze is None:
+            return found
+        following, next_factor, inaccurate = found
+        next_factor = factor if self.freeze == "kernels" else next_factor
+        return with_frozen(self, following, previous), next_factor, inaccurate
 
-    def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:
-        """Return a copy that takes the moments of the chosen kernels (R, K) about `origins` (R, K, M)."""
-        return replace(
-            self,
-            recentred=self.recentred | kernels,
-            origins=namespace(origins).where(kernels[..., None], origins, self.origins),
-        )
+    def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
+        """Return the log-likelihood plus the logarithm of the priors, up to a constant (R,)."""
+        return log_likelihood.sum(axis=1) + log_prior(parameters, factor, self.structure, self.regulariser)
 
-    @cached_property
-    def delicate_kernels(self) -> list[tuple[int, int]]:
-        """Start and kernel of each delicate kernel."""
-        return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(self.delicate))]
-
-    @cached_property
-    def recentred_kernels(self) -> list[tuple[int, int]]:
-        """Start and kernel of each kernel whose moments are taken about an origin of its own."""
-        return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(self.recentred))]
-
-    def coefficients_for(self, classes: slice) -> FloatArray:
-        """Return the coefficients (R, K, M + S + C) with the indicators of C consecutive classes alone."""
-        n_classes = self.log_weights.shape[-1]
-        if classes == slice(0, n_classes):
-            return self.coefficients
-        n_shared = self.coefficients.shape[-1] - n_classes
-        own = self.coefficients[..., n_shared + classes.start : n_shared + classes.stop]
-        return namespace(own).concat([self.coefficients[..., :n_shared], own], axis=-1)
-
-
-def prepare(
-    parameters: Parameters, structure: Structure, bound: FloatArray, factor: Factor | None = None
-) -> Prepared:
-    """Expand the parameters of R starts.
-
-    Parameters
-    ----------
-    parameters : Parameters
-        In the coordinates of the frame.
-    structure : Structure
-        Covariance structure.
-    bound : ndarray of shape (M,)
-        Largest magnitude of each feature, where the parameters are.
-    factor : Factor, optional
-        Factor of the covariances, when known.
-    """
-    weights, means = parameters.weights, parameters.means
-    xp, n_features = namespace(means), means.shape[-1]
-    if factor is None:
-        factor = structure.factor(parameters.covariances, n_features)
-    quadratic = structure.quadratic(factor)
-    linear = structure.precision_times(factor, means)
-    at_zero = -0.5 * xp.sum(linear * means, axis=-1)
-    constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
-    constants = xp.broadcast_to(constants, at_zero.shape)
-    levels = xp.max(constants, axis=1)
-    constants = constants - levels[:, None]
-    with np.errstate(divide="ignore"):
-        log_weights = xp.log(weights)
-
-    first, second = (constant(term_features, structure, n_features, which, example=means) for which in (0, 1))
-    largest = xp.take(bound, first) * xp.take(bound, second)
-    magnitude = xp.abs(quadratic) @ largest + xp.abs(linear) @ bound + xp.abs(at_zero)
-    delicate = ~(magnitude <= structure.largest_cancellation)
-
-    # The −inf of a weight of zero would turn into NaN in a matrix product.
-    at_origin = (at_zero + constants)[..., None] + xp.where(weights > 0, log_weights, -1e30)
-    quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
-    coefficients = xp.concat([linear, quadratic, at_origin], axis=-1)
-    coefficients = xp.where(delicate[..., None], 0.0, coefficients)
-    origins = xp.where(delicate[..., None], means, 0.0)
-    return Prepared(
-        structure,
-        coefficients,
-        log_weights,
-        constants,
-        levels,
-        means,
-        factor,
-        delicate,
-        delicate,
-        origins,
-        structure.projections(factor),
-    )
-
-
-def term_features(structure: Structure, n_features: int, which: int) -> np.ndarray:
-    """Return the first or second feature (S,) of each second-order term."""
-    return structure.pairs(n_features)[which]
+    def finish(self, parameters: Parameters) -> Parameters:
+        """Return the parameters: they are point estimates."""
+        return parameters
 
 
 def maximise(
@@ -179,30 +67,11 @@ def maximise(
     structure: Structure,
     regulariser: Regulariser,
 ) -> tuple[Parameters, Factor, BoolArray]:
-    """Return new parameters of R starts from their statistics.
+    """Do the M-step: return new parameters of R starts, their factor, and kernels (R, K) that lost digits.
 
-    Parameters
-    ----------
-    statistics : Statistics
-        Sums over all rows.
-    origins : ndarray of shape (R, K, M)
-        What their moments are taken about.
-    previous : Parameters
-        The parameters they were collected with: what a kernel without rows keeps.
-    structure : Structure
-        Covariance structure.
-    regulariser : Regulariser
-        Floor, ridge and priors.
-
-    Returns
-    -------
-    parameters : Parameters
-        The next parameters.
-    factor : Factor
-        Of the new covariances; a start that is not usable there has degenerated.
-    inaccurate : ndarray of shape (R, K)
-        Kernels so narrow, and so far from the origin of their moments, that the covariance lost digits:
-        collect again with moments about their new means.
+    The statistics' moments are about `origins` (R, K, M); a kernel without rows keeps what `previous` has.
+    A start that is not usable in the factor has degenerated. Kernels so narrow, and so far from the origin of
+    their moments, that the covariance lost digits want an E-step with moments about their new means.
     """
     xp = namespace(statistics.mass)
     mass = xp.sum(statistics.mass, axis=-1)
@@ -252,21 +121,10 @@ def with_unlabelled(parameters: Parameters) -> Parameters:
 
 
 def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArray, FloatArray | None]:
-    """Divide the mass of rows without a label among the classes, by the E-step over (class, kernel).
+    """Divide the mass (R, K, L + 1) of rows without a label among the classes: the E-step over the classes.
 
-    Parameters
-    ----------
-    mass : ndarray of shape (R, K, L + 1), or (R, K, L) when every row has a label
-        Responsibility masses.
-    previous : Parameters
-        The parameters they were collected with.
-
-    Returns
-    -------
-    mass : ndarray of shape (R, K, L)
-        Mass of each class.
-    prior : ndarray of shape (R, L) or None
-        Share of each class in all mass; None when every row has a label.
+    Returns the mass (R, K, L) of each class and its share (R, L) in all mass. Where every row has a label,
+    the mass is (R, K, L) already, and the share None.
     """
     if previous.class_prior is None:
         return mass, None

@@ -18,14 +18,14 @@ classes that share their kernels.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import digamma, gammaln, multigammaln
 
 from ..covariances import Structure, Wishart
 from ..model import BoolArray, Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
-from ..sources.frame import Frame
+from .base import with_frozen
 from .likelihood import assign_unlabelled, lost_digits
 
 # By default the prior of the covariances is worth this many rows more than the dimension of their matrices
@@ -37,12 +37,58 @@ _FEWEST_ROWS = 1.0
 _LOWEST_LOG = -700.0
 
 
-def prior_of(
-    options: Options, frame: Frame, regulariser: Regulariser, structure: Structure, n_kernels: int
-) -> Prior:
+@dataclass(frozen=True)
+class Variational:
+    """The update rule of variational Bayes: parameters are posteriors.
+
+    Attributes
+    ----------
+    structure : Structure
+        Covariance structure.
+    prior : Prior
+        Of all kernels.
+    floor : ndarray of shape (M,)
+        Of the covariances of starts.
+    freeze : {None, 'kernels', 'weights'}
+        What keeps its starting value.
+    """
+
+    structure: Structure
+    prior: Prior
+    floor: FloatArray
+    freeze: str | None = None
+    bounds: bool = True
+
+    def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
+        """Return starts as posteriors: a point is what infinitely many rows would leave."""
+        covariances, factor = self.structure.raised(parameters.covariances, self.floor)
+        counts = np.full(parameters.weights.shape, np.inf)
+        return replace(parameters, covariances=covariances, counts=counts).copy(), factor
+
+    def improve(
+        self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
+    ) -> tuple[Parameters, Factor, BoolArray]:
+        """Return the next posteriors; see `learn`."""
+        found = learn(statistics, origins, previous, self.structure, self.prior)
+        following, next_factor, inaccurate = found
+        if self.freeze == "kernels":
+            next_factor = factor
+        return with_frozen(self, following, previous), next_factor, inaccurate
+
+    def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
+        """Return the lower bound of the log-evidence (R,)."""
+        return log_likelihood.sum(axis=1) - divergence(parameters, factor, self.structure, self.prior)
+
+    def finish(self, parameters: Parameters) -> Parameters:
+        """Return the models of expected weights."""
+        return point_estimate(parameters, self.prior)
+
+
+def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n_kernels: int) -> Prior:
     """Return the prior that the options ask for, with defaults that suit the data."""
-    dimension = wishart_of(structure, len(frame.scale)).dimension
-    rows = options.covariance_prior or default_rows(structure, len(frame.scale))
+    n_features = len(regulariser.floor)
+    dimension = wishart_of(structure, n_features).dimension
+    rows = options.covariance_prior or default_rows(structure, n_features)
     if not rows > dimension - 1:
         raise ValueError(
             f"A prior of {rows} rows says nothing of {structure.name} covariances of {dimension} features: "
@@ -51,7 +97,7 @@ def prior_of(
     return Prior(
         n_kernels=n_kernels,
         concentration=options.weight_prior or 1.0 / n_kernels,
-        mean_rows=options.mean_prior or n_kernels ** (-2.0 / len(frame.scale)),
+        mean_rows=options.mean_prior or n_kernels ** (-2.0 / n_features),
         covariance_rows=rows,
         covariance=regulariser.prior_covariance,
     )
@@ -71,11 +117,6 @@ def wishart_of(structure: Structure, n_features: int) -> Wishart:
             "prior. Use inference='em', or another covariance_type."
         )
     return found
-
-
-def as_point(parameters: Parameters) -> Parameters:
-    """Return starts as posteriors: a point is what infinitely many rows would leave."""
-    return replace(parameters, counts=np.full(parameters.weights.shape, np.inf))
 
 
 def learn(

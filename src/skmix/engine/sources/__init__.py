@@ -1,1 +1,44 @@
 """Row sources: the E-step where the rows are. Nothing above this room asks what kind of rows there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..compute.arrays import is_numpy
+from ..compute.blocks import is_blocks
+from ..model import FloatArray, IntArray
+from .base import RowSource
+from .blocks import BlockRows
+from .device import DeviceRows
+from .gaps import GapRows
+from .memory import MemoryRows
+from .summary import Setting
+
+
+def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | None = None) -> RowSource:
+    """Return the source for rows of any kind.
+
+    Parameters
+    ----------
+    X : array of shape (N, M), Blocks or RowSource
+        Rows: a NumPy array of float64 or float32, NaN where a value is missing; an array of another library,
+        without gaps, where passes then run; or blocks, which hold their class codes and weights.
+    codes : ndarray of shape (N,) or None
+        Class of each row, 0 … L − 1, and −1 for rows without a label; None for one class.
+    weights : ndarray of shape (N,), optional
+        Positive weights of the rows.
+    """
+    if not is_numpy(X):
+        if hasattr(type(X), "expect"):
+            source: RowSource = X
+            return source
+        return BlockRows(X) if is_blocks(X) else DeviceRows(X, codes, weights)
+    rows = MemoryRows(X, codes, weights)
+    if not rows.summary.gaps:
+        return rows
+    with_gaps = GapRows(X, codes, weights)
+    vars(with_gaps)["summary"] = rows.summary
+    return with_gaps
+
+
+__all__ = ["RowSource", "Setting", "open_source"]

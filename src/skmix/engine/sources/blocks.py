@@ -1,60 +1,158 @@
-"""Labelled rows that are never all in one place: a file read piece by piece, the partitions of a cluster.
-
-Statistics of disjoint rows add, so nothing here asks for more than `reduce`: do some work on every block
-where it lies, and merge the answers. The work is an object that can be pickled, the merge a function of a
-module, so that both can be sent to the blocks.
-"""
+"""Rows in blocks as a source: every E-step is one `reduce` over the blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from ..compute.blocks import Answer as Answer
-from ..compute.blocks import Block as Block
-from ..compute.blocks import Blocks as Blocks
-from ..compute.blocks import encode as encode
+from ..compute.arrays import Array
+from ..compute.blocks import Block, Blocks
+from ..compute.threads import one_blas_thread
+from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from .base import Centres, Step
+from .gaps import GapRows
+from .memory import MemoryRows
+from .summary import Setting, Summary, draw_sample, merge_summaries, number, summarise
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeIs
-
-
-def is_blocks(X: Any) -> TypeIs[Blocks]:
-    """Return whether X is rows in blocks, by its class: there are objects that answer to any name."""
-    return all(hasattr(type(X), method) for method in ("reduce", "coded", "take"))
+Sums = tuple[Statistics, FloatArray]
 
 
-class Listed:
-    """Blocks in memory.
+@dataclass(frozen=True)
+class Summarise:
+    """Summarises a block, with a random sample by `seed`."""
 
-    Parameters
-    ----------
-    blocks : sequence of Block
-        The blocks; they are numbered anew.
-    feature_names : list of str, optional
-        Names of the features.
-    """
+    seed: int = 0
 
-    def __init__(self, blocks: Sequence[Block], feature_names: list[str] | None = None) -> None:
-        if not len(blocks):
-            raise ValueError("There is no block of rows.")
-        self.feature_names = feature_names
-        self.n_features: int = blocks[0].X.shape[1]
-        self._blocks = [replace(block, number=number) for number, block in enumerate(blocks)]
+    def __call__(self, block: Block) -> Summary:
+        """Return the block's summary."""
+        block.check()
+        empty = np.isnan(block.X).all(axis=1)
+        if block.weights is not None:
+            empty &= block.weights > 0
+        block = block.informative()
+        labels, index = None, None
+        if block.y is not None:
+            labels, index = number(block.y, block.names)
+        # More BLAS threads would change the rounding from machine to machine.
+        with one_blas_thread:
+            found = summarise(block.X, index, block.weights)
+        if index is None:
+            index = np.zeros(len(block.X), dtype=np.int64)
+        sample = draw_sample(block.X, index, block.weights, len(found.sizes), self.seed, block.number)
+        return replace(found, labels=labels, n_empty=int(empty.sum()), sample=sample)
 
-    def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
-        """Return the answers of all blocks, merged in order."""
-        return reduce(merge, map(work, self._blocks))
 
-    def coded(self, classes: np.ndarray) -> Listed:
-        """Return the blocks with classes for labels."""
-        return Listed([block.coded(classes) for block in self._blocks], self.feature_names)
+def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
+    """Return the summary of all blocks."""
+    return blocks.reduce(Summarise(seed), merge_summaries)
 
-    def take(self, columns: list[int]) -> Listed:
-        """Return the blocks with some of their features."""
-        names = None if self.feature_names is None else [self.feature_names[c] for c in columns]
-        return Listed([block.take(columns) for block in self._blocks], names)
+
+class BlockRows:
+    """Rows in blocks, with encoded labels; rows of weight zero or without any value are passed over."""
+
+    def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
+        self.blocks = blocks
+        self._seed = seed
+        self._summary = summary
+
+    @property
+    def n_features(self) -> int:
+        """Number M of features."""
+        return self.blocks.n_features
+
+    @property
+    def summary(self) -> Summary:
+        """What one look at all rows finds."""
+        if self._summary is None:
+            self._summary = summarise_blocks(self.blocks, self._seed)
+        return self._summary
+
+    def coded(self, classes: np.ndarray) -> BlockRows:
+        """Return the rows with labels encoded as indices into `classes`."""
+        return BlockRows(self.blocks.coded(classes), self.summary.coded(classes), self._seed)
+
+    def take(self, columns: Sequence[int]) -> BlockRows:
+        """Return some of the features; summarised again where rows may have none of them."""
+        summary = None if self.summary.gaps else self.summary.take(columns)
+        return BlockRows(self.blocks.take(list(columns)), summary, self._seed)
+
+    def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
+        """Return the sample, its class codes, and weights that undo the sampling."""
+        return self.summary.start_rows()
+
+    def expect(
+        self,
+        parameters: Parameters,
+        factor: Factor,
+        setting: Setting,
+        centres: Centres | None = None,
+        moments: bool = True,
+    ) -> Sums:
+        """Do the E-step; see `RowSource`."""
+        work = Expect(parameters, factor, setting, self.summary.gaps, centres, moments)
+        return self.blocks.reduce(work, add)
+
+    def place(self, array: Array) -> Array:
+        """Return the array: parameters are on the host."""
+        return array
+
+    def quick(self, step: Step, setting: Setting) -> Step:
+        """Return the step as it is."""
+        return step
+
+    def forget(self) -> None:
+        """Nothing is kept from pass to pass."""
+
+
+@dataclass(frozen=True)
+class Expect:
+    """The E-step of a block: that of rows in memory."""
+
+    parameters: Parameters  # as for `RowSource.expect`
+    factor: Factor  # as for `RowSource.expect`
+    setting: Setting  # as for `RowSource.expect`
+    gaps: bool  # whether any block has gaps: all of them must take their moments about the same origins
+    centres: Centres | None  # as for `RowSource.expect`
+    moments: bool  # as for `RowSource.expect`
+
+    def __call__(self, block: Block) -> Sums:
+        """Return the statistics of a block, and the origins of its moments."""
+        if self.gaps or block.weights is not None:
+            block = block.informative()
+        if not len(block.X):
+            return self._nothing()
+        kind: Any = GapRows if self.gaps else MemoryRows
+        source = kind(block.X, block.y, block.weights)
+        # On another machine, nobody else holds BLAS to one thread.
+        with one_blas_thread:
+            found: Sums = source.expect(
+                self.parameters, self.factor, self.setting, self.centres, self.moments
+            )
+        return found
+
+    def _nothing(self) -> Sums:
+        """Return the statistics of no row; NaN origins leave the choice to other blocks."""
+        shape, n_classes = self.parameters.means.shape, self.parameters.weights.shape[-1]
+        n_sums = self.setting.structure.n_sums(shape[-1])
+        none = Statistics(
+            np.zeros((shape[0], n_classes)),
+            np.zeros((*shape[:2], n_classes)),
+            np.zeros(shape),
+            np.zeros((*shape[:2], n_sums)),
+        )
+        return none, np.full(shape, np.nan)
+
+
+def add(a: Sums, b: Sums) -> Sums:
+    """Return the sums of both blocks; neither is changed, since a cluster may need them again."""
+    (left, origins), (right, others) = a, b
+    total = Statistics(
+        left.log_likelihood + right.log_likelihood,
+        left.mass + right.mass,
+        left.first + right.first,
+        left.second + right.second,
+    )
+    return total, np.where(np.isnan(origins), others, origins)

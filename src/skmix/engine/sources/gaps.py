@@ -1,23 +1,23 @@
 """Rows with missing values: grouped by which values they have, each group an ordinary set of rows.
 
 Under missing at random, a row with gaps has the density of what is observed, the marginal of the mixture. Its
-expected second-order terms are linear in those of the observed features, so a group is collected like any
-other rows, under the marginal parameters, and its statistics are completed afterwards: no row is filled in.
+expected second-order terms are linear in those of the observed features. So the E-step of a group is that of
+any rows, under the marginal parameters, and its statistics are completed afterwards; nothing is imputed.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ..compute.arrays import is_numpy, namespace
 from ..covariances import Structure
-from ..model import FloatArray, IntArray, Parameters, Statistics
-from .frame import Frame
-from .memory import Rows
+from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from .base import Centres
+from .memory import HostRows, Rows, gather, prepare
+from .summary import Setting
 
 _CHUNK = 1 << 13
 
@@ -40,92 +40,68 @@ def group_rows(X: np.ndarray) -> Iterator[tuple[IntArray, IntArray]]:
         yield order[a:b], np.flatnonzero(np.unpackbits(pattern, count=X.shape[1]))
 
 
-def fill_gaps(X: np.ndarray, classes: IntArray) -> np.ndarray:
-    """Return rows (N, M) with the mean of their class in place of missing values: for starts, not for EM."""
-    filled = X.copy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the mean of no value
-        overall = np.nanmean(X, axis=0)
-        for c in np.unique(classes):
-            rows = np.flatnonzero(classes == c)
-            means = np.nanmean(X[rows], axis=0)
-            means = np.where(np.isnan(means), overall, means)
-            filled[rows] = np.where(np.isnan(X[rows]), means, X[rows])
-    return filled
+class GapRows(HostRows):
+    """Rows with missing values, NaN; each row has at least one value."""
 
+    _groups: tuple[Setting, int, list[tuple[IntArray, Rows]]] | None = None
 
-@dataclass(frozen=True)
-class Pattern:
-    """The rows that have the same features.
+    def take(self, columns: Sequence[int]) -> GapRows:
+        """Return some of the features, of the rows that have a value there."""
+        X = self.X[:, list(columns)]
+        seen = np.flatnonzero(~np.isnan(X).all(axis=1))
+        codes = None if self.codes is None else self.codes[seen]
+        return GapRows(X[seen], codes, None if self.weights is None else self.weights[seen])
 
-    Attributes
-    ----------
-    columns : ndarray of shape (O,)
-        The features they have, in increasing order.
-    rows : Rows
-        The rows in these features.
-    """
-
-    columns: IntArray
-    rows: Rows
-
-
-class Patterns:
-    """Labelled rows with gaps. It stands where `Rows` stands in the loop.
-
-    Parameters
-    ----------
-    X : ndarray of shape (N, M)
-        Rows, NaN where a value is missing; each with at least one value.
-    classes : ndarray of shape (N,)
-        Class of each row.
-    n_classes : int
-        L.
-    frame : Frame
-        Coordinates of the loop.
-    structure : Structure
-        Covariance structure.
-    weights : ndarray of shape (N,), optional
-        Positive weights of the rows.
-    """
-
-    def __init__(
+    def expect(
         self,
-        X: np.ndarray,
-        classes: IntArray,
-        n_classes: int,
-        frame: Frame,
-        structure: Structure,
-        weights: FloatArray | None = None,
-    ) -> None:
-        self.frame = frame
-        self.structure = structure
-        self.n_rows, self.n_features = X.shape
-        self.n_classes = n_classes
-        self.patterns = [
-            Pattern(
-                columns,
-                Rows(
-                    X[np.ix_(index, columns)],
-                    classes[index],
-                    n_classes,
-                    frame.take(columns),
-                    structure,
-                    None if weights is None else weights[index],
-                ),
-            )
-            for index, columns in group_rows(X)
-        ]
+        parameters: Parameters,
+        factor: Factor,
+        setting: Setting,
+        centres: Centres | None = None,
+        moments: bool = True,
+    ) -> tuple[Statistics, FloatArray]:
+        """Do the E-step; see `RowSource`."""
+        origins, structure = parameters.means, setting.structure
+        if centres is not None:
+            origins = np.where(centres[0][..., None], centres[1], origins)
+        total: Statistics | None = None
+        for columns, rows in self._groups_in(setting, parameters.weights.shape[-1]):
+            prepared = prepare(marginal(parameters, columns, structure), structure, rows.frame.bound)
+            if centres is not None:
+                prepared = prepared.recentre(centres[0], centres[1][..., columns])
+            found = gather(rows, prepared, setting.pool, moments=moments)
+            found = complete(found, columns, prepared.origins, origins, parameters, structure)
+            if total is None:
+                total = found
+            else:
+                total.add(found)
+        assert total is not None
+        return total, origins
 
-    @property
-    def class_sizes(self) -> FloatArray:
-        """Number of rows (L,) of each class, or the sum of their weights."""
-        return np.sum([pattern.rows.class_sizes for pattern in self.patterns], axis=0)
+    def _groups_in(self, setting: Setting, n_classes: int) -> list[tuple[IntArray, Rows]]:
+        """Return the columns and rows of each pattern; kept while the setting is the same."""
+        if self._groups is None or self._groups[0] is not setting or self._groups[1] != n_classes:
+            codes, weights = self.codes_within(n_classes), self.weights
+            groups = [
+                (
+                    columns,
+                    Rows(
+                        self.X[np.ix_(index, columns)],
+                        None if codes is None else codes[index],
+                        n_classes,
+                        setting.frame.take(columns),
+                        setting.structure,
+                        None if weights is None else weights[index],
+                    ),
+                )
+                for index, columns in group_rows(self.X)
+            ]
+            self._groups = setting, n_classes, groups
+        return self._groups[2]
 
-    def log_volume(self) -> FloatArray:
-        """Return for each class (L,) what the frame adds to its log-likelihood."""
-        volumes = [pattern.rows.log_volume() for pattern in self.patterns]
-        return np.sum(volumes, axis=0)
+    def forget(self) -> None:
+        """Drop the grouped rows."""
+        self._groups = None
 
 
 def marginal(parameters: Parameters, columns: IntArray, structure: Structure) -> Parameters:
@@ -140,35 +116,23 @@ def marginal(parameters: Parameters, columns: IntArray, structure: Structure) ->
 def complete(
     statistics: Statistics,
     columns: IntArray,
-    here: FloatArray,
     origins: FloatArray,
+    new_origins: FloatArray,
     parameters: Parameters,
     structure: Structure,
 ) -> Statistics:
-    """Return the expected statistics of all features, given those of the observed ones.
+    """Return the expected statistics of all M features, given those of O observed ones.
 
-    Parameters
-    ----------
-    statistics : Statistics
-        Of the observed features, about `here`.
-    columns : ndarray of shape (O,)
-        The observed features.
-    here : ndarray of shape (R, K, O)
-        Origins of the moments.
-    origins : ndarray of shape (R, K, M)
-        Origins that the completed moments are to have.
-    parameters : Parameters
-        Of all features: what the statistics were collected with.
-    structure : Structure
-        Covariance structure.
+    The given moments are about `origins` (R, K, O), the completed ones about `new_origins` (R, K, M);
+    `parameters` are those of the E-step, of all features.
     """
     first, second = structure.complete(
         statistics.mass.sum(axis=-1),
         statistics.first,
         statistics.second,
         columns,
-        here - origins[..., columns],
-        parameters.means - origins,
+        origins - new_origins[..., columns],
+        parameters.means - new_origins,
         parameters.covariances,
     )
     return Statistics(statistics.log_likelihood, statistics.mass, first, second)

@@ -2,23 +2,61 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn import datasets as sklearn_datasets
 
 from skmix.datasets import load_mnist, make_seven_segment_digits, read_rows
-from skmix.experiments.field.records import DataSet
 from skmix.experiments.harness import generator
 from skmix.features import digit_features
 from skmix.io.tables import MISSING
 
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+SEGMENTS = "seven_segment"
 _SHIPPED = ("iris", "wine", "breast_cancer", "digits")
-_SEGMENTS = "seven_segment"
 _MNIST = "mnist"
-_SEGMENT_IMAGES = 100
-NAMES = (*_SHIPPED, _SEGMENTS, _MNIST)
-"""Data sets that need no file; MNIST comes from OpenML."""
+_IMAGES_PER_DIGIT = 100
+NAMES = (*_SHIPPED, SEGMENTS, _MNIST)
+"""Data sets that need no file; MNIST is downloaded from OpenML."""
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Rows to compare classifiers on.
+
+    Attributes
+    ----------
+    name : str
+        Its name in tables.
+    X : ndarray of shape (N, M)
+        Features; NaN where a value is missing.
+    y : ndarray of shape (N,)
+        Labels.
+    """
+
+    name: str
+    X: FloatArray
+    y: NDArray[Any]
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether values are missing."""
+        return bool(np.isnan(self.X).any())
+
+    def digest(self) -> str:
+        """Return a hash of all values, for the keys of results."""
+        content = hashlib.sha256()
+        for part in (np.ascontiguousarray(self.X), self.y.astype(str)):
+            content.update(str(part.shape).encode())
+            content.update(part.tobytes())
+        return content.hexdigest()[:16]
 
 
 def load_data(name: str, *, max_rows: int | None = None, label: str | None = None) -> DataSet:
@@ -27,16 +65,17 @@ def load_data(name: str, *, max_rows: int | None = None, label: str | None = Non
     Parameters
     ----------
     name : str
-        One of `NAMES`; or the path of a table (see `read_rows`), or of a folder with MNIST's IDX files.
+        One of `NAMES`; or the path of a table (see `skmix.datasets.read_rows`), or of a folder with the IDX
+        files of MNIST.
     max_rows : int, default=None
-        At most so many rows, drawn at random and without regard to labels; always the same for the same name.
+        Use at most this many rows, drawn at random regardless of labels; always the same for the same name.
     label : str, default=None
         Column of labels in a table; None takes the last.
 
     Returns
     -------
     DataSet
-        Rows and labels. Classes of a single row are left out: no split has them on both sides.
+        Rows and labels, without classes of a single row, which cannot be split.
 
     Raises
     ------
@@ -47,20 +86,25 @@ def load_data(name: str, *, max_rows: int | None = None, label: str | None = Non
     if name in _SHIPPED:
         X, y = getattr(sklearn_datasets, f"load_{name}")(return_X_y=True)
         found = DataSet(name, X.astype(np.float64), y)
-    elif name == _SEGMENTS:
-        found = _seven_segments()
-    elif name == _MNIST:
-        found = _mnist(None)
-    elif path.is_dir():
-        found = _mnist(path)
+    elif name == SEGMENTS:
+        found = seven_segments(_IMAGES_PER_DIGIT, np.random.RandomState(0))
+    elif name == _MNIST or path.is_dir():
+        data = load_mnist(None if name == _MNIST else path)
+        images = np.concatenate([data.train_images, data.test_images])
+        pixels = images.reshape(len(images), -1).astype(np.float64)
+        found = DataSet(_MNIST, pixels, np.concatenate([data.train_labels, data.test_labels]))
     elif path.is_file():
         found = _table(path, label)
     else:
         raise ValueError(f"there is no data set or file {name!r}; by name there are {', '.join(NAMES)}.")
     if max_rows is not None and max_rows < len(found.y):
-        kept = generator(0, "rows", found.name, max_rows).permutation(len(found.y))[:max_rows]
-        found = DataSet(f"{found.name}[{max_rows}]", found.X[kept], found.y[kept])
-    return _without_single_rows(found)
+        drawn = generator(0, "rows", found.name, max_rows).permutation(len(found.y))[:max_rows]
+        found = DataSet(f"{found.name}[{max_rows}]", found.X[drawn], found.y[drawn])
+    labels, counts = np.unique(found.y, return_counts=True)
+    if np.count_nonzero(counts > 1) < 2:
+        raise ValueError(f"{found.name} has fewer than two classes of two rows or more.")
+    divisible = np.isin(found.y, labels[counts > 1])
+    return DataSet(found.name, found.X[divisible], found.y[divisible])
 
 
 def _table(path: Path, label: str | None) -> DataSet:
@@ -76,22 +120,7 @@ def _table(path: Path, label: str | None) -> DataSet:
     return DataSet(path.name.split(".")[0], rows.X, y)
 
 
-def _seven_segments() -> DataSet:
-    """Return the paper's features of simulated digits; the first quadrant's follows from the others."""
-    images, labels = make_seven_segment_digits(_SEGMENT_IMAGES, random_state=0)
-    return DataSet(_SEGMENTS, np.delete(digit_features(images), 10, axis=1), labels)
-
-
-def _mnist(folder: Path | None) -> DataSet:
-    data = load_mnist(folder)
-    images = np.concatenate([data.train_images, data.test_images])
-    pixels = images.reshape(len(images), -1).astype(np.float64)
-    return DataSet(_MNIST, pixels, np.concatenate([data.train_labels, data.test_labels]))
-
-
-def _without_single_rows(data: DataSet) -> DataSet:
-    labels, counts = np.unique(data.y, return_counts=True)
-    kept = np.isin(data.y, labels[counts > 1])
-    if len(labels[counts > 1]) < 2:
-        raise ValueError(f"{data.name} has fewer than two classes of two rows or more.")
-    return DataSet(data.name, data.X[kept], data.y[kept])
+def seven_segments(n_per_digit: int, random_state: np.random.RandomState) -> DataSet:
+    """Return the paper's features of simulated digits; the first quadrant follows from the others."""
+    images, labels = make_seven_segment_digits(n_per_digit, random_state=random_state)
+    return DataSet(SEGMENTS, np.delete(digit_features(images), 10, axis=1), labels)

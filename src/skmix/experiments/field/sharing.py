@@ -1,101 +1,75 @@
-"""Where sharing pays: error against rows for each class, for few classes and many.
+"""Where sharing pays: error against training rows of each class, for few classes and many.
 
 Shared kernels, the same model without sharing, a scikit-learn mixture for each class, and quadratic
 discriminant analysis learn from the same few rows of each class and are tested on the same rows. Only the
-second tells the gain from sharing: the others differ from the first in priors and choices too. Where features
-fall into parts, shared and own kernels learn part by part as well; where classes are simulated, the true
-densities say what nobody can better.
+second shows the gain from sharing: the others also differ from the first in priors and choices. Where
+features fall into parts, shared and own kernels are also fitted to each part; where classes are simulated,
+the true densities give the lowest error possible.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any, Literal
 
 import numpy as np
-from joblib import Parallel, delayed, parallel_config
 
-from skmix.datasets import make_seven_segment_digits
-from skmix.experiments.field.automatic import AutomaticClassifier
-from skmix.experiments.field.data import load_data
-from skmix.experiments.field.field import OURS, Contender, contenders
-from skmix.experiments.field.parts import PartsClassifier
-from skmix.experiments.field.records import DataSet, IntArray, Outcome, Settings
-from skmix.experiments.field.runner import cell_digest, measure
-from skmix.experiments.field.separate import SeparateMixtures
+from skmix.estimators import SharedKernelClassifierCV
+from skmix.experiments import harness
+from skmix.experiments.field.classifiers import OURS, Contender, OwnKernelsCV, SeparateMixtures, contenders
+from skmix.experiments.field.classifiers import in_order as ordered
+from skmix.experiments.field.comparison import Outcome, measure, settings_of
+from skmix.experiments.field.data import SEGMENTS, DataSet, FloatArray, IntArray, load_data, seven_segments
 from skmix.experiments.field.simulated import (
+    KINDS,
     Simulation,
     TrueDensities,
     kind_and_classes,
     part_features,
     simulate,
 )
-from skmix.experiments.field.store import OutcomeStore
-from skmix.experiments.harness import generator
-from skmix.features import digit_features
+from skmix.experiments.harness import Table, plain_table
+
+LearningMeasure = Literal["error", "log_loss"]
 
 ROWS_PER_CLASS = (2, 5, 10, 20, 50, 100)
 """Training rows of each class."""
 SHARING_DATA = (
-    "seven_segment",
+    SEGMENTS,
     *(f"{kind}-{n_classes}" for kind in ("pool", "parts", "apart") for n_classes in (10, 26, 100)),
 )
-"""Data of the study that need no file: digits, and simulated classes (see `simulate`)."""
+"""Data that need no file: digits, and simulated classes (see `simulate`)."""
 OWN, SEPARATE, QUADRATIC = "own kernels", "separate mixtures", "QDA"
 OURS_BY_PARTS, OWN_BY_PARTS = f"{OURS} by parts", f"{OWN} by parts"
 TRUE = "true densities"
 PAIRS = ((OURS, OWN), (OURS_BY_PARTS, OWN_BY_PARTS))
-"""Classifiers that differ in sharing alone: with it, and without."""
+"""Classifiers that differ in sharing only: with it, and without."""
 CLASSIFIERS = (OURS, OWN, QUADRATIC, SEPARATE, OURS_BY_PARTS, OWN_BY_PARTS, TRUE)
-"""All classifiers of the study, in the order of its tables and pictures."""
+"""All classifiers, in the order of tables and pictures."""
 
-_SEGMENTS = "seven_segment"
+_TITLES: dict[LearningMeasure, str] = {
+    "error": "Test error in per cent against the training rows of each class",
+    "log_loss": "Log-loss against the training rows of each class",
+}
 _MOST_TEST_ROWS = 2000
-# Data from a file keep this share of their smallest class for training, at most.
+# Data from a file use at most this share of their smallest class for training.
 _TRAINING_SHARE = 0.8
 _LARGEST_SEED = 2**31 - 1
-
-_Key = tuple[str, str, int, str]
+# A third of the choices of the comparison: their time grows with the classes.
+_FEWER_CHOICES: dict[str, Any] = {"max_components": 3, "regularisations": (0.02, 0.3)}
 
 
 @dataclass(frozen=True)
-class Learning:
-    """A point of a learning curve: an outcome, and the training rows of each class it came from."""
+class _Task:
+    """One classifier that learns from one draw: what a process needs to know."""
 
     data: str
     classifier: str
     rows_per_class: int
-    outcome: Outcome
-
-
-@dataclass(frozen=True)
-class SharingCell:
-    """One classifier, learning from one draw of some rows of each class: all that a process must know.
-
-    Attributes
-    ----------
-    data : str
-        Name or file of the data.
-    classifier : str
-        Name of the classifier.
-    rows_per_class : int
-        Training rows of each class.
-    n_train : int
-        Training rows of all classes.
-    repeat, seed : int
-        Number of the draw, and what it is hashed from.
-    key : tuple
-        What the outcome is kept under.
-    """
-
-    data: str
-    classifier: str
-    rows_per_class: int
-    n_train: int
     repeat: int
     seed: int
-    key: _Key
 
 
 def classifiers_for(name: str) -> list[str]:
@@ -108,14 +82,14 @@ def classifiers_for(name: str) -> list[str]:
 
 
 def draw(name: str, repeat: int, seed: int) -> DataSet:
-    """Return the rows of a draw: new ones where they are simulated, always the same where they are not.
+    """Return the rows of a draw: new ones if they are simulated, otherwise always the same.
 
     Parameters
     ----------
     name : str
         One of `SHARING_DATA`, or what `load_data` takes.
     repeat, seed : int
-        Number of the draw, and what it is hashed from.
+        Number of the draw, and seed of all draws.
 
     Returns
     -------
@@ -126,11 +100,11 @@ def draw(name: str, repeat: int, seed: int) -> DataSet:
 
 
 def few_rows(data: DataSet, n_each: int, repeat: int, seed: int) -> tuple[IntArray, IntArray] | None:
-    """Return training rows, that many of each class, and test rows; None where a class has too few.
+    """Return `n_each` training rows of each class, and test rows; None if a class has too few rows.
 
     Smaller training sets are parts of larger ones, and test rows are the same for all.
     """
-    random = generator(seed, "few rows", data.name, repeat)
+    random = harness.generator(seed, "few rows", data.name, repeat)
     order = random.permutation(len(data.y))
     codes = np.unique(data.y, return_inverse=True)[1][order]
     # The place of each row among those of its class, in random order.
@@ -148,37 +122,37 @@ def few_rows(data: DataSet, n_each: int, repeat: int, seed: int) -> tuple[IntArr
 
 def run_sharing(
     data: Sequence[str],
-    store: OutcomeStore,
+    store: harness.Store,
     *,
     rows_per_class: Sequence[int] = ROWS_PER_CLASS,
     n_draws: int = 3,
     seed: int = 0,
     n_processes: int = 1,
     progress: Callable[[Outcome], None] | None = None,
-) -> list[Learning]:
-    """Run the study, or what the store lacks of it.
+) -> list[Outcome]:
+    """Run all cells that the store lacks, and return all outcomes.
 
     Parameters
     ----------
     data : sequence of str
         Data sets by name or file, see `draw`.
-    store : OutcomeStore
-        Where finished cells are kept.
+    store : Store
+        Where results are stored.
     rows_per_class : sequence of int, default=(2, 5, 10, 20, 50, 100)
-        Training rows of each class; numbers that a data set cannot give are left out for it.
+        Training rows of each class; numbers above what a data set has are left out for it.
     n_draws : int, default=3
         Random draws of the rows.
     seed : int, default=0
-        From which all draws are hashed.
+        Seed of all draws.
     n_processes : int, default=1
         Processes, of one thread each.
     progress : callable, default=None
-        Called with each outcome that is made.
+        Called with each new outcome.
 
     Returns
     -------
-    list of Learning
-        All points, in the order of data, draws and rows.
+    list of Outcome
+        In the order of data, draws, rows and classifiers.
     """
     wrong = [n for n in (*rows_per_class, n_draws, n_processes) if n < 1]
     if wrong:
@@ -189,50 +163,40 @@ def run_sharing(
         for repeat in range(n_draws)
         for cell in _cells(name, rows_per_class, repeat, seed)
     ]
-    for outcome in _made([cell for cell in cells if cell.key not in store], n_processes):
-        store.keep(outcome)
-        if progress is not None:
-            progress(outcome)
-    return [
-        Learning(cell.key[0], cell.classifier, cell.rows_per_class, store.get(cell.key)) for cell in cells
-    ]
+    harness.run_cells(
+        # The longest first, so that no process is left with one of them at the end.
+        sorted(cells, key=lambda cell: -cell.task.rows_per_class) if n_processes > 1 else cells,
+        _work,
+        None,
+        store,
+        n_jobs=n_processes,
+        progress=None if progress is None else lambda _, records: progress(Outcome.from_dict(records[0])),
+    )
+    return [Outcome.from_dict(store.get(cell.settings)[0]) for cell in cells]
 
 
-def run_sharing_cell(cell: SharingCell) -> Outcome:
-    """Make a cell, the same wherever and whenever it is made."""
-    data, simulated = _drawn(cell.data, cell.repeat, cell.seed)
-    rows = few_rows(data, cell.rows_per_class, cell.repeat, cell.seed)
-    if rows is None:
-        raise ValueError(f"{data.name} has too few rows for {cell.rows_per_class} of each class.")
-    seed = int(generator(cell.seed, "classifiers", data.name, cell.repeat).randint(_LARGEST_SEED))
-    contender = _contender(cell.classifier, simulated, seed)
-    return measure(data, contender, cell.repeat, cell.key[3], *rows, cell.seed)
-
-
-def _cells(name: str, rows_per_class: Iterable[int], repeat: int, seed: int) -> Iterator[SharingCell]:
+def _cells(name: str, rows_per_class: Iterable[int], repeat: int, seed: int) -> Iterator[harness.Cell]:
     """Yield the cells of one draw."""
-    data = draw(name, repeat, seed)
+    data, simulated = _drawn(name, repeat, seed)
     for n_each in rows_per_class:
-        rows = few_rows(data, n_each, repeat, seed)
-        if rows is None:
+        if few_rows(data, n_each, repeat, seed) is None:
             continue
-        digest = cell_digest(data, Settings(seed=seed), f"sharing {n_each}")
         for classifier in classifiers_for(name):
-            key = (data.name, classifier, repeat, digest)
-            yield SharingCell(name, classifier, n_each, len(rows[0]), repeat, seed, key)
+            contender = _contender(classifier, simulated, 0)
+            settings = settings_of(
+                "sharing", data, contender, rows_per_class=n_each, repeat=repeat, seed=seed
+            )
+            yield harness.Cell(settings, _Task(name, classifier, n_each, repeat, seed), 1)
 
 
-def _made(cells: Sequence[SharingCell], n_processes: int) -> Iterator[Outcome]:
-    """Yield the outcomes of cells as they are done."""
-    if n_processes == 1:
-        yield from map(run_sharing_cell, cells)
-        return
-    # Those that take longest come first, so that no process is left alone with one of them at the end.
-    ordered = sorted(cells, key=lambda cell: -cell.n_train)
-    with parallel_config(backend="loky", inner_max_num_threads=1):
-        yield from Parallel(n_processes, batch_size=1, pre_dispatch="all", return_as="generator_unordered")(
-            delayed(run_sharing_cell)(cell) for cell in ordered
-        )
+def _work(shared: None, task: _Task, replicates: Sequence[int]) -> list[dict[str, Any]]:
+    data, simulated = _drawn(task.data, task.repeat, task.seed)
+    rows = few_rows(data, task.rows_per_class, task.repeat, task.seed)
+    if rows is None:
+        raise ValueError(f"{data.name} has too few rows for {task.rows_per_class} of each class.")
+    seed = int(harness.generator(task.seed, "classifiers", data.name, task.repeat).randint(_LARGEST_SEED))
+    contender = _contender(task.classifier, simulated, seed)
+    return [measure(data, contender, task.repeat, *rows, task.seed).to_dict() for _ in replicates]
 
 
 @lru_cache(maxsize=16)
@@ -242,12 +206,10 @@ def _drawn(name: str, repeat: int, seed: int) -> tuple[DataSet, Simulation | Non
     if found is not None:
         simulated = simulate(name, _rows_of_a_class(found[1]), seed, repeat)
         return simulated.data, simulated
-    if name != _SEGMENTS:
-        return _loaded(name), None
-    random = generator(seed, "seven segments", repeat)
-    images, labels = make_seven_segment_digits(_rows_of_a_class(10), random_state=random)
-    # The first quadrant's mass follows from the others'.
-    return DataSet(name, np.delete(digit_features(images), 10, axis=1), labels), None
+    if name == SEGMENTS:
+        random = harness.generator(seed, "seven segments", repeat)
+        return seven_segments(_rows_of_a_class(10), random), None
+    return _loaded(name), None
 
 
 def _rows_of_a_class(n_classes: int) -> int:
@@ -260,25 +222,103 @@ def _loaded(name: str) -> DataSet:
 
 
 def _contender(name: str, simulated: Simulation | None, seed: int) -> Contender:
-    """Return a classifier by name, whose folds and starts come from a seed that all have in common.
+    """Return a classifier by name, with folds and starts from a seed that all classifiers share.
 
-    Otherwise part of the difference between shared and own kernels would be that of their folds.
+    Otherwise the difference between shared and own kernels would partly be that of their folds.
     """
-    makers: dict[str, Callable[[], object]] = {
-        OURS: lambda: AutomaticClassifier(random_state=seed, n_jobs=1),
-        OWN: lambda: AutomaticClassifier(shared=False, random_state=seed, n_jobs=1),
-        OURS_BY_PARTS: lambda: PartsClassifier(part_features("parts"), random_state=seed),
-        OWN_BY_PARTS: lambda: PartsClassifier(part_features("parts"), shared=False, random_state=seed),
+    parts = part_features("parts")
+    common: dict[str, Any] = {"random_state": seed, "n_jobs": 1}
+    makers: dict[str, Callable[[], Any]] = {
+        OURS: partial(SharedKernelClassifierCV, **common),
+        OWN: partial(OwnKernelsCV, **common),
+        OURS_BY_PARTS: partial(SharedKernelClassifierCV, feature_groups=parts, **common),
+        OWN_BY_PARTS: partial(OwnKernelsCV, feature_groups=parts, **common),
     }
     if simulated is not None:
-        makers[TRUE] = lambda: TrueDensities(simulated.pools)
+        makers[TRUE] = partial(TrueDensities, simulated.pools)
     if name in makers:
         return Contender(name, True, lambda _: makers[name](), scaled=False)
     if name == SEPARATE:
-        return Contender(name, True, lambda _: _separate(seed))
+        return Contender(name, True, lambda _: SeparateMixtures(random_state=seed, **_FEWER_CHOICES))
     return contenders([name])[0]
 
 
-def _separate(seed: int) -> SeparateMixtures:
-    """Return a mixture for each class, with a third of the field's choices: time grows with the classes."""
-    return SeparateMixtures(max_components=3, regularisations=(0.02, 0.3), random_state=seed)
+def in_study_order(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Return outcomes by data, rows, classifiers and draws; data that are not simulated come first."""
+
+    def place(outcome: Outcome) -> tuple[int, int, str, int, int, int]:
+        kind, _ = kind_and_classes(outcome.data) or ("", 0)
+        number, rank = ("", *KINDS).index(kind), (*CLASSIFIERS, outcome.classifier).index(outcome.classifier)
+        return number, outcome.n_classes, outcome.data, outcome.n_train, rank, outcome.repeat
+
+    return sorted(outcomes, key=place)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return names of classifiers once each in the order of `CLASSIFIERS`, unknown ones last."""
+    return ordered(list(names), CLASSIFIERS)
+
+
+def sharing_tables(outcomes: Sequence[Outcome]) -> list[Table]:
+    """Return means of error and log-loss with their standard errors, and the gain from sharing."""
+    return [sharing_table(outcomes), sharing_table(outcomes, "log_loss"), gain_table(outcomes)]
+
+
+def sharing_table(outcomes: Sequence[Outcome], measure: LearningMeasure = "error") -> Table:
+    """Return means over the draws: a row for each data set and number of rows, a column a classifier."""
+    names = in_order(each.classifier for each in outcomes)
+    lines = [
+        (data, str(rows), *(_mean(own.get(name, []), measure) for name in names))
+        for (data, rows), own in _groups(outcomes).items()
+    ]
+    return plain_table(_TITLES[measure], ("data", "rows", *names), lines, name=f"sharing_{measure}")
+
+
+def gain_table(outcomes: Sequence[Outcome]) -> Table:
+    """Return own kernels minus shared kernels, draw by draw: above zero, sharing pays."""
+    lines = []
+    for (data, rows), own in _groups(outcomes).items():
+        for shared, apart in PAIRS:
+            errors = 100.0 * gain(own.get(shared, []), own.get(apart, []), "error")
+            losses = gain(own.get(shared, []), own.get(apart, []), "log_loss")
+            if len(errors):
+                won = f"{np.count_nonzero(errors > 0)} : {np.count_nonzero(errors < 0)}"
+                values = (_with_error(errors, 1), won, _with_error(losses, 3))
+                lines.append((data, str(rows), shared, str(len(errors)), *values))
+    headings = ("data", "rows", "of", "draws", "error, points", "draws won : lost", "log-loss")
+    return plain_table("Gain from sharing: own kernels minus shared ones", headings, lines, name="gain")
+
+
+def gain(
+    shared: Sequence[Outcome], apart: Sequence[Outcome], measure: LearningMeasure = "error"
+) -> FloatArray:
+    """Return own kernels minus shared kernels in each draw in which neither failed, shape (draws,)."""
+    values = {each.repeat: getattr(each, measure) for each in shared if not each.failure}
+    found = [each for each in apart if each.repeat in values and not each.failure]
+    return np.array([getattr(each, measure) - values[each.repeat] for each in found], float)
+
+
+def _groups(outcomes: Sequence[Outcome]) -> dict[tuple[str, int], dict[str, list[Outcome]]]:
+    """Return outcomes by data set and rows, then by classifier; data sets in the order of the outcomes."""
+    sets = list(dict.fromkeys(each.data for each in outcomes))
+    groups: dict[tuple[str, int], dict[str, list[Outcome]]] = {}
+    for each in sorted(outcomes, key=lambda each: (sets.index(each.data), each.rows_per_class)):
+        own = groups.setdefault((each.data, each.rows_per_class), {})
+        own.setdefault(each.classifier, []).append(each)
+    return groups
+
+
+def _mean(outcomes: Sequence[Outcome], measure: LearningMeasure) -> str:
+    """Return a mean with its standard error; a classifier that failed in some draw has none."""
+    n_failed = sum(bool(outcome.failure) for outcome in outcomes)
+    if n_failed or not outcomes:
+        return f"{n_failed} of {len(outcomes)} failed" if outcomes else ""
+    values = np.array([getattr(outcome, measure) for outcome in outcomes])
+    return _with_error(100.0 * values, 1) if measure == "error" else _with_error(values, 3)
+
+
+def _with_error(values: FloatArray, digits: int) -> str:
+    """Return the mean of independent draws with its standard error."""
+    if len(values) < 2:
+        return f"{values.mean():.{digits}f}"
+    return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / np.sqrt(len(values)):.{digits}f}"

@@ -6,9 +6,10 @@ Three kinds, of any number of classes:
 - **parts**: the features fall into six parts, and each part has a pool of 5 kernels of its own;
 - **apart**: each class has 3 kernels that no other class has.
 
-No classifier can be right more often than a pool has kernels for each class: a row tells which kernel it came
-from at best, and each kernel speaks for one class. So a pool of 20 leaves 100 classes an error of 80 % and
-more, while six parts of 5 kernels can tell thousands of classes apart.
+Where L classes share one pool of K kernels, no classifier can be right with a probability above K / L: a row
+shows at best which kernel it came from, and the best prediction for a kernel is one class. So 100 classes
+that share 20 kernels have an error of at least 80 %, while six parts of 5 kernels can distinguish thousands
+of classes.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from scipy.stats import multivariate_normal
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skmix.datasets import make_shared_kernel_data
-from skmix.experiments.field.records import DataSet, FloatArray
+from skmix.experiments.field.data import DataSet, FloatArray
 from skmix.experiments.harness import generator
 
 KINDS = ("pool", "parts", "apart")
-"""What simulated classes have in common: all kernels, those of each part, or none."""
+"""Which kernels simulated classes share: all, those of each part, or none."""
 
-# A pool's kernels, and how unevenly a class weighs them: it uses about three.
+# Kernels of a pool, and the concentration of the class weights: a class uses about three of them.
 _N_POOL, _POOL_CONCENTRATION = 20, 0.1
 _N_APART = 3
 _N_PARTS, _N_OF_A_PART, _PART_CONCENTRATION = 6, 5, 0.2
@@ -88,7 +89,7 @@ class Simulation:
 
 
 class TrueDensities(ClassifierMixin, BaseEstimator):
-    """Bayes' rule on the densities that rows were drawn from, all classes being as frequent.
+    """Bayes' rule on the densities that rows were drawn from, for equal class priors.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ class TrueDensities(ClassifierMixin, BaseEstimator):
         self.pools = pools
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Note the classes of y (N,); there is nothing to learn from rows X (N, M)."""
+        """Store the classes of y (N,); rows X (N, M) are not used."""
         self.classes_ = np.unique(y)
         return self
 
@@ -120,13 +121,13 @@ def part_features(kind: str) -> list[list[int]]:
 
 
 def kind_and_classes(name: str) -> tuple[str, int] | None:
-    """Return kind and number of classes of a name such as "pool-100"; None if it is of another sort."""
+    """Return kind and number of classes of a name such as "pool-100"; None if the name has another form."""
     found = re.fullmatch(rf"({'|'.join(KINDS)})-(\d+)", name)
     return None if found is None else (found[1], int(found[2]))
 
 
 def in_words(name: str) -> str:
-    """Return what a name such as "pool-100" stands for; a name of another sort is returned as it is."""
+    """Return what a name such as "pool-100" stands for; other names are returned as they are."""
     found = kind_and_classes(name)
     if found is None:
         return name

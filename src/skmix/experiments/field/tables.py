@@ -1,4 +1,4 @@
-"""Outcomes summed up: means with their errors, ranks, tables in text and Markdown, and the claims checked."""
+"""Outcomes of a comparison: means with standard errors, ranks, tables and claims."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Literal
 import numpy as np
 from scipy.stats import rankdata
 
-from skmix.experiments.field.field import FIELD, FOREST, OURS, SUPPORT_VECTORS
-from skmix.experiments.field.measures import corrected_standard_error
-from skmix.experiments.field.records import Outcome
+from skmix.experiments.field.classifiers import FIELD, FOREST, OURS, SUPPORT_VECTORS, in_order
+from skmix.experiments.field.comparison import Outcome
+from skmix.experiments.field.data import FloatArray
+from skmix.experiments.harness import Claim, Table, plain_table
 
 Measure = Literal["error", "log_loss", "calibration_error", "fit_seconds", "predict_seconds", "n_parameters"]
 
@@ -21,7 +22,7 @@ TITLES: dict[Measure, str] = {
     "calibration_error": "Expected calibration error",
     "fit_seconds": "Seconds to fit, choices included (processor time, one thread)",
     "predict_seconds": "Seconds to predict the test rows",
-    "n_parameters": "Numbers that the fitted classifier keeps",
+    "n_parameters": "Numbers that the fitted classifier stores",
 }
 _MOST_TIMES_THE_SVM = 10.0
 
@@ -52,43 +53,6 @@ class Summary:
     n_failed: int
 
 
-@dataclass(frozen=True)
-class TextTable:
-    """A table ready to be printed: a heading for each column, and lines of the same length."""
-
-    title: str
-    headings: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-
-    def text(self) -> str:
-        """Return the table in columns."""
-        rows = [self.headings, *self.lines]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(self.headings))]
-        shown = [
-            "  ".join(
-                cell.ljust(width) if column == 0 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
-        return "\n".join([self.title, *shown])
-
-    def markdown(self) -> str:
-        """Return the table in Markdown."""
-        rule = ["---", *("--:" for _ in self.headings[1:])]
-        rows = [self.headings, rule, *self.lines]
-        return "\n".join([f"### {self.title}", "", *("| " + " | ".join(row) + " |" for row in rows)])
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Something to be shown, and whether the outcomes show it."""
-
-    claim: str
-    measured: str
-    holds: bool
-
-
 def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
     """Return a summary of each classifier on each data set, in the order of the outcomes."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
@@ -114,7 +78,7 @@ def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
 
 
 def mean_ranks(summaries: Sequence[Summary], measure: Measure = "error") -> dict[str, float]:
-    """Return each classifier's rank, 1 for the smallest value, averaged over the data sets that all have.
+    """Return the mean rank of each classifier, 1 for the smallest value, over the data sets that all have.
 
     Equal values share the mean of their ranks.
     """
@@ -128,7 +92,7 @@ def mean_ranks(summaries: Sequence[Summary], measure: Measure = "error") -> dict
     return dict(zip(names, rankdata(values, axis=1).mean(axis=0).tolist(), strict=True))
 
 
-def make_tables(outcomes: Iterable[Outcome]) -> list[TextTable]:
+def make_tables(outcomes: Iterable[Outcome]) -> list[Table]:
     """Return a table for each measure, with mean ranks where small is good, and one of failures if any."""
     summaries = summarise(outcomes)
     cells = {(each.data, each.classifier): each for each in summaries}
@@ -139,60 +103,75 @@ def make_tables(outcomes: Iterable[Outcome]) -> list[TextTable]:
         if measure in ("error", "log_loss", "calibration_error"):
             ranks = mean_ranks(summaries, measure)
             lines.append(("mean rank", *(f"{ranks[name]:.2f}" for name in names)))
-        tables.append(TextTable(title, ("data", *names), tuple(lines)))
+        tables.append(plain_table(title, ("data", *names), lines, name=measure))
     failures = [
         (each.data, each.classifier, f"{each.n_failed} of {each.n_repeats}")
         for each in summaries
         if each.n_failed
     ]
     if failures:
-        tables.append(TextTable("Failures", ("data", "classifier", "splits"), tuple(failures)))
+        tables.append(plain_table("Failures", ("data", "classifier", "splits"), failures, name="failures"))
     return tables
 
 
-def claims(outcomes: Iterable[Outcome]) -> list[Claim]:
-    """Check what shared kernels are to show beside the field; what cannot be checked is left out."""
+def check_claims(outcomes: Iterable[Outcome]) -> list[Claim]:
+    """Check what shared kernels should show beside the field, as far as there are outcomes."""
     summaries = summarise(outcomes)
     names, sets = _names(summaries), _sets(summaries)
     if OURS not in names:
         return []
-    cells = {(each.data, each.classifier): each for each in summaries}
+    cells = {(each.data, each.classifier): each.values for each in summaries}
     checked = []
     generative = [each.name for each in FIELD if each.generative and each.name in names]
     if len(generative) > 1:
         ranks = mean_ranks(summaries)
         ahead = all(ranks[OURS] < ranks[name] for name in generative if name != OURS)
         shown = ", ".join(f"{name} {ranks[name]:.2f}" for name in generative)
-        checked.append(
-            Claim("mean rank by error better than every other generative classifier", shown, ahead)
-        )
-    for rival in (SUPPORT_VECTORS, FOREST):
-        both = [data for data in sets if (data, rival) in cells and (data, OURS) in cells]
+        claim = "mean rank by error better than every other generative classifier"
+        checked.append(Claim(claim, "lowest", shown, ahead))
+    for other in (SUPPORT_VECTORS, FOREST):
+        both = [data for data in sets if (data, other) in cells and (data, OURS) in cells]
         if both:
-            won = sum(
-                cells[data, OURS].values["log_loss"] < cells[data, rival].values["log_loss"] for data in both
-            )
-            claim = f"log-loss better than that of {rival} on at least half of the data sets"
-            checked.append(Claim(claim, f"{won} of {len(both)}", 2 * won >= len(both)))
-    timed = [data for data in sets if (data, SUPPORT_VECTORS) in cells and (data, OURS) in cells]
-    if timed:
-        times = {
-            data: cells[data, OURS].values["fit_seconds"]
-            / max(cells[data, SUPPORT_VECTORS].values["fit_seconds"], 1e-9)
-            for data in timed
-        }
+            won = sum(cells[data, OURS]["log_loss"] < cells[data, other]["log_loss"] for data in both)
+            claim = f"log-loss better than that of {other}"
+            target = "on at least half of the data sets"
+            checked.append(Claim(claim, target, f"{won} of {len(both)}", 2 * won >= len(both)))
+    times = {
+        data: cells[data, OURS]["fit_seconds"] / max(cells[data, SUPPORT_VECTORS]["fit_seconds"], 1e-9)
+        for data in sets
+        if (data, SUPPORT_VECTORS) in cells and (data, OURS) in cells
+    }
+    if times:
         worst = max(times, key=lambda data: times[data])
-        claim = f"at most {_MOST_TIMES_THE_SVM:g} times the time of {SUPPORT_VECTORS} to fit"
-        checked.append(Claim(claim, f"{times[worst]:.1f} on {worst}", times[worst] <= _MOST_TIMES_THE_SVM))
+        claim, target = f"time to fit, over that of {SUPPORT_VECTORS}", f"at most {_MOST_TIMES_THE_SVM:g}"
+        measured = f"{times[worst]:.1f} on {worst}"
+        checked.append(Claim(claim, target, measured, times[worst] <= _MOST_TIMES_THE_SVM))
     n_failed = sum(each.n_failed for each in summaries if each.classifier == OURS)
-    checked.append(Claim("no failures", f"{n_failed} failed", n_failed == 0))
+    checked.append(Claim("no failures", "0 failed", f"{n_failed} failed", n_failed == 0))
     return checked
 
 
-def claims_table(checked: Sequence[Claim]) -> TextTable:
-    """Return claims as a table."""
-    lines = tuple((each.claim, each.measured, "yes" if each.holds else "NO") for each in checked)
-    return TextTable("What is to be shown", ("claim", "measured", "holds"), lines)
+def corrected_standard_error(values: FloatArray, test_over_train: float) -> float:
+    """Return the standard error of a mean over repeated random splits of the same rows.
+
+    Splits overlap, so their results vary less than those of new data would. Nadeau and Bengio (2003) replace
+    1/r by 1/r + n_test/n_train.
+
+    Parameters
+    ----------
+    values : ndarray of shape (r,)
+        One for each split.
+    test_over_train : float
+        Test rows for each training row.
+
+    Returns
+    -------
+    float
+        NaN for a single split.
+    """
+    if len(values) < 2:
+        return float("nan")
+    return float(np.sqrt(np.var(values, ddof=1) * (1.0 / len(values) + test_over_train)))
 
 
 def _cell(summary: Summary | None, measure: Measure) -> str:
@@ -205,10 +184,7 @@ def _cell(summary: Summary | None, measure: Measure) -> str:
 
 
 def _names(summaries: Sequence[Summary]) -> list[str]:
-    """Return the classifiers in the order of the field, others last."""
-    present = dict.fromkeys(each.classifier for each in summaries)
-    known = [each.name for each in FIELD if each.name in present]
-    return known + [name for name in present if name not in known]
+    return in_order([each.classifier for each in summaries], [each.name for each in FIELD])
 
 
 def _sets(summaries: Sequence[Summary]) -> list[str]:

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from skmix.engine import starts
-from skmix.engine.compute.devices import send
+from skmix.engine.compute.arrays import send
 from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
 from skmix.engine.model import Options, Parameters, Status
-from skmix.engine.sources.moments import measure
+from skmix.engine.sources import open_source
+from skmix.engine.sources.summary import measure
 from skmix.experiments.harness import generator
 from skmix.experiments.paper.data import features_of
 from skmix.experiments.paper.prediction import predict, predict_published
@@ -199,7 +200,7 @@ def _fit_engine(
     if method == "robust":
         options = Options(max_iter=settings.max_iter, stopping="per-class", tol=TOLERANCE)
     rows = X if device is None else send(X, device)
-    result = fit(rows, labels, batch, options, frame=measure(X, _FULL))
+    result = fit(open_source(rows, labels), batch, options)
     return [
         Fit(
             groups=(result.parameters.take(r),),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from skmix.features import DIGIT_FEATURES
+
 Method = Literal["published", "robust", "class-wise"]
 Dither = Literal["paper", "all"]
 
 # In this order in tables, figures and report.
 METHODS: tuple[Method, ...] = ("published", "robust", "class-wise")
 
-# The columns of `skmix.features.digit_features`, in order.
-FEATURES = (*(f"pca {j}" for j in range(1, 11)), "q1", "q2", "q3", "q4")
+FEATURES = DIGIT_FEATURES
 
 MAIN_KERNELS = 10
 MAIN_RUNS = 500

@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from skmix.engine.em import fit
+from skmix.engine.em import RunState
 from skmix.engine.model import Options, Parameters
-from skmix.engine.snapshots import Snapshot
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 
 
-def snapshots_of(X: Any, classes: Any, starts: Parameters, options: Options) -> tuple[list[Snapshot], Any]:
-    """Return the snapshot of every pass, all of them taken when the fit is over, and its result."""
-    later: list[Callable[[], Snapshot]] = []
-    result = fit(X, classes, starts, options, keep=later.append)
-    return [take() for take in later], result
+def states_of(X: Any, classes: Any, starts: Parameters, options: Options) -> tuple[list[RunState], Any]:
+    """Return the state after every pass, as it comes back from plain values, and the result."""
+    states: list[RunState] = []
+    result = fit(X, classes, starts, options, callback=lambda run: states.append(run.state()))
+    return [RunState.from_dict(state.to_dict()) for state in states], result
 
 
 @pytest.mark.parametrize("batch", [1, 6])
-def test_every_snapshot_leads_to_the_same_end(golden: Golden, batch: int) -> None:
+def test_every_state_leads_to_the_same_end(golden: Golden, batch: int) -> None:
     # The rule stops in pass 24, while a latched class still moves: who forgets that goes on.
     reference = golden("digits_3d_latched")
     X, classes = reference["X"], np.unique(reference["y"], return_inverse=True)[1]
@@ -36,12 +36,12 @@ def test_every_snapshot_leads_to_the_same_end(golden: Golden, batch: int) -> Non
         np.tile(weights, (batch, 1, 1)), means + shifts, np.tile(covariances, (batch, 1, 1, 1))
     )
     options = Options(floor=0.0, tol=0.1, stopping="per-class", max_iter=100)
-    snapshots, whole = snapshots_of(X, classes, starts, options)
+    states, whole = states_of(X, classes, starts, options)
     assert whole.n_iter[0] == 24
-    assert len(snapshots) == whole.n_iter.max()
+    assert len(states) == whole.n_iter.max()
     assert batch == 1 or len(set(whole.n_iter.tolist())) > 1
-    for number in (1, 12, *range(20, len(snapshots) + 1)):
-        taken = snapshots[number - 1]
+    for number in (1, 12, *range(20, len(states) + 1)):
+        taken = states[number - 1]
         assert taken.n_iter.max() == number
         resumed = fit(X, classes, starts, options, resume=taken)
         assert_array_equal(resumed.n_iter, whole.n_iter)
@@ -60,14 +60,15 @@ def test_an_accelerated_fit_goes_on_to_the_bit(covariance_type: str) -> None:
     covariances = np.ones((4, 3, 2)) if covariance_type == "diag" else np.tile(np.eye(2), (4, 3, 1, 1))
     starts = Parameters(np.full((4, 3, 2), 1 / 3), rng.normal(size=(4, 3, 2)), covariances)
     options = Options(covariance_type, max_iter=400, tol=1e-7, accelerate=True)
-    snapshots, whole = snapshots_of(X, classes, starts, options)
-    leaps = [taken.leaps for taken in snapshots]
+    states, whole = states_of(X, classes, starts, options)
+    leaps = [taken.squarem for taken in states]
     tried = np.array([each.tried for each in leaps if each is not None])
-    # Some leaps are wasted, and starts leave the batch one by one.
+    # Some extrapolations are wasted, which repeats a row of the path; starts leave the batch one by one.
     assert tried.sum(axis=0).min() > 3
-    assert any(len(path) < n_iter for path, n_iter in zip(whole.path, whole.n_iter, strict=True))
+    assert any((np.diff(path, axis=0) == 0).all(axis=1).any() for path in whole.path)
+    assert [len(path) for path in whole.path] == whole.n_iter.tolist()
     assert len(set(whole.n_iter.tolist())) > 1
-    for taken in snapshots[:: max(1, len(snapshots) // 12)]:
+    for taken in states[:: max(1, len(states) // 12)]:
         resumed = fit(X, classes, starts, options, resume=taken)
         assert_array_equal(resumed.n_iter, whole.n_iter)
         assert_array_equal(resumed.parameters.means, whole.parameters.means)
@@ -82,6 +83,6 @@ def test_the_total_rule_remembers_the_last_pass(golden: Golden) -> None:
     X, classes = reference["X"], np.unique(reference["y"], return_inverse=True)[1]
     start = Parameters(reference["weights"][0], reference["means"][0], reference["covariances"][0]).batch()
     options = Options(tol=1e-3)
-    snapshots, whole = snapshots_of(X, classes, start, options)
-    resumed = fit(X, classes, start, options, resume=snapshots[-2])
-    assert resumed.n_iter[0] == whole.n_iter[0] == len(snapshots)
+    states, whole = states_of(X, classes, start, options)
+    resumed = fit(X, classes, start, options, resume=states[-2])
+    assert resumed.n_iter[0] == whole.n_iter[0] == len(states)

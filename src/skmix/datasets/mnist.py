@@ -1,7 +1,4 @@
-"""Data from files: tables with a label column, IDX files, and MNIST.
-
-No address stands here: what is not on disk comes through scikit-learn, by the name OpenML gives it.
-"""
+"""MNIST, from its IDX files or, through scikit-learn, from OpenML."""
 
 from __future__ import annotations
 
@@ -18,9 +15,8 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 PathLike = str | os.PathLike[str]
 
-_BYTES_AT_A_TIME = 1 << 22
 _GZIP = b"\x1f\x8b"
-# The third byte of an IDX file says what its numbers are; they are big-endian.
+# Types of numbers, by the third byte of an IDX file.
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MNIST_FILES = (
     "train-images-idx3-ubyte",
@@ -35,7 +31,7 @@ _MNIST_SHAPE = (28, 28)
 
 @dataclass(frozen=True, eq=False)
 class SplitImages:
-    """Images with their labels, in the split that everybody reports on.
+    """Images with their labels, in the usual split.
 
     Attributes
     ----------
@@ -62,12 +58,12 @@ def read_idx(path: PathLike) -> NDArray[Any]:
     Returns
     -------
     ndarray
-        The array, in the machine's own order of bytes.
+        The array, in native byte order.
 
     Raises
     ------
     ValueError
-        If the file is not an IDX file, or is shorter or longer than its header says.
+        If the file is not an IDX file, or its length does not match its header.
 
     Examples
     --------
@@ -84,26 +80,25 @@ def read_idx(path: PathLike) -> NDArray[Any]:
             raise ValueError(f"{path} ends within its header.")
         shape = tuple(int(size) for size in np.frombuffer(sizes, dtype=">u4"))
         n_bytes = math.prod(shape) * kind.itemsize
-        content = _at_most(stream, n_bytes + 1)
+        content = stream.read()
     if len(content) != n_bytes:
-        relation = "more" if len(content) > n_bytes else f"only {len(content)}"
-        raise ValueError(f"{path} announces {shape}, {n_bytes} bytes, but has {relation}.")
+        raise ValueError(f"{path} should have {n_bytes} bytes for shape {shape}, but has {len(content)}.")
     return np.frombuffer(content, dtype=kind).reshape(shape).astype(kind.newbyteorder("="))
 
 
 def load_mnist(folder: PathLike | None = None) -> SplitImages:
-    """Return the MNIST database of handwritten digits: 60000 images to train and 10000 to test.
+    """Return the MNIST database of handwritten digits: 60000 training and 10000 test images.
 
     Parameters
     ----------
     folder : path-like, default=None
-        Folder with the four IDX files under their usual names, with or without ``.gz``. None asks OpenML for
-        the data by name, through scikit-learn, which keeps them for the next time.
+        Folder with the four IDX files under their usual names, with or without ``.gz``. None downloads the
+        data from OpenML, through scikit-learn, which caches them.
 
     Returns
     -------
     SplitImages
-        Images of 28 × 28 pixels, 0 (paper) to 255 (ink), and their digits.
+        Images of 28 × 28 pixels, from 0 (background) to 255, and their digits.
 
     Raises
     ------
@@ -136,19 +131,10 @@ def load_mnist(folder: PathLike | None = None) -> SplitImages:
 
 
 def _opened(path: PathLike) -> BinaryIO:
-    """Open a file for reading, through gzip if its content, not its name, says so."""
+    """Open a file for reading, through gzip if its content is compressed."""
     with open(path, "rb") as file:
         compressed = file.read(2) == _GZIP
     return gzip.open(path, "rb") if compressed else open(path, "rb")  # type: ignore[return-value]
-
-
-def _at_most(stream: BinaryIO, n_bytes: int) -> bytes:
-    """Return what a file has, up to that many bytes, in memory for what is there alone."""
-    parts = []
-    while n_bytes > 0 and (part := stream.read(min(n_bytes, _BYTES_AT_A_TIME))):
-        parts.append(part)
-        n_bytes -= len(part)
-    return b"".join(parts)
 
 
 def _existing(folder: Path, name: str) -> Path:

@@ -33,7 +33,7 @@ def test_accuracy_from_end_to_end(tmp_path: Path, table: Path) -> None:
     assert "iris, 112 rows, LDA, 2: error " in output
     assert "Test error in per cent" in output
     assert "points" in output
-    names = ["errors.png", "outcomes.jsonl", "ranks.png", "tables.md", "tables.txt"]
+    names = ["cells.sqlite", "errors.png", "outcomes.jsonl", "ranks.png", "tables.md", "tables.txt"]
     assert sorted(path.name for path in out.iterdir()) == names
     assert (out / "tables.md").read_text().startswith("### Test error in per cent")
     written = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -52,7 +52,7 @@ def test_sharing_from_end_to_end(tmp_path: Path, table: Path) -> None:
     assert code == 0, output
     assert "points, 16 rows, QDA, 1: error " in output
     assert sorted(path.name for path in out.iterdir()) == [
-        *("outcomes.jsonl", "sharing.png", "tables.md", "tables.txt", "gain.png")
+        *("cells.sqlite", "gain.png", "outcomes.jsonl", "sharing.png", "tables.md", "tables.txt")
     ]
 
 

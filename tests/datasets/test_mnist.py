@@ -52,9 +52,9 @@ def test_every_type_of_idx_file_is_read(
         (b"label,x\n1,2\n", "is not an IDX file: it begins with 6c 61 62 65"),
         (b"\0\0\x07\x01\0\0\0\x01\0", "is not an IDX file"),
         (b"\0\0\x08\x02\0\0\0\x01", "ends within its header"),
-        (b"\0\0\x08\x01\0\0\0\x03\1\2", "announces \\(3,\\), 3 bytes, but has only 2"),
-        (b"\0\0\x08\x01\0\0\0\x01\1\2", "announces \\(1,\\), 1 bytes, but has more"),
-        (b"\0\0\x0e\x02\xff\xff\xff\xff\0\0\0\x01\1\2", "but has only 2"),
+        (b"\0\0\x08\x01\0\0\0\x03\1\2", "should have 3 bytes for shape \\(3,\\), but has 2"),
+        (b"\0\0\x08\x01\0\0\0\x01\1\2", "should have 1 bytes for shape \\(1,\\), but has 2"),
+        (b"\0\0\x0e\x02\xff\xff\xff\xff\0\0\0\x01\1\2", "but has 2"),
     ],
 )
 def test_a_damaged_idx_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:

@@ -1,0 +1,284 @@
+"""The classifiers to compare, each with the preparation that a careful user would give it.
+
+Nothing here uses test rows. A setting on which a classifier depends (the number of neighbours, the penalty of
+the support vector machine, the components of a mixture) is chosen from the training rows, and the time of the
+choice counts as time of the fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.cluster import kmeans_plusplus
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skmix.estimators import SharedKernelClassifier, SharedKernelClassifierCV
+from skmix.experiments.field.data import FloatArray, IntArray
+
+OURS = "shared kernels"
+SUPPORT_VECTORS = "RBF SVM"
+FOREST = "random forest"
+
+_N_FOLDS = 3
+_FEWEST_TO_VALIDATE = 6
+_MANY_FEATURES, _VARIANCE_KEPT = 100, 0.95
+_KERNELS_PER_CLASS, _KERNELS_PER_CLASS_OF_GROUP = (1, 2, 4, 8, 16), (1, 2, 4)
+_ROWS_PER_KERNEL = 3
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A classifier of the comparison.
+
+    Attributes
+    ----------
+    name : str
+        Its name in tables.
+    generative : bool
+        Whether it is made of class densities.
+    make : callable
+        From a seed to an unfitted classifier.
+    takes_gaps : bool
+        Whether it takes missing values; for others, medians replace them.
+    scaled : bool
+        Whether features are standardised first.
+    """
+
+    name: str
+    generative: bool
+    make: Callable[[int], Any]
+    takes_gaps: bool = False
+    scaled: bool = True
+
+    def pipeline(self, seed: int, gaps: bool) -> Any:
+        """Return the unfitted classifier with its preparation."""
+        steps: list[Any] = [SimpleImputer(strategy="median")] if gaps and not self.takes_gaps else []
+        if self.scaled:
+            steps.append(StandardScaler())
+        return make_pipeline(*steps, self.make(seed))
+
+
+class SeparateMixtures(ClassifierMixin, BaseEstimator):
+    """Bayes' rule on a scikit-learn GaussianMixture for each class.
+
+    Components, covariance type and regularisation of each class have the largest log-density of held-out rows
+    (three folds), or the lowest BIC. More than 100 features are first reduced to the principal components
+    with 95 % of their variance.
+
+    Parameters
+    ----------
+    max_components : int, default=5
+        Largest number of components of a class.
+    regularisations : tuple of float, default=(1e-3, 1e-2, 1e-1, 0.5)
+        Candidates for the number that is added to the variances; features should be standardised. With fewer
+        than 6 rows a class has one component, diagonal, and the largest of them.
+    criterion : {'held-out', 'bic'}, default='held-out'
+        How settings are chosen. BIC uses the smallest regularisation.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness of the starts.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (L,)
+        Class labels, sorted.
+    reduction_ : PCA or None
+        Reduction of the features.
+    mixtures_ : list of GaussianMixture
+        One for each class.
+    class_prior_ : ndarray of shape (L,)
+        Shares of the classes among the training rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_components: int = 5,
+        regularisations: tuple[float, ...] = (1e-3, 1e-2, 1e-1, 0.5),
+        criterion: str = "held-out",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.max_components = max_components
+        self.regularisations = regularisations
+        self.criterion = criterion
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit a mixture to the rows X (N, M) of each class of y (N,)."""
+        if self.max_components < 1:
+            raise ValueError(f"max_components must be at least 1, got {self.max_components}.")
+        if not self.regularisations or min(self.regularisations) < 0.0:
+            raise ValueError(f"regularisations must be numbers of at least 0, got {self.regularisations}.")
+        if self.criterion not in ("held-out", "bic"):
+            raise ValueError(f"criterion must be 'held-out' or 'bic', got {self.criterion!r}.")
+        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self.class_prior_ = np.bincount(codes) / len(codes)
+        self.reduction_ = None
+        if rows.shape[1] > _MANY_FEATURES and len(rows) > 1:
+            self.reduction_ = PCA(_VARIANCE_KEPT, svd_solver="full").fit(rows)
+            rows = self.reduction_.transform(rows)
+        self.mixtures_ = [self._best(rows[codes == c], seed) for c in range(len(self.classes_))]
+        return self
+
+    def _best(self, rows: FloatArray, seed: int) -> GaussianMixture:
+        """Return the best mixture by the criterion, fitted to all rows (n, M) of one class."""
+        if len(rows) == 1:
+            # One row has no variance: use that of standardised features.
+            rows = np.concatenate([rows - 1.0, rows + 1.0])
+        if len(rows) < _FEWEST_TO_VALIDATE:
+            largest = max(self.regularisations)
+            return GaussianMixture(1, covariance_type="diag", reg_covar=largest, random_state=seed).fit(rows)
+        most = max(1, min(self.max_components, len(rows) // 4))
+        by_bic = self.criterion == "bic"
+        candidates = [
+            GaussianMixture(n, covariance_type=kind, reg_covar=added, random_state=seed)
+            for kind in ("full", "diag")
+            for added in ([min(self.regularisations)] if by_bic else self.regularisations)
+            for n in range(1, most + 1)
+        ]
+        if by_bic:
+            return min((each.fit(rows) for each in candidates), key=lambda each: each.bic(rows))
+        folds = list(KFold(_N_FOLDS, shuffle=True, random_state=seed).split(rows))
+
+        def held_out(mixture: GaussianMixture) -> float:
+            return float(sum(mixture.fit(rows[a]).score_samples(rows[b]).sum() for a, b in folds))
+
+        return max(candidates, key=held_out).fit(rows)
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, reset=False, dtype=np.float64)
+        if self.reduction_ is not None:
+            rows = self.reduction_.transform(rows)
+        logs = np.column_stack([mixture.score_samples(rows) for mixture in self.mixtures_])
+        return softmax(logs + np.log(self.class_prior_), axis=1)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the most probable class (n,) of each row of X (n, M)."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+class OwnKernelsCV(SharedKernelClassifierCV):
+    """SharedKernelClassifierCV without sharing: each kernel belongs to one class.
+
+    Prior, folds, tuning and calibration are the same, so that the difference between the two is the gain from
+    sharing. Rows must be complete. Each class has 1, 2, 4, 8 or 16 kernels, with feature groups 1, 2 or 4.
+    Weights have no prior, which would give kernels to other classes.
+    """
+
+    def _numbers(self, n_classes: int, n_train: int, groups: list[list[int]] | None) -> list[int]:
+        per_class = _KERNELS_PER_CLASS if groups is None else _KERNELS_PER_CLASS_OF_GROUP
+        return [k * n_classes for k in per_class if k == 1 or _ROWS_PER_KERNEL * k * n_classes <= n_train]
+
+    def _make(
+        self, prototype: SharedKernelClassifier, params: dict[str, Any], rows: Any
+    ) -> SharedKernelClassifier:
+        made = super()._make(prototype, params, rows)
+        per_class = params["n_kernels"] // len(np.unique(rows.codes))
+        groups = params["feature_groups"] or [slice(None)]
+        starts = [own_kernels(rows.X[:, group], rows.codes, per_class, made.random_state) for group in groups]
+        single = params["feature_groups"] is None
+        return made.set_params(n_kernels=None, init=starts[0] if single else starts, weight_prior=None)
+
+
+def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: int) -> dict[str, FloatArray]:
+    """Return a start in which each class has its own kernels; EM keeps weights of zero at zero."""
+    parts = []
+    for c in range(int(codes.max()) + 1):
+        own = rows[codes == c]
+        parts.append(kmeans_plusplus(own, min(per_class, len(own)), random_state=seed)[0])
+    weights = np.zeros((sum(map(len, parts)), len(parts)))
+    first = 0
+    for c, part in enumerate(parts):
+        weights[first : first + len(part), c] = 1.0 / len(part)
+        first += len(part)
+    return {"means": np.concatenate(parts), "weights": weights}
+
+
+def _plain(kind: type, seed: int, **settings: Any) -> Any:
+    return kind(**settings)
+
+
+def _seeded(kind: type, seed: int, **settings: Any) -> Any:
+    return kind(random_state=seed, **settings)
+
+
+def _folds(seed: int) -> StratifiedKFold:
+    return StratifiedKFold(_N_FOLDS, shuffle=True, random_state=seed)
+
+
+def _neighbours(seed: int) -> Any:
+    settings = {"n_neighbors": [1, 3, 5, 9, 15, 25], "weights": ["uniform", "distance"]}
+    return GridSearchCV(KNeighborsClassifier(), settings, cv=_folds(seed))
+
+
+def _support_vectors(seed: int) -> Any:
+    chosen = GridSearchCV(SVC(), {"C": [1.0, 10.0, 100.0]}, cv=_folds(seed))
+    # A sigmoid of held-out distances from the border gives probabilities.
+    return CalibratedClassifierCV(chosen, cv=_folds(seed), ensemble=False)
+
+
+FIELD: tuple[Contender, ...] = (
+    Contender(
+        OURS, True, partial(_seeded, SharedKernelClassifierCV, n_jobs=1), takes_gaps=True, scaled=False
+    ),
+    Contender("LDA", True, partial(_plain, LinearDiscriminantAnalysis, solver="lsqr", shrinkage="auto")),
+    Contender("QDA", True, partial(_plain, QuadraticDiscriminantAnalysis, solver="eigen", shrinkage="auto")),
+    Contender("naive Bayes", True, partial(_plain, GaussianNB)),
+    Contender("separate mixtures", True, partial(_seeded, SeparateMixtures)),
+    Contender("separate by BIC", True, partial(_seeded, SeparateMixtures, criterion="bic")),
+    Contender("nearest neighbours", False, _neighbours),
+    Contender(SUPPORT_VECTORS, False, _support_vectors),
+    Contender(
+        FOREST, False, partial(_seeded, RandomForestClassifier, n_estimators=300, n_jobs=1), scaled=False
+    ),
+    Contender(
+        "gradient boosting",
+        False,
+        partial(_seeded, HistGradientBoostingClassifier),
+        takes_gaps=True,
+        scaled=False,
+    ),
+    Contender("MLP", False, partial(_seeded, MLPClassifier, max_iter=500)),
+)
+"""All classifiers, in the order of tables."""
+
+
+def contenders(names: Sequence[str] | None = None) -> tuple[Contender, ...]:
+    """Return classifiers by their names in tables, in the order of `FIELD`; None returns all."""
+    known = [each.name for each in FIELD]
+    unknown = [name for name in names or () if name not in known]
+    if unknown:
+        raise ValueError(f"there is no classifier {unknown[0]!r}; there are {', '.join(known)}.")
+    return tuple(each for each in FIELD if names is None or each.name in names)
+
+
+def in_order(names: Sequence[str], order: Sequence[str]) -> list[str]:
+    """Return names once each, in the given order, unknown ones last."""
+    present = dict.fromkeys(names)
+    return [name for name in order if name in present] + [name for name in present if name not in order]

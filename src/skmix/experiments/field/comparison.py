@@ -1,0 +1,290 @@
+"""Classifiers beside each other on repeated splits of data sets."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+import sklearn
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedShuffleSplit
+from threadpoolctl import threadpool_limits
+
+from skmix.estimators import SharedKernelClassifierCV
+from skmix.experiments import harness
+from skmix.experiments.field.classifiers import Contender
+from skmix.experiments.field.counting import count_parameters
+from skmix.experiments.field.data import DataSet, IntArray
+from skmix.metrics import calibration_error
+
+_LARGEST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a comparison.
+
+    Attributes
+    ----------
+    n_repeats : int
+        Splits of each data set.
+    test_share : float
+        Share of the rows to test on.
+    seed : int
+        Seed of all splits and classifiers.
+    """
+
+    n_repeats: int = 5
+    test_share: float = 0.25
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_repeats < 1:
+            raise ValueError(f"repeats must be at least 1, got {self.n_repeats}.")
+        if not 0.0 < self.test_share < 1.0:
+            raise ValueError(f"test_share must lie between 0 and 1, got {self.test_share}.")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One classifier on one split or draw of one data set.
+
+    Attributes
+    ----------
+    data, classifier : str
+        Their names.
+    repeat : int
+        Number of the split or draw.
+    n_classes, n_train, n_test : int
+        Classes, training rows and test rows.
+    error : float
+        Share of test rows with a wrong label.
+    log_loss : float
+        Mean negative logarithm of the probability of the true class.
+    calibration_error : float
+        Expected calibration error.
+    fit_seconds, predict_seconds : float
+        Processor time of the fit, choices included, and of the probabilities of the test rows.
+    n_parameters : int
+        Numbers that the fitted classifier stores.
+    failure : str
+        The error message if the classifier failed, else empty. After a failure the measures are those of a
+        guess by class frequency.
+    settings : str
+        What a search chose, for people to read.
+    """
+
+    data: str
+    classifier: str
+    repeat: int
+    n_classes: int
+    n_train: int
+    n_test: int
+    error: float
+    log_loss: float
+    calibration_error: float
+    fit_seconds: float
+    predict_seconds: float
+    n_parameters: int
+    failure: str = ""
+    settings: str = ""
+
+    @property
+    def rows_per_class(self) -> int:
+        """Training rows of each class, where all classes have the same number."""
+        return self.n_train // self.n_classes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the outcome of `to_dict`."""
+        return cls(**values)
+
+
+def settings_of(experiment: str, data: DataSet, contender: Contender, **others: Any) -> dict[str, Any]:
+    """Return all settings of a cell, for its key: the data and the classifier's parameters in full."""
+    with sklearn.config_context(print_changed_only=False):
+        model = contender.pipeline(0, data.has_gaps).__repr__(N_CHAR_MAX=1_000_000)
+    return {
+        "experiment": experiment,
+        "library": harness.library(__file__),
+        "scikit-learn": sklearn.__version__,
+        "data": {"name": data.name, "digest": data.digest()},
+        "classifier": {"name": contender.name, "model": model},
+        **others,
+    }
+
+
+def split(data: DataSet, repeat: int, settings: Settings) -> tuple[IntArray, IntArray]:
+    """Return training and test rows, hashed from the seed, the name of the data set and the repeat.
+
+    Splits are stratified and the same for all classifiers. A class of very few rows may be on one side only.
+    """
+    random = harness.generator(settings.seed, "split", data.name, repeat)
+    n_classes = len(np.unique(data.y))
+    n_test = max(round(settings.test_share * len(data.y)), n_classes)
+    if len(data.y) - n_test < n_classes:
+        raise ValueError(
+            f"{data.name} has {len(data.y)} rows of {n_classes} classes: too few to test on {n_test}."
+        )
+    training, held = next(
+        StratifiedShuffleSplit(1, test_size=n_test, random_state=random).split(data.X, data.y)
+    )
+    return training, held
+
+
+def run_cell(data: DataSet, contender: Contender, repeat: int, settings: Settings) -> Outcome:
+    """Fit a classifier to one split and measure it.
+
+    Parameters
+    ----------
+    data : DataSet
+        The data set.
+    contender : Contender
+        The classifier.
+    repeat : int
+        Number of the split.
+    settings : Settings
+        Seed and share of test rows.
+
+    Returns
+    -------
+    Outcome
+        The measures. Seconds are processor time on one thread, which other programs hardly disturb.
+    """
+    return measure(data, contender, repeat, *split(data, repeat, settings), settings.seed)
+
+
+def measure(
+    data: DataSet, contender: Contender, repeat: int, training: IntArray, held: IntArray, seed: int
+) -> Outcome:
+    """Fit a classifier to the training rows of a data set and measure it on the rows held out."""
+    classes, codes = np.unique(data.y, return_inverse=True)
+    own_seed = int(harness.generator(seed, contender.name, data.name, repeat).randint(_LARGEST_SEED))
+    model = contender.pipeline(own_seed, data.has_gaps)
+    shares = np.bincount(codes[training], minlength=len(classes)) / len(training)
+    probabilities = np.tile(shares, (len(held), 1))
+    failure, chosen, fit_seconds, predict_seconds, n_parameters = "", "", 0.0, 0.0, 0
+    with warnings.catch_warnings(), threadpool_limits(1):
+        # Problems that classifiers warn about show in their numbers.
+        warnings.simplefilter("ignore")
+        try:
+            begun = time.process_time()
+            model.fit(data.X[training], codes[training])
+            fit_seconds = time.process_time() - begun
+            begun = time.process_time()
+            found = np.zeros_like(probabilities)
+            # A classifier knows the classes of its training rows only.
+            found[:, model.classes_] = model.predict_proba(data.X[held])
+            predict_seconds = time.process_time() - begun
+            if not np.isfinite(found).all():
+                raise ValueError("probabilities that are not finite")
+            probabilities, n_parameters = found, count_parameters(model)
+            chosen = _choice(model)
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            failure = f"{type(error).__name__}: {error}"
+        loss = float(log_loss(codes[held], probabilities, labels=np.arange(len(classes))))
+    return Outcome(
+        data=data.name,
+        classifier=contender.name,
+        repeat=repeat,
+        n_classes=len(classes),
+        n_train=len(training),
+        n_test=len(held),
+        error=float(np.mean(probabilities.argmax(axis=1) != codes[held])),
+        log_loss=loss,
+        calibration_error=calibration_error(probabilities, codes[held]),
+        fit_seconds=fit_seconds,
+        predict_seconds=predict_seconds,
+        n_parameters=n_parameters,
+        failure=failure,
+        settings=chosen,
+    )
+
+
+def run_comparison(
+    data: Sequence[DataSet],
+    field: Sequence[Contender],
+    settings: Settings,
+    store: harness.Store,
+    progress: Callable[[Outcome], None] | None = None,
+    *,
+    n_jobs: int = 1,
+) -> list[Outcome]:
+    """Run all cells that the store lacks, and return all outcomes.
+
+    Parameters
+    ----------
+    data : sequence of DataSet
+        The data sets.
+    field : sequence of Contender
+        The classifiers.
+    settings : Settings
+        Repeats, share of test rows and seed.
+    store : Store
+        Where results are stored.
+    progress : callable, default=None
+        Called with each new outcome.
+    n_jobs : int, default=1
+        Number of processes.
+
+    Returns
+    -------
+    list of Outcome
+        Of all cells, by data set, repeat and classifier.
+    """
+    names = [each.name for each in data]
+    if len(set(names)) < len(names):
+        raise ValueError(f"data sets need different names, got {', '.join(names)}.")
+    cells = [
+        harness.Cell(
+            settings_of("comparison", each, contender, test_share=settings.test_share, seed=settings.seed),
+            (place, contender),
+            settings.n_repeats,
+        )
+        for place, each in enumerate(data)
+        for contender in field
+    ]
+    harness.run_cells(
+        cells,
+        _work,
+        (data, settings),
+        store,
+        n_jobs=n_jobs,
+        progress=None if progress is None else lambda _, records: progress(Outcome.from_dict(records[0])),
+    )
+    found = [
+        (cell.task[0], repeat, Outcome.from_dict(record))
+        for cell in cells
+        for repeat, record in store.get(cell.settings).items()
+        if repeat < settings.n_repeats
+    ]
+    return [outcome for _, _, outcome in sorted(found, key=lambda each: each[:2])]
+
+
+def _work(
+    shared: tuple[Sequence[DataSet], Settings], task: tuple[int, Contender], repeats: Sequence[int]
+) -> list[dict[str, Any]]:
+    data, settings = shared
+    place, contender = task
+    return [run_cell(data[place], contender, repeat, settings).to_dict() for repeat in repeats]
+
+
+def _choice(model: Any) -> str:
+    """Return what a search chose, in words."""
+    last = model[-1] if hasattr(model, "__getitem__") else model
+    if not isinstance(last, SharedKernelClassifierCV):
+        return ""
+    chosen = last.best_params_
+    tuned = "EM" if chosen["trade_off"] is None else f"tuned with {chosen['trade_off']:g}"
+    return (
+        f"{chosen['reduction']}, {chosen['covariance_type']}, prior {chosen['prior_rows']:g} rows per "
+        f"feature, {chosen['n_kernels']} kernels, {tuned}, temperature {last.classifier_.temperature_:.2f}"
+    )

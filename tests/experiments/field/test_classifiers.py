@@ -1,0 +1,123 @@
+"""Classifiers of the comparison: separate mixtures, own kernels, and how many numbers they store."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import multivariate_normal
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_iris
+from sklearn.mixture import GaussianMixture
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+
+from skmix import SharedKernelClassifier
+from skmix.experiments.field import FIELD, OwnKernelsCV, SeparateMixtures, contenders, count_parameters
+from skmix.experiments.field.classifiers import own_kernels
+
+
+@pytest.fixture(scope="module")
+def iris() -> tuple[np.ndarray, np.ndarray]:
+    return load_iris(return_X_y=True)
+
+
+def test_the_forest_has_its_trees_and_processes_can_have_all_classifiers() -> None:
+    """A weaker version of another classifier would flatter ours."""
+    assert contenders(["random forest"])[0].make(3).n_estimators == 300
+    for each in FIELD:
+        assert repr(pickle.loads(pickle.dumps(each)).pipeline(3, True)) == repr(each.pipeline(3, True))
+
+
+def test_own_kernels_belong_to_one_class(iris: tuple[np.ndarray, np.ndarray]) -> None:
+    """The ablation is void if a kernel is shared, however many kernels and groups there are."""
+    X, y = iris
+    model = OwnKernelsCV(random_state=0, n_jobs=1).fit(X, y)
+    assert_allclose(np.count_nonzero(model.classifier_.weights_, axis=1), 1)
+    tried = sorted(set(model.cv_results_["param_n_kernels"].tolist()))
+    assert tried[:2] == [3, 6]
+    groups = OwnKernelsCV(feature_groups=[[0, 1], [2, 3]], random_state=0, n_jobs=1).fit(X, y)
+    for part in groups.classifier_.models_:
+        assert_allclose(np.count_nonzero(part.weights_, axis=1), 1)
+    own = SharedKernelClassifier(init=own_kernels(X, y, 1, 0), random_state=0).fit(X, y)
+    assert_allclose(own.means_, [X[y == c].mean(axis=0) for c in range(3)])
+
+
+def test_own_kernels_start_from_one_for_each_class_also_of_many_classes() -> None:
+    random = np.random.RandomState(0)
+    y = np.repeat(np.arange(20), 8)
+    X = random.normal(size=(160, 2)) + 4.0 * random.normal(size=(20, 2))[y]
+    model = OwnKernelsCV(tune=False, random_state=0, n_jobs=1).fit(X, y)
+    assert min(model.cv_results_["param_n_kernels"]) == 20
+    assert model.n_kernels == "auto"
+
+
+def test_few_rows_in_many_dimensions_do_not_ruin_separate_mixtures() -> None:
+    """By BIC they would take nearly singular covariances and guess."""
+    random = np.random.RandomState(0)
+    y = np.repeat(np.arange(4), 60)
+    X = random.normal(size=(240, 12)) + 3.0 * np.eye(4, 12)[y]
+    few = np.arange(240) % 60 < 12
+    model = SeparateMixtures(max_components=2, random_state=0).fit(X[few], y[few])
+    assert model.score(X[~few], y[~few]) > 0.8
+    with pytest.raises(ValueError, match="regularisations must be numbers of at least 0"):
+        SeparateMixtures(regularisations=()).fit(X, y)
+
+
+def test_by_bic_each_class_has_the_mixture_of_the_lowest(iris: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = iris
+    model = SeparateMixtures(max_components=2, criterion="bic", random_state=0).fit(X, y)
+    for label, found in enumerate(model.mixtures_):
+        own = X[y == label]
+        each = [
+            GaussianMixture(n, covariance_type=kind, reg_covar=1e-3, random_state=found.random_state).fit(own)
+            for kind in ("full", "diag")
+            for n in (1, 2)
+        ]
+        assert found.bic(own) == pytest.approx(min(mixture.bic(own) for mixture in each))
+    assert {mixture.reg_covar for mixture in model.mixtures_} == {1e-3}
+    with pytest.raises(ValueError, match="'held-out' or 'bic', got 'aic'"):
+        SeparateMixtures(criterion="aic").fit(X, y)
+
+
+def test_separate_mixtures_of_one_component_are_discriminant_analysis() -> None:
+    random = np.random.RandomState(0)
+    X = np.concatenate(
+        [
+            random.normal(size=(200, 2)) @ [[1, 0.8], [0, 0.6]],
+            random.normal(size=(100, 2)) @ [[1, 0], [-1, 1]] + 2,
+        ]
+    )
+    y = np.repeat([0, 1], [200, 100])
+    model = SeparateMixtures(max_components=1, regularisations=(0.0,), random_state=0).fit(X, y)
+    joint = np.column_stack(
+        [
+            len(own) / 300 * multivariate_normal(own.mean(axis=0), np.cov(own.T, bias=True)).pdf(X)
+            for own in (X[:200], X[200:])
+        ]
+    )
+    assert_allclose(model.predict_proba(X), joint / joint.sum(axis=1, keepdims=True), atol=1e-10)
+    with pytest.raises(ValueError, match="max_components must be at least 1, got 0"):
+        SeparateMixtures(max_components=0).fit(X, y)
+
+
+def test_parameters_are_counted(iris: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = iris
+    shared = SharedKernelClassifier(5, random_state=0, max_iter=500).fit(X, y)
+    # Means, triangles of covariances, weights that sum to one in each class, and priors that do.
+    assert count_parameters(shared) == 5 * 4 + 5 * 10 + 3 * 4 + 2
+    assert count_parameters(make_pipeline(StandardScaler(), GaussianNB()).fit(X, y)) == 12 + 12 + 2
+    network = MLPClassifier((7,), max_iter=5000, random_state=0).fit(X, y)
+    assert count_parameters(network) == 4 * 7 + 7 + 7 * 3 + 3
+    # Two numbers of a sigmoid for each class, and the support vectors.
+    machine = CalibratedClassifierCV(SVC(), ensemble=False).fit(X, y)
+    inner = machine.calibrated_classifiers_[0].estimator
+    stored = inner.support_vectors_.size + inner.dual_coef_.size + 3
+    assert count_parameters(machine) == stored + 2 * 3
+    assert count_parameters(DecisionTreeClassifier()) == 0
