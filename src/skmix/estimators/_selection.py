@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from ..engine.covariances import STRUCTURES, structure_of
 from ..engine.density import class_log_likelihood
 from ..engine.model import FloatArray, IntArray, Parameters, Status
-from ..engine.rules.annihilation import living_kernels
+from ..engine.refine.prune import living_kernels
 from ._criteria import assignment_entropy, n_free_parameters, softened_log_losses
 from ._progress import progress_bar
 from ._validation import columns_of, observed_rows
