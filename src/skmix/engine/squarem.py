@@ -34,39 +34,17 @@ _CYCLE = 3
 
 @dataclass
 class SquaremState:
-    """Where the extrapolation of R starts stands between two passes.
+    """Where the extrapolation of R starts stands between two passes."""
 
-    Attributes
-    ----------
-    entering : Parameters
-        Where the next pass enters.
-    older : Parameters
-        Where the last pass entered, θ₁ of the next extrapolation.
-    retreat : Parameters
-        Where to go back to if an extrapolation was no gain, θ₂.
-    last : ndarray of shape (R,)
-        Objective of the last pass that counted.
-    calm : ndarray of shape (R,)
-        Passes in a row at which the stopping rule would have ended.
-    steps : ndarray of shape (R,)
-        EM steps since the last extrapolation.
-    limit : ndarray of shape (R,)
-        Longest step allowed.
-    tried : ndarray of shape (R,)
-        Whether the next pass enters at an extrapolation.
-    reached : ndarray of shape (R,)
-        Objective that it must reach.
-    """
-
-    entering: Parameters
-    older: Parameters
-    retreat: Parameters
-    last: FloatArray
-    calm: IntArray
-    steps: IntArray
-    limit: FloatArray
-    tried: BoolArray
-    reached: FloatArray
+    entering: Parameters  # where the next pass enters
+    older: Parameters  # where the last pass entered, θ₁ of the next extrapolation
+    retreat: Parameters  # where to go back to if an extrapolation was no gain, θ₂
+    last: FloatArray  # (R,): objective of the last pass that counted
+    calm: IntArray  # (R,): passes in a row at which the stopping rule would have ended
+    steps: IntArray  # (R,): EM steps since the last extrapolation
+    limit: FloatArray  # (R,): longest step allowed
+    tried: BoolArray  # (R,): whether the next pass enters at an extrapolation
+    reached: FloatArray  # (R,): objective that it must reach
 
     @classmethod
     def begin(cls, entering: Parameters) -> SquaremState:
@@ -90,19 +68,7 @@ class SquaremState:
 
 
 class Squarem:
-    """Decides where the next pass enters, for a batch of starts.
-
-    Parameters
-    ----------
-    structure : Structure
-        Covariance structure.
-    rule : UpdateRule
-        Update rule of the passes.
-    n_rows : float
-        N, or the sum of the rows' weights.
-    state : SquaremState
-        Where to go on.
-    """
+    """Decides where the next pass enters, for a batch of starts that fit `n_rows` rows by an update rule."""
 
     def __init__(self, structure: Structure, rule: UpdateRule, n_rows: float, state: SquaremState) -> None:
         self._structure = structure
