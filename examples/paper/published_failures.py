@@ -13,7 +13,7 @@ import numpy as np
 from skmix import SharedKernelMixture
 from skmix.datasets import make_seven_segment_digits
 from skmix.engine.model import Parameters
-from skmix.engine.published import published_passes
+from skmix.experiments.paper import published_passes
 from skmix.features import digit_features, dither
 
 # %%

@@ -1,13 +1,12 @@
 """Baum's auxiliary function, in closed form and by enumeration, and the variational bounds.
 
-EM for shared kernels rests on one identity: the expectation over all K^N ways of assigning the N
-rows to the K kernels collapses into a double sum over rows and kernels, whatever the partition of
-the rows into classes. Here are both sides of it, computed independently, and what follows from it:
-the bound that EM raises, and the one that takes its place where parameters are hidden too.
+EM for shared kernels rests on one identity: the expectation over all K^N assignments of the N rows to the K
+kernels is a double sum over rows and kernels, whatever the partition of the rows into classes. This module
+computes both sides independently, the bound that EM raises, and the bound of variational Bayes, where the
+parameters are random too.
 
-Throughout, `parameters` is the model whose value is asked for and `previous` the model that gives
-the responsibilities. Weights are not required to sum to one, so that the functions can be
-differentiated in every direction.
+`parameters` is the model at which a function is evaluated, `previous` the model that gives the
+responsibilities. Weights need not sum to one, so that functions can be differentiated in every direction.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ __all__ = [
     "variational_bound",
 ]
 
+# Bounds the memory of an enumeration.
 _SEQUENCES_PER_BATCH = 8192
-"""Bounds the memory of an enumeration; its value does not affect the result beyond rounding."""
 
 
 def auxiliary_function(
@@ -45,20 +44,17 @@ def auxiliary_function(
 ) -> float:
     """Return Baum's auxiliary function Q(parameters, previous) in closed form.
 
-    Q = sum over rows n and kernels k of w_nk (log pi_k,c(n) + log N(x_n; mu_k, P_k)), with the
-    responsibilities w_nk of `previous`. A term whose responsibility is zero counts as zero, also
-    where its weight is zero.
+    Q = sum over rows n and kernels k of w_nk (log pi_k,c(n) + log N(x_n; mu_k, P_k)), with responsibilities
+    w_nk of `previous`. A term whose responsibility is zero counts as zero, also where its weight is zero.
 
     Parameters
     ----------
     X : array-like of shape (N, M)
-        Rows of features.
+        Rows.
     y : iterable of N hashable labels
-        Class of each row; the sorted distinct labels belong to the columns of the weights.
-    parameters : Parameters
-        Weights (K, L), means (K, M) and covariances (K, M, M) at which Q is evaluated.
-    previous : Parameters
-        The parameters, of the same shapes, that give the responsibilities.
+        Their classes; the sorted distinct labels belong to the columns of the weights.
+    parameters, previous : Parameters
+        Weights (K, L), means (K, M) and covariances (K, M, M).
 
     Returns
     -------
@@ -82,31 +78,17 @@ def auxiliary_function_by_enumeration(
 ) -> float:
     """Return Baum's auxiliary function by its definition, a sum over all association sequences.
 
-    Q = sum over z of log p(X, z | C, parameters) Pr(z | X, C, previous), where z = (z_1, ..., z_N)
-    runs through all K^N assignments of the rows to kernels. It exists to check the closed form.
+    Q = sum over z of log p(X, z | C, parameters) Pr(z | X, C, previous), where z = (z_1, ..., z_N) runs over
+    all K^N assignments of rows to kernels. It exists to check the closed form.
 
     Parameters
     ----------
-    X : array-like of shape (N, M)
-        Rows of features.
-    y : iterable of N hashable labels
-        Class of each row; the sorted distinct labels belong to the columns of the weights.
-    parameters : Parameters
-        Weights (K, L), means (K, M) and covariances (K, M, M) at which Q is evaluated.
-    previous : Parameters
-        The parameters, of the same shapes, that give the probability of a sequence.
+    X, y : array-like of shape (N, M), iterable of N labels
+        Rows and classes, as for `auxiliary_function`.
+    parameters, previous : Parameters
+        Weights (K, L), means (K, M) and covariances (K, M, M).
     max_sequences : int, default=1_000_000
-        Refuse to enumerate more than this.
-
-    Returns
-    -------
-    float
-        The value of Q, equal to `auxiliary_function` but for rounding.
-
-    Raises
-    ------
-    ValueError
-        If K^N exceeds `max_sequences`.
+        A ValueError is raised when K^N is larger.
     """
     rows, classes = _check_data(X, y, parameters, previous)
     n_rows, n_kernels = len(rows), len(parameters.means)
@@ -136,21 +118,14 @@ def auxiliary_function_by_enumeration(
 
 
 def entropy_of_responsibilities(X: ArrayLike, y: Iterable[Hashable], previous: Parameters) -> float:
-    """Return the entropy of the hidden associations given the data, in nats.
+    """Return the entropy of the hidden assignments given the data, in nats, from 0 to N log K.
 
     Parameters
     ----------
-    X : array-like of shape (N, M)
-        Rows of features.
-    y : iterable of N hashable labels
-        Class of each row; the sorted distinct labels belong to the columns of the weights.
+    X, y : array-like of shape (N, M), iterable of N labels
+        Rows and classes, as for `auxiliary_function`.
     previous : Parameters
-        Weights (K, L), means (K, M) and covariances (K, M, M) that give the responsibilities.
-
-    Returns
-    -------
-    float
-        Minus the sum of w_nk log w_nk over all rows and kernels, between 0 and N log K.
+        Weights (K, L), means (K, M) and covariances (K, M, M).
     """
     rows, classes = _check_data(X, y, previous)
     return float(entr(np.exp(_log_responsibilities(rows, classes, previous))).sum())
@@ -161,25 +136,15 @@ def variational_bound(
 ) -> float:
     """Return the variational lower bound of the total log-likelihood of `parameters`.
 
-    The bound is Q(parameters, previous) plus the entropy of the responsibilities of `previous`. It
-    touches the total log-likelihood when the two models are the same, which is why raising Q raises
-    the log-likelihood by at least as much.
+    The bound is Q(parameters, previous) plus the entropy of the responsibilities of `previous`. It equals the
+    total log-likelihood where the models are the same, so raising Q raises that by at least as much.
 
     Parameters
     ----------
-    X : array-like of shape (N, M)
-        Rows of features.
-    y : iterable of N hashable labels
-        Class of each row; the sorted distinct labels belong to the columns of the weights.
-    parameters : Parameters
-        Weights (K, L), means (K, M) and covariances (K, M, M) whose log-likelihood is bounded.
-    previous : Parameters
-        The parameters, of the same shapes, that give the responsibilities.
-
-    Returns
-    -------
-    float
-        The bound, at most ``log_likelihood(X, y, parameters).sum()``.
+    X, y : array-like of shape (N, M), iterable of N labels
+        Rows and classes, as for `auxiliary_function`.
+    parameters, previous : Parameters
+        Weights (K, L), means (K, M) and covariances (K, M, M).
     """
     labels = list(y)  # read twice below, and an iterator can be read only once
     return auxiliary_function(X, labels, parameters, previous) + entropy_of_responsibilities(
@@ -189,10 +154,10 @@ def variational_bound(
 
 @dataclass(frozen=True)
 class Beliefs:
-    """What is believed of all parameters: weights are Dirichlet's, kernels have normal-Wishart distributions.
+    """A distribution of all parameters: Dirichlet for weights, normal-Wishart for kernels.
 
-    The mean of a kernel with precision Lambda is N(means_k, (mean_precision_k Lambda)^-1), and Lambda has
-    Wishart's distribution with degrees_of_freedom_k and the expectation covariances_k^-1.
+    The mean of a kernel with precision Lambda is N(means_k, (mean_precision_k Lambda)^-1), and Lambda has a
+    Wishart distribution with degrees_of_freedom_k and the expectation covariances_k^-1.
 
     Attributes
     ----------
@@ -201,7 +166,7 @@ class Beliefs:
     means : ndarray of shape (K, M)
         Expected means.
     mean_precision : ndarray of shape (K,)
-        How many rows the beliefs about each mean are worth.
+        Number of rows that the distribution of each mean is worth.
     degrees_of_freedom : ndarray of shape (K,)
         Of each precision, above M - 1.
     covariances : ndarray of shape (K, M, M)
@@ -218,26 +183,18 @@ class Beliefs:
 def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prior: Beliefs) -> float:
     """Return the mean-field lower bound of the log-evidence of the rows, given their classes.
 
-    The evidence is the probability of the rows with all parameters integrated out. The bound is what
-    `variational_bound` becomes when parameters, too, are hidden: the expectation of Q's terms over
-    `posterior`, plus the entropy of the responsibilities that suit it best, less the divergence of
-    `posterior` from `prior`.
+    The evidence is the probability of the rows with all parameters integrated out. The bound is the
+    expectation of the terms of Q over `posterior`, plus the entropy of the best responsibilities, less the
+    divergence of `posterior` from `prior`. It is highest where `posterior` is nearest to the true one.
 
     Parameters
     ----------
-    X : array-like of shape (N, M)
-        Rows of features.
-    y : iterable of N hashable labels
-        Class of each row; the sorted distinct labels belong to the columns of the weights.
+    X, y : array-like of shape (N, M), iterable of N labels
+        Rows and classes, as for `auxiliary_function`.
     posterior : Beliefs
-        The distribution whose bound is asked for.
+        The distribution at which the bound is evaluated.
     prior : Beliefs
         The distribution before any row was seen, of the same shapes.
-
-    Returns
-    -------
-    float
-        The bound. The higher it is, the nearer is `posterior` to the true one.
     """
     n_features = posterior.means.shape[1]
     expected = Parameters(
@@ -252,9 +209,7 @@ def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prio
         log_determinant + log_precision - n_features / posterior.mean_precision
     )
     log_evidence = logsumexp(log_weights.T[classes] + log_densities, axis=1)
-    return float(
-        log_evidence.sum() - _divergence_of_weights(posterior, prior) - _of_kernels(posterior, prior)
-    )
+    return float(log_evidence.sum()) - _divergence(posterior, prior)
 
 
 def _expected_log_determinant(beliefs: Beliefs) -> FloatArray:
@@ -266,34 +221,28 @@ def _expected_log_determinant(beliefs: Beliefs) -> FloatArray:
     return total
 
 
-def _divergence_of_weights(posterior: Beliefs, prior: Beliefs) -> float:
-    """Return the sum over classes of E log q(weights) - E log p(weights)."""
-    expected = digamma(posterior.concentration) - digamma(posterior.concentration.sum(axis=0))
-
-    def expected_log(beliefs: Beliefs) -> float:
-        normaliser = gammaln(beliefs.concentration.sum(axis=0)) - gammaln(beliefs.concentration).sum(axis=0)
-        return float(normaliser.sum() + ((beliefs.concentration - 1.0) * expected).sum())
-
-    return expected_log(posterior) - expected_log(prior)
-
-
-def _of_kernels(posterior: Beliefs, prior: Beliefs) -> float:
-    """Return the sum over kernels of E log q(mean, precision) - E log p(mean, precision)."""
+def _divergence(posterior: Beliefs, prior: Beliefs) -> float:
+    """Return the Kullback-Leibler divergence of `posterior` from `prior`."""
     n_features = posterior.means.shape[1]
+    log_weights = digamma(posterior.concentration) - digamma(posterior.concentration.sum(axis=0))
     log_precision = _expected_log_determinant(posterior)
     precisions = np.linalg.inv(posterior.covariances)
 
     def expected_log(beliefs: Beliefs) -> float:
-        degrees, rows = beliefs.degrees_of_freedom, beliefs.mean_precision
+        """Return the expectation over `posterior` of the logarithm of a density."""
+        concentration, degrees = beliefs.concentration, beliefs.degrees_of_freedom
+        of_weights = gammaln(concentration.sum(axis=0)) - gammaln(concentration).sum(axis=0)
+        of_weights = of_weights + ((concentration - 1.0) * log_weights).sum(axis=0)
         away = posterior.means - beliefs.means
         distance = np.einsum("kd,kde,ke->k", away, precisions, away) + n_features / posterior.mean_precision
-        of_mean = 0.5 * (n_features * np.log(rows / (2.0 * math.pi)) + log_precision - rows * distance)
+        of_mean = 0.5 * (n_features * np.log(beliefs.mean_precision / (2.0 * math.pi)) + log_precision)
+        of_mean -= 0.5 * beliefs.mean_precision * distance
         inverse_scale = degrees[:, None, None] * beliefs.covariances
-        normaliser = 0.5 * degrees * (np.linalg.slogdet(inverse_scale)[1] - n_features * math.log(2.0))
-        normaliser -= multigammaln(0.5 * degrees, n_features)
-        of_precision = normaliser + 0.5 * (degrees - n_features - 1.0) * log_precision
+        of_precision = 0.5 * degrees * (np.linalg.slogdet(inverse_scale)[1] - n_features * math.log(2.0))
+        of_precision -= multigammaln(0.5 * degrees, n_features)
+        of_precision += 0.5 * (degrees - n_features - 1.0) * log_precision
         of_precision -= 0.5 * np.einsum("kde,ked->k", inverse_scale, precisions)
-        return float((of_mean + of_precision).sum())
+        return float(of_weights.sum() + (of_mean + of_precision).sum())
 
     return expected_log(posterior) - expected_log(prior)
 
@@ -303,10 +252,8 @@ def log_likelihood(X: ArrayLike, y: Iterable[Hashable], parameters: Parameters) 
 
     Parameters
     ----------
-    X : array-like of shape (N, M)
-        Rows of features.
-    y : iterable of N hashable labels
-        Class of each row; the sorted distinct labels belong to the columns of the weights.
+    X, y : array-like of shape (N, M), iterable of N labels
+        Rows and classes, as for `auxiliary_function`.
     parameters : Parameters
         Weights (K, L), means (K, M) and covariances (K, M, M).
 
@@ -317,8 +264,7 @@ def log_likelihood(X: ArrayLike, y: Iterable[Hashable], parameters: Parameters) 
     """
     rows, classes = _check_data(X, y, parameters)
     log_evidence: FloatArray = logsumexp(_log_joint(rows, classes, parameters), axis=1)
-    n_classes = parameters.weights.shape[1]
-    by_class = np.zeros(n_classes)
+    by_class: FloatArray = np.zeros(parameters.weights.shape[1])
     np.add.at(by_class, classes, log_evidence)
     return by_class
 
@@ -337,11 +283,8 @@ def _log_densities(X: FloatArray, parameters: Parameters) -> FloatArray:
                 f"its smallest eigenvalue is {smallest:.3g}."
             ) from error
         standardised = solve_triangular(factor, (X - mean).T, lower=True)
-        half_log_determinant = np.log(np.diagonal(factor)).sum()
-        log_densities[:, k] = (
-            -0.5 * (n_features * math.log(2.0 * math.pi) + (standardised**2).sum(axis=0))
-            - half_log_determinant
-        )
+        log_densities[:, k] = -0.5 * (n_features * math.log(2.0 * math.pi) + (standardised**2).sum(axis=0))
+        log_densities[:, k] -= np.log(np.diagonal(factor)).sum()
     return log_densities
 
 

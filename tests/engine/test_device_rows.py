@@ -29,7 +29,7 @@ from skmix.engine.covariances.linalg import whiten_batch, whiten_bounded
 from skmix.engine.em import one_pass, rule_of
 from skmix.engine.model import Factor, Options, Parameters
 from skmix.engine.sources import Setting, open_source
-from skmix.engine.sources.device import DeviceSource, OptimisticStep
+from skmix.engine.sources.device import DeviceRows, OptimisticStep
 from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
@@ -183,11 +183,11 @@ def test_single_precision_keeps_five_digits() -> None:
 # ---------------------------------------------------------------- optimistic passes
 
 
-def parts(library: str, X: np.ndarray, n_kernels: int) -> tuple[DeviceSource, Parameters, Factor, Any]:
+def parts(library: str, X: np.ndarray, n_kernels: int) -> tuple[DeviceRows, Parameters, Factor, Any]:
     structure = structure_of("full")
     frame = measure(X, structure)
     found = starts.k_means_plus_plus(X, 1, 1, n_kernels, frame, structure, np.random.RandomState(0))
-    source = DeviceSource(LIBRARIES[library](X), None)
+    source = DeviceRows(LIBRARIES[library](X), None)
     setting = Setting(frame, structure, Workers(1))
     rule = rule_of(Options(), setting, n_kernels, source)
     inside, factor = rule.enter(frame.enter(found, structure).map(source.place))
@@ -260,7 +260,7 @@ def test_a_device_without_memory_gets_smaller_chunks(library: str, monkeypatch: 
     X, _, _ = clusters()
     rows, parameters, factor, step = parts(library, X, 3)
     expected, _, _ = step(parameters, factor)
-    operations, sizes = rows.operations, []
+    operations, sizes = operations_of(rows.X), []
     expand = operations.expand
 
     def short_of_memory(chunk: Any, *others: Any) -> Any:

@@ -288,6 +288,12 @@ def test_rows_without_any_spread_give_the_floor_itself(structure: Structure, n_f
     assert_allclose(dense(covariances, structure, n_features), expected, atol=1e-12)
 
 
+def test_the_floor_of_one_variance_is_the_mean_of_the_features_floors() -> None:
+    variances, factor = structure_of("spherical").raised(np.array([[0.5, 5.0, 2.5]]), np.array([1.0, 3.0]))
+    assert_array_equal(variances, [[2.0, 5.0, 2.5]])
+    assert_allclose(factor.log_determinant, 2.0 * np.log(variances))
+
+
 @each_structure
 def test_without_a_floor_a_singular_covariance_is_marked(structure: Structure) -> None:
     mass, offset, second, _ = degenerate_statistics(structure, 3)

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import random_covariances
 
-from skmix.engine.covariances.linalg import raise_eigenvalues, whiten_batch
+from skmix.engine.covariances.linalg import raise_eigenvalues, whiten_batch, whiten_bounded
 from skmix.engine.model import FloatArray
 
 ORDERS = [1, 2, 3, 7, 16, 17, 30]
@@ -136,3 +136,16 @@ def test_raised_matrices_lie_above_the_floor(order: int) -> None:
 def test_raising_a_diagonal_matrix_raises_its_entries() -> None:
     raised = raise_eigenvalues(np.diag([4.0, 0.5, 1e-9])[None], np.array([1.0, 1.0, 0.01]))
     assert_allclose(raised[0], np.diag([4.0, 1.0, 0.01]), atol=1e-15)
+
+
+@pytest.mark.parametrize("smallest", [0.4, 0.9, 0.99])
+def test_a_floor_that_is_just_missed_is_kept_too(smallest: float) -> None:
+    """The test for matrices above the floor, a trace, must not let through what is a little below it."""
+    turned = np.linalg.qr(np.random.default_rng(7).normal(size=(3, 3)))[0]
+    matrix = turned @ np.diag([smallest, 20.0, 30.0]) @ turned.T
+    floor = np.array([1.0, 4.0, 0.25])
+    unit = np.sqrt(np.outer(floor, floor))
+    raised, (whiteners, log_determinants, _) = whiten_bounded((matrix * unit)[None].copy(), floor)
+    assert_allclose(np.linalg.eigvalsh(raised[0] / unit), [1.0, 20.0, 30.0], rtol=1e-12)
+    assert_allclose(whiteners[0] @ raised[0] @ whiteners[0].T, np.eye(3), atol=1e-12)
+    assert_allclose(log_determinants[0], np.linalg.slogdet(raised[0])[1], rtol=1e-12)

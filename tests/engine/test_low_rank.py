@@ -16,6 +16,7 @@ from skmix.engine import density as scoring
 from skmix.engine.compute.blocks import Block, Listed
 from skmix.engine.covariances import STRUCTURES, structure_of
 from skmix.engine.covariances.low_rank import LowRank, automatic_factors, most_factors
+from skmix.engine.covariances.reparametrisation import coordinates, from_coordinates
 from skmix.engine.density import condition, draw
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
 from skmix.engine.sources.summary import measure
@@ -143,9 +144,9 @@ def test_rescaling_and_coordinates() -> None:
     structure, own = LowRank(), random_factors(random, 2, 3, 4, 3)
     scale = random.uniform(0.1, 10.0, size=4)
     assert_allclose(dense(structure.rescale(own, scale)), dense(own) * np.outer(scale, scale), rtol=1e-13)
-    numbers = structure.coordinates(own)
+    numbers = coordinates(own, structure)
     assert numbers.shape == (2, 3 * 4 * 3)
-    assert_allclose(structure.from_coordinates(numbers, own.shape), own, rtol=1e-14)
+    assert_allclose(from_coordinates(numbers, own.shape, structure), own, rtol=1e-14)
 
 
 def test_marginals_and_conditionals_are_those_of_dense_covariances() -> None:
@@ -181,6 +182,30 @@ def test_one_pass_is_a_step_of_factor_analysis(kind: str, n_factors: int) -> Non
     assert_allclose(found.weights, expected.weights, rtol=1e-9, atol=1e-12)
     assert_allclose(found.means, expected.means, rtol=1e-9, atol=1e-11)
     assert_allclose(dense(found.covariances), covariances, rtol=1e-8, atol=1e-10)
+
+
+def test_a_pass_with_prior_and_ridge_is_a_step_with_the_priors_rows() -> None:
+    """A prior counts as rows with its covariance, correlations included; the ridge is added at the end."""
+    random = np.random.default_rng(11)
+    X, classes = random_rows(random, 40, 3, 5)
+    model = random_low_rank_model(random, 4, 3, 5, 2)
+    prior, rows, ridge = 3.0 * random_covariances(random, 1, 5)[0], 7.0, 0.3
+    plain, _ = expected_pass(X, classes, replace(model, covariances=dense(model.covariances)), "full")
+    mass = plain.weights @ np.bincount(classes)
+    scatters = (mass[:, None, None] * plain.covariances + rows * prior) / (mass + rows)[:, None, None]
+    pairs = zip(scatters, model.covariances, strict=True)
+    expected = np.stack([factor_analysis_step(*pair) for pair in pairs]) + ridge * np.eye(5)
+    options = Options(
+        covariance_type="low_rank",
+        max_iter=1,
+        tol=0.0,
+        floor=0.0,
+        ridge=ridge,
+        covariance_prior=rows,
+        covariance_prior_scale=prior,
+    )
+    found = fit(X, classes, model.batch(), options).parameters.take(0)
+    assert_allclose(dense(found.covariances), expected, rtol=1e-8, atol=1e-10)
 
 
 def test_delicate_kernels_take_the_same_step() -> None:

@@ -24,6 +24,7 @@ from oracles import (
     total_log_likelihood,
 )
 
+from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, Options, Parameters, Status
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -220,3 +221,20 @@ def test_the_best_start_is_the_best_of_the_penalised_objective() -> None:
     ]
     assert result.best == int(np.argmax(penalised))
     assert result.best != int(np.argmax(result.log_likelihood.sum(axis=1)))
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])
+def test_the_ridge_is_absolute_in_the_units_of_the_data(covariance_type: str) -> None:
+    """As scikit-learn's reg_covar: added to every variance, whatever the scales of the features."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(200, 3)) * np.array([0.03, 1.0, 500.0])
+    structure = structure_of(covariance_type, 2)
+    common = structure.from_full(np.cov(X.T, bias=True)[None, None])
+    start = Parameters(np.ones((1, 1, 1)), X.mean(axis=0)[None, None], common)
+    options = Options(covariance_type=covariance_type, floor=0.0, max_iter=1, tol=0.0)
+    plain, ridged = (
+        structure.variances(fit(X, None, start, replace(options, ridge=ridge)).parameters.covariances)
+        for ridge in (0.0, 0.01)
+    )
+    assert_allclose(plain[0, 0], X.var(axis=0), rtol=1e-8)
+    assert_allclose(ridged - plain, 0.01, rtol=1e-6, atol=1e-9 * X.var())

@@ -70,6 +70,17 @@ def test_rows_whose_nearest_kernel_has_no_weight_in_a_class(covariance_type: str
     assert_allclose(found, expected, rtol=1e-10)
 
 
+def test_subnormal_likelihoods_keep_their_digits() -> None:
+    """Relative to the nearest kernel the terms of the class are 1e-290 to 1e-323: few digits are left."""
+    model = Parameters(np.eye(2), np.array([[0.0], [100.0]]), np.ones((2, 1, 1)))
+    X = 50.0 - np.linspace(6.6, 7.5, 40)[:, None]
+    gaps = 0.5 * ((X - 100.0) ** 2 - X**2) / np.log(10.0)
+    assert gaps.min() > 280.0
+    assert 315.0 < gaps.max() < 330.0
+    expected = oracles.class_log_likelihood(X, model)
+    assert_allclose(scoring.class_log_likelihood(X, model, "full"), expected, rtol=1e-14)
+
+
 @each_type
 def test_responsibilities_with_zero_weights(covariance_type: str) -> None:
     X, classes, model = problem(covariance_type, n_kernels=3, n_classes=3)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from skmix import (
+    GaussianMixture,
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+)
 
 ESTIMATORS = [
     SharedKernelClassifier(random_state=0),
@@ -12,11 +19,21 @@ ESTIMATORS = [
     SharedKernelMixture(random_state=0),
     SharedKernelMixture(2, covariance_type="tied", init="k-means++", random_state=0),
     GaussianMixture(random_state=0),
+    SharedKernelClassifierCV(n_kernels=3, covariance_type="tied", tune=False, cv=2, random_state=0),
+    SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type="full", random_state=0),
+]
+SLOW = [
+    SharedKernelClassifierCV(random_state=0),
+    SharedKernelClassifierCV(n_kernels=3, feature_groups="auto", cv=2, random_state=0),
+    SharedKernelMixtureCV(n_kernels=3, strategy="prune", criterion="log_likelihood", random_state=0),
 ]
 
 
 def expected_failures(estimator):
-    if getattr(estimator, "init", "class") == "class" and not getattr(estimator, "feature_groups", None):
+    by_class = getattr(estimator, "init", "class") == "class" and not isinstance(
+        estimator, SharedKernelMixtureCV
+    )
+    if by_class and not getattr(estimator, "feature_groups", None):
         return {}
     return {
         "check_sample_weight_equivalence_on_dense_data": (
@@ -28,4 +45,10 @@ def expected_failures(estimator):
 
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
 def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(SLOW, expected_failed_checks=expected_failures)
+def test_scikit_learn_contract_of_slow_searches(estimator, check):
     check(estimator)

@@ -65,8 +65,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
     told = json.loads(done.stdout)
     assert told["n_rows"] == [[n, n] for n in n_rows]
     grown = told["peaks"][1] - told["peaks"][0]
-    # Some blocks, and the scores, which are an array in memory; beside a mapped array also the labels and the pages
-    # of a block.
+    # Some blocks, and the scores, which are an array; of a mapped array also the labels and a block's pages.
     assert size > 300
     assert grown < (0.5 if kind == "path" else 0.75) * size, (
         f"{grown:.0f} MB more for a file of {size:.0f} MB"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-# Importing a command's module registers it; help lists them in this order.
-from skmix.cli import digits, evaluate, fit, predict, reproduce, show
+# Importing a module registers its commands; help lists them in this order.
+from skmix.cli import fit  # isort: skip
+from skmix.cli import digits, models, reproduce
 from skmix.cli._common import app
 
 from skmix.cli import bench  # isort: skip
 
-__all__ = ["app", "bench", "digits", "evaluate", "fit", "predict", "reproduce", "show"]
+__all__ = ["app", "bench", "digits", "fit", "models", "reproduce"]

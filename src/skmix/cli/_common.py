@@ -5,41 +5,46 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Annotated, Any, NoReturn
 
 import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 import skmix
 
-BAD_INPUT = 1
-NOT_INSTALLED = 1
+BAD_INPUT = NOT_INSTALLED = 1
 WRONG_USE = 2
 ENDED_EARLY = 3
 INTERRUPTED = 130
 
 STANDARD = "-"
-"""Standard input or output, where a file could stand."""
+"""Stands for standard input or output in place of a file."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def examples(*lines: str) -> str:
-    """Return the end of a command's help: examples, each on its line."""
+    """Return the end of a command's help: examples, one per line."""
     return "\n".join(["Examples:", "", "\b", *(f"  {line}" for line in lines)])
 
 
 class _Commands(TyperGroup):
-    """The commands, of which none ends in a traceback when its output has no place to go."""
+    """Commands that do not end in a traceback when their output cannot be written."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; what it could not say itself is said here."""
+        """Run a command and report errors that it did not handle itself."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Whoever read our output has had enough.
+            # The reader of our output has closed it, as `head` does.
             _discard_output()
             raise typer.Exit(0) from None
         except OSError as error:
@@ -93,87 +98,108 @@ def main(
     """Shared-kernel mixture models: from a table to a model, and from a model to predictions."""
 
 
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print text for people; control characters, which may come from data, are replaced by '?'."""
+    typer.echo(_CONTROL.sub("?", text), err=err)
+
+
 def stop(message: str, code: int) -> NoReturn:
     """End the program with a message on the error stream."""
-    typer.echo(f"Error: {message}", err=True)
+    say(f"Error: {message}", err=True)
     raise typer.Exit(code)
 
 
-def _discard_output() -> None:
-    """Send what is left to print nowhere, so that Python does not complain when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def table(headings: Iterable[str], rows: Iterable[Sequence[str]] = (), *, wrap: bool = False) -> Table:
+    """Return a table of verbatim text: a column of names and columns of numbers, or text to wrap."""
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for place, heading in enumerate(headings):
+        number = place > 0 and not wrap
+        shown.add_column(cell(heading), justify="right" if number else "left", no_wrap=number)
+    for row in rows:
+        shown.add_row(*map(cell, row))
+    return shown
+
+
+def cell(text: str) -> Text:
+    """Return text that is printed as it is: no markup, no emoji, no control characters."""
+    return Text(_CONTROL.sub("?", text))
+
+
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """Return a number with its noun in the singular or plural."""
+    return f"{number} {one if number == 1 else several or one + 's'}"
+
+
+def print_json(content: Any) -> None:
+    """Print numbers, strings, lists and dictionaries as JSON, in ASCII."""
+    typer.echo(json.dumps(_plain(content), indent=2, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """Return values that JSON has: numbers that are not finite become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def text_aside(aside: bool) -> Any:
+    """Return a context that prints to the error stream when standard output is to hold only JSON."""
+    return redirect_stdout(sys.stderr) if aside else nullcontext()
 
 
 _notes: list[str] = []
 
 
 def note(message: str) -> None:
-    """Say something on the error stream once the work is done, so that no display of progress hides it."""
+    """Print a note on the error stream once the work is done, when no progress display hides it."""
     _notes.append(message)
 
 
-def print_json(content: Any) -> None:
-    """Print numbers, strings, lists and dictionaries as JSON, which any terminal can show."""
-    typer.echo(json.dumps(_plain(content), indent=2, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    """Return values that JSON has: numbers that are not finite are null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value
-
-
 @contextmanager
-def text_aside(aside: bool) -> Iterator[None]:
-    """Send what is printed for people to the error stream, where standard output is to hold JSON alone."""
-    with redirect_stdout(sys.stderr) if aside else nullcontext():
-        yield
+def guarded(
+    *,
+    bad_input: int = BAD_INPUT,
+    failing: str | None = None,
+    interrupted: str = "interrupted; nothing was written.",
+) -> Iterator[None]:
+    """End with one sentence if the work cannot be done, and turn warnings into notes.
 
-
-@contextmanager
-def _notes_at_the_end() -> Iterator[None]:
+    `failing` says what was being done when a file cannot be used; by default a file was being read.
+    """
     _notes.clear()
-    try:
-        yield
-    finally:
-        for message in _notes:
-            typer.echo(f"Note: {message}", err=True)
-
-
-@contextmanager
-def guarded() -> Iterator[None]:
-    """End with a sentence if the work cannot be done, and turn warnings into notes."""
-    with warnings.catch_warnings(), _notes_at_the_end():
-        # What libraries tell programmers is not for who runs a command.
+    with warnings.catch_warnings():
+        # Only warnings to users are shown. Columns have been matched by name before a model sees arrays.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
-        # Python calls it with more than we want to tell.
-        warnings.showwarning = _show_warning  # type: ignore[assignment]
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        warnings.showwarning = lambda message, *_, **__: note(str(message))
         try:
             yield
         except (ValueError, OverflowError) as error:
-            stop(str(error), BAD_INPUT)
+            stop(str(error), bad_input)
         except BrokenPipeError:
             raise
         except OSError as error:
-            told = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-            stop(f"cannot read {told}", BAD_INPUT)
+            if failing is not None:
+                stop(f"{failing}: {error.strerror or error}", WRONG_USE)
+            known = error.filename and error.strerror
+            stop(f"cannot read {f'{error.filename}: {error.strerror}' if known else error}", BAD_INPUT)
         except MemoryError:
             stop("the rows do not fit into memory; see docs/guide/larger-than-memory.md.", BAD_INPUT)
         except ImportError as error:
             stop(str(error), NOT_INSTALLED)
         except KeyboardInterrupt:
-            stop("interrupted; nothing was written.", INTERRUPTED)
+            stop(interrupted, INTERRUPTED)
+        finally:
+            for message in _notes:
+                say(f"Note: {message}", err=True)
 
 
 @contextmanager
 def writing(place: str) -> Iterator[None]:
-    """Say so if a file cannot be written."""
+    """End with one sentence if a file cannot be written."""
     try:
         yield
     except BrokenPipeError:
@@ -182,5 +208,6 @@ def writing(place: str) -> Iterator[None]:
         stop(f"cannot write {place}: {error.strerror or error}", WRONG_USE)
 
 
-def _show_warning(message: Warning | str, *_: Any) -> None:
-    note(str(message))
+def _discard_output() -> None:
+    """Redirect the rest of the output to nowhere, so that Python does not complain when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,10 +1,10 @@
-"""Tables and models on the command line: options that commands share, and how they are read and written."""
+"""Tables and models on the command line: shared options, and how both are read and written."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, cast
 
@@ -25,6 +25,7 @@ from skmix.datasets import (
 from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
+from skmix.report import metadata_of
 
 Data = Annotated[
     str,
@@ -60,28 +61,11 @@ Html = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0, max=2**32 - 1)]
 
 
-def read(
-    data: str,
-    *,
-    features: Sequence[str] | None = None,
-    target: str | None = None,
-    drop: Sequence[str] = (),
-    keep: Sequence[str] = (),
-    header: bool = True,
-    progress: Callable[[float], None] | None = None,
-) -> TableRows:
-    """Read a table or standard input; a column that cannot be used ends the program with what to do."""
+def read(data: str, *, features: Sequence[str] | None = None, **options: Any) -> TableRows:
+    """Read a table or standard input with `read_rows`; explain columns that cannot be used."""
     source = sys.stdin.buffer if data == STANDARD else data
     try:
-        rows = read_rows(
-            cast("str | BinaryIO", source),
-            features=features,
-            target=target,
-            drop=drop,
-            keep=keep,
-            header=header,
-            progress=progress,
-        )
+        rows = read_rows(cast("str | BinaryIO", source), features=features, **options)
     except ColumnError as error:
         hint = f" Leave it out with --drop {error.column!r}." if error.is_feature and features is None else ""
         stop(f"{error}{hint}", BAD_INPUT)
@@ -90,46 +74,32 @@ def read(
     return rows
 
 
-def read_for(
-    model: Any,
-    data: str,
-    *,
-    target: str | None = None,
-    drop: Sequence[str] = (),
-    keep: Sequence[str] = (),
-    header: bool = True,
-    progress: Callable[[float], None] | None = None,
-) -> TableRows:
-    """Read what a model knows of a table: its features, by their names, in whatever order they are."""
+def read_for(model: Any, data: str, *, drop: Sequence[str] = (), **options: Any) -> TableRows:
+    """Read the features of a model from a table, by their names, in any order."""
     names = getattr(model, "feature_names_in_", None)
-    # Labels that are not asked for are no surprise.
-    aside = [str(model.target_name_)] if names is not None and hasattr(model, "target_name_") else []
-    rows = read(
-        data,
-        features=None if names is None else [str(name) for name in names],
-        target=target,
-        drop=[*drop, *aside],
-        keep=keep,
-        header=header,
-        progress=progress,
-    )
-    if names is None:
-        if rows.X.shape[1] != model.n_features_in_:
-            stop(
-                f"the model knows {model.n_features_in_} features but no names of them, and {data} has "
-                f"{rows.X.shape[1]} columns: {', '.join(rows.feature_names[:10])}. Leave others out with "
-                "--drop.",
-                BAD_INPUT,
-            )
-        note("the model has no names of features; columns are taken in their order.")
+    if names is not None:
+        # The column of labels need not be mentioned as one that is ignored.
+        target = metadata_of(model)["target"]
+        aside = [] if target is None else [target]
+        return read(data, features=[str(name) for name in names], drop=[*drop, *aside], **options)
+    rows = read(data, drop=drop, **options)
+    if rows.X.shape[1] != model.n_features_in_:
+        stop(
+            f"the model has {model.n_features_in_} features without names, and {data} has "
+            f"{rows.X.shape[1]} columns: {', '.join(rows.feature_names[:10])}. Leave others out with --drop.",
+            BAD_INPUT,
+        )
+    note("the model has no names of features; columns are taken in their order.")
     return rows
 
 
 def read_labelled(
     model: Any, data: str, target: str | None, **options: Any
-) -> tuple[TableRows, NDArray[Any], NDArray[np.bool_]]:
-    """Read rows with labels of a model's classes; also returns the labels, and which rows have one."""
-    column = target_of(model, target)
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Read the rows that have a label, and their labels as the model's classes."""
+    column = target or metadata_of(model)["target"]
+    if not column:
+        stop("the model does not say which column has the labels. Name it: --target COLUMN.", WRONG_USE)
     rows = read_for(model, data, target=column, **options)
     assert rows.labels is not None
     labels, known = labels_like(rows.labels, model.classes_, column)
@@ -137,15 +107,7 @@ def read_labelled(
         stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)
     if not known.all():
         note(f"{np.count_nonzero(~known)} of {len(known)} rows have no label in {column!r} and are left out.")
-    return rows, labels, known
-
-
-def target_of(model: Any, target: str | None) -> str:
-    """Return the column of labels: as given, or as the model remembers it."""
-    column = target or getattr(model, "target_name_", None)
-    if not column:
-        stop("the model does not say which column has the labels. Name it: --target COLUMN.", WRONG_USE)
-    return str(column)
+    return rows.X[known], labels[known]
 
 
 def load_model(path: str) -> Any:
@@ -155,14 +117,8 @@ def load_model(path: str) -> Any:
     return load(path)
 
 
-def unnamed(model: Any) -> Any:
-    """Return a model to use with arrays, whose columns have been matched by name already."""
-    vars(model).pop("feature_names_in_", None)
-    return model
-
-
 def check_out(out: str, *, reading: Sequence[str] = ()) -> None:
-    """Refuse, before any work, a table that cannot be written or whose name says nothing about its format."""
+    """Refuse, before any work, a table that cannot be written or has an unknown suffix."""
     if out != STANDARD:
         try:
             check_writable(Path(out))
@@ -172,48 +128,40 @@ def check_out(out: str, *, reading: Sequence[str] = ()) -> None:
 
 
 def check_place(out: str | None, *, reading: Sequence[str | None] = ()) -> None:
-    """Make the folder of a file, and end the program where it cannot be written or is one of those read."""
+    """Create the folder of a file; stop if the file cannot be written or is one of those to be read."""
     if out is None or out == STANDARD:
         return
     place = Path(out)
-    if place.is_dir():
-        stop(f"cannot write {out}: it is a folder. Name a file in it.", WRONG_USE)
-    if place.parent.exists() and not place.parent.is_dir():
-        stop(f"cannot write {out}: {place.parent} is no folder.", WRONG_USE)
-    for each in reading:
-        if each is not None and place.exists() and Path(each).exists() and place.samefile(each):
-            stop(f"cannot write {out}: it is what is to be read. Name another file.", WRONG_USE)
     with writing(out):
+        if place.is_dir():
+            stop(f"cannot write {out}: it is a folder. Name a file in it.", WRONG_USE)
+        if place.parent.exists() and not place.parent.is_dir():
+            stop(f"cannot write {out}: {place.parent} is not a folder.", WRONG_USE)
+        for each in reading:
+            if each is not None and place.exists() and Path(each).exists() and place.samefile(each):
+                stop(f"cannot write {out}: it is also to be read. Name another file.", WRONG_USE)
         writable_folder(place.parent)
 
 
 def write_table(out: str, columns: Mapping[str, NDArray[Any]], digits: int | None = None) -> None:
-    """Write columns into a file, beside it first, or as CSV to standard output."""
+    """Write columns into a file, or as CSV to standard output."""
     with writing(out):
         write_columns(standard_output() if out == STANDARD else out, columns, digits=digits)
 
 
 def write_model(out: str, model: Any) -> None:
-    """Write a model into a file, beside it first, or to standard output."""
+    """Write a model into a file or to standard output."""
     with writing(out):
         if out != STANDARD:
             model.save(out)
             return
         with tempfile.TemporaryDirectory() as folder:
             model.save(Path(folder) / "model")
-            content = (Path(folder) / "model").read_bytes()
-        standard_output().write(content)
-
-
-def page_writers() -> Any:
-    """Return what makes pages, which needs the libraries of the report."""
-    from skmix import report
-
-    return report
+            standard_output().write((Path(folder) / "model").read_bytes())
 
 
 def write_page(out: str, page: str) -> None:
-    """Write a page, beside its place first, or to standard output."""
+    """Write a page into a file or to standard output."""
     with writing(out):
         if out == STANDARD:
             standard_output().write(page.encode())
@@ -223,6 +171,6 @@ def write_page(out: str, page: str) -> None:
 
 
 def standard_output() -> BinaryIO:
-    """Return standard output as a stream of bytes, with what was printed before already on its way."""
+    """Return standard output as a stream of bytes, after what was printed before."""
     sys.stdout.flush()
     return cast(BinaryIO, sys.stdout.buffer)

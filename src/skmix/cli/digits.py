@@ -10,13 +10,12 @@ import typer
 from numpy.typing import NDArray
 
 from skmix import datasets, features, plots
-from skmix.cli._common import NOT_INSTALLED, WRONG_USE, Json, app, examples, print_json, stop
-from skmix.cli._watching import watching
+from skmix.cli._common import WRONG_USE, Json, app, examples, guarded, print_json, say, stop
+from skmix.cli._progress import watching
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
 
-_SHEET_SUFFIXES = (".pdf", ".png", ".svg")
-_MOST_ON_A_SHEET = 20
+_MAX_ON_A_SHEET = 20
 """Images of each digit that a sheet shows."""
 
 
@@ -42,9 +41,7 @@ def digits(
     variance_scale: Annotated[float, typer.Option(help="Factor of the points' variances.")] = 1.2,
     sheet: Annotated[
         Path | None,
-        typer.Option(
-            help=f"Picture of the first {_MOST_ON_A_SHEET} images of each digit (.png, .pdf, .svg)."
-        ),
+        typer.Option(help=f"Picture of the first {_MAX_ON_A_SHEET} images of each digit (.png, .pdf, .svg)."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -56,9 +53,9 @@ def digits(
     """
     _check_suffix("--out", out, (".npz", *datasets.WRITABLE))
     if sheet is not None:
-        _check_suffix("--sheet", sheet, _SHEET_SUFFIXES)
+        _check_suffix("--sheet", sheet, (".pdf", ".png", ".svg"))
     files = f"{out}" if sheet is None else f"{out} and {sheet}"
-    try:
+    with guarded(bad_input=WRONG_USE, failing=f"cannot write {files}"):
         for file in (out, sheet):
             if file is not None:
                 writable_folder(file.parent)
@@ -71,23 +68,16 @@ def digits(
                 variance_scale=variance_scale,
                 random_state=seed,
             )
-            # Before anything is written, since drawing may find that matplotlib is missing.
+            # Draw before anything is written: matplotlib may be missing.
             figure = None if sheet is None else _sheet(images, labels, per_digit)
             _write(out, images, labels)
             if figure is not None and sheet is not None:
                 plots.save_figure(figure, sheet, dpi=120)
-    except OSError as error:
-        stop(f"cannot write {files}: {error.strerror or error}", WRONG_USE)
-    except ValueError as error:
-        stop(str(error), WRONG_USE)
-    except ImportError as error:
-        stop(str(error), NOT_INSTALLED)
     if as_json:
-        print_json(
-            {"file": str(out), "sheet": None if sheet is None else str(sheet), "n_images": len(labels)}
-        )
+        picture = None if sheet is None else str(sheet)
+        print_json({"file": str(out), "sheet": picture, "n_images": len(labels)})
     else:
-        typer.echo(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
+        say(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
 
 
 def _write(out: Path, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
@@ -97,14 +87,9 @@ def _write(out: Path, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> N
         columns = dict(zip(features.DIGIT_FEATURES, found.T, strict=True))
         datasets.write_columns(out, {**columns, "digit": labels})
         return
+    names = np.array(features.DIGIT_FEATURES)
     with replacing(out) as opened:
-        np.savez_compressed(
-            opened,
-            images=images,
-            labels=labels,
-            features=found,
-            feature_names=np.array(features.DIGIT_FEATURES),
-        )
+        np.savez_compressed(opened, images=images, labels=labels, features=found, feature_names=names)
 
 
 def _check_suffix(option: str, file: Path, known: tuple[str, ...]) -> None:
@@ -113,8 +98,8 @@ def _check_suffix(option: str, file: Path, known: tuple[str, ...]) -> None:
 
 
 def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int) -> Any:
-    """Return a figure with a line of images for each digit."""
-    across = min(per_digit, _MOST_ON_A_SHEET)
+    """Return a figure with a row of images for each digit."""
+    across = min(per_digit, _MAX_ON_A_SHEET)
     shown = np.arange(len(labels)) % per_digit < across
     figure = plots.new_figure(0.45 * across + 0.5, 4.7)
     plots.plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +16,6 @@ import joblib
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -22,20 +23,24 @@ import skmix
 from skmix import plots, report
 from skmix.cli._common import (
     ENDED_EARLY,
-    INTERRUPTED,
     NOT_INSTALLED,
     WRONG_USE,
     Json,
     app,
+    counted,
     examples,
+    guarded,
     print_json,
+    say,
     stop,
+    table,
     text_aside,
 )
-from skmix.cli._study import print_tables, print_verdicts, progress
+from skmix.cli._progress import Watch
 from skmix.engine.compute.dask import ClusterError, connect, n_threads
 from skmix.experiments import harness
 from skmix.experiments import paper as study
+from skmix.experiments.harness.tables import text_of
 
 
 class MethodChoice(enum.StrEnum):
@@ -73,7 +78,7 @@ def reproduce(
     dask: Annotated[
         str | None,
         typer.Option(
-            help="Have a Dask cluster make the runs: the address of its scheduler, such as "
+            help="Make the runs on a Dask cluster: the address of its scheduler, such as "
             "tcp://10.0.0.1:8786.",
             metavar="ADDRESS",
         ),
@@ -81,7 +86,7 @@ def reproduce(
     dither: Annotated[
         DitherChoice,
         typer.Option(
-            help="Replace zero features in all variants, which the paper's numbers point to, or as its text "
+            help="Replace zero features in all variants, as the paper's numbers suggest, or as its text "
             "says, in 10D and 13D."
         ),
     ] = DitherChoice.ALL,
@@ -93,126 +98,191 @@ def reproduce(
     figures (PNG, PDF) and a report (HTML). Finished runs are kept: a study
     that was interrupted goes on where it was.
     """
-    settings = study.Settings(seed=seed, dither=dither.value)
-    try:
-        cells = study.study_cells(runs, only, [choice.value for choice in method or MethodChoice])
-    except ValueError as error:
-        stop(str(error), WRONG_USE)
     if importlib.util.find_spec("jinja2") is None:
         stop("The report needs jinja2: pip install skmix[report]", NOT_INSTALLED)
-    console = Console()
-    try:
-        # First: who gave a wrong address should not wait for the illustration.
-        with text_aside(as_json), _cluster(dask) as cluster:
-            folder = harness.writable_folder(out)
-            record = study.run_illustration(seed)
-            picture = plots.plot_illustration(record)[0].figure
-            planned = study.make_study(cells, settings)
-            # Opened first: a folder with a damaged store should not get new pictures.
-            with study.Store(folder / "study.sqlite") as store:
-                harness.write_json(folder / "illustration.json", record.to_dict())
-                for suffix, dpi in (("png", 120), ("pdf", 300)):
-                    plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
-                _print_illustration(record)
-                n_jobs = jobs or joblib.cpu_count() if cluster is None else n_threads(cluster)
-                _run(console, planned, store, n_jobs, cluster)
-                results = study.study_results(planned, store)
-            outcome = _outcome(console, folder, results)
-    except study.StoreError as error:
-        stop(str(error), WRONG_USE)
-    except (harness.ExperimentError, ClusterError) as error:
-        stop(str(error), ENDED_EARLY)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        stop(f"cannot write the results into {out}: {error.strerror or error}", WRONG_USE)
-    except ImportError as error:
-        stop(str(error), NOT_INSTALLED)
-    except KeyboardInterrupt:
-        stop("interrupted. Finished runs are kept; the same command goes on from there.", INTERRUPTED)
+    settings = study.Settings(seed=seed, dither=dither.value)
+    with guarded(
+        bad_input=WRONG_USE,
+        failing=f"cannot write the results into {out}",
+        interrupted="interrupted. Finished runs are kept; the same command goes on from there.",
+    ):
+        cells = study.study_cells(runs, only, [choice.value for choice in method or MethodChoice])
+        try:
+            with text_aside(as_json):
+                outcome = _reproduce(out, settings, cells, jobs, dask)
+        except (harness.ExperimentError, ClusterError) as error:
+            stop(str(error), ENDED_EARLY)
     if as_json:
         print_json(outcome)
 
 
-def _run(
-    console: Console, planned: study.Study, store: study.Store, n_jobs: int, cluster: Any = None
-) -> None:
-    """Make the runs that the store lacks, and show progress."""
-    missing = harness.missing(planned.planned(), store)
-    stored = sum(cell.n_runs for cell in planned.cells) - missing
-    with progress(console, missing, stored, n_jobs) as show:
-        study.run_study(planned, store, n_jobs=n_jobs, cluster=cluster, progress=show)
-
-
-@contextmanager
-def _cluster(address: str | None) -> Iterator[Any]:
-    """Lend a cluster's client; None without an address."""
-    if address is None:
-        yield None
-    else:
-        with connect(address, skmix.__version__) as client:
-            yield client
-
-
-def _outcome(console: Console, folder: Path, results: study.StudyResults) -> dict[str, Any]:
-    """Print and write tables, figures and report; returns tables and verdicts in plain values."""
-    tables, verdicts = study.make_tables(results), study.check_claims(results)
+def _reproduce(
+    out: Path, settings: study.Settings, cells: list[study.Cell], jobs: int | None, dask: str | None
+) -> dict[str, Any]:
+    """Run what is missing, print and write everything; return tables and claims in plain values."""
+    console = Console()
+    # Connect first: a wrong address should be reported at once.
+    with nullcontext() if dask is None else connect(dask, skmix.__version__) as cluster:
+        folder = harness.writable_folder(out)
+        record = study.run_illustration(settings.seed)
+        picture = plots.plot_illustration(record)[0].figure
+        planned = study.make_study(cells, settings)
+        # Open the store before writing: a folder with a damaged store should not get new pictures.
+        with study.Store(folder / "study.sqlite") as store:
+            harness.write_json(folder / "illustration.json", record.to_dict())
+            for suffix, dpi in (("png", 120), ("pdf", 300)):
+                plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
+            _print_illustration(console, record)
+            n_jobs = jobs or joblib.cpu_count() if cluster is None else n_threads(cluster)
+            missing = harness.missing(planned.planned(), store)
+            stored = sum(cell.n_runs for cell in planned.cells) - missing
+            with progress(console, missing, stored, n_jobs) as show:
+                study.run_study(planned, store, n_jobs=n_jobs, cluster=cluster, progress=show)
+            results = study.study_results(planned, store)
+    tables, claims = study.make_tables(results), study.check_claims(results)
     differences = study.differences(results)
-    print_tables(console, tables)
-    print_verdicts(console, verdicts, differences, results.beyond)
-    study.write_tables(harness.writable_folder(folder / "tables"), results, tables, verdicts, differences)
+    for each in tables:
+        _print_table(console, each)
+    _print_claims(console, results, claims, differences)
+    study.write_tables(harness.writable_folder(folder / "tables"), results, tables, claims, differences)
     figure_folder = harness.writable_folder(folder / "figures")
     pictures = {}
     for name, figure in plots.paper_figures(results):
         plots.save_figure(figure, figure_folder / f"{name}.png", dpi=120)
         plots.save_figure(figure, figure_folder / f"{name}.pdf", dpi=300)
         pictures[name] = (figure_folder / f"{name}.png").read_bytes()
-    report.write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=verdicts)
-    typer.echo(
+    report.write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=claims)
+    say(
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
         "illustration.pdf; finished runs in study.sqlite."
     )
     return {
         "folder": str(folder),
-        "tables": [asdict(table) for table in tables],
-        "verdicts": [asdict(verdict) for verdict in verdicts],
-        "differences": [asdict(difference) for difference in differences],
+        "tables": [asdict(each) for each in tables],
+        "verdicts": [asdict(each) for each in claims],
+        "differences": [asdict(each) for each in differences],
     }
 
 
-def _print_illustration(record: study.IllustrationRecord) -> None:
-    """Print true beside estimated parameters, a line for each mean, covariance and column of weights."""
+@contextmanager
+def progress(
+    console: Console, n_runs: int, n_kept: int, n_jobs: int
+) -> Iterator[Callable[[Sequence[Any]], None]]:
+    """Show progress of the study: a bar with the time left on a terminal, a few lines elsewhere.
+
+    `n_runs` are to be made, `n_kept` exist already. Yields a function to call with the runs of each batch.
+    """
+    if n_kept:
+        say(f"{n_kept} runs are kept from before.")
+    if not n_runs:
+        yield lambda runs: None
+        return
+    say(f"Making {n_runs} runs on {counted(n_jobs, 'process', 'processes')}.")
+    begun, done = time.monotonic(), 0
+    with Watch(console, 0.0) as watch, watch.steps("runs", n_runs) as report_steps:
+
+        def show(runs: Sequence[Any]) -> None:
+            nonlocal done
+            before, done = done, done + len(runs)
+            report_steps(f"{done}/{n_runs}", steps=len(runs))
+            # Off the terminal, a line for every quarter of the runs.
+            if not console.is_terminal and 4 * before // n_runs < 4 * done // n_runs < 4:
+                say(f"{done} of {n_runs} runs done.")
+
+        yield show
+    say(f"Made {n_runs} runs in {time.monotonic() - begun:.0f} s.")
+
+
+def _print_illustration(console: Console, record: study.IllustrationRecord) -> None:
+    """Print true and estimated parameters, a line for each mean, covariance and column of weights."""
     model = record.model
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("", no_wrap=True)
-    for heading in ("true", "estimated", "largest\nerror", "standard\nerror"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    shown = table(["", "true", "estimated", "largest\nerror", "standard\nerror"])
     for compared in record.comparisons():
         # A line for each kernel, or for each class; of a symmetric matrix the upper triangle.
         of_classes = compared.name == "weights"
         upper = np.triu_indices(compared.true.shape[-1]) if compared.true.ndim == 3 else (slice(None),)
         owners = model.classes_.tolist() if of_classes else range(len(compared.true))
-        table.add_row(compared.name, style="bold")
+        shown.add_row(compared.name, style="bold")
         for line, owner in enumerate(owners):
             true, estimated, standard_error = (
                 (values.T if of_classes else values)[line][upper]
                 for values in (compared.true, compared.estimated, compared.standard_error)
             )
-            table.add_row(
+            shown.add_row(
                 f"  class {owner}" if of_classes else f"  kernel {owner}",
                 _numbers(true),
                 _numbers(estimated),
                 f"{np.abs(estimated - true).max():.3f}",
                 f"{standard_error.max():.3f}",
             )
-        table.add_section()
-    Console().print(table)
+        shown.add_section()
+    console.print(shown)
     ended = "Converged" if model.converged_ else "Did not converge"
-    typer.echo(f"{ended} in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.3f}.")
+    say(f"{ended} in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.3f}.")
     errors = ", ".join(f"{compared.name} {compared.largest_error:.3f}" for compared in record.comparisons())
-    typer.echo(f"Largest absolute error: {errors}.")
+    say(f"Largest absolute error: {errors}.")
 
 
 def _numbers(values: NDArray[np.float64]) -> str:
     # Adding zero turns -0.000 into 0.000.
     return " ".join(f"{round(float(value), 3) + 0.0:6.3f}" for value in values)
+
+
+def _print_table(console: Console, printed: study.Table) -> None:
+    """Print a table: a heading for each of its rows, and a line for each source.
+
+    Rows that share their first key, such as the K of table 5, are printed as one, their values side by side.
+    Of the table of failures only those of the published method at the paper's K are printed.
+    """
+    if printed.name == "failures":
+        found = [
+            [row.keys[1], *printed.source_lines(row)[0][1]]
+            for row in printed.rows
+            if row.keys[0] == str(study.MAIN_KERNELS) and any(printed.source_lines(row)[0][1])
+        ]
+        if found:
+            title = f"Why runs of the published method failed, K = {study.MAIN_KERNELS}"
+            _show(console, title, table(["", *printed.columns], found, wrap=True))
+        return
+    shown = table(["", *printed.columns])
+    for key, group in itertools.groupby(printed.rows, key=lambda row: row.keys[0]):
+        rows = list(group)
+        shown.add_row(f"{printed.key_names[0]} = {key}" if len(rows[0].keys) > 1 else key, style="bold")
+        for lines in zip(*(printed.source_lines(row) for row in rows), strict=True):
+            values = zip(*(values for _, values in lines), strict=True)
+            shown.add_row(f"  {lines[0][0]}", *(" ".join(filter(None, each)) for each in values))
+        shown.add_section()
+    _show(console, printed.title, shown, printed.note)
+
+
+def _print_claims(
+    console: Console,
+    results: study.StudyResults,
+    claims: Sequence[study.Claim],
+    differences: Sequence[study.Difference],
+) -> None:
+    """Print classifiers beyond the paper, the checked claims, and the differences from the paper."""
+    beyond = [[each.description, f"{each.accuracy:.4f}", f"{each.mean_iou:.4f}"] for each in results.beyond]
+    _show(console, "Beyond the paper's features", table(["classifier", "accuracy", "mean IoU"], beyond))
+    shown = table(["claim", "target", "measured", "holds"], wrap=True)
+    for each in claims:
+        shown.add_row(each.claim, each.target, each.measured, "yes" if each.holds else "NO")
+        shown.add_section()
+    _show(console, "What must come out", shown)
+    for each in claims:
+        if each.note:
+            console.print(f"{each.claim}: {each.note}", style="dim", markup=False)
+    if differences:
+        shown = table(["variant", "quantity", "published", "rerun", "likely reason"], wrap=True)
+        for found in differences:
+            values = text_of(found.published), text_of(found.rerun)
+            shown.add_row(found.variant, found.quantity, *values, found.reason)
+            shown.add_section()
+        _show(console, "Where the published method, run again, differs from the paper", shown)
+
+
+def _show(console: Console, title: str, shown: Table, note: str = "") -> None:
+    console.print(f"\n{title}", style="bold", highlight=False)
+    console.print(shown)
+    if note:
+        console.print(note, highlight=False)

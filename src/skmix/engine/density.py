@@ -19,9 +19,9 @@ from .compute.arrays import Array, as_float64, is_numpy, like, namespace, occurs
 from .compute.threads import Workers, Workspace, workers
 from .covariances import Structure, structure_of
 from .model import FloatArray, IntArray, Parameters
-from .sources.device import DeviceRows
-from .sources.expanded import Part, Prepared, Terms, log_joint, prepare
+from .sources.device import FramedRows
 from .sources.gaps import group_rows, has_gaps, marginal
+from .sources.memory import Part, Prepared, Terms, log_joint, prepare
 from .sources.summary import FARTHEST, Frame, chunks, power_of_two
 
 # Rows within this many scales of the heaviest kernel are evaluated from expanded terms.
@@ -53,10 +53,10 @@ def frame_of(parameters: Parameters, structure: Structure, bound: float = _NEAR)
     return Frame(scale, shift, np.ones(n_features), np.full(n_features, bound))
 
 
-def part_size(n_numbers: int, tile: int) -> int:
+def part_size(n_numbers: int, tile: int, held: int = _PART, most: int = _MOST) -> int:
     """Return how many rows to expand at once, given the numbers of each: an odd multiple of `tile`."""
     # Rows a power of two apart would fall into the same lines of the cache.
-    return tile * ((min(_PART // n_numbers, _MOST) // tile - 1) | 1) if n_numbers * tile < _PART else tile
+    return tile * (max(min(held // n_numbers, most) // tile - 1, 0) | 1)
 
 
 def expand(x: FloatArray, structure: Structure, workspace: Workspace, tile: int | None = None) -> Part:
@@ -187,7 +187,7 @@ def _evaluate_on_device(X: Array, parameters: Parameters, structure: Structure, 
         if not len(index):
             continue
         rows_of = X if len(index) == X.shape[0] else pick(X, index)
-        rows = DeviceRows(rows_of, None, 1, replace(frame, bound=np.full(X.shape[1], bound)), structure)
+        rows = FramedRows(rows_of, None, 1, replace(frame, bound=np.full(X.shape[1], bound)), structure)
         prepared = prepare(inside, structure, rows.bound)
         level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .compute.arrays import namespace, occurs, pick, to_numpy
+from .compute.arrays import namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
 from .covariances import Structure, structure_of
 from .model import (
@@ -42,36 +43,18 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a batch of R starts stands between two passes, on the host: all there is to save and resume.
+    """Where a batch of R starts stands between two passes, on the host: all there is to save and resume."""
 
-    Attributes
-    ----------
-    parameters : Parameters
-        Where each start is, in the coordinates of the frame; extrapolations aside.
-    status : ndarray of shape (R,)
-        A `Status` each.
-    n_iter : ndarray of shape (R,)
-        Passes made.
-    previous : ndarray of shape (R, C) or (R, 1)
-        What the stopping rule compares the next pass with: log-likelihoods, or the bound of the evidence.
-    latched : ndarray of shape (R, C) or (R, 1)
-        Classes that the paper's stopping rule takes as settled.
-    path : list of R ndarrays of shape (passes, C)
-        As in `Result`, in the coordinates of the frame.
-    bounds : list of R ndarrays of shape (passes,)
-        Of a variational fit, as in `Result`.
-    squarem : SquaremState or None
-        Of an accelerated fit.
-    """
-
-    parameters: Parameters
-    status: IntArray
-    n_iter: IntArray
+    parameters: Parameters  # where each start is, in the coordinates of the frame; extrapolations aside
+    status: IntArray  # (R,): A `Status` each
+    n_iter: IntArray  # (R,): passes made
+    # (R, C) or (R, 1): what the stopping rule compares the next pass with: log-likelihoods, or the bound of
+    # the evidence
     previous: FloatArray
-    latched: BoolArray
-    path: list[FloatArray]
-    bounds: list[FloatArray]
-    squarem: SquaremState | None = None
+    latched: BoolArray  # (R, C) or (R, 1): classes that the paper's stopping rule takes as settled
+    path: list[FloatArray]  # (passes, C): as in `Result`, in the coordinates of the frame
+    bounds: list[FloatArray]  # (passes,): of a variational fit, as in `Result`
+    squarem: SquaremState | None = None  # of an accelerated fit
 
     @classmethod
     def begin(cls, starts: Parameters, n_columns: int, n_watched: int) -> RunState:
@@ -217,7 +200,7 @@ def expect(
         log_prior = xp.log(xp.where(prior > _TINY, prior, _TINY))
         log_prior = xp.concat([log_prior, xp.zeros_like(log_prior[:, :1])], axis=1)
         sizes = source.summary.by_class(source.summary.sizes, mixed.weights.shape[-1])
-        joint = statistics.log_likelihood + source.place(sizes) * log_prior
+        joint = statistics.log_likelihood + sent_once(sizes, log_prior) * log_prior
         statistics = replace(statistics, log_likelihood=joint)
     return statistics, origins
 
@@ -242,29 +225,10 @@ def one_pass(
 
 
 class Run:
-    """A batch of R starts on its way; A of them, the active ones, still run.
+    """A batch of R starts on its way; the active ones still run.
 
-    Parameters
-    ----------
-    source : RowSource
-        Training rows.
-    setting : Setting
-        Frame, structure and threads.
-    rule : UpdateRule
-        How parameters improve.
-    options : Options
-        Stopping rule and acceleration.
-    state : RunState
-        Where to begin or to go on.
-
-    Attributes
-    ----------
-    n_passes : int
-        Passes made.
-    active : ndarray of shape (A,)
-        Starts that took part in the last pass.
-    log_likelihood : ndarray of shape (A, C)
-        Of the parameters that entered it, in the frame's coordinates.
+    After a pass, `n_passes` is the number of passes made, `active` (A,) are the starts that took part in the
+    last one, and `log_likelihood` (A, C) is that of the parameters that entered it, in the frame.
     """
 
     def __init__(
@@ -272,7 +236,7 @@ class Run:
     ) -> None:
         self._source, self._setting, self._rule, self._options = source, setting, rule, options
         self._n_columns = state.path[0].shape[1]
-        self._step = source.quick(lambda *given: one_pass(source, setting, rule, *given), setting)
+        self._step = source.quick(partial(one_pass, source, setting, rule), setting)
         self._status, self._n_iter = state.status.copy(), state.n_iter.copy()
         self._path = [list(path) for path in state.path]
         self._bounds = [list(bounds) for bounds in state.bounds]
@@ -416,16 +380,8 @@ class Run:
 class Stopping:
     """The two stopping rules, on the log-likelihoods of successive passes.
 
-    Parameters
-    ----------
-    options : Options
-        `stopping` and `tol`.
-    previous : ndarray of shape (R, C)
-        Log-likelihoods before the first pass; infinite when there was none.
-    latched : ndarray of shape (R, C)
-        Classes that have settled, by the paper's rule.
-    n_rows : float
-        N, or the sum of the rows' weights.
+    `previous` (R, C) are those before the first pass, infinite when there was none; `latched` (R, C) are the
+    classes that have settled, by the paper's rule; `n_rows` is N, or the sum of the rows' weights.
     """
 
     def __init__(self, options: Options, previous: FloatArray, latched: BoolArray, n_rows: float) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from .compute.arrays import like, namespace, to_numpy
 from .covariances import Structure
+from .covariances.reparametrisation import coordinates, from_coordinates
 from .model import BoolArray, Factor, FloatArray, IntArray, Parameters
 from .rules.base import UpdateRule, with_frozen
 
@@ -33,39 +34,17 @@ _CYCLE = 3
 
 @dataclass
 class SquaremState:
-    """Where the extrapolation of R starts stands between two passes.
+    """Where the extrapolation of R starts stands between two passes."""
 
-    Attributes
-    ----------
-    entering : Parameters
-        Where the next pass enters.
-    older : Parameters
-        Where the last pass entered, θ₁ of the next extrapolation.
-    retreat : Parameters
-        Where to go back to if an extrapolation was no gain, θ₂.
-    last : ndarray of shape (R,)
-        Objective of the last pass that counted.
-    calm : ndarray of shape (R,)
-        Passes in a row at which the stopping rule would have ended.
-    steps : ndarray of shape (R,)
-        EM steps since the last extrapolation.
-    limit : ndarray of shape (R,)
-        Longest step allowed.
-    tried : ndarray of shape (R,)
-        Whether the next pass enters at an extrapolation.
-    reached : ndarray of shape (R,)
-        Objective that it must reach.
-    """
-
-    entering: Parameters
-    older: Parameters
-    retreat: Parameters
-    last: FloatArray
-    calm: IntArray
-    steps: IntArray
-    limit: FloatArray
-    tried: BoolArray
-    reached: FloatArray
+    entering: Parameters  # where the next pass enters
+    older: Parameters  # where the last pass entered, θ₁ of the next extrapolation
+    retreat: Parameters  # where to go back to if an extrapolation was no gain, θ₂
+    last: FloatArray  # (R,): objective of the last pass that counted
+    calm: IntArray  # (R,): passes in a row at which the stopping rule would have ended
+    steps: IntArray  # (R,): EM steps since the last extrapolation
+    limit: FloatArray  # (R,): longest step allowed
+    tried: BoolArray  # (R,): whether the next pass enters at an extrapolation
+    reached: FloatArray  # (R,): objective that it must reach
 
     @classmethod
     def begin(cls, entering: Parameters) -> SquaremState:
@@ -89,19 +68,7 @@ class SquaremState:
 
 
 class Squarem:
-    """Decides where the next pass enters, for a batch of starts.
-
-    Parameters
-    ----------
-    structure : Structure
-        Covariance structure.
-    rule : UpdateRule
-        Update rule of the passes.
-    n_rows : float
-        N, or the sum of the rows' weights.
-    state : SquaremState
-        Where to go on.
-    """
+    """Decides where the next pass enters, for a batch of starts that fit `n_rows` rows by an update rule."""
 
     def __init__(self, structure: Structure, rule: UpdateRule, n_rows: float, state: SquaremState) -> None:
         self._structure = structure
@@ -196,7 +163,7 @@ def _coordinates(parameters: Parameters, structure: Structure) -> list[FloatArra
     """Return parameters of R starts as unconstrained numbers, three arrays with R rows."""
     xp, n_starts = namespace(parameters.means), parameters.means.shape[0]
     logs = xp.log(xp.where(parameters.weights > 0, parameters.weights, 1.0))
-    numbers = (logs, parameters.means, structure.coordinates(parameters.covariances))
+    numbers = (logs, parameters.means, coordinates(parameters.covariances, structure))
     return [xp.reshape(array, (n_starts, -1)) for array in numbers]
 
 
@@ -213,6 +180,6 @@ def _from_coordinates(numbers: list[FloatArray], model: Parameters, structure: S
     with np.errstate(over="ignore", invalid="ignore"):
         weights = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
         weights /= xp.sum(weights, axis=1, keepdims=True)
-        covariances = structure.from_coordinates(numbers[2], model.covariances.shape)
+        covariances = from_coordinates(numbers[2], model.covariances.shape, structure)
     means = xp.reshape(numbers[1], model.means.shape)
     return replace(model, weights=weights, means=means, covariances=covariances)

@@ -64,7 +64,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     return estimator
 
 
-def _estimator(record: Record) -> Any:
+def _estimator(record: Record, *, is_parameter: bool = False) -> Any:
     """Return the estimator, its parameters valid and its attributes fit for each other."""
     kind = CLASSES.get(record.kind)
     if kind is None:
@@ -76,7 +76,10 @@ def _estimator(record: Record) -> Any:
     unknown = set(parameters) - set(kind._get_param_names())  # type: ignore[attr-defined]
     if unknown:
         raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; a later version may")
-    estimator = kind(**{name: _restored(value) for name, value in parameters.items()})
+    for name, value in parameters.items():
+        if isinstance(value, Record):
+            parameters[name] = _estimator(value, is_parameter=True)
+    estimator = kind(**parameters)
     estimator._validate_params()
     for name, value in fitted.items():
         if name in parameters or not is_attribute(kind, name):
@@ -92,7 +95,8 @@ def _estimator(record: Record) -> Any:
             if request is None or not isinstance(metadata, dict):
                 raise ValueError(f"{record.kind} takes no metadata in {method!r}")
             request(**metadata)
-    CHECKS[record.kind](estimator)
+    if not is_parameter:
+        CHECKS[record.kind](estimator)
     return estimator
 
 

@@ -150,15 +150,29 @@ def groups_of(model: Any) -> list[Kernels]:
     # The models that a study keeps are records, not estimators.
     if not isinstance(model, GroupModel):
         check_is_fitted(model)
+    names = feature_names(model)
+    model = chosen_model(model)
     parts = getattr(model, "models_", [model])
     columns = getattr(model, "feature_groups_", [range(parts[0].means_.shape[1])])
-    return [_kernels(part, own, model) for part, own in zip(parts, columns, strict=True)]
+    return [_kernels(part, own, model, names) for part, own in zip(parts, columns, strict=True)]
 
 
-def _kernels(part: Any, columns: Sequence[int], model: Any) -> Kernels:
+def chosen_model(model: Any) -> Any:
+    """Return the model that a search has chosen, without the reduction of features before it."""
+    return getattr(model, "classifier_", getattr(model, "best_estimator_", model))
+
+
+def feature_names(model: Any) -> list[str] | None:
+    """Return the names of the features of `chosen_model`, if they have any."""
+    if getattr(model, "projection_", None) is not None:
+        return [f"component {place}" for place in range(1, model.classifier_.n_features_in_ + 1)]
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def _kernels(part: Any, columns: Sequence[int], model: Any, names: list[str] | None) -> Kernels:
     """Return the kernels of a mixture of some columns, with the priors and names of the whole model."""
     means = np.asarray(part.means_, dtype=np.float64)
-    names = getattr(model, "feature_names_in_", None)
     return Kernels(
         # An ordinary mixture has weights (K,) and no classes.
         classes=getattr(part, "classes_", np.zeros(1, dtype=int)).tolist(),
@@ -167,6 +181,6 @@ def _kernels(part: Any, columns: Sequence[int], model: Any) -> Kernels:
         means=means,
         stored=np.asarray(part.covariances_, dtype=np.float64),
         structure=structure_of(getattr(part, "covariance_type_", part.covariance_type)),
-        names=[f"feature {d}" if names is None else str(names[d]) for d in columns],
+        names=[f"feature {d}" if names is None else names[d] for d in columns],
         columns=[int(d) for d in columns],
     )

@@ -7,7 +7,7 @@ nothing again.
 from __future__ import annotations
 
 from skmix.report.data import report_data
-from skmix.report.description import describe, is_classifier, outlier_threshold, predict_columns
+from skmix.report.description import describe, is_classifier, metadata_of, outlier_threshold, predict_columns
 from skmix.report.evaluation import Evaluation, evaluate
 from skmix.report.evaluation_page import evaluation_page
 from skmix.report.model_page import model_page
@@ -19,6 +19,7 @@ __all__ = [
     "evaluate",
     "evaluation_page",
     "is_classifier",
+    "metadata_of",
     "model_page",
     "outlier_threshold",
     "predict_columns",

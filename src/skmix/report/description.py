@@ -7,18 +7,33 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import is_classifier
+
+from skmix.plots._models import chosen_model, feature_names
 
 _ROWS_AT_A_TIME = 1 << 14
 
 
-def is_classifier(model: Any) -> bool:
-    """Whether a model of ours predicts classes."""
-    return hasattr(model, "predict_proba") and hasattr(model, "classes_")
+def metadata_of(model: Any) -> dict[str, Any]:
+    """Return what `skmix fit` notes in the attribute `metadata_` of a model.
+
+    Returns
+    -------
+    dict
+        ``target``, the name of the column of labels, and ``outlier_threshold``, the log-density below which
+        rows are outliers of a model without classes. None where nothing is noted.
+    """
+    noted = getattr(model, "metadata_", {})
+    target, threshold = noted.get("target"), noted.get("outlier_threshold")
+    if not isinstance(target, str | None) or not isinstance(threshold, float | None):
+        raise ValueError(f"metadata_ has target={target!r} and outlier_threshold={threshold!r}.")
+    return {"target": target, "outlier_threshold": threshold}
 
 
 def outlier_threshold(model: Any) -> float:
     """Return the log-density below which a row is an outlier; minus infinity if the model has none."""
-    return float(getattr(model, "threshold_", -np.inf))
+    noted = metadata_of(model)["outlier_threshold"]
+    return float(getattr(chosen_model(model), "threshold_", -np.inf) if noted is None else noted)
 
 
 def predict_columns(
@@ -77,29 +92,30 @@ def describe(model: Any) -> dict[str, Any]:
         its densities, how the fit ended, the outlier threshold, the temperature, and the ``settings`` that
         differ from their defaults.
     """
-    n_features = int(model.n_features_in_)
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
-    names = names or [f"feature {place}" for place in range(1, n_features + 1)]
-    threshold = outlier_threshold(model)
-    columns = getattr(model, "feature_groups_", [list(range(n_features))])
+    names = names or [f"feature {place}" for place in range(1, int(model.n_features_in_) + 1)]
+    threshold, target = outlier_threshold(model), metadata_of(model)["target"]
+    kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
+    model = chosen_model(model)
+    columns = getattr(model, "feature_groups_", [range(len(own))])
     parts = getattr(model, "models_", [model])
     known = all(hasattr(part, "log_likelihood_") for part in parts)
     return {
-        "kind": type(model).__name__,
+        "kind": kind,
         "features": names,
-        "target": getattr(model, "target_name_", None),
+        "target": target,
         "classes": _classes(model),
         "covariance_type": str(getattr(model, "covariance_type_", model.covariance_type)),
         "n_parameters": sum(int(part._n_parameters()) for part in parts),
         "groups": [
-            _group(part, [names[column] for column in own]) for part, own in zip(parts, columns, strict=True)
+            _group(part, [own[d] for d in chosen]) for part, chosen in zip(parts, columns, strict=True)
         ],
         "converged": all(bool(part.converged_) for part in parts),
         "n_iter": int(model.n_iter_),
         "log_likelihood": float(sum(part.log_likelihood_ for part in parts)) if known else None,
         "outlier_threshold": None if threshold == -np.inf else threshold,
         "temperature": float(getattr(model, "temperature_", 1.0)),
-        "settings": settings_of(model),
+        "settings": settings,
     }
 
 
@@ -110,7 +126,8 @@ def settings_of(model: Any) -> dict[str, Any]:
     for name, value in model.get_params(deep=False).items():
         if repr(value) != repr(default[name]):
             plain = isinstance(value, bool | int | str) or (isinstance(value, float) and np.isfinite(value))
-            settings[name] = value if plain else " ".join(repr(value).split())
+            text = " ".join(repr(value).split())
+            settings[name] = value if plain else text if len(text) <= 80 else text[:77] + "..."
     return settings
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "recorded",
     "replaced",
     "send",
+    "sent_once",
     "to_numpy",
 ]
 
@@ -128,14 +129,18 @@ def _positions(index: Any) -> np.ndarray:
 
 
 def _integers(values: np.ndarray, example: Any) -> Any:
-    """Return integers (n,) where the example is; short lists are sent once."""
-    return (
-        like(values, example) if len(values) > _SHORT else constant(_parse, values.tobytes(), example=example)
-    )
+    return like(values, example) if len(values) > _SHORT else sent_once(values, example)
 
 
-def _parse(data: bytes) -> np.ndarray:
-    return np.frombuffer(data, dtype=np.int64).copy()
+def sent_once(values: np.ndarray, example: Any) -> Any:
+    """Return a short host array where the example is; the same values are sent to a device once."""
+    if is_numpy(example):
+        return values
+    return constant(_parse, values.tobytes(), values.dtype.str, values.shape, example=example)
+
+
+def _parse(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    return np.frombuffer(data, dtype=dtype).reshape(shape).copy()
 
 
 def constant(make: Callable[..., np.ndarray], *arguments: Any, example: Any) -> Any:

@@ -22,26 +22,15 @@ _CHUNK = 1 << 14
 
 @dataclass(frozen=True)
 class Block:
-    """Some of the rows, in memory.
+    """Some of the rows, in memory."""
 
-    Attributes
-    ----------
-    X : ndarray of shape (n, M)
-        Rows, float64 or float32; NaN where a value is missing.
-    y : ndarray of shape (n,) or None
-        Labels; in encoded blocks the class of each row, 0 … L − 1, and −1 for none. None for one class.
-    weights : ndarray of shape (n,) or None
-        Weights of the rows; None when all are one.
-    number : int
-        Which block it is, for random draws: the same in every pass, and different from all others.
-    names : ndarray of shape (C,) or None
-        When given, labels are indices into these: names are slow to sort, and there are few of them.
-    """
-
-    X: np.ndarray
+    X: np.ndarray  # (n, M): rows, float64 or float32; NaN where a value is missing
+    # (n,): labels; in encoded blocks the class of each row, 0 … L − 1, and −1 for none. None for one class.
     y: np.ndarray | None = None
-    weights: FloatArray | None = None
+    weights: FloatArray | None = None  # (n,): weights of the rows; None when all are one
+    # Which block it is, for random draws: the same in every pass, and different from all others
     number: int = 0
+    # (C,): when given, labels are indices into these: names are slow to sort, and there are few of them
     names: np.ndarray | None = None
 
     def rows(self, which: np.ndarray) -> Block:

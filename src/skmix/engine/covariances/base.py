@@ -1,9 +1,9 @@
-"""What a covariance structure of Gaussian kernels must offer the engine.
+"""The interface of covariance structures.
 
 A Gaussian log-density is linear in the second-order terms of x, in x itself and in 1, so for all kernels of
 all starts it is one matrix product. A structure says which second-order terms it needs, how a covariance
 becomes their coefficients, and how their weighted sums become a covariance again. A new structure is one new
-file with such a class, and a line in ``kernels/__init__.py``.
+file with such a class, and a line in ``covariances/__init__.py``.
 """
 
 from __future__ import annotations
@@ -17,19 +17,16 @@ import numpy as np
 from ..compute.arrays import namespace, pick
 from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
+# Rows a kernel needs for each number that its covariance has per feature. With fewer, shrinkage gives higher
+# held-out likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
 ROWS_PER_NUMBER = 3.0
-"""Rows a kernel needs for each number that its covariance has for a feature.
-
-With fewer, shrunk covariances describe other rows better in all that benchmarks/few_rows.py measures; with
-more it depends on the data.
-"""
 
 Product = tuple[FloatArray, FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
 class Wishart:
-    """How the precisions of a structure are distributed when they are not known.
+    """The Wishart distribution of the precisions of a structure, in variational fits.
 
     Attributes
     ----------
@@ -38,7 +35,7 @@ class Wishart:
     copies : int
         Number of independent matrices that make up a precision.
     repeats : int
-        How often each of them comes in a precision: each row is that many observations of it.
+        How often each of them occurs in a precision: each row is that many observations of it.
     shared : bool
         Whether all kernels have the same precision.
     """
@@ -55,15 +52,17 @@ class Structure(ABC):
     name: str
     isotropic: bool = False
     """Whether features must share one scale for the structure to survive rescaling."""
+    triangular: bool = False
+    """Whether whiteners are lower triangular matrices; otherwise they are diagonals, or factors."""
     projects: bool = False
     """Whether log-densities have a term ½‖Vx‖² besides those that are linear in second-order terms."""
     pools_as: str | None = None
-    """Structure that finds what kernels have in common, to shrink towards it; None when nothing shrinks."""
+    """Structure whose fit gives the covariance to shrink towards; None where covariances are not shrunk."""
     largest_cancellation: float = 2.0**24
     """Largest sum of terms of a log-density that may cancel; 2^24 leaves an accuracy of about 1e-9."""
 
     def of(self, covariances: FloatArray) -> Structure:
-        """Return the structure with whatever size of its own these covariances (…) have."""
+        """Return the structure with the size of these covariances, where it has one of its own."""
         return self
 
     def n_sums(self, n_features: int) -> int:
@@ -80,14 +79,9 @@ class Structure(ABC):
 
     @abstractmethod
     def products(self, twice: FloatArray, out: FloatArray) -> list[Product]:
-        """Return the products that make second-order terms: for each, left × right goes to the third array.
+        """Return (left, right, out) of the products that make the second-order terms `out` (S, n).
 
-        Parameters
-        ----------
-        twice : ndarray of shape (2M, n)
-            Memory of the rows x (M, n), and of x once more below it.
-        out : ndarray of shape (S, n)
-            Memory of their second-order terms. All arrays returned are views of the two.
+        All are views of `out` and of `twice` (2M, n), which holds the rows x (M, n) two times.
         """
 
     @abstractmethod
@@ -112,17 +106,14 @@ class Structure(ABC):
 
     @abstractmethod
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
-        """Make covariances of R starts ready for densities."""
+        """Return the whiteners and determinants of the covariances of R starts."""
 
     @abstractmethod
     def quadratic(self, factor: Factor) -> FloatArray:
         """Return the coefficients (R, K or 1, S) of the second-order terms in the log-density."""
 
     def projections(self, factor: Factor) -> FloatArray | None:
-        """Return the V (R, K, q, M) of a structure that projects.
-
-        ‖Vx‖² may not exceed what the second-order terms take off, so that it adds nothing to the rounding.
-        """
+        """Return the V (R, K, q, M) of a structure that projects."""
         return None
 
     @abstractmethod
@@ -152,8 +143,6 @@ class Structure(ABC):
     ) -> tuple[FloatArray, Factor]:
         """Return the covariances that maximise the expected log-likelihood, and their factor: (M3).
 
-        A structure that projects raises it instead, from the covariances that the sums were collected with.
-
         Parameters
         ----------
         mass : ndarray of shape (R, K)
@@ -165,7 +154,8 @@ class Structure(ABC):
         regulariser : Regulariser
             Floor, ridge and prior.
         previous : ndarray, optional
-            Covariances that the sums were collected with.
+            Covariances that the sums were collected with: a structure that projects makes one step from them,
+            which raises the expected log-likelihood without maximising it.
         """
 
     @abstractmethod
@@ -176,23 +166,9 @@ class Structure(ABC):
     def conditional(
         self, covariances: FloatArray, columns: IntArray, n_features: int
     ) -> tuple[FloatArray, FloatArray]:
-        """Return how the other G of M features depend on O of them.
+        """Return the regression of the other G of M features on O known ones, `columns` (O,).
 
-        Parameters
-        ----------
-        covariances : ndarray
-            Of all features.
-        columns : ndarray of shape (O,)
-            The features that are known.
-        n_features : int
-            M.
-
-        Returns
-        -------
-        slopes : ndarray of shape (R, K or 1, G, O)
-            The mean of the others is theirs plus the slope times the deviation of the known ones.
-        covariances : ndarray
-            What is left of the others' covariances, in the shape of the structure.
+        The slopes have the shape (R, K or 1, G, O), the remaining covariances that of the structure.
         """
 
     @abstractmethod
@@ -206,14 +182,12 @@ class Structure(ABC):
         means: FloatArray,
         covariances: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Return expected moments of all M features, given those of O observed ones.
+        """Return the expected moments of all M features, given those of O observed ones.
 
         Parameters
         ----------
-        mass : ndarray of shape (R, K)
-            Responsibility mass.
-        first, second : ndarray of shape (R, K, O) and (R, K, S)
-            Moments of the observed features.
+        mass, first, second : ndarray of shape (R, K), (R, K, O) and (R, K, S)
+            Responsibility mass, and moments of the observed features.
         columns : ndarray of shape (O,)
             Which features those are.
         shift : ndarray of shape (R, K, O)
@@ -229,14 +203,6 @@ class Structure(ABC):
         """Return the second-order terms (R, K, S), about the mean, of a unit mass with these covariances."""
 
     @abstractmethod
-    def coordinates(self, covariances: FloatArray) -> FloatArray:
-        """Return covariances of R starts as numbers (R, Q) of which none is forbidden."""
-
-    @abstractmethod
-    def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        """Return the covariances of that shape with these coordinates; not finite where they overflow."""
-
-    @abstractmethod
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor."""
 
@@ -244,29 +210,32 @@ class Structure(ABC):
     def variances(self, covariances: FloatArray) -> FloatArray:
         """Return variances (R, K or 1, M or 1) of the kernels, to hold against squared offsets."""
 
-    @abstractmethod
     def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
         """Return `new` covariances where kernels are `alive` (R, K), `old` ones elsewhere."""
+        xp = namespace(new)
+        which = xp.reshape(alive, alive.shape + (1,) * (new.ndim - 2))
+        return xp.where(which, new, old)
 
-    @abstractmethod
     def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        """Return the logarithm (R,) of the inverse-Wishart prior, up to a constant."""
+        """Return −ν/2 Σ (log|P| + tr(Σ₀P⁻¹)), (R,): the inverse-Wishart prior, up to a constant."""
+        terms = factor.log_determinant + self.trace(factor, regulariser.prior_covariance)
+        return -0.5 * regulariser.prior_rows * namespace(terms).sum(terms, axis=-1)
 
     @abstractmethod
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         """Return the number of free covariance parameters."""
 
     def rows_wanted(self, n_features: int) -> float:
-        """Return from how many rows on a kernel's covariance is better left as it is than shrunk."""
+        """Return the number of rows of a kernel from which on its covariance is better not shrunk."""
         return 0.0
 
     def wishart(self, n_features: int) -> Wishart | None:
-        """Return how precisions are distributed in a variational fit; None where none is possible."""
+        """Return the distribution of precisions in variational fits; None without a conjugate prior."""
         return None
 
+    @abstractmethod
     def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
         """Return tr(ΣP⁻¹), shape (R, K or 1), of one covariance Σ (M, M)."""
-        raise NotImplementedError(f"{self.name} covariances have no conjugate prior.")
 
     def take_kernels(self, covariances: FloatArray, kernels: IntArray) -> FloatArray:
         """Return the covariances of the chosen kernels (R, k) of each start."""
@@ -284,9 +253,3 @@ class Structure(ABC):
             factor.whitener, (n_starts * n_kernels, *factor.whitener.shape[2:])
         )
         return pick(flat, [r * n_kernels + min(k, n_kernels - 1) for r, k in kernels])
-
-
-def prior_log_density(log_determinant: FloatArray, trace: FloatArray, regulariser: Regulariser) -> FloatArray:
-    """Return −ν/2 Σ (log|P| + tr(Σ₀P⁻¹)), summed over the last axis."""
-    terms: FloatArray = -0.5 * regulariser.prior_rows * (log_determinant + trace)
-    return namespace(terms).sum(terms, axis=-1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..compute.arrays import namespace
-from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
-from .base import Product, Structure, Wishart, prior_log_density
+from ..model import Factor, FloatArray, IntArray, Regulariser
+from .base import Product, Structure, Wishart
 
 
 class Diagonal(Structure):
@@ -101,14 +101,6 @@ class Diagonal(Structure):
         shape = (len(covariances), n_kernels, n_features)
         return np.broadcast_to(self.variances(covariances), shape).copy()
 
-    def coordinates(self, covariances: FloatArray) -> FloatArray:
-        xp = namespace(covariances)
-        return xp.reshape(xp.log(covariances), (covariances.shape[0], -1))
-
-    def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        xp = namespace(numbers)
-        return xp.reshape(xp.exp(numbers), shape)
-
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         variances = namespace(covariances).maximum(covariances, floor)
         return variances, self.factor(variances, floor.shape[0])
@@ -125,13 +117,6 @@ class Diagonal(Structure):
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         return covariances
-
-    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return namespace(new).where(alive[..., None], new, old)
-
-    def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        trace = self.trace(factor, regulariser.prior_covariance)
-        return prior_log_density(factor.log_determinant, trace, regulariser)
 
     def wishart(self, n_features: int) -> Wishart | None:
         return Wishart(1, copies=n_features)

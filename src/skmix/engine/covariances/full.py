@@ -8,8 +8,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute.arrays import Array, constant, is_numpy, namespace
-from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
-from .base import ROWS_PER_NUMBER, Product, Structure, Wishart, prior_log_density
+from ..model import Factor, FloatArray, IntArray, Regulariser
+from .base import ROWS_PER_NUMBER, Product, Structure, Wishart
 from .linalg import invert_lower, whiten_batch, whiten_bounded
 
 
@@ -41,11 +41,6 @@ def _unpacked(n_features: int) -> IntArray:
     return where.ravel()
 
 
-def _diagonal(n_features: int) -> BoolArray:
-    """Return where the diagonal of a matrix (M, M) is."""
-    return np.eye(n_features, dtype=bool)
-
-
 @lru_cache(maxsize=64)
 def _multiplicity(n_features: int) -> FloatArray:
     """Return −½ times how often each pair (S,) of features comes in x'Qx."""
@@ -57,6 +52,7 @@ class Full(Structure):
     """Covariances of shape (R, K, M, M)."""
 
     name = "full"
+    triangular = True
     pools_as: str | None = "tied"
 
     def n_second(self, n_features: int) -> int:
@@ -195,35 +191,11 @@ class Full(Structure):
     def terms_of(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         return self.pack(self.to_full(covariances, n_kernels, n_features))
 
-    def coordinates(self, covariances: FloatArray) -> FloatArray:
-        # The inverse Cholesky factor, with the logarithm of its diagonal.
-        whitener = self.factor(covariances, covariances.shape[-1]).whitener
-        xp, diagonal = namespace(whitener), constant(_diagonal, whitener.shape[-1], example=whitener)
-        numbers = xp.where(diagonal, xp.log(xp.where(diagonal, whitener, 1.0)), whitener)
-        return xp.reshape(numbers, (numbers.shape[0], -1))
-
-    def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        xp = namespace(numbers)
-        diagonal = constant(_diagonal, shape[-1], example=numbers)
-        whitener = xp.reshape(numbers, shape)
-        whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, whitener, 0.0)), whitener)
-        good = xp.all(xp.isfinite(whitener) & (~diagonal | (whitener > 0)), axis=(-2, -1))[..., None, None]
-        eye = constant(np.eye, shape[-1], example=numbers)
-        root = xp.linalg.inv(xp.where(good, whitener, eye))
-        return xp.where(good, root @ xp.matrix_transpose(root), np.inf)
-
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         return bounded(covariances.copy() if is_numpy(covariances) else covariances, floor)
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         return namespace(covariances).linalg.diagonal(covariances)
-
-    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return namespace(new).where(alive[..., None, None], new, old)
-
-    def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        trace = self.trace(factor, regulariser.prior_covariance)
-        return prior_log_density(factor.log_determinant, trace, regulariser)
 
     def rows_wanted(self, n_features: int) -> float:
         return ROWS_PER_NUMBER * n_features

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
-from .base import ROWS_PER_NUMBER, Structure, prior_log_density
+from .base import ROWS_PER_NUMBER, Structure
 from .diagonal import Diagonal
 from .linalg import whiten_batch
 
@@ -260,17 +260,6 @@ class LowRank(Diagonal):
         crossed = own[..., None] * projections + factors @ (np.swapaxes(factors, -1, -2) @ projections)
         return _packed(self.variances(covariances), crossed)
 
-    def coordinates(self, covariances: FloatArray) -> FloatArray:
-        numbers = covariances.copy()
-        numbers[..., -1] = np.log(numbers[..., -1])
-        return numbers.reshape(len(numbers), -1)
-
-    def from_coordinates(self, numbers: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        covariances = numbers.reshape(shape).copy()
-        with np.errstate(over="ignore"):
-            covariances[..., -1] = np.exp(covariances[..., -1])
-        return covariances
-
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         # The expected log-likelihood has one term for each of the features' own variances: a bound on these
         # is met exactly, and bounds P too.
@@ -282,15 +271,6 @@ class LowRank(Diagonal):
         variances: FloatArray = (covariances[..., :-1] ** 2).sum(axis=-1) + covariances[..., -1]
         return variances
 
-    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return np.where(alive[..., None, None], new, old)
-
-    def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
-        projections, roots = factor.whitener[..., :-1], factor.whitener[..., -1]
-        prior = regulariser.prior_covariance
-        trace = roots**2 @ np.diagonal(prior) - ((prior @ projections) * projections).sum(axis=(-2, -1))
-        return prior_log_density(factor.log_determinant, trace, regulariser)
-
     def rows_wanted(self, n_features: int) -> float:
         return ROWS_PER_NUMBER * (self._count(n_features) + 1)
 
@@ -298,7 +278,9 @@ class LowRank(Diagonal):
         return None
 
     def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
-        return Structure.trace(self, factor, covariance)
+        projections, roots = factor.whitener[..., :-1], factor.whitener[..., -1]
+        trace: FloatArray = roots**2 @ np.diagonal(covariance)
+        return trace - ((covariance @ projections) * projections).sum(axis=(-2, -1))
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         # Factors count up to their rotations, and never for more than a full covariance has.

@@ -1,199 +1,153 @@
-"""Free coordinates of a structure's covariances around given ones, for optimisers that want no bounds.
+"""Unconstrained coordinates of covariances, for methods that extrapolate or optimise without bounds.
 
-Zero is the given covariance itself. Steps are taken in the units of its kernel, whatever the features' own:
-the whitener W of P becomes V·W with a lower triangular V, whose diagonal is kept as logarithms. So every
-number stands for a proper covariance, and results do not depend on how the features are scaled.
+A covariance is given by its whitener W, lower triangular or diagonal, with the logarithm of its diagonal: any
+numbers make a positive definite covariance. `coordinates` and `from_coordinates` do this for the covariances
+of R starts, on any array library. `Local` does it for V in VW₀, where W₀ belongs to a given model: zero is
+that model, steps have the units of its kernels, and there are gradients.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from functools import lru_cache
 
 import numpy as np
 
-from ..model import Factor, FloatArray, IntArray
+from ..compute.arrays import constant, namespace
+from ..model import BoolArray, Factor, FloatArray, IntArray
+from .base import Structure
 from .full import unpack
 from .linalg import invert_lower
 
 
-class Chart(ABC):
-    """Coordinates around the covariances of one model, B = K of them or one for all.
+def coordinates(covariances: FloatArray, structure: Structure) -> FloatArray:
+    """Return covariances of R starts as unconstrained numbers (R, Q)."""
+    xp = namespace(covariances)
+    if structure.projects:
+        # Factors have no constraints.
+        numbers = xp.concat([covariances[..., :-1], xp.log(covariances[..., -1:])], axis=-1)
+    elif structure.triangular:
+        whitener = structure.factor(covariances, covariances.shape[-1]).whitener
+        diagonal = constant(_diagonal, whitener.shape[-1], example=whitener)
+        numbers = xp.where(diagonal, xp.log(xp.where(diagonal, whitener, 1.0)), whitener)
+    else:
+        numbers = xp.log(covariances)
+    return xp.reshape(numbers, (covariances.shape[0], -1))
+
+
+def from_coordinates(numbers: FloatArray, shape: tuple[int, ...], structure: Structure) -> FloatArray:
+    """Return the covariances of that shape with these coordinates (R, Q); not finite where they overflow."""
+    xp = namespace(numbers)
+    numbers = xp.reshape(numbers, shape)
+    with np.errstate(over="ignore"):
+        if structure.projects:
+            return xp.concat([numbers[..., :-1], xp.exp(numbers[..., -1:])], axis=-1)
+        if not structure.triangular:
+            return xp.exp(numbers)
+        diagonal = constant(_diagonal, shape[-1], example=numbers)
+        whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)
+    good = xp.all(xp.isfinite(whitener) & (~diagonal | (whitener > 0)), axis=(-2, -1))[..., None, None]
+    root = xp.linalg.inv(xp.where(good, whitener, constant(np.eye, shape[-1], example=numbers)))
+    return xp.where(good, root @ xp.matrix_transpose(root), np.inf)
+
+
+class Local:
+    """Coordinates around the covariances of one model: B = K of them, or one that all kernels share.
 
     Parameters
     ----------
     factor : Factor
         Of the given covariances, with a leading axis of one start.
+    structure : Structure
+        Covariance structure; one that projects is refused.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        B, and the coordinates of each covariance.
     """
 
-    def __init__(self, factor: Factor) -> None:
-        self.base = factor.whitener[0]
-        self.log_determinant = factor.log_determinant[0]
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, int]:
-        """Kernels with coordinates of their own, B, and the coordinates of each."""
-
-    @abstractmethod
-    def stretch(self, numbers: FloatArray) -> FloatArray:
-        """Return V of coordinates (B, …), in the shape that `moved`, `factor` and `gradients` want."""
-
-    @abstractmethod
-    def factor(self, stretch: FloatArray) -> Factor:
-        """Return the factor (1, B, …) of the stretched covariances."""
-
-    @abstractmethod
-    def covariances(self, factor: Factor) -> FloatArray:
-        """Return the structure's covariances, with a leading axis of one start, of a factor."""
-
-    @abstractmethod
-    def moved(self, steps: FloatArray) -> FloatArray:
-        """Return W⁻¹s, the moves (K, M) of means by steps (K, M) in the kernels' units."""
-
-    @abstractmethod
-    def gradients(
-        self, stretch: FloatArray, factor: Factor, mass: FloatArray, first: FloatArray, second: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the gradient with respect to steps of the means (K, M), and to coordinates (B, …).
-
-        Parameters
-        ----------
-        stretch : ndarray
-            V of the coordinates where the gradient is taken.
-        factor : Factor
-            Of the covariances there.
-        mass : ndarray of shape (K,)
-            Sums of the derivatives g_nk of the objective with respect to log N(x_n; μ_k, P_k).
-        first, second : ndarray of shape (K, M) and (K, S)
-            Sums of g_nk times x_n − μ_k, and times its second-order terms.
-        """
-
-
-class FullChart(Chart):
-    """A triangle for each kernel."""
-
-    def __init__(self, factor: Factor) -> None:
-        super().__init__(factor)
-        self._root = invert_lower(self.base)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n_features = self.base.shape[-1]
-        return len(self.base), n_features * (n_features + 1) // 2
+    def __init__(self, factor: Factor, structure: Structure) -> None:
+        if structure.projects:
+            raise ValueError(
+                f"Covariances of the type {structure.name!r} cannot be tuned; those of 'full', 'tied', "
+                "'diag' and 'spherical' can."
+            )
+        self.structure = structure
+        self._base, self._log_determinant = factor.whitener[0], factor.log_determinant[0]
+        self._root = invert_lower(self._base) if structure.triangular else 1.0 / self._base
+        self.shape = len(self._base), structure.n_parameters(1, self._base.shape[-1])
 
     def stretch(self, numbers: FloatArray) -> FloatArray:
-        n_features = self.base.shape[-1]
-        stretch = np.zeros((len(self.base), n_features * n_features))
+        """Return V of coordinates (B, …): (B, M, M) or (B, M or 1)."""
+        if not self.structure.triangular:
+            return np.exp(numbers)
+        n_features = self._base.shape[-1]
+        stretch = np.zeros((len(self._base), n_features * n_features))
         stretch[:, _triangle(n_features)] = numbers
         diagonal = stretch[:, :: n_features + 1]
         np.exp(diagonal, out=diagonal)
         return stretch.reshape(-1, n_features, n_features)
 
     def factor(self, stretch: FloatArray) -> Factor:
-        diagonal = np.diagonal(stretch, axis1=-2, axis2=-1)
-        log_determinant = self.log_determinant - 2.0 * np.log(diagonal).sum(axis=-1)
-        return Factor((stretch @ self.base)[None], log_determinant[None], np.ones(1, dtype=bool))
+        """Return the factor (1, B, …) of the stretched covariances."""
+        if self.structure.triangular:
+            whitener, diagonal = stretch @ self._base, np.diagonal(stretch, axis1=-2, axis2=-1)
+        else:
+            whitener = stretch * self._base
+            diagonal = np.broadcast_to(stretch, whitener.shape)
+        log_determinant = self._log_determinant - 2.0 * np.log(diagonal).sum(axis=-1)
+        return Factor(whitener[None], log_determinant[None], np.ones(1, dtype=bool))
 
     def covariances(self, factor: Factor) -> FloatArray:
-        root = invert_lower(factor.whitener)
-        covariances: FloatArray = root @ np.swapaxes(root, -1, -2)
-        return 0.5 * (covariances + np.swapaxes(covariances, -1, -2))
+        """Return the structure's covariances, with a leading axis of one start, of a factor."""
+        if self.structure.triangular:
+            root = invert_lower(factor.whitener)
+            full = root @ np.swapaxes(root, -1, -2)
+            return self.structure.from_full(0.5 * (full + np.swapaxes(full, -1, -2)))
+        variances: FloatArray = 1.0 / factor.whitener**2
+        return variances[..., 0] if self.structure.isotropic else variances
 
     def moved(self, steps: FloatArray) -> FloatArray:
-        moved: FloatArray = (self._root @ steps[..., None])[..., 0]
-        return moved
+        """Return W₀⁻¹s, the moves (K, M) of means by steps (K, M) in the kernels' units."""
+        if self.structure.triangular:
+            moved: FloatArray = (self._root @ steps[..., None])[..., 0]
+            return moved
+        return steps * self._root
 
     def gradients(
         self, stretch: FloatArray, factor: Factor, mass: FloatArray, first: FloatArray, second: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
+        """Return the gradients with respect to steps of the means (K, M), and to coordinates (B, …).
+
+        Parameters
+        ----------
+        stretch, factor
+            V of the coordinates where the gradients are taken, and the factor there.
+        mass : ndarray of shape (K,)
+            Sums of the derivatives g_nk of the objective with respect to log N(x_n; μ_k, P_k).
+        first, second : ndarray of shape (K, M) and (K, S)
+            Sums of g_nk times x_n − μ_k, and times its second-order terms.
+        """
         whitener, n_features = factor.whitener[0], first.shape[-1]
+        if not self.structure.triangular:
+            of_each = mass[:, None] - whitener**2 * second
+            if self.shape[1] == 1:
+                of_each = of_each.sum(axis=1, keepdims=True)
+            return stretch * whitener * first, of_each
         of_steps = (np.swapaxes(stretch, -1, -2) @ (whitener @ first[..., None]))[..., 0]
-        mass, second = self._pooled(mass, second)
-        # ∂/∂V of −½ tr(VW S (VW)ᵀ) + m log |V|, S the scatter.
-        whole = -(whitener @ unpack(second, n_features)) @ np.swapaxes(self.base, -1, -2)
+        if len(self._base) == 1:
+            mass, second = mass.sum(keepdims=True), second.sum(axis=0, keepdims=True)
+        # ∂/∂V of −½ tr(VW₀ S (VW₀)ᵀ) + m log |V|, S the scatter.
+        whole = -(whitener @ unpack(second, n_features)) @ np.swapaxes(self._base, -1, -2)
         diagonal = np.einsum("kdd->kd", whole)
         diagonal *= np.einsum("kdd->kd", stretch)
         diagonal += mass[:, None]
         return of_steps, whole.reshape(len(whole), -1)[:, _triangle(n_features)]
 
-    def _pooled(self, mass: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the sums of the kernels that have coordinates of their own."""
-        return mass, second
 
-
-class TiedChart(FullChart):
-    """One triangle for all kernels."""
-
-    def covariances(self, factor: Factor) -> FloatArray:
-        return super().covariances(factor)[:, 0]
-
-    def _pooled(self, mass: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return mass.sum(keepdims=True), second.sum(axis=0, keepdims=True)
-
-
-class DiagonalChart(Chart):
-    """A logarithm for each kernel and feature."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.base.shape[0], self.base.shape[1]
-
-    def stretch(self, numbers: FloatArray) -> FloatArray:
-        return np.exp(numbers)
-
-    def factor(self, stretch: FloatArray) -> Factor:
-        whitener = stretch * self.base
-        log_determinant = -2.0 * np.log(whitener).sum(axis=-1)
-        return Factor(whitener[None], log_determinant[None], np.ones(1, dtype=bool))
-
-    def covariances(self, factor: Factor) -> FloatArray:
-        return 1.0 / factor.whitener**2
-
-    def moved(self, steps: FloatArray) -> FloatArray:
-        return steps / self.base
-
-    def gradients(
-        self, stretch: FloatArray, factor: Factor, mass: FloatArray, first: FloatArray, second: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        whitener = factor.whitener[0]
-        return stretch * whitener * first, mass[:, None] - whitener**2 * second
-
-
-class SphericalChart(DiagonalChart):
-    """A logarithm for each kernel."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.base.shape[0], 1
-
-    def covariances(self, factor: Factor) -> FloatArray:
-        return super().covariances(factor)[..., 0]
-
-    def gradients(
-        self, stretch: FloatArray, factor: Factor, mass: FloatArray, first: FloatArray, second: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        of_steps, of_each = super().gradients(stretch, factor, mass, first, second)
-        return of_steps, of_each.sum(axis=1, keepdims=True)
-
-
-_CHARTS: dict[str, type[Chart]] = {
-    "full": FullChart,
-    "tied": TiedChart,
-    "diag": DiagonalChart,
-    "spherical": SphericalChart,
-}
-
-
-def chart_of(covariance_type: str) -> type[Chart]:
-    """Return the coordinates of the structure of that name."""
-    try:
-        return _CHARTS[covariance_type]
-    except KeyError:
-        known = ", ".join(map(repr, _CHARTS))
-        raise ValueError(
-            f"Covariances of the type {covariance_type!r} cannot be tuned; those of {known} can."
-        ) from None
+def _diagonal(n_features: int) -> BoolArray:
+    """Return where the diagonal of a matrix (M, M) is."""
+    return np.eye(n_features, dtype=bool)
 
 
 @lru_cache(maxsize=64)

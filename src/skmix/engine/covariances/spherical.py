@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..compute.arrays import namespace
-from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
+from ..model import Factor, FloatArray, IntArray, Regulariser
 from .base import Wishart
 from .diagonal import Diagonal
 
@@ -54,9 +54,6 @@ class Spherical(Diagonal):
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         return covariances[..., None]
-
-    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        return namespace(new).where(alive, new, old)
 
     def wishart(self, n_features: int) -> Wishart:
         return Wishart(1, repeats=n_features)

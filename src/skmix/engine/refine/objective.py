@@ -1,53 +1,45 @@
-"""The hybrid objective: how well classes are told from rows, plus a share of how well rows are described.
+"""The hybrid objective of discriminative training, and its gradient, for models near a given one.
 
 For labelled rows the objective is Σ_n u_n [log s_n(c_n) + λ log p(x_n, c_n)] over Σ_n u_n: u are the rows'
-weights, and s_n(j) ∝ p(x_n, j)^(1/T) the probabilities of the classes, softened by a temperature. Its
-derivative with respect to log N(x_n; μ_k, P_k) is Σ_j ([j = c_n] (1/T + λ) − s_n(j)/T) r_nkj, where r_nkj are
-the responsibilities given class j. All else follows from sums that have the shape of EM's statistics, so that
-a gradient costs what a pass costs: two matrix products. Where the fit had priors, their logarithm
-is added, times 1/T + λ: imagined rows weigh what rows weigh that are certain of their class.
+weights, and s_n(j) ∝ p(x_n, j)^(1/T) the class probabilities at temperature T. Its derivative with respect to
+log N(x_n; μ_k, P_k) is Σ_j ([j = c_n] (1/T + λ) − s_n(j)/T) r_nkj, where r_nkj are the responsibilities given
+class j. All else follows from sums that have the shape of EM's statistics, so that a gradient costs what a
+pass costs: two matrix products. The logarithm of the fit's priors is added, times 1/T + λ: an imagined row of
+a prior counts as much as a row whose class is certain.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Self, TypeVar
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ..compute.threads import Workers, Workspace
 from ..covariances import Structure
-from ..model import FloatArray, IntArray, Parameters, Regulariser
-from ..sources.expanded import Part, Prepared, Terms, log_joint, prepare
-from ..sources.summary import Frame, turn
-from .local import Place, Sums, Surroundings
+from ..covariances.reparametrisation import Local
+from ..density import expand, log_mix, part_size
+from ..model import Factor, FloatArray, IntArray, Parameters, Regulariser
+from ..sources.memory import Part, Prepared, log_joint, prepare
+from ..sources.summary import Frame
 
-# Rows looked at in one go: their terms stay in cache, and the cut never depends on the number of threads.
-_NUMBERS = 1 << 20
-_FEWEST, _MOST = 128, 2048
+Answer = TypeVar("Answer")
+
+# Numbers of expanded rows that are held at once, and the most rows.
+_NUMBERS, _MOST = 1 << 20, 2112
 # As in the E-step: exponentials below this only slow matrix products down.
 _LOWEST_LOG = -600.0
-# A class whose share of a row's density is below this has no part in it.
+# A class whose share of a row's density is below this does not count.
 _LEAST = 1e-280
-# Derivatives below this cannot be seen beside those of rows that matter; rows are then picked kernel by
-# kernel, where few matter and there are features enough to make that worth its while.
-_NEGLIGIBLE = 1e-12
-_SPARSE = 0.1
-_FEWEST_FEATURES_FOR_SPARSE = 16
-_FEWEST_ROWS_FOR_SPARSE = 1024
+# How far weights and covariances, as exponents, and means, in the units of their kernels, may be moved.
+_FARTHEST_POWER, _FARTHEST_STEP = 30.0, 1e6
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """What is to be maximised.
-
-    Attributes
-    ----------
-    trade_off : float
-        λ, the share of the log-likelihood.
-    temperature : float
-        T, what log-joints are divided by before they are normalised to log-probabilities of classes.
-    """
+    """The trade-off λ between log-likelihood and class probabilities, and the temperature T of the latter."""
 
     trade_off: float
     temperature: float = 1.0
@@ -60,7 +52,7 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Rows to tune a model to.
+    """Rows for training or validation.
 
     Attributes
     ----------
@@ -76,11 +68,10 @@ class Labelled:
     codes: IntArray
     weights: FloatArray | None = None
 
-    def take(self, index: IntArray) -> Labelled:
+    def take(self, index: IntArray | slice) -> Labelled:
         """Return the rows that `index` selects."""
-        return Labelled(
-            self.X[index], self.codes[index], None if self.weights is None else self.weights[index]
-        )
+        weights = None if self.weights is None else self.weights[index]
+        return Labelled(self.X[index], self.codes[index], weights)
 
     @property
     def size(self) -> float:
@@ -89,162 +80,222 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Objective:
-    """The hybrid objective of models around a given one.
+class Point:
+    """A model near the given one, ready for densities.
 
     Attributes
     ----------
-    surroundings : Surroundings
-        The models.
-    frame : Frame
-        Coordinates of the computation, which reach all rows.
-    class_prior : ndarray of shape (L,)
-        Class priors, which stay as they are.
-    regulariser : Regulariser or None
-        Priors on weights and covariances, in the frame.
-    n_rows : float
-        Number of rows, or the sum of their weights, that these priors stand beside: those of all batches.
+    weights, means : ndarray of shape (K, L) and (K, M)
+        Weights, and means in the frame.
+    stretch : ndarray
+        V of the covariances; see `Local`.
+    factor : Factor
+        Of the covariances, with a leading axis of one start.
     """
 
-    surroundings: Surroundings
-    frame: Frame
-    class_prior: FloatArray
-    regulariser: Regulariser | None = None
-    n_rows: float = 1.0
+    weights: FloatArray
+    means: FloatArray
+    stretch: FloatArray
+    factor: Factor
 
-    def evaluate(self, numbers: FloatArray, rows: Labelled, criterion: Criterion, pool: Workers) -> Value:
-        """Return the objective per row and its gradient.
 
-        Parameters
-        ----------
-        numbers : ndarray of shape (Q,)
-            Which model.
-        rows : Labelled
-            The rows.
-        criterion : Criterion
-            Trade-off and temperature.
-        pool : Workers
-            Threads.
-        """
-        place = self.surroundings.place(numbers)
-        prepared, shares = self._prepare(place)
-        total = self._sum(rows, prepared, shares, criterion, pool)
-        gradient = self.surroundings.gradient(place, total, prepared.origins[0]) / rows.size
-        joint = total.joint / rows.size - self.frame.log_volume()
-        objective = total.conditional / rows.size + criterion.trade_off * joint
-        if self.regulariser is not None:
-            log_prior, slope = self.surroundings.log_prior(place, self.regulariser)
-            objective += criterion.of_own_class * log_prior / self.n_rows
-            gradient += criterion.of_own_class * slope / self.n_rows
-        return Value(objective, gradient)
+@dataclass
+class Sums:
+    """What a gradient needs of the rows. Sums of disjoint rows add.
 
-    def log_joints(self, place: Place, rows: Labelled, pool: Workers) -> FloatArray:
-        """Return log p(x_n, class j), shape (N, L), in the data's coordinates, of the model at a place."""
-        prepared, shares = self._prepare(place)
-        n_rows, chunk = len(rows.codes), chunk_of(prepared)
-        level = prepared.levels[0] - self.frame.log_volume()
+    Attributes
+    ----------
+    conditional, joint : float
+        Sums of log s(c_n) and of log p(x_n, c_n), in the frame.
+    classes : ndarray of shape (K, L)
+        Derivatives with respect to the logarithms of the weights.
+    mass : ndarray of shape (K,)
+        Sums of the derivatives g_nk with respect to log N(x_n; μ_k, P_k).
+    first, second : ndarray of shape (K, M) and (K, S)
+        Sums of g_nk times x_n, and times its second-order terms, about the kernels' origins.
+    """
 
-        def work(start: int) -> FloatArray:
-            part = self._part(rows.X[start : start + chunk], prepared.structure, pool.workspace)
-            values = pool.workspace.array("values", (1, len(shares), part.stop))
-            log_joint(part, prepared, values)
-            return class_joints(values[0], shares).T + level
+    conditional: float
+    joint: float
+    classes: FloatArray
+    mass: FloatArray
+    first: FloatArray
+    second: FloatArray
 
-        return np.concatenate(list(pool.map(work, range(0, n_rows, chunk))))
+    def __iadd__(self, other: Self) -> Self:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+        return self
 
-    def _prepare(self, place: Place) -> tuple[Prepared, FloatArray]:
-        """Return the kernels with their weights in all classes together, and each class's share (K, L)."""
-        joint = place.weights * self.class_prior
-        mixed = joint.sum(axis=1)
-        shares = joint / np.where(mixed > 0, mixed, 1.0)[:, None]
-        whole = Parameters(mixed[None, :, None], place.means[None], place.stretch)
-        return prepare(whole, self.surroundings.structure, self.frame.bound, place.factor), shares
 
-    def _sum(
+class Objective:
+    """The hybrid objective of all models near a given one, as a function of Q numbers; zero is that model.
+
+    Weights are the given ones times exponentials of their numbers, normalised, so that a weight of zero stays
+    zero; means move in the units of their kernel; covariances have the coordinates of `Local`.
+
+    Parameters
+    ----------
+    parameters : Parameters
+        One model in the frame, without an axis of starts.
+    structure : Structure
+        Its covariance structure.
+    frame : Frame
+        Coordinates of the computation, with a bound that holds for all rows.
+    class_prior : ndarray of shape (L,)
+        Class priors, which stay as they are.
+    regulariser : Regulariser, optional
+        Priors on weights and covariances, in the frame.
+    n_rows : float
+        Number of rows, or the sum of their weights, in all batches together: what the priors stand beside.
+    """
+
+    def __init__(
         self,
-        rows: Labelled,
-        prepared: Prepared,
-        shares: FloatArray,
-        criterion: Criterion,
-        pool: Workers,
-    ) -> Sums:
-        """Sum over all rows."""
-        n_rows, chunk = len(rows.codes), chunk_of(prepared)
+        parameters: Parameters,
+        structure: Structure,
+        frame: Frame,
+        class_prior: FloatArray,
+        regulariser: Regulariser | None = None,
+        n_rows: float = 1.0,
+    ) -> None:
+        self.parameters, self.structure, self.frame = parameters, structure, frame
+        self.class_prior, self.regulariser, self.n_rows = class_prior, regulariser, n_rows
+        factor = structure.factor(parameters.covariances[None], parameters.means.shape[1])
+        self._local = Local(factor, structure)
+        self._sizes = [parameters.weights.size, parameters.means.size, math.prod(self._local.shape)]
+        self.size = sum(self._sizes)
 
-        def work(start: int) -> Sums:
-            here = slice(start, min(start + chunk, n_rows))
-            weights = None if rows.weights is None else rows.weights[here]
-            part = self._part(rows.X[here], prepared.structure, pool.workspace)
-            return sum_part(part, rows.codes[here], weights, prepared, shares, criterion, pool.workspace)
+    def around(self, parameters: Parameters) -> Objective:
+        """Return the same objective around another model."""
+        return Objective(
+            parameters, self.structure, self.frame, self.class_prior, self.regulariser, self.n_rows
+        )
 
-        answers = pool.map(work, range(0, n_rows, chunk))
+    def limits(self) -> FloatArray:
+        """Return how far numbers (Q,) may go, so that no trial of an optimiser overflows."""
+        return np.repeat([_FARTHEST_POWER, _FARTHEST_STEP, _FARTHEST_POWER], self._sizes)
+
+    def point(self, numbers: FloatArray) -> Point:
+        """Return the model of these numbers (Q,)."""
+        of_weights, of_means, of_covariances = np.split(numbers, np.cumsum(self._sizes)[:-1])
+        powers = of_weights.reshape(self.parameters.weights.shape)
+        weights = self.parameters.weights * np.exp(powers - powers.max(axis=0))
+        weights /= weights.sum(axis=0)
+        stretch = self._local.stretch(of_covariances.reshape(self._local.shape))
+        means = self.parameters.means + self._local.moved(of_means.reshape(self.parameters.means.shape))
+        return Point(weights, means, stretch, self._local.factor(stretch))
+
+    def parameters_at(self, point: Point) -> Parameters:
+        """Return the parameters of a model, in the frame."""
+        return Parameters(point.weights, point.means, self._local.covariances(point.factor)[0])
+
+    def evaluate(
+        self, numbers: FloatArray, rows: Labelled, criterion: Criterion, pool: Workers
+    ) -> tuple[float, FloatArray]:
+        """Return the objective per row at numbers (Q,), and its gradient (Q,)."""
+        point = self.point(numbers)
+        prepared, shares = self._prepare(point)
+
+        def work(part: Part, own: Labelled) -> Sums:
+            return sum_part(part, own, prepared, shares, criterion, pool.workspace)
+
+        answers = self._map(work, rows, prepared, pool)
         total = next(answers)
         for answer in answers:
             total += answer
-        return total
+        gradient = self._gradient(point, total, prepared.origins[0]) / rows.size
+        joint = total.joint / rows.size - self.frame.log_volume()
+        value = total.conditional / rows.size + criterion.trade_off * joint
+        if self.regulariser is not None:
+            log_prior, slope = self._log_prior(point, self.regulariser)
+            value += criterion.of_own_class * log_prior / self.n_rows
+            gradient += criterion.of_own_class * slope / self.n_rows
+        return value, gradient
 
-    def _part(self, X: np.ndarray, structure: Structure, workspace: Workspace) -> Part:
-        """Return rows X (n, M) in the frame, expanded."""
-        n_rows, n_features = X.shape
-        x = self.frame.rows(X, workspace.array("rows", (n_features, n_rows)))
-        terms = workspace.latest(
-            (n_features, n_rows), lambda: Terms(structure, n_features, n_rows, workspace=workspace)
+    def log_joints(self, point: Point, rows: Labelled, pool: Workers) -> FloatArray:
+        """Return log p(x_n, class j), shape (N, L), in the data's coordinates, of a model."""
+        prepared, shares = self._prepare(point)
+        level = prepared.levels[0] - self.frame.log_volume()
+
+        def work(part: Part, own: Labelled) -> FloatArray:
+            values = pool.workspace.array("values", (1, len(shares), part.stop))
+            log_joint(part, prepared, values)
+            return log_mix(values[0], shares).T + level
+
+        return np.concatenate(list(self._map(work, rows, prepared, pool)))
+
+    def _map(
+        self, work: Callable[[Part, Labelled], Answer], rows: Labelled, prepared: Prepared, pool: Workers
+    ) -> Iterator[Answer]:
+        """Yield in order what `work` makes of expanded parts of the rows; cuts do not depend on threads."""
+        n_rows, n_features = rows.X.shape
+        size = part_size(prepared.coefficients.shape[-1], 64, _NUMBERS, _MOST)
+
+        def on(start: int) -> Answer:
+            own = rows.take(slice(start, start + size))
+            x = pool.workspace.array("rows", (n_features, len(own.X)))
+            return work(expand(self.frame.rows(own.X, x), self.structure, pool.workspace), own)
+
+        return pool.map(on, range(0, n_rows, size))
+
+    def _prepare(self, point: Point) -> tuple[Prepared, FloatArray]:
+        """Return the kernels with their weights in all classes together, and each class's share (K, L)."""
+        joint = point.weights * self.class_prior
+        mixed = joint.sum(axis=1)
+        shares = joint / np.where(mixed > 0, mixed, 1.0)[:, None]
+        whole = Parameters(mixed[None, :, None], point.means[None], point.stretch)
+        return prepare(whole, self.structure, self.frame.bound, point.factor), shares
+
+    def _gradient(self, point: Point, sums: Sums, origins: FloatArray) -> FloatArray:
+        """Return the gradient (Q,) of the summed objective, from sums about origins (K, M)."""
+        of_weights = sums.classes - point.weights * sums.classes.sum(axis=0)
+        offset = point.means - origins
+        first = sums.first - sums.mass[:, None] * offset
+        i, j = self.structure.pairs(offset.shape[1])
+        # Σ g (x − μ)(x − μ)ᵀ from moments about another origin.
+        second = sums.second - first[:, i] * offset[:, j] - sums.first[:, j] * offset[:, i]
+        of_means, of_covariances = self._local.gradients(
+            point.stretch, point.factor, sums.mass, first, second
         )
-        terms.fill(x)
-        return Part(0, n_rows, x, terms, [(0, 0, n_rows)], n_rows)
+        return np.concatenate([of_weights.ravel(), of_means.ravel(), of_covariances.ravel()])
 
+    def _log_prior(self, point: Point, regulariser: Regulariser) -> tuple[float, FloatArray]:
+        """Return the logarithm of the priors, up to a constant, and its gradient (Q,).
 
-@dataclass(frozen=True)
-class Value:
-    """The hybrid objective at a place.
-
-    Attributes
-    ----------
-    objective : float
-        Its value per row.
-    gradient : ndarray of shape (Q,)
-        Its gradient.
-    """
-
-    objective: float
-    gradient: FloatArray
-
-
-def chunk_of(prepared: Prepared) -> int:
-    """Return the number of rows to look at in one go."""
-    return max(_FEWEST, min(_MOST, _NUMBERS // prepared.coefficients.shape[-1]))
+        The prior on covariances acts like rows about each kernel's mean, that on weights like rows that each
+        kernel has of each class. Weights of zero, which stay, are left out.
+        """
+        n_kernels, n_features = point.means.shape
+        positive = point.weights > 0.0
+        classes = np.where(positive, regulariser.weight_prior - 1.0, 0.0)
+        value = float(np.sum(classes * np.log(np.where(positive, point.weights, 1.0))))
+        mass, second = np.zeros(n_kernels), np.zeros((n_kernels, self.structure.n_second(n_features)))
+        if regulariser.prior_rows:
+            value += float(self.structure.log_prior(point.factor, regulariser)[0])
+            # Kernels with one covariance between them have one prior between them.
+            mass += regulariser.prior_rows * self._local.shape[0] / n_kernels
+            wanted = self.structure.from_full(np.tile(regulariser.prior_covariance, (1, n_kernels, 1, 1)))
+            second += mass[:, None] * self.structure.terms_of(wanted, n_kernels, n_features)[0]
+        # About the means themselves, which have no prior.
+        sums = Sums(0.0, 0.0, classes, mass, np.zeros_like(point.means), second)
+        return value, self._gradient(point, sums, point.means)
 
 
 def sum_part(
     part: Part,
-    codes: IntArray,
-    weights: FloatArray | None,
+    rows: Labelled,
     prepared: Prepared,
     shares: FloatArray,
     criterion: Criterion,
     workspace: Workspace,
 ) -> Sums:
-    """Return the sums of some rows.
+    """Return the sums of n rows, expanded in `part`.
 
-    Parameters
-    ----------
-    part : Part
-        The rows, expanded.
-    codes : ndarray of shape (n,)
-        Their classes.
-    weights : ndarray of shape (n,) or None
-        Their weights.
-    prepared : Prepared
-        The kernels, with their weights in all classes together.
-    shares : ndarray of shape (K, L)
-        Which share of these each class has.
-    criterion : Criterion
-        What to differentiate.
-    workspace : Workspace
-        Reusable memory.
+    Kernels are prepared with their weights in all classes together; classes have `shares` (K, L) in these.
     """
     n_kernels, n_classes = shares.shape
-    n_rows = len(codes)
+    codes, n_rows = rows.codes, len(rows.codes)
     every = np.arange(n_rows)
     values = workspace.array("values", (1, n_kernels, n_rows))
     log_joint(part, prepared, values)
@@ -262,10 +313,10 @@ def sum_part(
     posterior = np.exp(logs)
     total = posterior.sum(axis=0)
     posterior /= total
-    each = np.ones(n_rows) if weights is None else weights
+    each = np.ones(n_rows) if rows.weights is None else rows.weights
     conditional = float(each @ (logs[codes, every] - np.log(total)))
     joint = float(each @ (log_own + largest) + each.sum() * prepared.levels[0])
-    # The own class's part of both terms is taken together, so that nothing cancels for rows that are sure.
+    # The own class's part of both terms is taken together: nothing cancels for rows that are certain.
     posterior *= each / criterion.temperature
     others = posterior / of_classes
     others[codes, every] = 0.0
@@ -279,44 +330,17 @@ def sum_part(
     return Sums(conditional, joint, of_weights, *moments(part, own, prepared))
 
 
-def class_joints(values: FloatArray, shares: FloatArray) -> FloatArray:
-    """Return classes' log-joints (L, n) from the kernels' (K, n), of which they have shares (K, L)."""
-    largest = values.max(axis=0)
-    weights = np.exp(values - largest)
-    joints = shares.T @ weights
-    lost = joints < _LEAST
-    logs: FloatArray = np.log(np.where(lost, 1.0, joints)) + largest
-    with np.errstate(divide="ignore"):
-        log_shares = np.log(shares)
-    for c in np.flatnonzero(lost.any(axis=1)):
-        # The rows' nearest kernels have no share in this class: sum the terms of those that have.
-        rows, kernels = np.flatnonzero(lost[c]), np.flatnonzero(shares[:, c])
-        logs[c, rows] = -np.inf
-        if len(kernels):
-            logs[c, rows] = logsumexp(values[np.ix_(kernels, rows)] + log_shares[kernels, c, None], axis=0)
-    return logs
-
-
 def own_terms(
     values: FloatArray, shares: FloatArray, codes: IntArray, workspace: Workspace
 ) -> tuple[FloatArray, FloatArray]:
     """Return responsibilities given the rows' own classes (K, n), and log p(c, x) (n,).
 
-    Parameters
-    ----------
-    values : ndarray of shape (K, n)
-        Logarithms of the kernels' joint densities in all classes together, less the row's largest.
-    shares : ndarray of shape (K, L)
-        Which share of these each class has.
-    codes : ndarray of shape (n,)
-        The rows' classes.
-    workspace : Workspace
-        Reusable memory.
+    `values` (K, n) are the kernels' log-joints in all classes together, less the row's largest.
     """
     own = workspace.array("own", values.shape)
     with np.errstate(divide="ignore"):
         log_shares = np.log(shares)
-    # The −inf of a share of zero is beneath any floor.
+    # The −inf of a share of zero is below the lower limit, too.
     np.add(values, log_shares[:, codes], out=own)
     nearest = own.max(axis=0)
     own -= nearest
@@ -331,29 +355,13 @@ def moments(
     part: Part, derivatives: FloatArray, prepared: Prepared
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the sums (K,), (K, M) and (K, S) of derivatives (K, n), and of them times the rows' terms."""
-    n_features, n_rows = part.x.shape
-    matter = np.abs(derivatives)
-    matter = matter > _NEGLIGIBLE * matter.max()
-    few = n_features >= _FEWEST_FEATURES_FOR_SPARSE and n_rows >= _FEWEST_ROWS_FOR_SPARSE
-    if few and np.count_nonzero(matter) < _SPARSE * matter.size:
-        chosen = list(range(len(derivatives)))
-        mass = derivatives.sum(axis=1)
-        first = np.empty((len(derivatives), n_features))
-        second = np.empty((len(derivatives), part.terms.matrix.shape[0] - n_features - 1))
-    else:
-        chosen = [k for _, k in prepared.delicate_kernels]
-        product = np.dot(derivatives, part.terms.transposed)
-        mass, first, second = product[:, -1], product[:, :n_features], product[:, n_features:-1]
-    if chosen:
-        # Whole rows are far quicker to pick than columns.
-        by_row = np.empty((n_rows, n_features))
-        turn(part.x, by_row)
-        scatters = []
-        for k in chosen:
-            index = np.flatnonzero(matter[k])
-            difference = by_row[index] - prepared.origins[0, k]
-            weighted = difference * derivatives[k, index, None]
-            first[k] = weighted.sum(axis=0)
-            scatters.append(prepared.structure.second_moment(difference, weighted))
-        second[chosen] = prepared.structure.pack(np.array(scatters))
+    n_features = len(part.x)
+    product = np.dot(derivatives, part.terms.transposed)
+    mass, first, second = product[:, -1], product[:, :n_features], product[:, n_features:-1]
+    for _, k in prepared.delicate_kernels:
+        difference = part.x.T - prepared.origins[0, k]
+        weighted = difference * derivatives[k, :, None]
+        first[k] = weighted.sum(axis=0)
+        scatter = prepared.structure.second_moment(difference, weighted)
+        second[k] = prepared.structure.pack(scatter[None])[0]
     return mass, first, second

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logsumexp
 
 from ..model import FloatArray, IntArray
 
@@ -63,7 +62,9 @@ def log_losses(
 ) -> FloatArray:
     """Return −log Pr(class | x) of each row's true class, shape (n,); see `least_log_loss`."""
     gaps, offset = _relative(log_joints, codes, log_prior)
-    losses: FloatArray = logsumexp(gaps / temperature + offset, axis=1)
+    exponents = gaps / temperature + offset
+    largest = exponents.max(axis=1)
+    losses = np.log(np.exp(exponents - largest[:, None]).sum(axis=1)) + largest
     impossible = log_joints[np.arange(len(codes)), codes] == -np.inf
     return np.where(impossible, np.inf, losses)
 

@@ -24,21 +24,11 @@ _LARGEST_CANCELLATION = 2.0**24
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The update rule of EM.
+    """The update rule of EM."""
 
-    Attributes
-    ----------
-    structure : Structure
-        Covariance structure.
-    regulariser : Regulariser
-        Floor, ridge and priors.
-    freeze : {None, 'kernels', 'weights'}
-        What keeps its starting value.
-    """
-
-    structure: Structure
-    regulariser: Regulariser
-    freeze: str | None = None
+    structure: Structure  # covariance structure
+    regulariser: Regulariser  # floor, ridge and priors
+    freeze: str | None = None  # what keeps its starting value
     bounds: bool = False
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
@@ -55,9 +45,10 @@ class Likelihood:
     ) -> tuple[Parameters, Factor, BoolArray]:
         """Do the M-step; see `maximise`."""
         found = maximise(statistics, origins, previous, self.structure, self.regulariser)
+        if self.freeze is None:
+            return found
         following, next_factor, inaccurate = found
-        if self.freeze == "kernels":
-            next_factor = factor
+        next_factor = factor if self.freeze == "kernels" else next_factor
         return with_frozen(self, following, previous), next_factor, inaccurate
 
     def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
@@ -76,30 +67,11 @@ def maximise(
     structure: Structure,
     regulariser: Regulariser,
 ) -> tuple[Parameters, Factor, BoolArray]:
-    """Return new parameters of R starts from their statistics.
+    """Do the M-step: return new parameters of R starts, their factor, and kernels (R, K) that lost digits.
 
-    Parameters
-    ----------
-    statistics : Statistics
-        Sums over all rows.
-    origins : ndarray of shape (R, K, M)
-        What their moments are taken about.
-    previous : Parameters
-        The parameters they were collected with: what a kernel without rows keeps.
-    structure : Structure
-        Covariance structure.
-    regulariser : Regulariser
-        Floor, ridge and priors.
-
-    Returns
-    -------
-    parameters : Parameters
-        The next parameters.
-    factor : Factor
-        Of the new covariances; a start that is not usable there has degenerated.
-    inaccurate : ndarray of shape (R, K)
-        Kernels so narrow, and so far from the origin of their moments, that the covariance lost digits:
-        repeat the E-step with moments about their new means.
+    The statistics' moments are about `origins` (R, K, M); a kernel without rows keeps what `previous` has.
+    A start that is not usable in the factor has degenerated. Kernels so narrow, and so far from the origin of
+    their moments, that the covariance lost digits want an E-step with moments about their new means.
     """
     xp = namespace(statistics.mass)
     mass = xp.sum(statistics.mass, axis=-1)
@@ -149,21 +121,10 @@ def with_unlabelled(parameters: Parameters) -> Parameters:
 
 
 def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArray, FloatArray | None]:
-    """Divide the mass of rows without a label among the classes, by the E-step over (class, kernel).
+    """Divide the mass (R, K, L + 1) of rows without a label among the classes: the E-step over the classes.
 
-    Parameters
-    ----------
-    mass : ndarray of shape (R, K, L + 1), or (R, K, L) when every row has a label
-        Responsibility masses.
-    previous : Parameters
-        The parameters they were collected with.
-
-    Returns
-    -------
-    mass : ndarray of shape (R, K, L)
-        Mass of each class.
-    prior : ndarray of shape (R, L) or None
-        Share of each class in all mass; None when every row has a label.
+    Returns the mass (R, K, L) of each class and its share (R, L) in all mass. Where every row has a label,
+    the mass is (R, K, L) already, and the share None.
     """
     if previous.class_prior is None:
         return mass, None

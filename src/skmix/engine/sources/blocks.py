@@ -51,17 +51,7 @@ def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
 
 
 class BlockRows:
-    """Rows in blocks, with encoded labels.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        The blocks; rows of weight zero or without any value are passed over.
-    summary : Summary, optional
-        Of the same blocks, if known.
-    seed : int
-        Seed of the summary's sample.
-    """
+    """Rows in blocks, with encoded labels; rows of weight zero or without any value are passed over."""
 
     def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
         self.blocks = blocks
@@ -119,22 +109,14 @@ class BlockRows:
 
 @dataclass(frozen=True)
 class Expect:
-    """The E-step of a block: that of rows in memory.
+    """The E-step of a block: that of rows in memory."""
 
-    Attributes
-    ----------
-    parameters, factor, setting, centres, moments
-        As for `RowSource.expect`.
-    gaps : bool
-        Whether any block has gaps: all of them must take their moments about the same origins.
-    """
-
-    parameters: Parameters
-    factor: Factor
-    setting: Setting
-    gaps: bool
-    centres: Centres | None
-    moments: bool
+    parameters: Parameters  # as for `RowSource.expect`
+    factor: Factor  # as for `RowSource.expect`
+    setting: Setting  # as for `RowSource.expect`
+    gaps: bool  # whether any block has gaps: all of them must take their moments about the same origins
+    centres: Centres | None  # as for `RowSource.expect`
+    moments: bool  # as for `RowSource.expect`
 
     def __call__(self, block: Block) -> Sums:
         """Return the statistics of a block, and the origins of its moments."""

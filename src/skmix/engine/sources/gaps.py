@@ -16,8 +16,7 @@ from ..compute.arrays import is_numpy, namespace
 from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import Centres
-from .expanded import Rows, gather, prepare
-from .memory import HostRows
+from .memory import HostRows, Rows, gather, prepare
 from .summary import Setting
 
 _CHUNK = 1 << 13
@@ -124,20 +123,8 @@ def complete(
 ) -> Statistics:
     """Return the expected statistics of all M features, given those of O observed ones.
 
-    Parameters
-    ----------
-    statistics : Statistics
-        Of the observed features, about `origins`.
-    columns : ndarray of shape (O,)
-        The observed features.
-    origins : ndarray of shape (R, K, O)
-        Origins of their moments.
-    new_origins : ndarray of shape (R, K, M)
-        Origins that the completed moments are to have.
-    parameters : Parameters
-        Of all features, as in the E-step.
-    structure : Structure
-        Covariance structure.
+    The given moments are about `origins` (R, K, O), the completed ones about `new_origins` (R, K, M);
+    `parameters` are those of the E-step, of all features.
     """
     first, second = structure.complete(
         statistics.mass.sum(axis=-1),

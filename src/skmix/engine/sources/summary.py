@@ -38,23 +38,12 @@ class Frame:
 
     Moments about the origin lose digits when rows lie far from it, and squares overflow when values are huge.
     Centring cures the first; scaling by powers of two cures the second without rounding.
-
-    Attributes
-    ----------
-    scale : ndarray of shape (M,)
-        Powers of two.
-    shift : ndarray of shape (M,)
-        The data's mean divided by `scale`.
-    variance : ndarray of shape (M,)
-        Each feature's variance in the frame; 1 for a constant feature.
-    bound : ndarray of shape (M,)
-        Largest magnitude of each feature in the frame.
     """
 
-    scale: FloatArray
-    shift: FloatArray
-    variance: FloatArray
-    bound: FloatArray
+    scale: FloatArray  # (M,): powers of two
+    shift: FloatArray  # (M,): the data's mean divided by `scale`
+    variance: FloatArray  # (M,): each feature's variance in the frame; 1 for a constant feature
+    bound: FloatArray  # (M,): largest magnitude of each feature in the frame
 
     def rows(self, X: np.ndarray, out: FloatArray) -> FloatArray:
         """Write rows X (n, M) into `out` (M, n), feature-major and in the frame."""
@@ -101,24 +90,12 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """How a source is to run passes.
+    """How a source is to run passes."""
 
-    Attributes
-    ----------
-    frame : Frame
-        Coordinates of the parameters.
-    structure : Structure
-        Covariance structure.
-    pool : Workers
-        Threads.
-    precision : {'float64', 'float32', 'tf32'}
-        Of the rows' terms and the products with them, on an accelerator.
-    """
-
-    frame: Frame
-    structure: Structure
-    pool: Workers
-    precision: str = "float64"
+    frame: Frame  # coordinates of the parameters
+    structure: Structure  # covariance structure
+    pool: Workers  # threads
+    precision: str = "float64"  # of the rows' terms and the products with them, on an accelerator
 
 
 def turn(matrix: np.ndarray, out: FloatArray) -> None:
@@ -151,45 +128,24 @@ class Moments:
 
     Means and sums of squares merge by Chan's rule, in units that are powers of two, so that squares neither
     over- nor underflow and a change of unit rounds nothing.
-
-    Attributes
-    ----------
-    low, high : ndarray of shape (M,)
-        Smallest and largest value; NaN of a feature without any.
-    unit : ndarray of shape (M,)
-        A power of two above all magnitudes: the unit of `mean` and `squares`.
-    count, mean, squares : ndarray of shape (M,)
-        Number of values, or the sum of their weights; their mean; the sum of squares about it.
-    missing : ndarray of shape (M,)
-        Number of missing values.
     """
 
-    low: FloatArray
-    high: FloatArray
-    unit: FloatArray
-    count: FloatArray
-    mean: FloatArray
-    squares: FloatArray
-    missing: IntArray
+    low: FloatArray  # (M,): smallest value; NaN of a feature without any
+    high: FloatArray  # (M,): largest value
+    unit: FloatArray  # (M,): a power of two above all magnitudes, the unit of `mean` and `squares`
+    count: FloatArray  # (M,): number of values, or the sum of their weights
+    mean: FloatArray  # (M,)
+    squares: FloatArray  # (M,): sum of squares about the mean
+    missing: IntArray  # (M,): number of missing values
 
     def take(self, columns: Sequence[int]) -> Moments:
         """Return the moments of some of the features."""
         return Moments(*(values[list(columns)] for values in vars(self).values()))
 
     def frame(self, structure: Structure, columns: Sequence[int] | None = None) -> Frame:
-        """Return the rows' frame.
+        """Return the rows' frame; refuse variances that float64 cannot represent.
 
-        Parameters
-        ----------
-        structure : Structure
-            Covariance structure.
-        columns : sequence of M ints, optional
-            What to call the features in errors, when they are part of a larger matrix.
-
-        Raises
-        ------
-        ValueError
-            When a feature's variance cannot be represented, with the feature's number.
+        `columns` (M,) are the features' numbers for errors, when they are part of a larger matrix.
         """
         unit, mean = self.unit, self.mean
         largest = np.fmax(np.abs(self.low), np.abs(self.high))
@@ -302,27 +258,13 @@ def measure(
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of each label, chosen at random, in the order of the data.
+    """Rows of each label, chosen at random, in the order of the data."""
 
-    Attributes
-    ----------
-    X : ndarray of shape (s, M)
-        The rows.
-    labels : ndarray of shape (s,)
-        Their labels, as indices into those of the summary.
-    weights : ndarray of shape (s,) or None
-        Their weights.
-    keys : ndarray of shape (s,)
-        Random keys: of each label, the rows with the smallest keys are kept.
-    places : ndarray of shape (s, 2)
-        Block and row they come from.
-    """
-
-    X: np.ndarray
-    labels: IntArray
-    weights: FloatArray | None
-    keys: FloatArray
-    places: IntArray
+    X: np.ndarray  # (s, M): the rows
+    labels: IntArray  # (s,): their labels, as indices into those of the summary
+    weights: FloatArray | None  # (s,): their weights
+    keys: FloatArray  # (s,): random keys: of each label, the rows with the smallest keys are kept
+    places: IntArray  # (s, 2): block and row they come from
 
     def take(self, which: IntArray) -> Sample:
         """Return the rows that `which` selects."""
@@ -332,37 +274,18 @@ class Sample:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one look at all rows found. Rows of weight zero and rows without any value are left out.
+    """What one look at all rows found. Rows of weight zero and rows without any value are left out."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows.
-    n_empty : int
-        Rows, of positive weight, that have no value.
-    moments : Moments
-        Of each feature.
-    labels : ndarray of shape (C,) or None
-        The labels there are, sorted: class codes once labels are encoded, −1 first for rows without a label.
-        None when rows have no labels; C is then one.
-    n_labelled : ndarray of shape (C,)
-        Rows of each label.
-    sizes : ndarray of shape (C,)
-        The same, or the sum of their weights.
-    observed : ndarray of shape (C, M)
-        The same of each feature's values.
-    sample : Sample or None
-        Rows for the starts; None for rows in memory, which serve themselves.
-    """
-
-    n_rows: int
-    n_empty: int
-    moments: Moments
+    n_rows: int  # number of rows
+    n_empty: int  # rows, of positive weight, that have no value
+    moments: Moments  # of each feature
+    # (C,): the labels there are, sorted: class codes once labels are encoded, −1 first for rows without a
+    # label. None when rows have no labels; C is then one.
     labels: np.ndarray | None
-    n_labelled: IntArray
-    sizes: FloatArray
-    observed: FloatArray
-    sample: Sample | None = None
+    n_labelled: IntArray  # (C,): rows of each label
+    sizes: FloatArray  # (C,): the same, or the sum of their weights
+    observed: FloatArray  # (C, M): the same of each feature's values
+    sample: Sample | None = None  # rows for the starts; None for rows in memory, which serve themselves
 
     @property
     def total(self) -> float:
@@ -438,16 +361,9 @@ class Summary:
 
 
 def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> Summary:
-    """Return the summary of rows in memory, without a sample.
+    """Return the summary, without a sample, of rows X (N, M) in memory; NaN only in NumPy arrays.
 
-    Parameters
-    ----------
-    X : array of shape (N, M)
-        Rows, of any library; NaN only in NumPy arrays.
-    codes : ndarray of shape (N,) or None
-        Class of each row, −1 for none; None for one class.
-    weights : ndarray of shape (N,) or None
-        Weights of the rows.
+    `codes` (N,) are the rows' classes, −1 for none; None is one class.
     """
     moments = moments_of(X, weights)
     if codes is None:

@@ -6,18 +6,18 @@ every fold, whatever the partitions it appears in.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils import check_random_state
 
 from ...engine.model import BoolArray, FloatArray
 from ...engine.refine.temperature import least_log_loss, log_losses
 from ..classifier import SharedKernelClassifier
 from ._rows import Fold, Rows
-from ._trials import Trial
+from ._trials import Trial, Trials
 
 # Groups are merged only where a feature of one is among this many that depend most on a feature of the other,
 # so that the number of groups to fit grows with the number of features and not with its square.
@@ -34,120 +34,98 @@ Partition = tuple[Group, ...]
 
 
 class GroupSearch:
-    """Partitions of the features and their losses on held-out rows.
-
-    Parameters
-    ----------
-    prototype : SharedKernelClassifier
-        Settings of the models.
-    folds : list of Fold
-        Complete rows.
-    deadline : float
-        When to stop, by `time.monotonic`.
-    seed : int
-        Source of randomness.
-    """
+    """Partitions of the features, judged by the log-loss of held-out rows at its best temperature."""
 
     def __init__(
-        self, prototype: SharedKernelClassifier, folds: Sequence[Fold], deadline: float, seed: int
+        self, prototype: SharedKernelClassifier, folds: Sequence[Fold], trials: Trials, seed: int
     ) -> None:
-        self._prototype = clone(prototype).set_params(
-            n_init=1, tol=max(prototype.tol, _TOLERANCE) if prototype.stopping == "total" else prototype.tol
-        )
-        self._folds = [
-            Fold(
-                *(
-                    rows.fewer(_MOST_ROWS, _FEWEST_ROWS_OF_A_CLASS, seed)
-                    for rows in (fold.training, fold.held)
-                )
-            )
-            for fold in folds
-        ]
-        held = [fold.held for fold in self._folds]
+        tol = max(prototype.tol, _TOLERANCE) if prototype.stopping == "total" else prototype.tol
+        self._prototype = clone(prototype).set_params(n_init=1, tol=tol)
+        self._folds = [(fewer_rows(training, seed), fewer_rows(held, seed)) for training, held in folds]
+        held = [held for _, held in self._folds]
         self._codes = np.concatenate([rows.codes for rows in held])
         self._weights = np.concatenate(
             [np.ones(len(rows.X)) if rows.weights is None else rows.weights for rows in held]
         )
-        self._partners = partners_of(self._folds[0].training.labelled)
-        self._deadline = deadline
-        self._log_likelihoods: dict[Group, FloatArray] = {}
+        self._partners = partners_of(self._folds[0][0].labelled)
+        self._trials = trials
         self._error: ValueError | None = None
+        self._found: dict[Group, FloatArray] = {}
+        self._losses: dict[Partition, FloatArray] = {}
 
-    def find(self) -> tuple[list[list[int]], list[Trial]]:
-        """Return the groups, and the steps that led there.
+    def find(self) -> list[list[int]]:
+        """Return the groups; the steps that led there are among the trials.
 
         The search starts from every feature in a group of its own. Each step makes the change that lowers the
-        log-loss most: merge two groups, leave a feature out, or take one back, alone or into a group.
+        loss most: merge two groups, leave a feature out, or take one back, alone or into a group.
 
         Of the joint model of all features and the steps, in this order, the first is taken that is worse than
         the best by less than one standard error of the difference: features are modelled apart only where
         that clearly helps, and the last steps gain little but what they have picked by chance.
         """
         everything = tuple(range(len(self._partners)))
-        steps = [self.judge((everything,)), self.judge(tuple((feature,) for feature in everything))]
+        steps: list[Partition] = [(everything,), tuple((feature,) for feature in everything)]
         while (following := self._step(steps[-1])) is not None:
             steps.append(following)
-        best = max(steps, key=lambda step: step.score)
-        if not np.isfinite(best.score):
+        best = min(steps, key=self.loss)
+        if self._error is not None and not np.isfinite(self.loss(best)):
             raise ValueError(f"No feature groups could be fitted: {self._error}")
-        first = next(step for step in steps if not self.clearly_better(best, step))
-        return first.params["feature_groups"], steps
-
-    def judge(self, partition: Partition) -> Trial:
-        """Return the loss of a partition at its best temperature, and that of every held-out row."""
-        started = time.monotonic()
-        try:
-            joint = sum(map(self._log_likelihood, partition))
-        except ValueError as error:
-            self._error = error
-            temperature, loss, losses = 1.0, np.inf, np.full(len(self._codes), np.inf)
-        else:
-            temperature, loss = least_log_loss(joint, self._codes, self._weights, log_prior=self._log_prior)
-            losses = log_losses(joint, self._codes, temperature, self._log_prior)
-        return Trial(
-            stage="feature_groups",
-            params={
+        for step in steps:
+            params = {
                 "n_kernels": self._prototype.n_kernels,
                 "covariance_type": self._prototype.covariance_type,
-                "feature_groups": [list(group) for group in partition],
-            },
-            score=-loss,
-            seconds=time.monotonic() - started,
-            temperature=temperature,
-            losses=losses,
-        )
+                "feature_groups": [list(group) for group in step],
+            }
+            self._trials.list.append(Trial("feature_groups", params, -self.loss(step)))
+        first = next(step for step in steps if not self.clearly_better(best, step))
+        return [list(group) for group in first]
 
-    def clearly_better(self, one: Trial, other: Trial) -> bool:
+    def loss(self, partition: Partition) -> float:
+        """Return the mean log-loss of held-out rows."""
+        return float(np.average(self.losses(partition), weights=self._weights))
+
+    def losses(self, partition: Partition) -> FloatArray:
+        """Return the log-losses (n,) of held-out rows; infinite where a model could not be fitted."""
+        if partition not in self._losses:
+            try:
+                total = np.sum([self._log_likelihood(group) for group in partition], axis=0)
+            except ValueError as error:
+                self._error = error
+                return np.full(len(self._codes), np.inf)
+            temperature, _ = least_log_loss(total, self._codes, self._weights, log_prior=self._log_prior)
+            self._losses[partition] = log_losses(total, self._codes, temperature, self._log_prior)
+        return self._losses[partition]
+
+    def clearly_better(self, one: Partition, other: Partition) -> bool:
         """Return whether one partition is better than another by more than a standard error."""
-        if not np.isfinite(other.score):
-            return one is not other
-        gain = other.losses - one.losses
+        if not np.isfinite(self.loss(other)):
+            return one != other
+        gain = self.losses(other) - self.losses(one)
         mean = np.average(gain, weights=self._weights)
         error = np.sqrt(np.average((gain - mean) ** 2, weights=self._weights) / self._weights.sum())
         return bool(mean > error)
 
-    def _step(self, current: Trial) -> Trial | None:
+    def _step(self, current: Partition) -> Partition | None:
         """Return the best neighbour of a partition; None when none is better or time is up."""
         best = current
-        for partition in self._neighbours(tuple(map(tuple, current.params["feature_groups"]))):
-            if time.monotonic() > self._deadline:
+        for partition in self._neighbours(current):
+            if self._trials.time_is_up:
                 break
-            best = max(best, self.judge(partition), key=lambda step: step.score)
-        return best if best.score > current.score + _SMALLEST_GAIN else None
+            best = min(best, partition, key=self.loss)
+        return best if self.loss(best) < self.loss(current) - _SMALLEST_GAIN else None
 
     def _log_likelihood(self, group: Group) -> FloatArray:
         """Return log p(x | class j) of the held-out rows (n, L) in the features of a group."""
-        if group not in self._log_likelihoods:
+        if group not in self._found:
             parts = []
-            for fold in self._folds:
-                training = fold.training
+            for training, held in self._folds:
                 model = clone(self._prototype)
                 model.fit(training.X[:, group], training.y, sample_weight=training.weights)
-                parts.append(model.class_log_likelihood(fold.held.X[:, group]))
+                parts.append(model.class_log_likelihood(held.X[:, group]))
             with np.errstate(divide="ignore"):
                 self._log_prior = np.log(model.class_prior_)
-            self._log_likelihoods[group] = np.concatenate(parts)
-        return self._log_likelihoods[group]
+            self._found[group] = np.concatenate(parts)
+        return self._found[group]
 
     def _neighbours(self, partition: Partition) -> Iterator[Partition]:
         """Yield all partitions that differ from this one by one change."""
@@ -171,10 +149,23 @@ def _changed(partition: Partition, gone: set[Group], new: Group) -> Partition:
     return tuple(sorted([*kept, tuple(sorted(new))] if new else kept))
 
 
+def fewer_rows(rows: Rows, seed: int) -> Rows:
+    """Return as many rows as are enough to judge by: of each class its share, but not too few."""
+    if len(rows.X) <= _MOST_ROWS:
+        return rows
+    random_state = check_random_state(seed)
+    kept = []
+    for code in np.unique(rows.codes):
+        own = np.flatnonzero(rows.codes == code)
+        size = max(round(_MOST_ROWS * len(own) / len(rows.X)), min(len(own), _FEWEST_ROWS_OF_A_CLASS))
+        kept.append(random_state.choice(own, size, replace=False))
+    return rows.take(np.sort(np.concatenate(kept)))
+
+
 def partners_of(rows: Rows) -> BoolArray:
     """Return which features (M, M) may be merged: those that depend most on each other within the classes.
 
-    Dependence is the absolute correlation within the classes of complete, labelled rows.
+    Dependence is the absolute correlation within the classes, of complete rows that have a label.
     """
     n_features = rows.X.shape[1]
     if n_features <= _PARTNERS + 1:

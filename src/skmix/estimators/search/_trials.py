@@ -1,131 +1,153 @@
-"""What was tried and with what result, and the part that both searches have in common."""
+"""What both searches have in common: rows and settings to begin with, and a table of what was tried."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from os import PathLike
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from ...engine.covariances import COVARIANCE_TYPES
-from ...engine.model import FloatArray
+from .._validation import check_labelled_rows, check_rows, check_weights, weighted_rows
 from ..exporting import ExportMixin
 from ..saving import SavingMixin
+from ._rows import Rows
+
+Params = dict[str, Any]
 
 
 @dataclass
 class Trial:
-    """A candidate with its score on held-out rows, or by a criterion; larger is better.
+    """A candidate and its score, larger being better; `columns` are further columns of the table."""
+
+    stage: str
+    params: Params
+    score: float = -np.inf
+    split_scores: list[float] = field(default_factory=list)
+    columns: dict[str, float] = field(default_factory=dict)
+    models: list[Any] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Trials:
+    """What was tried, in order; each candidate once, and none after `time_limit` seconds.
 
     Attributes
     ----------
-    stage : str
-        What was being chosen.
-    params : dict
-        The candidate's settings.
-    score : float
-        Mean over held-out rows.
-    split_scores : list of float
-        Score of each fold.
-    seconds : float
-        Time it took.
-    temperature : float
-        Of a classifier, the temperature of least log-loss.
-    losses : ndarray of shape (n,)
-        Log-losses of held-out rows.
-    models : list
-        The models fitted to the folds, or to all rows.
-    candidate : object
-        The candidate as the search knows it.
-    columns : dict
-        Further columns of the table.
+    best : Trial
+        The best candidate so far, with its fitted models; those of the others are dropped.
     """
 
-    stage: str
-    params: dict[str, Any]
-    score: float
-    split_scores: list[float] = field(default_factory=list)
-    seconds: float = 0.0
-    temperature: float = 1.0
-    losses: FloatArray = field(default_factory=lambda: np.empty(0))
-    models: list[Any] = field(default_factory=list)
-    candidate: Any = None
-    columns: dict[str, float] = field(default_factory=dict)
+    def __init__(self, time_limit: float | None) -> None:
+        self.list: list[Trial] = []
+        self.best = Trial("", {})
+        self.report: Callable[[str], None] = lambda message: None
+        self._error: ValueError | None = None
+        self._deadline = time.monotonic() + (np.inf if time_limit is None else time_limit)
+
+    @property
+    def time_is_up(self) -> bool:
+        """Whether no further candidate is to be tried."""
+        return time.monotonic() > self._deadline
+
+    def add(self, stage: str, params: Params, judge: Callable[[Trial], None]) -> Trial | None:
+        """Return the trial of a candidate whose score `judge` finds; None when time is up."""
+        for trial in self.list:
+            if trial.params == params:
+                return trial
+        if self.best.params and self.time_is_up:
+            return None
+        trial, started = Trial(stage, params), time.monotonic()
+        try:
+            judge(trial)
+        except ValueError as error:
+            self._error = error
+        trial.seconds = time.monotonic() - started
+        self.list.append(trial)
+        if trial.score > self.best.score or not self.best.params:
+            self.best.models, self.best = [], trial
+        else:
+            trial.models = []
+        self.report(f"{stage}: best score {self.best.score:.6g}")
+        return trial
+
+    def check(self) -> None:
+        """Raise when no candidate could be fitted."""
+        if self._error is not None and not np.isfinite(self.best.score):
+            raise ValueError(f"No candidate could be fitted: {self._error}")
+
+    def table(self) -> dict[str, Any]:
+        """Return `cv_results_`: arrays with an entry for each trial."""
+        trials = self.list
+        names = dict.fromkeys(name for trial in trials for name in trial.params)
+        columns = dict.fromkeys(name for trial in trials for name in trial.columns)
+        n_splits = max(len(trial.split_scores) for trial in trials)
+        splits = np.array([(t.split_scores + n_splits * [np.nan])[:n_splits] for t in trials])
+        scores = np.array([trial.score for trial in trials])
+        return {
+            "stage": np.array([trial.stage for trial in trials]),
+            **{f"param_{name}": _column([trial.params.get(name) for trial in trials]) for name in names},
+            "params": [trial.params for trial in trials],
+            **{f"split{i}_test_score": splits[:, i] for i in range(n_splits)},
+            "mean_test_score": scores,
+            "std_test_score": splits.std(axis=1) if n_splits else np.full(len(trials), np.nan),
+            "rank_test_score": rankdata(-np.nan_to_num(scores, nan=-np.inf), method="min").astype(np.int32),
+            "mean_fit_time": np.array([trial.seconds / max(n_splits, 1) for trial in trials]),
+            **{name: np.array([trial.columns.get(name, np.nan) for trial in trials]) for name in columns},
+        }
 
 
-def table_of(trials: Sequence[Trial]) -> dict[str, Any]:
-    """Return `cv_results_`: a dict of arrays with one entry for each trial."""
-    names = dict.fromkeys(name for trial in trials for name in trial.params)
-    table: dict[str, Any] = {"stage": np.array([trial.stage for trial in trials])}
-    for name in names:
-        table[f"param_{name}"] = _objects(trial.params.get(name) for trial in trials)
-    table["params"] = [trial.params for trial in trials]
-    for split in range(max(len(trial.split_scores) for trial in trials)):
-        scores = [t.split_scores[split] if split < len(t.split_scores) else np.nan for t in trials]
-        table[f"split{split}_test_score"] = np.array(scores)
-    means = np.array([trial.score for trial in trials], dtype=np.float64)
-    table["mean_test_score"] = means
-    table["std_test_score"] = np.array([np.std(t.split_scores) if t.split_scores else np.nan for t in trials])
-    ranked = np.where(np.isnan(means), -np.inf, means)
-    table["rank_test_score"] = rankdata(-ranked, method="min").astype(np.int32)
-    table["mean_fit_time"] = np.array([t.seconds / max(len(t.split_scores), 1) for t in trials])
-    for name in dict.fromkeys(name for trial in trials for name in trial.columns):
-        table[name] = np.array([trial.columns.get(name, np.nan) for trial in trials])
-    return table
+def _column(values: list[Any]) -> np.ndarray:
+    """Return values of any kind in an array of one dimension."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array if any(value is None or isinstance(value, list) for value in values) else np.array(values)
 
 
-def _objects(values: Iterable[Any]) -> np.ndarray:
-    """Return values in a 1-d array, whatever they are."""
-    found = list(values)
-    array = np.empty(len(found), dtype=object)
-    array[:] = found
-    return array if any(isinstance(v, (list, tuple, type(None))) for v in found) else np.array(found)
-
-
-def kernel_numbers(given: Any) -> list[int] | None:
-    """Return the numbers of kernels to try, in increasing order; None for 'auto'."""
-    if isinstance(given, str):
+def listed(given: Any, name: str, allowed: Callable[[Any], bool], what: str) -> list[Any] | None:
+    """Return the values of a setting to try; None for 'auto'."""
+    if isinstance(given, str) and given == "auto":
         return None
-    several = given if isinstance(given, Iterable) else [given]
-    numbers = list(several)
-    wrong = [k for k in numbers if not isinstance(k, Integral) or isinstance(k, bool) or k < 1]
-    if wrong or not numbers:
-        what = f"got {wrong[0]!r}" if wrong else "got an empty list"
-        raise ValueError(f"n_kernels must be 'auto', an integer of at least 1 or a list of them, {what}.")
-    return sorted({int(k) for k in numbers})
+    values = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    wrong = [value for value in values if not allowed(value)]
+    if wrong or not values:
+        got = repr(wrong[0]) if wrong else "an empty list"
+        raise ValueError(f"{name} must be 'auto', {what} or a list of them, got {got}.")
+    return values
 
 
-def covariance_types(given: Any) -> list[str] | None:
-    """Return the covariance types to try; None for 'auto'."""
-    several = [given] if isinstance(given, str) else list(given)
-    wrong = [name for name in several if name not in COVARIANCE_TYPES]
-    if several == ["auto"]:
-        return None
-    if wrong or not several:
-        what = f"got {wrong[0]!r}" if wrong else "got an empty list"
-        raise ValueError(f"covariance_type must be 'auto', or among {', '.join(COVARIANCE_TYPES)}; {what}.")
-    return several
+def delegated(name: str, doc: str) -> Any:
+    """Return a method that asks the fitted model, of rows X (n, M) and what else its method takes."""
+
+    def method(self: Search, X: ArrayLike, *args: Any) -> Any:
+        features = self._features(X)
+        return getattr(self._model, name)(features, *args)
+
+    method.__name__, method.__doc__ = name, doc
+    return method
 
 
 class Search(SavingMixin, ExportMixin, BaseEstimator):
-    """Settings and results that both searches have in common."""
+    """What the searches for classifiers and for densities have in common."""
 
     estimator: Any
+    n_kernels: Any
+    covariance_type: Any
     n_jobs: int | None
     random_state: Any
     time_limit: float | None
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "n_kernels": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left"), "array-like"],
+        "n_kernels": [str, Integral, "array-like"],
         "covariance_type": [str, "array-like"],
         "cv": ["cv_object"],
         "time_limit": [Interval(Real, 0, None, closed="left"), None],
@@ -133,39 +155,65 @@ class Search(SavingMixin, ExportMixin, BaseEstimator):
         "random_state": ["random_state"],
     }
 
-    def _begin(self, default: Any) -> tuple[Any, int, float]:
-        """Return the settings that are not searched, a seed for all candidates, and when time is up."""
+    def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[Rows, np.ndarray]:
+        """Return the rows that have a weight, and their positions among those given."""
+        if y is None and not is_classifier(self):
+            values = check_rows(self, X, fitting=True)
+            classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
+        else:
+            values, classes, codes = check_labelled_rows(self, X, y)
+        weights = check_weights(sample_weight, values)
+        kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
+        values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
+        return Rows(values, None if y is None else np.asarray(y)[kept], codes, weights), kept
+
+    def _prototype(self, default: Any) -> Any:
+        """Return the settings that are not searched, with one seed for all candidates."""
         prototype = default if self.estimator is None else clone(self.estimator)
-        if not isinstance(prototype, type(default)):
-            raise TypeError(
-                f"estimator must be a {type(default).__name__}, got a {type(prototype).__name__}."
-            )
         if not isinstance(prototype.init, str):
             raise ValueError(
                 "A search needs init by name: a given start settles the number of kernels and their shape. "
                 f"Fit {type(default).__name__} with it directly."
             )
         source = prototype.random_state if self.random_state is None else self.random_state
-        # One seed for all candidates, so that they differ only in what is to be chosen.
-        seed = check_random_state(source).randint(np.iinfo(np.int32).max)
+        seed = int(check_random_state(source).randint(np.iinfo(np.int32).max))
         n_jobs = prototype.n_jobs if self.n_jobs is None else self.n_jobs
-        prototype.set_params(n_jobs=n_jobs, random_state=int(seed), warm_start=False)
-        limit = np.inf if self.time_limit is None else self.time_limit
-        return prototype, int(seed), time.monotonic() + limit
+        return prototype.set_params(n_jobs=n_jobs, random_state=seed, warm_start=False)
 
-    def _store(self, trials: Sequence[Trial], best: Trial) -> None:
+    def _candidates(self) -> tuple[list[int] | None, list[str] | None]:
+        """Return the numbers of kernels, from few to many, and the covariance types; None for 'auto'."""
+
+        def counts(k: Any) -> bool:
+            return isinstance(k, Integral) and not isinstance(k, bool) and int(k) > 0
+
+        numbers = listed(self.n_kernels, "n_kernels", counts, "an integer of at least 1")
+        known = f"one of {', '.join(COVARIANCE_TYPES)}"
+        types = listed(self.covariance_type, "covariance_type", COVARIANCE_TYPES.__contains__, known)
+        return None if numbers is None else sorted({int(k) for k in numbers}), types
+
+    def _store(self, trials: Trials, best: Trial) -> None:
         """Store the table of trials and the winner."""
-        self.cv_results_ = table_of(trials)
-        self.best_index_ = next(i for i, trial in enumerate(trials) if trial is best)
+        self.cv_results_ = trials.table()
+        self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
         self.best_params_ = dict(best.params)
         self.best_score_ = float(best.score)
 
-    def _check_features(self, X: Any) -> None:
-        """Refuse rows with another number of features than the fit had, where X tells it."""
+    @property
+    def _model(self) -> Any:
+        """The fitted model."""
+        raise NotImplementedError
+
+    def _graph_parts(self) -> dict[str, Any]:
+        parts: dict[str, Any] = self._model._graph_parts()
+        return parts
+
+    def _features(self, X: Any) -> Any:
+        """Return what the fitted model takes for rows X (n, M), after a check of the number of features."""
         check_is_fitted(self)
         shape = np.shape(X) if isinstance(X, (list, tuple)) else getattr(X, "shape", ())
-        if len(shape) == 2 and not isinstance(X, (str, PathLike)):
+        if len(shape) == 2:
             _check_n_features(self, X, reset=False)
+        return X
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

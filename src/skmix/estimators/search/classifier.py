@@ -19,11 +19,11 @@ flatters this classifier somewhat.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
 from numbers import Real
 from typing import Any, Self
 
@@ -35,16 +35,15 @@ from sklearn.metrics import check_scoring
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from ...engine.model import FloatArray
 from ...engine.refine.temperature import least_log_loss, log_losses
+from .._progress import progress_bar
 from .._settings import check_feature_groups
-from .._validation import check_labelled_rows, check_weights, weighted_rows
 from ..classifier import SharedKernelClassifier
 from ._groups import GroupSearch
-from ._rows import REDUCTIONS, Fold, Rows, filler, fit_reduction, make_folds, pooled_covariance, project
-from ._trials import Search, Trial, covariance_types, kernel_numbers
+from ._rows import Fold, Rows, filler, fit_reduction, make_folds, pooled_covariance, project, reductions
+from ._trials import Params, Search, Trial, Trials, delegated
 
 KERNELS_PER_CLASS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Numbers of kernels tried, over the number of classes, while more of them help."""
@@ -69,44 +68,6 @@ _ROUNDS = 20
 # A model with more numbers in its means than this, for each row, is not tuned: gradients would take longer
 # than everything else.
 _MOST_NUMBERS_A_ROW = 2
-# Up to the first number of features none are reduced; above the second all are.
-_FEW_FEATURES, _TOO_MANY_FEATURES = 12, 100
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Settings to try.
-
-    Attributes
-    ----------
-    n_kernels : int
-        Number of kernels, of each feature group.
-    covariance_type : str
-        Structure of the covariances.
-    prior_rows : float or None
-        Strength of the prior on covariances in rows for each feature; None leaves it to the estimator.
-    weight_prior : float or None
-        Concentration of the prior on weights.
-    feature_groups : tuple of tuples of int, or None
-        The groups; None is one group of all features.
-    reduction : str
-        What is done to the features first.
-    trade_off : float or None
-        Share of the likelihood in discriminative tuning; None is EM alone.
-    """
-
-    n_kernels: int
-    covariance_type: str
-    prior_rows: float | None
-    weight_prior: float | None = None
-    feature_groups: tuple[tuple[int, ...], ...] | None = None
-    reduction: str = "none"
-    trade_off: float | None = None
-
-    def params(self) -> dict[str, Any]:
-        """Return the settings for people to read."""
-        groups = None if self.feature_groups is None else [list(group) for group in self.feature_groups]
-        return {**asdict(self), "feature_groups": groups}
 
 
 class SharedKernelClassifierCV(ClassifierMixin, Search):
@@ -252,132 +213,142 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         SharedKernelClassifierCV
             The fitted search.
         """
-        everything, classes, codes = check_labelled_rows(self, X, y)
-        if len(classes) < 2:
-            raise ValueError(
-                f"A classifier needs two classes or more, got one class: {classes.tolist()[0]!r}."
-            )
-        weights = check_weights(sample_weight, everything)
-        kept = np.arange(len(everything)) if weights is None else np.flatnonzero(weights)
-        values, classes, codes, weights = weighted_rows(everything, classes, codes, weights)
-        rows = Rows(values, np.asarray(y)[kept], codes, weights)
-        default = SharedKernelClassifier(max_iter=_MOST_PASSES, tol=_TOLERANCE)
-        prototype, seed, deadline = self._begin(default)
-        with warnings.catch_warnings():
+        rows, kept = self._open(X, y, sample_weight)
+        n_classes = int(rows.codes.max()) + 1
+        if n_classes < 2:
+            label = rows.labelled.y.tolist()[0]
+            raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
+        prototype = self._prototype(SharedKernelClassifier(max_iter=_MOST_PASSES, tol=_TOLERANCE))
+        seed = prototype.random_state
+        trials = Trials(self.time_limit)
+        choosing = progress_bar("choosing settings", None, shown=False)
+        with choosing as trials.report, warnings.catch_warnings():
             # A fit that stops at the largest number of passes is judged as it is.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            own_groups = None if groups is None else np.asarray(groups)[kept]
-            folds = make_folds(rows, self.cv, own_groups, kept, seed)
-            run = _Run(self, prototype, folds, deadline, seed)
-            best = self._choose(run, rows, len(classes))
-            complete = filler(rows.X, seed)(rows.X) if np.isnan(rows.X).any() else rows.X
-            self.projection_ = fit_reduction(best.candidate.reduction, complete, seed)
+            own = None if groups is None else np.asarray(groups)[kept]
+            folds = []
+            for training, held in make_folds(rows, self.cv, own, kept, seed):
+                fill = filler(training.X, seed)
+                folds.append((training.map(fill), held.map(fill)))
+            best = self._choose(trials, _Judge(self, prototype, folds), rows, n_classes)
+            complete = rows.map(filler(rows.X, seed))
+            self.projection_ = fit_reduction(best.params["reduction"], complete.X, seed)
+            reduced, complete = (
+                each.map(lambda X: project(X, self.projection_)) for each in (rows, complete)
+            )
+            model = self._make(prototype, best.params, reduced)
             if self.projection_ is None:
-                model = self._make(prototype, best.candidate, rows).fit(X, y, sample_weight)
+                model.fit(X, y, sample_weight)
             else:
-                reduced = replace(rows, X=project(rows.X, self.projection_))
-                model = self._make(prototype, best.candidate, reduced)
                 model.fit(reduced.X, reduced.y, reduced.weights)
-            if best.candidate.trade_off is not None:
-                _tune(
-                    model,
-                    replace(rows, X=project(complete, self.projection_)),
-                    best.candidate.trade_off,
-                    seed,
-                )
-        model.temperature_ = best.temperature
+            if best.params["trade_off"] is not None:
+                _tune(model, complete, best.params["trade_off"], seed)
+        model.temperature_ = best.columns.get("temperature", 1.0)
         self.classifier_ = model
         self.classes_ = model.classes_
-        self._store(run.trials, best)
+        self._store(trials, best)
         return self
 
-    def _choose(self, run: _Run, rows: Rows, n_classes: int) -> Trial:
+    def _choose(self, trials: Trials, judge: _Judge, rows: Rows, n_classes: int) -> Trial:
         """Try candidates, and return the winner."""
-        prototype, n_features = run.prototype, rows.X.shape[1]
-        numbers, types = kernel_numbers(self.n_kernels), covariance_types(self.covariance_type)
-        groups = self._feature_groups(run, numbers, types, n_classes)
-        strong = prototype.covariance_prior != SharedKernelClassifier().covariance_prior
-        middle = None if strong else _MIDDLE_PRIOR
-        first = Candidate(numbers[0] if numbers else n_classes, types[0] if types else "full", middle)
-        if not run.folds:
-            return run.add(
-                replace(first, covariance_type=types[0] if types else "tied", feature_groups=groups)
-            )
-        n_train = min(len(fold.training.X) for fold in run.folds)
-        if groups is not None:
-            ladders = _group_candidates(numbers, types, groups, prototype, strong, n_train)
-        else:
-            names = _reductions(n_features, len(rows.X), bool(np.isnan(rows.X).any()))
-            if len(names) > 1:
-                tried = [run.evaluate(replace(first, reduction=name), "reduction") for name in names]
-                names = [max(filter(None, tried), key=lambda trial: trial.score).candidate.reduction]
-            ladders = _candidates(numbers, types, strong, n_classes, n_train, names[0])
-        for ladder in ladders:
+        numbers, types = self._candidates()
+        given = judge.prototype.covariance_prior != SharedKernelClassifier().covariance_prior
+        first: Params = {
+            "n_kernels": numbers[0] if numbers else n_classes,
+            "covariance_type": types[0] if types else "full" if judge.folds else "tied",
+            "prior_rows": None if given else _MIDDLE_PRIOR,
+            "weight_prior": None,
+            "feature_groups": None,
+            "reduction": "none",
+            "trade_off": None,
+        }
+        first["feature_groups"] = groups = self._feature_groups(trials, judge, first)
+        if not judge.folds:
+            # Every class has a single row, so that none can be held out.
+            trials.list.append(Trial("kernels", first, np.nan))
+            return trials.list[0]
+        if groups is None:
+            names = reductions(rows)
+            for name in names if len(names) > 1 else []:
+                trials.add("reduction", {**first, "reduction": name}, judge)
+            first["reduction"] = trials.best.params["reduction"] if len(names) > 1 else names[0]
+        n_train = min(len(training.X) for training, _ in judge.folds)
+        numbers = numbers or self._numbers(n_classes, n_train, groups)
+        for sequence in self._sequences(numbers, types, given, judge.prototype, groups):
             last = -np.inf
-            for candidate in ladder:
-                trial = run.evaluate(candidate, "kernels")
+            for settings in sequence:
+                trial = trials.add("kernels", {**first, **settings}, judge)
                 if trial is None or trial.score < last + _WORTHWHILE * abs(last):
                     break
                 last = trial.score
-        if not np.isfinite(run.best.score):
-            raise ValueError(f"No candidate could be fitted: {run.error}")
-        return self._choose_tuning(run, len(rows.X))
+        trials.check()
+        return self._choose_tuning(trials, judge, len(rows.X))
 
-    def _choose_tuning(self, run: _Run, n_rows: int) -> Trial:
+    def _numbers(self, n_classes: int, n_train: int, groups: list[list[int]] | None) -> list[int]:
+        """Return the numbers of kernels that 'auto' tries, given how many rows there are to train with."""
+        if groups is not None:
+            return sorted({min(k, n_train) for k in KERNELS_OF_GROUP})
+        fewer = FEWER_THAN_CLASSES if n_classes >= _MANY_CLASSES else ()
+        every = [round(per_class * n_classes) for per_class in (*fewer, *KERNELS_PER_CLASS)]
+        return [k for k in every if k <= n_classes or _ROWS_PER_KERNEL * k <= n_train]
+
+    def _sequences(
+        self, numbers: list[int], types: Any, given: bool, prototype: Any, groups: Any
+    ) -> Iterator[list[Params]]:
+        """Yield sequences of settings, each to be tried while it helps; a prior that is given stays."""
+        if groups is None:
+            for name in types or ["tied", "full"]:
+                for rows in (None,) if given else (_MIDDLE_PRIOR,) if name == "tied" else PRIOR_ROWS:
+                    yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows} for k in numbers]
+            return
+        weigh = prototype.weight_prior is None and prototype.inference == "em"
+        weights = WEIGHT_PRIORS_OF_GROUP if weigh else (None,)
+        strengths = (None,) if given else PRIOR_ROWS_OF_GROUP
+        for k, name, rows, weight in product(numbers, types or ["full"], strengths, weights):
+            yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight}]
+
+    def _choose_tuning(self, trials: Trials, judge: _Judge, n_rows: int) -> Trial:
         """Try to tune the best candidate, and return the winner."""
-        best = run.best
-        candidate, n_features = best.candidate, run.folds_of(best.candidate.reduction)[0].held.X.shape[1]
-        automatic = isinstance(self.tune, str)
-        if self.tune is None or self.tune is False:
+        best, models, automatic = trials.best, trials.best.models, isinstance(self.tune, str)
+        n_numbers = best.params["n_kernels"] * models[0].n_features_in_
+        unsuited = best.params["feature_groups"] is not None or best.params["covariance_type"] == "low_rank"
+        too_many = n_numbers > _MOST_NUMBERS_A_ROW * n_rows
+        if self.tune is None or self.tune is False or (automatic and (unsuited or too_many)):
             return best
-        if automatic and (
-            candidate.feature_groups is not None
-            or candidate.covariance_type == "low_rank"
-            or candidate.n_kernels * n_features > _MOST_NUMBERS_A_ROW * n_rows
-        ):
-            return best
-        trade_offs = TRADE_OFFS if automatic or self.tune is True else (float(self.tune),)
-        models = best.models
-        tried = [run.evaluate(replace(candidate, trade_off=t), "tuning", models) for t in trade_offs]
-        return max(([best] if automatic else []) + list(filter(None, tried)), key=lambda trial: trial.score)
+        every = TRADE_OFFS if automatic or self.tune is True else (float(self.tune),)
+        tried = [
+            trials.add("tuning", {**best.params, "trade_off": t}, lambda trial: judge.tuned(trial, models))
+            for t in every
+        ]
+        trials.check()
+        return trials.best if automatic else max(filter(None, tried), key=lambda t: t.score, default=best)
 
-    def _feature_groups(
-        self, run: _Run, numbers: list[int] | None, types: list[str] | None, n_classes: int
-    ) -> tuple[tuple[int, ...], ...] | None:
+    def _feature_groups(self, trials: Trials, judge: _Judge, first: Params) -> list[list[int]] | None:
         """Return the feature groups given or found; None for one group of all features."""
         n_features = int(self.n_features_in_)
         if self.feature_groups is None:
             return None
         if not isinstance(self.feature_groups, str):
             names = getattr(self, "feature_names_in_", None)
-            found = check_feature_groups(self.feature_groups, n_features, names)
-        elif n_features == 1 or not run.folds:
+            return check_feature_groups(self.feature_groups, n_features, names)
+        if n_features == 1 or not judge.folds:
             return None
-        else:
-            settings = clone(run.prototype).set_params(
-                n_kernels=numbers[0] if numbers else n_classes, covariance_type=types[0] if types else "full"
-            )
-            found, steps = GroupSearch(settings, run.folds, run.deadline, run.seed).find()
-            run.trials.extend(steps)
-        return None if found == [list(range(n_features))] else tuple(map(tuple, found))
+        kernels = {name: first[name] for name in ("n_kernels", "covariance_type")}
+        prototype = clone(judge.prototype).set_params(**kernels)
+        found = GroupSearch(prototype, judge.folds, trials, prototype.random_state).find()
+        return None if found == [list(range(n_features))] else found
 
-    def _make(
-        self, prototype: SharedKernelClassifier, candidate: Candidate, rows: Rows
-    ) -> SharedKernelClassifier:
+    def _make(self, prototype: SharedKernelClassifier, params: Params, rows: Rows) -> SharedKernelClassifier:
         """Return the unfitted classifier of a candidate; its prior comes from the rows."""
-        groups = candidate.feature_groups
-        settings: dict[str, Any] = {
-            "n_kernels": candidate.n_kernels,
-            "covariance_type": candidate.covariance_type,
-            "feature_groups": None if groups is None else [list(group) for group in groups],
-        }
-        if candidate.prior_rows is not None:
+        groups = params["feature_groups"]
+        settings = {name: params[name] for name in ("n_kernels", "covariance_type", "feature_groups")}
+        if params["prior_rows"] is not None:
             own = rows.labelled
             width = rows.X.shape[1] if groups is None else sum(map(len, groups)) / len(groups)
             pooled = pooled_covariance(own.X, own.codes, own.weights)
-            settings["covariance_prior"] = (candidate.prior_rows * width, pooled)
-        if candidate.weight_prior is not None:
-            settings["weight_prior"] = candidate.weight_prior
+            settings["covariance_prior"] = (params["prior_rows"] * width, pooled)
+        if params["weight_prior"] is not None:
+            settings["weight_prior"] = params["weight_prior"]
         made: SharedKernelClassifier = clone(prototype).set_params(**settings)
         return made
 
@@ -391,161 +362,96 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def _features(self, X: Any) -> Any:
         """Return what the classifier takes for rows X (n, M)."""
-        self._check_features(X)
+        X = super()._features(X)
         if self.projection_ is None:
             return X
         return project(validate_data(self, X, reset=False, dtype=np.float64), self.projection_)
 
-    def _check(self) -> SharedKernelClassifier:
-        """Return the fitted classifier."""
-        check_is_fitted(self)
+    predict = delegated("predict", "Return the most probable class (n,) of each row of X (n, M).")
+    predict_proba = delegated(
+        "predict_proba", "Return the posteriors Pr(class j | x), shape (n, L), of rows X."
+    )
+    predict_log_proba = delegated("predict_log_proba", "Return the logarithms (n, L) of `predict_proba`.")
+    class_log_likelihood = delegated(
+        "class_log_likelihood",
+        "Return log p(x | class j), shape (n, L), of rows X, or their reduced features.",
+    )
+    score_samples = delegated(
+        "score_samples", "Return log p(x), shape (n,), of rows X, or of their reduced features."
+    )
+
+    @property
+    def _model(self) -> SharedKernelClassifier:
         return self.classifier_
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return the most probable class (n,) of each row of X (n, M)."""
-        return self._check().predict(self._features(X))
-
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
-        return self._check().predict_proba(self._features(X))
-
-    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the logarithms of the posterior probabilities (n, L) of rows X (n, M)."""
-        return self._check().predict_log_proba(self._features(X))
-
-    def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x | class j), shape (n, L), of rows X (n, M), or of their reduced features."""
-        return self._check().class_log_likelihood(self._features(X))
-
-    def score_samples(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x), shape (n,), of rows X (n, M), or of their reduced features."""
-        return self._check().score_samples(self._features(X))
-
     def _graph_parts(self) -> dict[str, Any]:
-        return {**self.classifier_._graph_parts(), "projection": self.projection_}
+        return {**super()._graph_parts(), "projection": self.projection_}
 
 
-class _Run:
-    """Candidates fitted to the folds; each is tried once."""
+class _Judge:
+    """Fits candidates to the folds, and scores them on held-out rows."""
 
     def __init__(
-        self,
-        search: SharedKernelClassifierCV,
-        prototype: SharedKernelClassifier,
-        folds: list[Fold],
-        deadline: float,
-        seed: int,
+        self, search: SharedKernelClassifierCV, prototype: SharedKernelClassifier, folds: list[Fold]
     ) -> None:
-        self.prototype, self.folds, self.deadline, self.seed = prototype, folds, deadline, seed
-        self.trials: list[Trial] = []
-        self.error: ValueError | None = None
-        self.best: Trial = Trial("", {}, -np.inf)
+        self.prototype, self.folds = prototype, folds
         self._search = search
         self._scorer = check_scoring(prototype, scoring=search.scoring)
-        self._tried: dict[Candidate, Trial] = {}
-        self._reduced: dict[str, list[Fold]] = {}
+        self._reduced: dict[str, list[Fold]] = {"none": folds}
 
-    def folds_of(self, reduction: str) -> list[Fold]:
-        """Return the folds with reduced features; each reduction is fitted to the training rows."""
-        if reduction == "none":
-            return self.folds
-        if reduction not in self._reduced:
-            self._reduced[reduction] = []
-            for fold in self.folds:
-                projection = fit_reduction(reduction, fold.training.X, self.seed)
-                self._reduced[reduction].append(fold.map(lambda X, p=projection: project(X, p)))
-        return self._reduced[reduction]
+    def __call__(self, trial: Trial) -> None:
+        """Fit a candidate, and score it."""
+        trial.models = [
+            self._search._make(self.prototype, trial.params, rows).fit(rows.X, rows.y, rows.weights)
+            for rows, _ in self._folds_of(trial)
+        ]
+        self._score(trial)
 
-    def add(self, candidate: Candidate) -> Trial:
-        """Return a candidate that no row can be held out for."""
-        self.trials.append(Trial("kernels", candidate.params(), np.nan, candidate=candidate))
-        return self.trials[-1]
+    def tuned(self, trial: Trial, fitted: list[SharedKernelClassifier]) -> None:
+        """Tune models that were fitted to the folds, and score them."""
+        trial.models = [
+            _tune(deepcopy(model), rows, trial.params["trade_off"], self.prototype.random_state)
+            for model, (rows, _) in zip(fitted, self._folds_of(trial), strict=True)
+        ]
+        self._score(trial)
 
-    def evaluate(
-        self, candidate: Candidate, stage: str, fitted: list[SharedKernelClassifier] | None = None
-    ) -> Trial | None:
-        """Return a candidate with its score; None when time is up.
+    def _folds_of(self, trial: Trial) -> list[Fold]:
+        """Return the folds with reduced features; a reduction is fitted to the training rows of each."""
+        name = trial.params["reduction"]
+        if name not in self._reduced:
+            self._reduced[name] = []
+            for training, held in self.folds:
+                own = partial(
+                    project, projection=fit_reduction(name, training.X, self.prototype.random_state)
+                )
+                self._reduced[name].append((training.map(own), held.map(own)))
+        return self._reduced[name]
 
-        `fitted` are models of the folds to tune, so that they need not be fitted again.
-        """
-        if candidate in self._tried:
-            return self._tried[candidate]
-        started = time.monotonic()
-        if self._tried and started > self.deadline:
-            return None
-        folds = self.folds_of(candidate.reduction)
-        try:
-            if fitted is None:
-                models = [
-                    self._search._make(self.prototype, candidate, fold.training).fit(
-                        fold.training.X, fold.training.y, fold.training.weights
-                    )
-                    for fold in folds
-                ]
-            else:
-                models = [
-                    _tune(deepcopy(model), fold.training, candidate.trade_off, self.seed)
-                    for model, fold in zip(fitted, folds, strict=True)
-                ]
-            trial = self._score(candidate, stage, models, folds)
-        except ValueError as error:
-            self.error = error
-            trial = Trial(stage, candidate.params(), -np.inf, candidate=candidate)
-        trial.seconds = time.monotonic() - started
-        self._tried[candidate] = trial
-        self.trials.append(trial)
-        if trial.score > self.best.score:
-            self.best.models, self.best = [], trial
-        else:
-            trial.models = []
-        return trial
-
-    def _score(
-        self, candidate: Candidate, stage: str, models: list[SharedKernelClassifier], folds: list[Fold]
-    ) -> Trial:
-        """Return the score of a candidate on all held-out rows, at the temperature of least log-loss."""
-        held = [fold.held for fold in folds]
-        logs = [model.predict_log_proba(rows.X) for model, rows in zip(models, held, strict=True)]
+    def _score(self, trial: Trial) -> None:
+        """Score a candidate on all held-out rows, at the temperature of least log-loss."""
+        held = [held for _, held in self._folds_of(trial)]
+        logs = [model.predict_log_proba(rows.X) for model, rows in zip(trial.models, held, strict=True)]
         codes = np.concatenate([rows.codes for rows in held])
         weights = None if held[0].weights is None else np.concatenate([rows.weights for rows in held])
         temperature, loss = least_log_loss(np.concatenate(logs), codes, weights)
+        trial.columns["temperature"] = temperature
         if self._search.scoring == "neg_log_loss":
-            scores = [-_log_loss(log, rows, temperature) for log, rows in zip(logs, held, strict=True)]
-            score = -loss
-        else:
-            scores = [
-                self._scored(model, rows, temperature) for model, rows in zip(models, held, strict=True)
-            ]
-            score = np.average(scores, weights=[rows.size for rows in held])
-        return Trial(
-            stage,
-            candidate.params(),
-            float(score),
-            scores,
-            temperature=temperature,
-            models=models,
-            candidate=candidate,
-            columns={"temperature": temperature},
-        )
-
-    def _scored(self, model: SharedKernelClassifier, rows: Rows, temperature: float) -> float:
-        """Return the user's score of a model on held-out rows."""
-        model.temperature_ = temperature
-        given = {} if rows.weights is None else {"sample_weight": rows.weights}
-        score = float(self._scorer(model, rows.X, rows.y, **given))
-        model.temperature_ = 1.0
-        return score
+            trial.score = -loss
+            for log, rows in zip(logs, held, strict=True):
+                losses = log_losses(log, rows.codes, temperature)
+                trial.split_scores.append(-float(np.average(losses, weights=rows.weights)))
+            return
+        for model, rows in zip(trial.models, held, strict=True):
+            model.temperature_ = temperature
+            given = {} if rows.weights is None else {"sample_weight": rows.weights}
+            trial.split_scores.append(float(self._scorer(model, rows.X, rows.y, **given)))
+            model.temperature_ = 1.0
+        trial.score = float(np.average(trial.split_scores, weights=[rows.size for rows in held]))
 
 
-def _log_loss(logs: FloatArray, rows: Rows, temperature: float) -> float:
-    """Return the mean log-loss of rows, from log-joints (n, L)."""
-    losses = log_losses(logs, rows.codes, temperature)
-    return float(np.average(losses, weights=rows.weights))
-
-
-def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: Any, seed: int) -> SharedKernelClassifier:
+def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: float, seed: int) -> SharedKernelClassifier:
     """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
-    own: Any = rows.labelled
+    own = rows.labelled
     return model.tune(
         own.X,
         own.y,
@@ -555,46 +461,3 @@ def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: Any, seed: int) 
         sample_weight=own.weights,
         random_state=seed,
     )
-
-
-def _reductions(n_features: int, n_rows: int, gaps: bool) -> list[str]:
-    """Return the names of the reductions to try."""
-    if n_features <= _FEW_FEATURES or gaps or n_rows <= 2:
-        return ["none"]
-    return [name for name in REDUCTIONS if name != "none" or n_features <= _TOO_MANY_FEATURES]
-
-
-def _candidates(
-    numbers: list[int] | None,
-    types: list[str] | None,
-    strong: bool,
-    n_classes: int,
-    n_train: int,
-    reduction: str,
-) -> Iterator[list[Candidate]]:
-    """Yield candidates in sequences of more and more kernels."""
-    if numbers is None:
-        fewer = FEWER_THAN_CLASSES if n_classes >= _MANY_CLASSES else ()
-        every = [round(per_class * n_classes) for per_class in (*fewer, *KERNELS_PER_CLASS)]
-        numbers = [k for k in every if k <= n_classes or _ROWS_PER_KERNEL * k <= n_train]
-    for covariance_type in types or ["tied", "full"]:
-        strengths = (_MIDDLE_PRIOR,) if covariance_type == "tied" else PRIOR_ROWS
-        for strength in (None,) if strong else strengths:
-            yield [Candidate(k, covariance_type, strength, reduction=reduction) for k in numbers]
-
-
-def _group_candidates(
-    numbers: list[int] | None,
-    types: list[str] | None,
-    groups: tuple[tuple[int, ...], ...],
-    prototype: SharedKernelClassifier,
-    strong: bool,
-    n_train: int,
-) -> Iterator[list[Candidate]]:
-    """Yield candidates for feature groups, each in a sequence of its own."""
-    own = prototype.weight_prior is not None or prototype.inference != "em"
-    for n_kernels in numbers or sorted({min(k, n_train) for k in KERNELS_OF_GROUP}):
-        for covariance_type in types or ["full"]:
-            for strength in (None,) if strong else PRIOR_ROWS_OF_GROUP:
-                for weight_prior in (None,) if own else WEIGHT_PRIORS_OF_GROUP:
-                    yield [Candidate(n_kernels, covariance_type, strength, weight_prior, groups)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
 from typing import Any, Self
@@ -17,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray
-from .._validation import check_labelled_rows, check_rows, check_weights, weighted_rows
+from .._progress import progress_bar
 from .._warnings import warn_caller
 from ..mixture import SharedKernelMixture
-from ._rows import Rows, make_folds
-from ._trials import Search, Trial, covariance_types, kernel_numbers
+from ._rows import Fold, Rows, make_folds
+from ._trials import Search, Trial, Trials, delegated
 
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
 # again while the largest is the best.
@@ -145,54 +144,39 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         SharedKernelMixtureCV
             The fitted search.
         """
-        if y is None:
-            values = check_rows(self, X, fitting=True)
-            classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
-        else:
-            values, classes, codes = check_labelled_rows(self, X, y)
-        weights = check_weights(sample_weight, values)
-        kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
-        values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
-        rows = Rows(values, None if y is None else np.asarray(y)[kept], codes, weights)
-        prototype, seed, deadline = self._begin(SharedKernelMixture())
-        by_folds = self.criterion == "log_likelihood"
-        own_groups = None if groups is None else np.asarray(groups)[kept]
-        folds = make_folds(rows, self.cv, own_groups, kept, seed, fill=False) if by_folds else []
-        if by_folds and not folds:
-            raise ValueError(f"{len(rows.X)} rows of {len(classes)} classes are too few to hold any out.")
-        numbers, reach = self._numbers(len(classes), *rows.X.shape)
-        types = covariance_types(self.covariance_type) or list(STRUCTURES)
-        trials: list[Trial] = []
-        best = error = None
-        with warnings.catch_warnings():
+        rows, kept = self._open(X, y, sample_weight)
+        prototype, trials = self._prototype(SharedKernelMixture()), Trials(self.time_limit)
+        folds = []
+        if self.criterion == "log_likelihood":
+            own = None if groups is None else np.asarray(groups)[kept]
+            folds = make_folds(rows, self.cv, own, kept, prototype.random_state)
+            if not folds:
+                raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one.")
+
+        def judge(trial: Trial) -> None:
+            model = clone(prototype).set_params(**trial.params)
+            if folds:
+                self._judge_by_folds(trial, model, folds)
+            else:
+                self._judge_by_criterion(trial, self._fit(model, X, y, sample_weight), rows)
+
+        numbers, types = self._candidates()
+        reach = np.inf
+        if numbers is None:
+            numbers, reach = self._numbers(int(rows.codes.max()) + 1, *rows.X.shape)
+        choosing = progress_bar("choosing kernels", None, shown=False)
+        with choosing as trials.report, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             for n_kernels in numbers:
-                if best is not None and best.params["n_kernels"] < trials[-1].params["n_kernels"] >= reach:
+                for name in types or STRUCTURES:
+                    trials.add("kernels", {"n_kernels": n_kernels, "covariance_type": name}, judge)
+                if reach <= n_kernels != trials.best.params["n_kernels"]:
                     break
-                for covariance_type in types:
-                    if trials and time.monotonic() > deadline:
-                        break
-                    settings = {"n_kernels": n_kernels, "covariance_type": covariance_type}
-                    started = time.monotonic()
-                    try:
-                        model = clone(prototype).set_params(**settings)
-                        trial = self._by_folds(model, folds) if by_folds else self._by_criterion(model, rows)
-                    except ValueError as failure:
-                        error, trial = failure, Trial("kernels", {}, -np.inf)
-                    trial.params, trial.seconds = settings, time.monotonic() - started
-                    trials.append(trial)
-                    if best is None or trial.score > best.score:
-                        best = trial
-                    else:
-                        trial.models = []
-            assert best is not None
-            if not np.isfinite(best.score):
-                raise ValueError(f"No candidate could be fitted: {error}")
-            if best.models and not hasattr(self, "feature_names_in_"):
-                self.best_estimator_ = best.models[0]
-            else:
-                chosen = clone(prototype).set_params(**best.params)
-                self.best_estimator_ = self._fit(chosen, X, y, sample_weight)
+            trials.check()
+            best = trials.best
+            if not best.models:
+                best.models = [self._fit(clone(prototype).set_params(**best.params), X, y, sample_weight)]
+        self.best_estimator_ = best.models[0]
         if not self.best_estimator_.converged_:
             warn_caller(
                 f"The chosen model did not converge in {self.best_estimator_.n_iter_} passes. Increase "
@@ -205,10 +189,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         return self
 
     def _numbers(self, n_classes: int, n_rows: int, n_features: int) -> tuple[list[int], float]:
-        """Return the numbers of kernels to try, and that after which the search may end early."""
-        given = kernel_numbers(self.n_kernels)
-        if given is not None:
-            return given, np.inf
+        """Return the numbers of kernels that 'auto' tries, and that after which the search may end early."""
         reach = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * n_classes)
         most = max(1, n_rows // (n_features + 1))
         numbers = [n_classes]
@@ -222,64 +203,55 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         """Fit a model, from too many kernels down if asked."""
         return model._fit(X, y, sample_weight, prune=self.strategy == "prune")
 
-    def _by_folds(self, model: SharedKernelMixture, folds: list[Any]) -> Trial:
-        """Return the mean log-density of held-out rows, each in its own class."""
-        scores = []
-        for fold in folds:
-            training, held = fold.training, fold.held
+    def _judge_by_folds(self, trial: Trial, model: SharedKernelMixture, folds: list[Fold]) -> None:
+        """Score a candidate by the mean log-density of held-out rows, each in its own class."""
+        for training, held in folds:
             fitted = self._fit(clone(model), training.X, training.y, training.weights)
-            scores.append(float(np.average(fitted.score_samples(held.X, held.y), weights=held.weights)))
-        sizes = np.array([fold.held.size for fold in folds])
-        score = float(np.average(scores, weights=sizes))
-        return Trial("kernels", {}, score, scores, columns={"log_likelihood": float(sizes @ scores)})
+            densities = fitted.score_samples(held.X, held.y)
+            trial.split_scores.append(float(np.average(densities, weights=held.weights)))
+        sizes = np.array([held.size for _, held in folds])
+        trial.columns["log_likelihood"] = float(sizes @ trial.split_scores)
+        trial.score = trial.columns["log_likelihood"] / float(sizes.sum())
 
-    def _by_criterion(self, model: SharedKernelMixture, rows: Rows) -> Trial:
-        """Return minus the criterion of a fit to all rows."""
-        fitted = self._fit(model, rows.X, rows.y, rows.weights)
+    def _judge_by_criterion(self, trial: Trial, fitted: SharedKernelMixture, rows: Rows) -> None:
+        """Score a candidate by minus the criterion of its fit to all rows."""
         free = fitted._n_parameters()
-        price = 2.0 if self.criterion == "aic" else np.log(rows.size)
-        value = free * price - 2.0 * fitted.log_likelihood_
+        value = free * (2.0 if self.criterion == "aic" else np.log(rows.size)) - 2.0 * fitted.log_likelihood_
         if self.criterion == "icl":
             value += 2.0 * _entropy(fitted, rows)
-        columns = {self.criterion: value, "log_likelihood": fitted.log_likelihood_, "n_parameters": free}
-        return Trial("kernels", {}, -value, columns=columns, models=[fitted])
+        trial.columns |= {
+            self.criterion: value,
+            "log_likelihood": fitted.log_likelihood_,
+            "n_parameters": free,
+        }
+        trial.models, trial.score = [fitted], -value
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return the most probable kernel (n,) of each row of X (n, M)."""
-        self._check_features(X)
-        return self.best_estimator_.predict(X)
+    predict = delegated("predict", "Return the most probable kernel (n,) of each row of X (n, M).")
+    predict_proba = delegated(
+        "predict_proba", "Return the responsibilities (n, K) of the kernels for rows X."
+    )
+    class_log_likelihood = delegated("class_log_likelihood", "Return log p(x | class j), (n, L), of rows X.")
+    score_samples = delegated(
+        "score_samples", "Return log p(x), or with labels y log p(x | y), (n,), of rows X."
+    )
 
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the responsibilities (n, K) of the kernels for rows X (n, M)."""
-        self._check_features(X)
-        return self.best_estimator_.predict_proba(X)
+    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
+        """Return the mean of `score_samples` over rows X (n, M)."""
+        return float(np.mean(self.score_samples(X, y)))
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> np.ndarray:
         """Choose, fit and return the most probable kernel (N,) of each row of X (N, M)."""
-        return self.fit(X, y).predict(X)
-
-    def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x | class j), shape (n, L), of rows X (n, M)."""
-        self._check_features(X)
-        return self.best_estimator_.class_log_likelihood(X)
-
-    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return log p(x), or with labels y (n,) log p(x | y), shape (n,), of rows X (n, M)."""
-        self._check_features(X)
-        return self.best_estimator_.score_samples(X, y)
-
-    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Return the mean log-density of rows X (n, M); see `score_samples`."""
-        self._check_features(X)
-        return self.best_estimator_.score(X, y)
+        kernels: np.ndarray = self.fit(X, y).predict(X)
+        return kernels
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw n rows (n, M) and their labels (n,), see `SharedKernelMixture.sample`."""
         check_is_fitted(self)
         return self.best_estimator_.sample(n_samples, label)
 
-    def _graph_parts(self) -> dict[str, Any]:
-        return self.best_estimator_._graph_parts()
+    @property
+    def _model(self) -> SharedKernelMixture:
+        return self.best_estimator_
 
 
 def _entropy(model: SharedKernelMixture, rows: Rows) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,100 +20,52 @@ from sklearn.svm import SVC
 from skmix.estimators import SharedKernelClassifier, SharedKernelClassifierCV
 from skmix.experiments.field.classifiers import SeparateMixtures
 
-# A split of a tree stores a feature and a threshold, a leaf its prediction.
-_NUMBERS_OF_A_SPLIT = 2
 
-
-@singledispatch
 def count_parameters(model: Any) -> int:
-    """Return how many numbers a fitted classifier of the field stores; scaling is not counted.
+    """Return how many numbers a fitted classifier of the comparison stores; scaling is not counted.
 
     These are free parameters of densities, weights of networks, splits and leaves of trees, and stored rows.
     """
-    return 0
+    return next((int(count(model)) for kind, count in _COUNTS.items() if isinstance(model, kind)), 0)
 
 
-@count_parameters.register
-def _(model: Pipeline) -> int:
-    return sum(count_parameters(step) for _, step in model.steps)
-
-
-@count_parameters.register
-def _(model: GridSearchCV) -> int:
-    return count_parameters(model.best_estimator_)
-
-
-@count_parameters.register
-def _(model: CalibratedClassifierCV) -> int:
+def _of_calibrated(model: CalibratedClassifierCV) -> int:
     # Two numbers of a sigmoid for each score.
     inner = model.calibrated_classifiers_
-    sigmoids = sum(2 * len(each.calibrators) for each in inner)
-    return sigmoids + sum(count_parameters(each.estimator) for each in inner)
+    return sum(2 * len(each.calibrators) + count_parameters(each.estimator) for each in inner)
 
 
-@count_parameters.register
-def _(model: PCA) -> int:
-    return int(model.components_.size + model.mean_.size)
+def _of_search(model: SharedKernelClassifierCV) -> int:
+    # The reduction of the features, the classifier, and the temperature.
+    return sum(np.size(part) for part in model.projection_ or ()) + count_parameters(model.classifier_) + 1
 
 
-@count_parameters.register
-def _(model: SharedKernelClassifierCV) -> int:
-    reduction = sum(np.size(part) for part in model.projection_ or ())
-    # And the temperature.
-    return int(reduction) + count_parameters(model.classifier_) + 1
-
-
-@count_parameters.register
-def _(model: SharedKernelClassifier) -> int:
-    priors = len(model.classes_) - 1
-    return priors + sum(each._n_parameters() for each in model.models_)
-
-
-@count_parameters.register
-def _(model: SeparateMixtures) -> int:
-    return len(model.classes_) - 1 + sum(int(each._n_parameters()) for each in model.mixtures_)
-
-
-@count_parameters.register
-def _(model: LinearDiscriminantAnalysis) -> int:
+def _of_discriminant(model: Any, n_covariances: int) -> int:
     n_classes, n_features = model.means_.shape
-    return int(n_classes * n_features + n_features * (n_features + 1) // 2 + n_classes - 1)
+    return n_classes * n_features + n_covariances * n_features * (n_features + 1) // 2 + n_classes - 1
 
 
-@count_parameters.register
-def _(model: QuadraticDiscriminantAnalysis) -> int:
-    n_classes, n_features = model.means_.shape
-    return int(n_classes * (n_features + n_features * (n_features + 1) // 2) + n_classes - 1)
+def _of_trees(n_leaves: list[int], n_outputs: int) -> int:
+    # A split stores a feature and a threshold, a leaf its outputs.
+    return sum(2 * (n - 1) + n_outputs * n for n in n_leaves)
 
 
-@count_parameters.register
-def _(model: GaussianNB) -> int:
-    return int(2 * model.theta_.size + len(model.classes_) - 1)
-
-
-@count_parameters.register
-def _(model: KNeighborsClassifier) -> int:
-    return int(np.size(model._fit_X) + len(model._fit_X))
-
-
-@count_parameters.register
-def _(model: SVC) -> int:
-    return int(model.support_vectors_.size + model.dual_coef_.size + model.intercept_.size)
-
-
-@count_parameters.register
-def _(model: RandomForestClassifier) -> int:
-    leaves = sum(tree.get_n_leaves() for tree in model.estimators_)
-    splits = leaves - len(model.estimators_)
-    return int(_NUMBERS_OF_A_SPLIT * splits + len(model.classes_) * leaves)
-
-
-@count_parameters.register
-def _(model: HistGradientBoostingClassifier) -> int:
-    leaves = [tree.get_n_leaf_nodes() for stage in model._predictors for tree in stage]
-    return int(sum(_NUMBERS_OF_A_SPLIT * (n - 1) + n for n in leaves))
-
-
-@count_parameters.register
-def _(model: MLPClassifier) -> int:
-    return int(sum(each.size for each in (*model.coefs_, *model.intercepts_)))
+_COUNTS: dict[type, Callable[[Any], int]] = {
+    Pipeline: lambda m: sum(count_parameters(step) for _, step in m.steps),
+    GridSearchCV: lambda m: count_parameters(m.best_estimator_),
+    CalibratedClassifierCV: _of_calibrated,
+    PCA: lambda m: m.components_.size + m.mean_.size,
+    SharedKernelClassifierCV: _of_search,
+    SharedKernelClassifier: lambda m: len(m.classes_) - 1 + sum(each._n_parameters() for each in m.models_),
+    SeparateMixtures: lambda m: len(m.classes_) - 1 + sum(each._n_parameters() for each in m.mixtures_),
+    LinearDiscriminantAnalysis: lambda m: _of_discriminant(m, 1),
+    QuadraticDiscriminantAnalysis: lambda m: _of_discriminant(m, len(m.classes_)),
+    GaussianNB: lambda m: 2 * m.theta_.size + len(m.classes_) - 1,
+    KNeighborsClassifier: lambda m: np.size(m._fit_X) + len(m._fit_X),
+    SVC: lambda m: m.support_vectors_.size + m.dual_coef_.size + m.intercept_.size,
+    RandomForestClassifier: lambda m: _of_trees([t.get_n_leaves() for t in m.estimators_], len(m.classes_)),
+    HistGradientBoostingClassifier: lambda m: _of_trees(
+        [tree.get_n_leaf_nodes() for stage in m._predictors for tree in stage], 1
+    ),
+    MLPClassifier: lambda m: sum(each.size for each in (*m.coefs_, *m.intercepts_)),
+}

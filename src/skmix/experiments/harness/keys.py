@@ -21,19 +21,7 @@ _PACKAGES = ("engine", "estimators", "features", "datasets")
 
 
 def cell_key(settings: Mapping[str, Any]) -> str:
-    """Return a hash of all settings of a cell.
-
-    Parameters
-    ----------
-    settings : mapping
-        Names to numbers, strings, lists and mappings: everything that decides the results. The order of the
-        names does not matter.
-
-    Returns
-    -------
-    str
-        32 hexadecimal digits.
-    """
+    """Return a hash, 32 hexadecimal digits, of all settings of a cell; their order does not matter."""
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -53,19 +41,9 @@ def library(*files: str) -> str:
 
 
 def generator(seed: int, *names: str | int) -> np.random.RandomState:
-    """Return the random number generator of a scenario and a replicate.
+    """Return a new generator for the numbers of a scenario and a replicate, the same on every machine.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the experiment.
-    *names : str or int
-        What the numbers are drawn for. Names must not contain line breaks, which separate them.
-
-    Returns
-    -------
-    RandomState
-        A new generator, the same for the same arguments on every machine.
+    `names` say what is drawn; they must not contain line breaks, which separate them.
     """
     text = "\n".join(["skmix study", str(seed), *map(str, names)])
     entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")

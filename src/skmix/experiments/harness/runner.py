@@ -28,35 +28,20 @@ class ExperimentError(RuntimeError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One setting of an experiment, repeated a number of times.
+    """One setting of an experiment, repeated a number of times."""
 
-    Attributes
-    ----------
-    settings : mapping
-        Everything that decides the results, as values for JSON; results are stored under its hash.
-    task : object
-        What the work function needs to know.
-    n_replicates : int
-        Replicates wanted, numbered from 0.
-    batch : int
-        Replicates that are run and stored together.
-    """
-
-    settings: Mapping[str, Any]
-    task: Any
-    n_replicates: int
-    batch: int = 1
+    settings: Mapping[str, Any]  # everything that decides the results, as values for JSON
+    task: Any  # what the work function needs to know
+    n_replicates: int  # replicates wanted, numbered from 0
+    batch: int = 1  # replicates that are run and stored together
 
 
-@dataclass(frozen=True)
-class _Batch:
-    cell: Cell
-    replicates: tuple[int, ...]
+Batch = tuple[Cell, tuple[int, ...]]
 
 
 def missing(cells: Iterable[Cell], store: Store) -> int:
     """Return how many replicates the store lacks."""
-    return sum(len(batch.replicates) for batch in _missing_batches(cells, store))
+    return sum(len(replicates) for _, replicates in _missing_batches(cells, store))
 
 
 def run_cells(
@@ -98,31 +83,32 @@ def run_cells(
     elif n_jobs > 1 and len(batches) > 1:
         results = _in_processes(batches, work, shared, n_jobs)
     else:
-        results = ((place, _run((work, shared), batch)) for place, batch in enumerate(batches))
+        results = (_run((work, shared), task) for task in enumerate(batches))
     for place, records in results:
-        batch = batches[place]
-        store.add(batch.cell.settings, dict(zip(batch.replicates, records, strict=True)))
+        cell, replicates = batches[place]
+        store.add(cell.settings, dict(zip(replicates, records, strict=True)))
         if progress is not None:
-            progress(batch.cell, records)
+            progress(cell, records)
 
 
-def _missing_batches(cells: Iterable[Cell], store: Store) -> list[_Batch]:
-    turns: list[tuple[int, _Batch]] = []
+def _missing_batches(cells: Iterable[Cell], store: Store) -> list[Batch]:
+    turns: list[tuple[int, Batch]] = []
     for cell in cells:
         stored = store.replicates(cell.settings)
         lacking = [replicate for replicate in range(cell.n_replicates) if replicate not in stored]
         for turn, first in enumerate(range(0, len(lacking), cell.batch)):
-            turns.append((turn, _Batch(cell, tuple(lacking[first : first + cell.batch]))))
+            turns.append((turn, (cell, tuple(lacking[first : first + cell.batch]))))
     return [batch for _, batch in sorted(turns, key=lambda pair: pair[0])]
 
 
-def _run(common: tuple[Work, Any], batch: _Batch) -> list[Record]:
-    work, shared = common
-    return work(shared, batch.cell.task, batch.replicates)
+def _run(common: tuple[Work, Any], task: tuple[int, Batch]) -> tuple[int, list[Record]]:
+    """Return the place of a batch and its records."""
+    (work, shared), (place, (cell, replicates)) = common, task
+    return place, work(shared, cell.task, replicates)
 
 
 def _in_processes(
-    batches: Sequence[_Batch], work: Work, shared: Any, n_jobs: int
+    batches: Sequence[Batch], work: Work, shared: Any, n_jobs: int
 ) -> Iterator[tuple[int, list[Record]]]:
     """Yield place and records of each batch as processes finish them."""
     # Fresh interpreters: a fork would inherit the threads of BLAS in an unknown state.
@@ -151,19 +137,15 @@ def _in_processes(
 
 
 def _on_cluster(
-    batches: Sequence[_Batch], work: Work, shared: Any, cluster: Any
+    batches: Sequence[Batch], work: Work, shared: Any, cluster: Any
 ) -> Iterator[tuple[int, list[Record]]]:
     """Yield place and records of each batch as a cluster finishes them."""
     try:
-        yield from map_tasks(cluster, _run_numbered, (work, shared), list(enumerate(batches)))
+        yield from map_tasks(cluster, _run, (work, shared), list(enumerate(batches)))
     except ClusterError as error:
         raise ExperimentError(
             f"{error} Finished runs are stored: run the same command again to continue."
         ) from error
-
-
-def _run_numbered(common: tuple[Work, Any], task: tuple[int, _Batch]) -> tuple[int, list[Record]]:
-    return task[0], _run(common, task[1])
 
 
 @contextmanager
@@ -196,6 +178,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run_in_worker(task: tuple[int, _Batch]) -> tuple[int, list[Record]]:
+def _run_in_worker(task: tuple[int, Batch]) -> tuple[int, list[Record]]:
     assert _common is not None
-    return _run_numbered(_common, task)
+    return _run(_common, task)

@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,23 +52,18 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        try:
-            self._connection = sqlite3.connect(self.path, timeout=_PATIENCE_SECONDS, isolation_level=None)
-        except sqlite3.OperationalError as error:
-            raise OSError(f"cannot use the store {self.path}: {error}") from error
-        try:
-            self._open()
-        except sqlite3.OperationalError as error:
-            self.close()
-            raise OSError(f"cannot use the store {self.path}: {error}") from error
-        except sqlite3.DatabaseError as error:
-            self.close()
-            raise StoreError(
-                f"{self.path} is not a store of results ({error}). Move it away, or choose another folder."
-            ) from error
-        except BaseException:
-            self.close()
-            raise
+        with ExitStack() as undo:
+            try:
+                self._connection = sqlite3.connect(self.path, timeout=_PATIENCE_SECONDS, isolation_level=None)
+                undo.callback(self.close)
+                self._open()
+            except sqlite3.OperationalError as error:
+                raise OSError(f"cannot use the store {self.path}: {error}") from error
+            except sqlite3.DatabaseError as error:
+                raise StoreError(
+                    f"{self.path} is not a store of results ({error}). Move it, or choose another folder."
+                ) from error
+            undo.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -85,14 +80,9 @@ class Store:
         self._connection.close()
 
     def add(self, settings: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]) -> None:
-        """Store a batch of results of one cell, all or, if interrupted, none.
+        """Store results of one cell by replicate, all or, if interrupted, none.
 
-        Parameters
-        ----------
-        settings : mapping
-            All settings of the cell, see `cell_key`.
-        records : mapping of int to mapping
-            Results by replicate, as values for JSON. Replicates that are already stored are not replaced.
+        Records are values for JSON. Replicates that are already stored are not replaced.
         """
         key = cell_key(settings)
         rows = [(key, replicate, json.dumps(record)) for replicate, record in records.items()]

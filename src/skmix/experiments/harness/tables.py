@@ -17,50 +17,22 @@ _NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*|")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes
-    ----------
-    keys : tuple of str
-        What the row is about, one for each of the table's `key_names`.
-    entries : tuple of tuples
-        One entry for each column, with one value for each of the table's sources.
-    """
-
-    keys: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    keys: tuple[str, ...]  # what the row is about, one for each of the table's key_names
+    entries: tuple[Entry, ...]  # one for each column
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table, each of whose cells holds one value from each of several sources, or a single value.
+    """A table whose entries hold one value from each of several sources, or a single value."""
 
-    Attributes
-    ----------
-    name : str
-        Name of its files.
-    title : str
-        What it shows.
-    key_names : tuple of str
-        What the keys of its rows are.
-    column_name : str
-        What its columns are.
-    columns : tuple of str
-        Their headings.
-    sources : tuple of str
-        Where the values of an entry come from; empty if entries have a single value.
-    rows : tuple of Row
-        The rows.
-    note : str
-        A remark below the table.
-    """
-
-    name: str
+    name: str  # of its files
     title: str
     key_names: tuple[str, ...]
-    column_name: str
+    column_name: str  # what the columns are
     columns: tuple[str, ...]
-    sources: tuple[str, ...]
+    sources: tuple[str, ...]  # where the values of an entry come from; empty for a single value
     rows: tuple[Row, ...]
     note: str = ""
 
@@ -142,24 +114,10 @@ def plain_table(
 
 @dataclass(frozen=True)
 class Claim:
-    """Something an experiment should show, checked on its results.
-
-    Attributes
-    ----------
-    claim : str
-        The claim.
-    target : str
-        What it means in numbers.
-    measured : str
-        What was measured.
-    holds : bool
-        Whether the claim holds.
-    note : str
-        A remark.
-    """
+    """Something an experiment should show, checked on its results."""
 
     claim: str
-    target: str
+    target: str  # what it means in numbers
     measured: str
     holds: bool
     note: str = ""

@@ -13,32 +13,20 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skmix.datasets import Illustration, illustration, make_shared_kernel_data
 from skmix.estimators import SharedKernelMixture
+from skmix.experiments.paper.published import TOLERANCE
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_TOLERANCE = 0.1
-"""The paper's: a class latches when its log-likelihood moves by less than this between passes."""
-
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """One array of parameters, true beside estimated.
+    """Means (K, M), covariances (K, M, M) or weights (K, L), true beside estimated."""
 
-    Attributes
-    ----------
-    name : {'means', 'covariances', 'weights'}
-        Which parameters.
-    true, estimated : ndarray
-        Their values: means (K, M), covariances (K, M, M) or weights (K, L).
-    standard_error : ndarray
-        Of each estimate, of the same shape, were the kernel of every row known. Kernels that overlap make
-        the errors somewhat larger.
-    """
-
-    name: str
+    name: str  # means, covariances or weights
     true: FloatArray
     estimated: FloatArray
+    # Of each estimate, if the kernel of every row were known; overlapping kernels increase them a little.
     standard_error: FloatArray
 
     @property
@@ -49,27 +37,13 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False)
 class IllustrationRecord:
-    """What one run of the illustration leaves behind.
+    """One run of the illustration."""
 
-    Attributes
-    ----------
-    seed : int or None
-        Seed of the sample; None when the rows came from elsewhere.
-    example : Illustration
-        The truth and the start.
-    X : ndarray of shape (N, M)
-        The rows.
-    y : ndarray of shape (N,)
-        Their classes.
-    model : SharedKernelMixture
-        The fitted model, its kernels in the order of the true ones, near which the start puts them.
-    """
-
-    seed: int | None
-    example: Illustration
-    X: FloatArray
-    y: IntArray
-    model: SharedKernelMixture
+    seed: int | None  # of the sample; None if the rows were given
+    example: Illustration  # the truth and the start
+    X: FloatArray  # (N, M)
+    y: IntArray  # (N,)
+    model: SharedKernelMixture  # its kernels are in the order of the true ones, near which they start
 
     def comparisons(self) -> Iterator[Comparison]:
         """Yield means, covariances and weights, true beside estimated."""
@@ -86,7 +60,7 @@ class IllustrationRecord:
         yield Comparison("weights", true.weights, model.weights_, weight_error)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as plain lists and floats, ready for JSON; the rows are not among them."""
+        """Return the numbers, without the rows, as values for JSON."""
         example, model = self.example, self.model
         comparisons = list(self.comparisons())
         return {
@@ -98,14 +72,11 @@ class IllustrationRecord:
             "converged": model.converged_,
             "log_likelihood": model.log_likelihood_,
             "log_likelihood_per_class_and_pass": model.log_likelihood_path_.tolist(),
-            "start": {
-                "means": example.start_means.tolist(),
-                "covariances": example.start_covariances.tolist(),
-                "weights": example.start_weights.tolist(),
+            "start": {name: values.tolist() for name, values in _start(example).items()},
+            **{
+                part: {compared.name: getattr(compared, part).tolist() for compared in comparisons}
+                for part in ("true", "estimated", "standard_error")
             },
-            "true": {compared.name: compared.true.tolist() for compared in comparisons},
-            "estimated": {compared.name: compared.estimated.tolist() for compared in comparisons},
-            "standard_error": {compared.name: compared.standard_error.tolist() for compared in comparisons},
             "largest_error": {compared.name: compared.largest_error for compared in comparisons},
         }
 
@@ -116,7 +87,7 @@ def run_illustration(seed: int = 0) -> IllustrationRecord:
     Parameters
     ----------
     seed : int, default=0
-        Seed of the sample. The fit itself has nothing random.
+        Seed of the sample; the fit is not random.
 
     Returns
     -------
@@ -156,19 +127,19 @@ def fit_illustration(
     Returns
     -------
     IllustrationRecord
-        Rows, truth and fitted model. A fit that ran out of passes is no error: ``model.converged_`` says so.
+        Rows, truth and fitted model; ``model.converged_`` says whether it converged.
     """
     model = SharedKernelMixture(
-        init={
-            "means": example.start_means,
-            "covariances": example.start_covariances,
-            "weights": example.start_weights,
-        },
+        init=_start(example),
         max_iter=example.max_iter,
         stopping="per-class",
-        tol=_TOLERANCE,
+        tol=TOLERANCE,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y)
     return IllustrationRecord(seed, example, X, y, model)
+
+
+def _start(example: Illustration) -> dict[str, FloatArray]:
+    return {name: getattr(example, f"start_{name}") for name in ("means", "covariances", "weights")}

@@ -38,24 +38,12 @@ _HALF_A_ROW = 0.5
 
 @dataclass(frozen=True)
 class PublishedPass:
-    """The result of one pass.
+    """The result of one pass."""
 
-    Attributes
-    ----------
-    number : int
-        The pass, counted from 1.
-    parameters : Parameters
-        Parameters after the pass: weights (K, L), means (K, M), covariances (K, M, M); possibly not finite.
-    class_log_likelihood : ndarray of shape (L,)
-        Log-likelihood of the rows of each class under the parameters before the pass.
-    converged : ndarray of shape (L,), bool
-        The classes that have converged in this pass or an earlier one.
-    """
-
-    number: int
-    parameters: Parameters
-    class_log_likelihood: FloatArray
-    converged: BoolArray
+    number: int  # from 1
+    parameters: Parameters  # after the pass: weights (K, L), means (K, M), covariances (K, M, M)
+    class_log_likelihood: FloatArray  # (L,) under the parameters before the pass
+    converged: BoolArray  # (L,) classes that have converged in this pass or an earlier one
 
     @property
     def finite(self) -> bool:
@@ -67,31 +55,15 @@ class PublishedPass:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted run.
+    """A fitted run."""
 
-    Attributes
-    ----------
-    groups : tuple of Parameters
-        The model of each feature group: weights (K, L), means (K, M), covariances (K, M, M); of a failed
-        published run the parameters before the failing pass.
-    n_iter : int
-        Passes, the failing one included, the most over the groups.
-    converged : bool
-        Whether all groups converged.
-    failing_pass : int or None
-        The pass, counted from 1, that gave a NaN or an infinity.
-    reason : str
-        Why it did; empty for a run that stayed finite.
-    log_likelihood : float
-        Of all training rows, summed over the groups; NaN for a failed run.
-    """
-
+    # The model of each feature group; of a failed published run that before the failing pass.
     groups: tuple[Parameters, ...]
-    n_iter: int
+    n_iter: int  # passes, the failing one included, the most over the groups
     converged: bool
-    failing_pass: int | None
+    failing_pass: int | None  # the pass, from 1, that gave a NaN or an infinity
     reason: Reason
-    log_likelihood: float
+    log_likelihood: float  # of all training rows, summed over the groups; NaN for a failed run
 
 
 def published_run(

@@ -6,6 +6,7 @@ import csv
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +20,8 @@ RANKED_METRICS = ("Med Acc", "Mean Acc", "Med MIoU", "Mean MIoU")
 OK_RUNS = "OK runs"
 
 
-@dataclass(frozen=True)
-class SweepEntry:
-    """One entry of table 5.
-
-    Attributes
-    ----------
-    mean, std : float
-        Of the accuracy over the runs counted.
-    counted : int
-        Runs counted, of 100.
-    """
+class SweepEntry(NamedTuple):
+    """An entry of table 5: mean and standard deviation of the accuracy over the runs counted, of 100."""
 
     mean: float
     std: float
@@ -38,32 +30,16 @@ class SweepEntry:
 
 @dataclass(frozen=True)
 class PublishedValues:
-    """The paper's tables 1 to 6 and confusion matrices.
+    """The paper's tables and confusion matrices."""
 
-    Attributes
-    ----------
-    all_runs : dict of (metric, variant) to float
-        Table 1.
-    ok_runs : dict of (metric, variant) to float
-        Table 3, with ``"OK runs"`` among the metrics.
-    ranking_all_runs, ranking_ok_runs : dict of metric to tuple of str
-        Tables 2 and 4: the variants, best first.
-    sweep : dict of (K, variant) to SweepEntry
-        Table 5.
-    mean_accuracy, max_accuracy : dict of variant to float
-        Table 6.
-    confusion : dict of variant to ndarray of shape (10, 10)
-        Confusion matrices of the best runs; rows are true digits 0..9, columns predicted ones.
-    """
-
-    all_runs: dict[tuple[str, str], float]
-    ranking_all_runs: dict[str, tuple[str, ...]]
-    ok_runs: dict[tuple[str, str], float]
-    ranking_ok_runs: dict[str, tuple[str, ...]]
-    sweep: dict[tuple[int, str], SweepEntry]
-    mean_accuracy: dict[str, float]
+    all_runs: dict[tuple[str, str], float]  # table 1, by metric and variant
+    ranking_all_runs: dict[str, tuple[str, ...]]  # table 2: variants, best first, by metric
+    ok_runs: dict[tuple[str, str], float]  # table 3, with "OK runs" among the metrics
+    ranking_ok_runs: dict[str, tuple[str, ...]]  # table 4
+    sweep: dict[tuple[int, str], SweepEntry]  # table 5, by K and variant
+    mean_accuracy: dict[str, float]  # table 6, by variant
     max_accuracy: dict[str, float]
-    confusion: dict[str, IntArray]
+    confusion: dict[str, IntArray]  # (10, 10) of the best runs; rows are true digits 0..9
 
 
 @lru_cache(maxsize=1)

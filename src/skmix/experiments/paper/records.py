@@ -43,47 +43,20 @@ class Settings:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: a variant with K kernels, fitted by one method from one start, and tested.
-
-    Attributes
-    ----------
-    variant : str
-        Name of the variant.
-    n_kernels : int
-        K.
-    method : {"published", "robust", "class-wise"}
-        How it was fitted.
-    run : int
-        Number of the run, from 0.
-    accuracy, mean_iou : float
-        On the test set.
-    reason : str
-        Empty for a run that stayed finite; else why it did not: "constant feature", "too few rows",
-        "overflow".
-    failing_pass : int or None
-        The pass in which it stopped being finite.
-    n_iter : int
-        Passes done, the most over the groups.
-    converged : bool
-        Whether every group converged.
-    log_likelihood : float
-        Of the training rows, summed over the groups; NaN when not finite.
-    confusion : ndarray of shape (10, 10)
-        Counts on the test set; rows are true digits 0..9, columns predicted ones.
-    """
+    """One run: a variant with K kernels, fitted by one method from one start, and tested."""
 
     variant: str
     n_kernels: int
     method: Method
-    run: int
+    run: int  # number of the run, from 0
     accuracy: float
-    mean_iou: float
-    reason: str
+    mean_iou: float  # mean over the digits of the Jaccard index
+    reason: str  # why the run stopped being finite, one of published.REASONS; empty if it did not
     failing_pass: int | None
-    n_iter: int
+    n_iter: int  # passes, the most over the feature groups
     converged: bool
-    log_likelihood: float
-    confusion: IntArray
+    log_likelihood: float  # of the training rows, summed over the groups; NaN if not finite
+    confusion: IntArray  # (10, 10) counts on the test set; rows are true digits, columns predicted ones
 
     @property
     def failed(self) -> bool:
@@ -102,24 +75,12 @@ class Run:
 
 @dataclass(frozen=True)
 class StudyData:
-    """The images and features that all runs share.
+    """The images and features that all runs share."""
 
-    Attributes
-    ----------
-    train_images, test_images : ndarray of shape (n, 28, 28), uint8
-        Images.
-    train_labels, test_labels : ndarray of shape (n,)
-        Digits 0..9.
-    train_features, test_features : ndarray of shape (n, 14)
-        Features as computed, not dithered; columns as in `variants.FEATURES`.
-    train_dithered, test_dithered : ndarray of shape (n, 14)
-        The same with zeros replaced by draws from N(0, 0.01²).
-    """
-
-    train_images: NDArray[np.uint8]
-    train_labels: IntArray
-    train_features: FloatArray
-    train_dithered: FloatArray
+    train_images: NDArray[np.uint8]  # (n, 28, 28)
+    train_labels: IntArray  # (n,) digits 0..9
+    train_features: FloatArray  # (n, 14); columns as in variants.FEATURES
+    train_dithered: FloatArray  # the same with zeros replaced by draws from N(0, 0.01²)
     test_images: NDArray[np.uint8]
     test_labels: IntArray
     test_features: FloatArray
@@ -128,44 +89,20 @@ class StudyData:
 
 @dataclass(frozen=True)
 class GroupModel:
-    """The fitted mixture of one feature group, with the attributes that plots need.
+    """The fitted mixture of one feature group, with the attributes that plots need."""
 
-    Attributes
-    ----------
-    feature_names_in_ : ndarray of shape (M,)
-        Names of the features.
-    classes_ : ndarray of shape (L,)
-        Digits.
-    class_prior_ : ndarray of shape (L,)
-        Class priors.
-    weights_ : ndarray of shape (K, L)
-        Pr(kernel k | class j).
-    means_ : ndarray of shape (K, M)
-        Kernel means.
-    covariances_ : ndarray of shape (K, M, M)
-        Kernel covariances.
-    """
-
-    feature_names_in_: NDArray[np.object_]
-    classes_: IntArray
-    class_prior_: FloatArray
-    weights_: FloatArray
-    means_: FloatArray
-    covariances_: FloatArray
+    feature_names_in_: NDArray[np.object_]  # (M,)
+    classes_: IntArray  # (L,)
+    class_prior_: FloatArray  # (L,)
+    weights_: FloatArray  # (K, L)
+    means_: FloatArray  # (K, M)
+    covariances_: FloatArray  # (K, M, M)
     covariance_type: str = "full"
 
 
 @dataclass(frozen=True)
 class BestRun:
-    """The run of highest accuracy of one variant and method at the paper's K, and its model.
-
-    Attributes
-    ----------
-    run : Run
-        The run.
-    groups : tuple of GroupModel
-        Its mixtures, in the order of the variant's groups.
-    """
+    """The run of highest accuracy of one variant and method at the paper's K, with its mixtures."""
 
     run: Run
     groups: tuple[GroupModel, ...]
@@ -173,50 +110,24 @@ class BestRun:
 
 @dataclass(frozen=True)
 class Beyond:
-    """A classifier on the same images that is not in the paper.
-
-    Attributes
-    ----------
-    name, description : str
-        What it is.
-    ours : bool
-        Whether it is a shared-kernel model.
-    accuracy, mean_iou : float
-        On the test set.
-    confusion : ndarray of shape (10, 10)
-        Counts on the test set.
-    seconds : float
-        Time to fit and predict.
-    """
+    """A classifier on the same images that is not in the paper."""
 
     name: str
     description: str
-    ours: bool
+    ours: bool  # whether it is a shared-kernel model
     accuracy: float
     mean_iou: float
-    confusion: IntArray
-    seconds: float
+    confusion: IntArray  # (10, 10)
+    seconds: float  # to fit and predict
 
 
 @dataclass(frozen=True)
 class Margin:
-    """The best robust run of a variant and the mean class-wise run on one simulated data set, at K = 10.
+    """The best robust run of a variant and the mean class-wise run on one data set, at K = 10."""
 
-    Attributes
-    ----------
-    seed : int
-        Seed of the data set.
-    variant : str
-        Name of the variant.
-    n_runs : int
-        Runs of each method.
-    best_robust, mean_class_wise : float
-        Largest accuracy of the robust runs, and mean accuracy of the class-wise ones.
-    """
-
-    seed: int
+    seed: int  # of the data set
     variant: str
-    n_runs: int
+    n_runs: int  # of each method
     best_robust: float
     mean_class_wise: float
 
@@ -228,27 +139,12 @@ class Margin:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """Everything that tables, figures and report need; no model has to be fitted again.
-
-    Attributes
-    ----------
-    settings : Settings
-        Settings of the study.
-    data : StudyData
-        Images and features.
-    runs : tuple of Run
-        Main study (K = 10) and sweep over K; the runs of the sweep at K = 10 are the first of the main study.
-    best : dict of (variant, method) to BestRun
-        The best run of each variant and method at K = 10.
-    beyond : tuple of Beyond
-        Classifiers that are not in the paper.
-    margins : tuple of Margin
-        Class-wise and robust runs compared on several data sets, the study's own among them.
-    """
+    """Everything that tables, figures and report need; no model has to be fitted again."""
 
     settings: Settings
     data: StudyData
+    # Main study (K = 10) and sweep over K, whose runs at K = 10 are the first of the main study.
     runs: tuple[Run, ...]
-    best: dict[tuple[str, Method], BestRun]
+    best: dict[tuple[str, Method], BestRun]  # by variant and method, at K = 10
     beyond: tuple[Beyond, ...]
-    margins: tuple[Margin, ...] = ()
+    margins: tuple[Margin, ...] = ()  # on several data sets, the study's own among them

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -51,76 +50,47 @@ _PAPER_COLUMNS = [column for column, name in enumerate(FEATURES) if name != "q1"
 
 @dataclass(frozen=True)
 class Cell:
-    """A variant with K kernels, fitted a number of times by one method.
-
-    Attributes
-    ----------
-    variant : str
-        Name of the variant.
-    n_kernels : int
-        K.
-    method : {"published", "robust", "class-wise"}
-        How it is fitted.
-    n_runs : int
-        Number of runs, which differ in their starts only.
-    data_set : int
-        Number of the simulated data set, whose seed is that of the study plus this number.
-    """
+    """A variant with K kernels, fitted a number of times by one method."""
 
     variant: str
     n_kernels: int
     method: Method
-    n_runs: int
-    data_set: int = 0
+    n_runs: int  # runs differ in their starts only
+    data_set: int = 0  # number of the simulated data set; its seed is that of the study plus this number
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study that is ready to run.
-
-    Attributes
-    ----------
-    settings : Settings
-        Settings of the study.
-    cells : tuple of Cell
-        What to run.
-    data : tuple of StudyData
-        The data sets.
-    """
+    """A study that is ready to run; see `make_study`."""
 
     settings: Settings
     cells: tuple[Cell, ...]
-    data: tuple[StudyData, ...]
+    data: tuple[StudyData, ...]  # the data sets
 
     def planned(self) -> list[harness.Cell]:
         """Return the cells for the harness, with all their settings."""
         digests = [fingerprint(data) for data in self.data]
-        library = harness.library(*_CODE)
+        common = {"experiment": "paper", "library": harness.library(*_CODE)}
         return [
             harness.Cell(
-                settings={
-                    "experiment": "paper",
-                    "library": library,
-                    "data": digests[cell.data_set],
-                    **asdict(self._settings(cell.data_set)),
-                    "variant": asdict(variant_of(cell.variant)),
-                    "n_kernels": cell.n_kernels,
-                    "method": cell.method,
-                },
-                task=cell,
-                n_replicates=cell.n_runs,
-                batch=_BATCH[cell.method],
+                common
+                | asdict(self._settings(cell.data_set))
+                | {"data": digests[cell.data_set], "variant": asdict(variant_of(cell.variant))}
+                | {"n_kernels": cell.n_kernels, "method": cell.method},
+                cell,
+                cell.n_runs,
+                _BATCH[cell.method],
             )
             for cell in self.cells
         ]
-
-    def _settings(self, data_set: int) -> Settings:
-        return replace(self.settings, seed=self.settings.seed + data_set)
 
     def run(self, cell: Cell, runs: Sequence[int]) -> list[Run]:
         """Fit and test some runs of a cell."""
         data, settings = self.data[cell.data_set], self._settings(cell.data_set)
         return run_batch(data, cell.variant, cell.n_kernels, cell.method, runs, settings)
+
+    def _settings(self, data_set: int) -> Settings:
+        return replace(self.settings, seed=self.settings.seed + data_set)
 
 
 def study_cells(
@@ -132,21 +102,17 @@ def study_cells(
     ----------
     n_runs : int, default=500
         Runs of each cell at K = 10; sweep and further data sets have at most 100.
-    variants : iterable of str, optional
-        Only these variants.
-    methods : iterable of str, optional
-        Only these methods.
+    variants, methods : iterable of str, optional
+        Only these variants and methods.
 
     Returns
     -------
     list of Cell
-        The cells of the sweep at K = 10 are not listed again: its runs are the first of the main study. On
-        further data sets robust and class-wise runs are compared, if there are enough runs.
+        The runs of the sweep at K = 10 are the first of the main study. On further data sets robust and
+        class-wise runs are compared, if there are enough runs.
     """
-    names = [variant.name for variant in VARIANTS]
-    if variants is not None:
-        chosen = {variant_of(name).name for name in variants}
-        names = [name for name in names if name in chosen]
+    chosen = None if variants is None else {variant_of(name).name for name in variants}
+    names = [variant.name for variant in VARIANTS if chosen is None or variant.name in chosen]
     methods = list(methods)
     cells = [Cell(name, MAIN_KERNELS, method, n_runs) for name in names for method in methods]
     cells += [
@@ -170,22 +136,7 @@ def study_cells(
 def make_study(
     cells: Iterable[Cell], settings: Settings | None = None, data: StudyData | None = None
 ) -> Study:
-    """Simulate the data of a study.
-
-    Parameters
-    ----------
-    cells : iterable of Cell
-        What to run.
-    settings : Settings, optional
-        Settings of the study.
-    data : StudyData, optional
-        The first data set, if it exists already.
-
-    Returns
-    -------
-    Study
-        With all data sets that the cells need.
-    """
+    """Return a study of some cells with all data sets that they need; `data` may be the first of them."""
     cells, settings = tuple(cells), settings or Settings()
     n_sets = 1 + max((cell.data_set for cell in cells), default=0)
     further = [make_data(replace(settings, seed=settings.seed + number)) for number in range(1, n_sets)]
@@ -200,30 +151,9 @@ def run_study(
     cluster: Any = None,
     progress: Callable[[Sequence[Any]], None] | None = None,
 ) -> None:
-    """Make the runs that the store lacks; see `skmix.experiments.harness.run_cells`.
-
-    Parameters
-    ----------
-    study : Study
-        The study.
-    store : Store
-        Where runs go.
-    n_jobs : int, default=1
-        Number of processes.
-    cluster : distributed.Client, optional
-        Client of a Dask cluster that makes the runs instead.
-    progress : callable, optional
-        Called with the records of each batch once they are stored.
-    """
-    harness.run_cells(
-        study.planned(),
-        _work,
-        study,
-        store,
-        n_jobs=n_jobs,
-        cluster=cluster,
-        progress=None if progress is None else lambda _, records: progress(records),
-    )
+    """Make the runs that the store lacks; arguments as for `skmix.experiments.harness.run_cells`."""
+    report = None if progress is None else lambda _, records: progress(records)
+    harness.run_cells(study.planned(), _work, study, store, n_jobs=n_jobs, cluster=cluster, progress=report)
 
 
 def _work(study: Study, cell: Cell, runs: Sequence[int]) -> list[dict[str, Any]]:
@@ -245,21 +175,8 @@ def stored_runs(study: Study, store: harness.Store) -> dict[Cell, list[Run]]:
 def study_results(study: Study, store: harness.Store, beyond: Sequence[Beyond] | None = None) -> StudyResults:
     """Gather the results for tables, figures and report.
 
-    The best runs are fitted once more, each from its own seed, to have their models.
-
-    Parameters
-    ----------
-    study : Study
-        The study.
-    store : Store
-        Where the runs are.
-    beyond : sequence of Beyond, optional
-        Classifiers that are not in the paper; by default they are fitted here.
-
-    Returns
-    -------
-    StudyResults
-        Records of all runs, and models of the best.
+    The best runs are fitted once more, each from its own seed, to have their models. So are the classifiers
+    that are not in the paper, unless `beyond` has them.
     """
     stored = stored_runs(study, store)
     data, settings = study.data[0], study.settings
@@ -267,8 +184,10 @@ def study_results(study: Study, store: harness.Store, beyond: Sequence[Beyond] |
     for cell, runs in stored.items():
         finite = [run for run in runs if not run.reason]
         if cell.n_kernels == MAIN_KERNELS and cell.data_set == 0 and finite:
-            run = max(finite, key=lambda run: run.accuracy)
-            best[cell.variant, cell.method] = _refitted(run, data, settings)
+            run, variant = max(finite, key=lambda run: run.accuracy), variant_of(cell.variant)
+            with threadpool_limits(limits=1, user_api="blas"):
+                (fitted,) = fit_batch(data, variant, MAIN_KERNELS, cell.method, [run.run], settings)
+            best[cell.variant, cell.method] = BestRun(run, group_models(fitted, variant))
     return StudyResults(
         settings,
         data,
@@ -281,87 +200,56 @@ def study_results(study: Study, store: harness.Store, beyond: Sequence[Beyond] |
 
 def _margins(stored: Mapping[Cell, list[Run]], seed: int) -> Iterator[Margin]:
     """Yield the comparisons of robust and class-wise runs, data set by data set."""
-    by_cell = {
-        (cell.data_set, cell.variant, cell.method): runs[:DATA_SET_RUNS]
+    accuracies = {
+        (cell.data_set, cell.variant, cell.method): [run.accuracy for run in runs[:DATA_SET_RUNS]]
         for cell, runs in stored.items()
         if cell.n_kernels == MAIN_KERNELS
     }
     for data_set in range(DATA_SETS):
         for variant in VARIANTS:
             robust, class_wise = (
-                [run.accuracy for run in by_cell.get((data_set, variant.name, method), [])]
-                for method in _COMPARED
+                accuracies.get((data_set, variant.name, method), []) for method in _COMPARED
             )
             n_runs = min(len(robust), len(class_wise))
             if n_runs >= ENOUGH_RUNS:
-                yield Margin(seed + data_set, variant.name, n_runs, max(robust), float(np.mean(class_wise)))
-
-
-def _refitted(run: Run, data: StudyData, settings: Settings) -> BestRun:
-    """Return a run with its models, fitted again."""
-    variant = variant_of(run.variant)
-    with threadpool_limits(limits=1, user_api="blas"):
-        (fitted,) = fit_batch(data, variant, run.n_kernels, run.method, [run.run], settings)
-    return BestRun(run, group_models(fitted, variant))
+                mean = float(np.mean(class_wise))
+                yield Margin(seed + data_set, variant.name, n_runs, max(robust), mean)
 
 
 def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:
     """Fit classifiers that are not in the paper: on principal components of the pixels, and on its features.
 
     The paper's thirteen features do not always distinguish 0 from 8 or 2 from 5, whatever learns from them.
-    Principal components of the pixels do.
-
-    Parameters
-    ----------
-    data : StudyData
-        Training and test images and their features.
-    seed : int, default=0
-        Seed of the solver of the principal components and of the starts.
-
-    Returns
-    -------
-    tuple of Beyond
-        One record for each classifier.
+    Principal components of the pixels do. `seed` is that of components and starts.
     """
     ours = SharedKernelClassifier(n_kernels=MAIN_KERNELS, priors="uniform", random_state=seed)
     components = PCA(N_COMPONENTS, svd_solver="randomized", random_state=seed)
-    pixels = tuple(
-        images.reshape(len(images), -1).astype(np.float64) / 255.0
-        for images in (data.train_images, data.test_images)
-    )
-    features = (data.train_dithered[:, _PAPER_COLUMNS], data.test_dithered[:, _PAPER_COLUMNS])
+    images = (data.train_images, data.test_images)
+    pixels = [each.reshape(len(each), -1).astype(np.float64) / 255.0 for each in images]
+    features = [each[:, _PAPER_COLUMNS] for each in (data.train_dithered, data.test_dithered)]
     on_pixels = f"{N_COMPONENTS} principal components of the pixels"
     on_features = f"the paper's {len(_PAPER_COLUMNS)} features"
-    shared = f"SharedKernelClassifier with {MAIN_KERNELS} kernels on"
-    classifiers: list[tuple[str, str, bool, ClassifierMixin, tuple[np.ndarray, ...]]] = [
-        (
-            "shared kernels, principal components",
-            f"{shared} {on_pixels}",
-            True,
+    shared, machine = f"SharedKernelClassifier with {MAIN_KERNELS} kernels", "RBF support vector machine"
+    classifiers = {
+        ("shared kernels, principal components", f"{shared} on {on_pixels}"): (
             make_pipeline(components, ours),
             pixels,
         ),
-        (
-            "support vector machine, principal components",
-            f"RBF support vector machine on {on_pixels}",
-            False,
+        ("support vector machine, principal components", f"{machine} on {on_pixels}"): (
             make_pipeline(components, SVC(C=10.0)),
             pixels,
         ),
-        ("shared kernels, paper's features", f"{shared} {on_features}", True, ours, features),
-        (
-            "support vector machine, paper's features",
-            f"RBF support vector machine on {on_features}, standardised",
-            False,
+        ("shared kernels, paper's features", f"{shared} on {on_features}"): (ours, features),
+        ("support vector machine, paper's features", f"{machine} on {on_features}, standardised"): (
             make_pipeline(StandardScaler(), SVC(C=10.0)),
             features,
         ),
-    ]
+    }
     found = []
-    for name, description, is_ours, classifier, (train, test) in classifiers:
+    for (name, description), (classifier, (train, test)) in classifiers.items():
         begun = time.perf_counter()
         predicted = classifier.fit(train, data.train_labels).predict(test)
         seconds = time.perf_counter() - begun
         scores = scores_of(data.test_labels, predicted)
-        found.append(Beyond(name, description, is_ours, seconds=seconds, **scores))
+        found.append(Beyond(name, description, description.startswith(shared), seconds=seconds, **scores))
     return tuple(found)

@@ -8,6 +8,7 @@ instance because a variant was not run, is None.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,40 +41,16 @@ Statistics = dict[tuple[str, str, str], float | int]
 
 
 def make_tables(results: StudyResults) -> tuple[Table, ...]:
-    """Return tables 1 to 6, and the table of failures.
-
-    Parameters
-    ----------
-    results : StudyResults
-        Runs of any part of the study.
-
-    Returns
-    -------
-    tuple of Table
-        ``table1`` … ``table6`` and ``failures``.
-    """
+    """Return the paper's tables, ``table1`` to ``table6``, and the table of ``failures``, of any runs."""
     runs = Runs(results.runs)
-    published = published_values()
-    all_runs, ok_runs = _main_statistics(runs, ok_only=False), _main_statistics(runs, ok_only=True)
-    names = runs.variants
+    printed = published_values()
+    every, ok = _main_statistics(runs, ok_only=False), _main_statistics(runs, ok_only=True)
+    above = f"runs with accuracy above {FAILED_BELOW}"
     return (
-        _metric_table("table1", "Table 1: all runs, K = 10", names, METRICS, all_runs, published.all_runs),
-        _ranking_table("table2", "Table 2: ranking by all runs", names, all_runs, published.ranking_all_runs),
-        _metric_table(
-            "table3",
-            "Table 3: runs with accuracy above 0.5, K = 10",
-            names,
-            (*METRICS, OK_RUNS),
-            ok_runs,
-            published.ok_runs,
-        ),
-        _ranking_table(
-            "table4",
-            "Table 4: ranking by runs with accuracy above 0.5",
-            names,
-            ok_runs,
-            published.ranking_ok_runs,
-        ),
+        _metric_table("table1", "Table 1: all runs, K = 10", runs, METRICS, every, printed.all_runs),
+        _ranking_table("table2", "Table 2: ranking by all runs", runs, every, printed.ranking_all_runs),
+        _metric_table("table3", f"Table 3: {above}, K = 10", runs, (*METRICS, OK_RUNS), ok, printed.ok_runs),
+        _ranking_table("table4", f"Table 4: ranking by {above}", runs, ok, printed.ranking_ok_runs),
         _sweep_table(runs),
         _extremes_table(runs),
         _failures_table(runs),
@@ -97,7 +74,7 @@ def _main_statistics(runs: Runs, *, ok_only: bool) -> Statistics:
 def _metric_table(
     name: str,
     title: str,
-    variants: tuple[str, ...],
+    runs: Runs,
     metrics: tuple[str, ...],
     ours: Statistics,
     published: dict[tuple[str, str], float],
@@ -111,32 +88,21 @@ def _metric_table(
             *(ours.get((source, metric, variant)) for source in SOURCES[1:]),
         )
 
-    return Table(
-        name,
-        title,
-        ("metric",),
-        "variant",
-        variants,
-        SOURCES,
-        tuple(Row((metric,), tuple(entry(metric, variant) for variant in variants)) for metric in metrics),
-    )
+    rows = tuple(Row((metric,), tuple(entry(metric, name) for name in runs.variants)) for metric in metrics)
+    return Table(name, title, ("metric",), "variant", runs.variants, SOURCES, rows)
 
 
 def _ranking_table(
-    name: str,
-    title: str,
-    variants: tuple[str, ...],
-    ours: Statistics,
-    published: dict[str, tuple[str, ...]],
+    name: str, title: str, runs: Runs, ours: Statistics, published: dict[str, tuple[str, ...]]
 ) -> Table:
     """Tables 2 and 4: the variants from best to worst by each metric, and agreement with the paper."""
     rows = []
     for metric in RANKED_METRICS:
-        printed = [variant for variant in published[metric] if variant in variants]
+        printed = [variant for variant in published[metric] if variant in runs.variants]
         orders: list[list[str] | None] = [printed]
         agreements: list[Value] = [1.0 if len(printed) > 1 else None]
         for source in SOURCES[1:]:
-            values = {variant: ours.get((source, metric, variant)) for variant in variants}
+            values = {variant: ours.get((source, metric, variant)) for variant in runs.variants}
             known = {variant: value for variant, value in values.items() if value is not None}
             complete = len(known) == len(printed)
             orders.append(sorted(known, key=lambda variant: -known[variant]) if complete else None)
@@ -146,17 +112,9 @@ def _ranking_table(
             for rank in range(len(printed))
         ]
         rows.append(Row((metric,), (*entries, tuple(agreements))))
-    ranks = tuple(str(rank) for rank in range(1, len(variants) + 1))
-    return Table(
-        name,
-        title,
-        ("metric",),
-        "rank",
-        (*ranks, TAU),
-        SOURCES,
-        tuple(rows),
-        "tau is Kendall's rank correlation with the published order: 1 is the same order, -1 the reverse.",
-    )
+    columns = (*(str(rank) for rank in range(1, len(runs.variants) + 1)), TAU)
+    note = "tau is Kendall's rank correlation with the published order: 1 is the same order, -1 the reverse."
+    return Table(name, title, ("metric",), "rank", columns, SOURCES, tuple(rows), note)
 
 
 def agreement(order: Sequence[str], values: dict[str, float | int]) -> float | None:
@@ -181,20 +139,14 @@ def _sweep_table(runs: Runs) -> Table:
         ours = (measures[part](counted_in_sweep(own)) if own else None for own in cells)
         return (getattr(printed[n_kernels, name], part), *ours)
 
-    return Table(
-        "table5",
-        "Table 5: number of kernels (mean and standard deviation of the accuracy, runs counted)",
-        ("K", "accuracy"),
-        "variant",
-        variants,
-        SOURCES,
-        tuple(
-            Row((str(n_kernels), part), tuple(entry(part, n_kernels, name) for name in variants))
-            for n_kernels in SWEEP_KERNELS
-            for part in measures
-        ),
-        "Runs with accuracy above 0.5 are counted; at K = 3, where none can be, all are.",
+    rows = tuple(
+        Row((str(n_kernels), part), tuple(entry(part, n_kernels, name) for name in variants))
+        for n_kernels in SWEEP_KERNELS
+        for part in measures
     )
+    title = "Table 5: number of kernels (mean and standard deviation of the accuracy, runs counted)"
+    note = "Runs with accuracy above 0.5 are counted; at K = 3, where none can be, all are."
+    return Table("table5", title, ("K", "accuracy"), "variant", variants, SOURCES, rows, note)
 
 
 def _extremes_table(runs: Runs) -> Table:
@@ -209,52 +161,39 @@ def _extremes_table(runs: Runs) -> Table:
             entries.append((theirs[name], *ours))
         return Row((key,), tuple(entries))
 
-    return Table(
-        "table6",
-        "Table 6: mean and maximum accuracy of all runs, K = 10",
-        ("accuracy",),
-        "variant",
-        runs.variants,
-        SOURCES,
-        (row("mean", printed.mean_accuracy, np.mean), row("maximum", printed.max_accuracy, max)),
-        "The paper speaks of successful runs here, but its means are those of all runs, as in table 1.",
-    )
+    rows = (row("mean", printed.mean_accuracy, np.mean), row("maximum", printed.max_accuracy, max))
+    title = "Table 6: mean and maximum accuracy of all runs, K = 10"
+    note = "The paper speaks of successful runs here, but its means are those of all runs, as in table 1."
+    return Table("table6", title, ("accuracy",), "variant", runs.variants, SOURCES, rows, note)
 
 
 def _failures_table(runs: Runs) -> Table:
     """Which runs failed and why, at every K."""
-    low = f"finite, accuracy <= {FAILED_BELOW}"
-    columns = (*REASONS, low, "failed", "runs")
-
-    def count(own: Sequence[Run], column: str) -> Value:
-        if not own:
-            return None
-        if column == "runs":
-            return len(own)
-        if column == "failed":
-            return sum(run.failed for run in own)
-        if column == low:
-            return sum(run.failed and not run.reason for run in own)
-        return sum(run.reason == column for run in own)
-
+    counts: dict[str, Callable[[Run], bool]] = {
+        **{reason: partial(_has_reason, reason) for reason in REASONS},
+        f"finite, accuracy <= {FAILED_BELOW}": lambda run: run.failed and not run.reason,
+        "failed": lambda run: run.failed,
+        "runs": lambda run: True,
+    }
     rows = []
     for n_kernels in SWEEP_KERNELS:
         for variant in VARIANTS:
             cells = [runs.of(variant.name, n_kernels, method) for method in METHODS]
             if any(cells):
-                entries = tuple(tuple(count(own, column) for own in cells) for column in columns)
+                entries = tuple(
+                    tuple(sum(map(count, own)) if own else None for own in cells) for count in counts.values()
+                )
                 rows.append(Row((str(n_kernels), variant.name), entries))
-    return Table(
-        "failures",
-        "Failed runs and their reasons",
-        ("K", "variant"),
-        "outcome",
-        columns,
-        SOURCES[1:],
-        tuple(rows),
+    note = (
         "A reason is counted whenever a run stopped being finite, even if its last finite parameters "
-        "classify more than half of the test images; failed are the runs with an accuracy of at most 0.5.",
+        "classify more than half of the test images; failed are the runs with an accuracy of at most 0.5."
     )
+    title, keys = "Failed runs and their reasons", ("K", "variant")
+    return Table("failures", title, keys, "outcome", tuple(counts), SOURCES[1:], tuple(rows), note)
+
+
+def _has_reason(reason: str, run: Run) -> bool:
+    return run.reason == reason
 
 
 def confusion_csv(results: StudyResults) -> str:
@@ -293,21 +232,7 @@ def write_tables(
     claims: Iterable[Claim],
     differences: Iterable[Difference],
 ) -> None:
-    """Write all tables into a folder as CSV and Markdown, with confusion matrices and checked claims.
-
-    Parameters
-    ----------
-    folder : Path
-        An existing folder.
-    results : StudyResults
-        For the confusion matrices.
-    tables : iterable of Table
-        Written as ``<name>.csv`` and ``<name>.md``.
-    claims : iterable of Claim
-        Written to ``verdicts.md``, with the
-    differences : iterable of Difference
-        from the paper.
-    """
+    """Write all tables into a folder: CSV, Markdown, confusion matrices, and checked claims."""
     contents = {"confusion_matrices.csv": confusion_csv(results)}
     contents["verdicts.md"] = claims_markdown(claims, differences)
     for table in tables:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Protocol, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -26,8 +26,14 @@ PATIENCE = 2.0
 """Seconds before anything is shown."""
 
 
+class Report(Protocol):
+    """Called after each step, or after several."""
+
+    def __call__(self, message: str = "", *, steps: int = 1) -> None: ...
+
+
 class TimeLeft(TimeRemainingColumn):
-    """The time left if all steps are needed; nothing where their number is unknown."""
+    """The time left if all steps are needed; nothing if their number is unknown."""
 
     def render(self, task: Task) -> Text:
         """Return the text of the column."""
@@ -35,7 +41,7 @@ class TimeLeft(TimeRemainingColumn):
 
 
 class Watch:
-    """A display of tasks that stays hidden as long as they are quick.
+    """A display of tasks that stays hidden while they are quick.
 
     Parameters
     ----------
@@ -52,23 +58,30 @@ class Watch:
             BarColumn(bar_width=16),
             TimeElapsedColumn(),
             TimeLeft(table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[message]}"),
+            TextColumn("{task.fields[message]}", markup=False),
             console=console,
             transient=True,
+            # Runs of a study differ in length: estimate their speed from a long period.
+            speed_estimate_period=120.0,
         )
         self._lock = threading.Lock()
         self._over = False
         self._timer = threading.Timer(patience, self._appear)
         self._timer.daemon = True
-        if console.is_terminal:
+        if console.is_terminal and patience > 0.0:
             self._timer.start()
+        elif console.is_terminal:
+            self._appear()
 
     def _appear(self) -> None:
         with self._lock:
             if not self._over:
                 self._progress.start()
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Take the display away."""
         self._timer.cancel()
         with self._lock:
@@ -77,16 +90,17 @@ class Watch:
                 self._progress.stop()
 
     @contextmanager
-    def steps(self, title: str, total: int | None) -> Iterator[Callable[[str], None]]:
-        """Show a task of some steps; yields what to call after each, with a word on how it stands."""
+    def steps(self, title: str, total: int | None) -> Iterator[Report]:
+        """Show a task of some steps; yields a function to call after each, with a short message."""
         task = self._progress.add_task(title, total=total, message="")
 
-        def report(message: str) -> None:
-            # All that is said on a pass would hide the time left on a narrow terminal.
-            self._progress.update(task, advance=1, message=message.split(",")[0])
+        def report(message: str = "", *, steps: int = 1) -> None:
+            # The whole message would hide the time left on a narrow terminal.
+            short = message.split(",")[0]
+            self._progress.update(task, advance=steps, message=short, refresh=steps > 1)
             shown = self._progress.tasks[self._progress.task_ids.index(task)]
             if shown.total is not None and shown.completed >= shown.total:
-                # A search may go on beyond the steps that were sure to come.
+                # A search may continue beyond the expected number of steps.
                 self._progress.update(task, total=shown.completed + 1)
 
         try:
@@ -96,7 +110,7 @@ class Watch:
 
     @contextmanager
     def share(self, title: str) -> Iterator[Callable[[float], None]]:
-        """Show a task of which the share that is done is known, from 0 to 1; yields what to call with it."""
+        """Show a task whose completed share is known; yields a function to call with it, from 0 to 1."""
         task = self._progress.add_task(title, total=1.0, message="")
         try:
             yield lambda done: self._progress.update(task, completed=done)
@@ -105,11 +119,7 @@ class Watch:
 
 
 @contextmanager
-def watching(console: Any = None, patience: float = PATIENCE) -> Iterator[Watch]:
-    """Show on the error stream how reading, fitting and predicting go, once they take long."""
-    watch = Watch(console or Console(stderr=True), patience)
-    try:
-        with watched_by(watch.steps):
-            yield watch
-    finally:
-        watch.close()
+def watching(console: Console | None = None, patience: float = PATIENCE) -> Iterator[Watch]:
+    """Show on the error stream how reading, fitting and predicting proceed, once they take long."""
+    with Watch(console or Console(stderr=True), patience) as watch, watched_by(watch.steps):
+        yield watch

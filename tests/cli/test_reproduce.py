@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import skmix
 from skmix.cli import app
-from skmix.cli._study import progress
+from skmix.cli.reproduce import progress
 
 FILES = [
     "figures",
@@ -68,6 +68,7 @@ def study_files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
     """As a program, off the terminal; then again where only ASCII can be printed, with nothing left to do."""
     folder = tmp_path / "deep" / "results"
@@ -136,6 +137,7 @@ def check_illustration(output: str, content: dict[str, Any]) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal as a terminal does")
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
     """Ctrl-C reaches the program and its workers alike; only the program answers, in one line."""
     command = [str(Path(sys.executable).parent / "skmix"), "reproduce", "--out", str(tmp_path), "--jobs", "2"]

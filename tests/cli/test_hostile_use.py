@@ -120,7 +120,7 @@ def test_what_is_read_is_never_overwritten(
 ) -> None:
     monkeypatch.chdir(folder)
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    assert "it is what is to be read. Name another file." in said(run(*arguments, code=2))
+    assert "it is also to be read. Name another file." in said(run(*arguments, code=2))
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -129,7 +129,7 @@ def test_folders_are_no_files_and_files_no_folders(folder: Path, tmp_path: Path)
     result = run("evaluate", model, table, "--html", tmp_path, code=2)
     assert f"{tmp_path}: it is a folder. Name a file in it." in said(result)
     result = run("fit", table, "-o", table / "m.skmix", code=2)
-    assert f"{table} is no folder." in said(result)
+    assert f"{table} is not a folder." in said(result)
 
 
 def test_a_graph_goes_through_a_pipe(folder: Path) -> None:
@@ -146,7 +146,7 @@ def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     kinds = np.repeat([f"kind {number:03}" for number in range(90)], 3)
     X = np.repeat(np.arange(90.0), 3)[:, None] + np.tile([-0.1, 0.0, 0.1], 90)[:, None]
     model = SharedKernelClassifier(90, random_state=0).fit(X, kinds)
-    model.feature_names_in_, model.target_name_ = np.array(["a"], dtype=object), "kind"
+    model.feature_names_in_, model.metadata_ = np.array(["a"], dtype=object), {"target": "kind"}
     model.save(tmp_path / "m.skmix")
     # One class is always taken for another.
     told = np.where(kinds == "kind 050", "kind 051", kinds)

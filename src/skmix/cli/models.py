@@ -1,0 +1,435 @@
+"""Commands that use a fitted model: predict, evaluate, show, sample, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from skmix import report
+from skmix.cli._common import (
+    BAD_INPUT,
+    STANDARD,
+    WRONG_USE,
+    Json,
+    app,
+    cell,
+    counted,
+    examples,
+    guarded,
+    print_json,
+    say,
+    stop,
+    table,
+    writing,
+)
+from skmix.cli._progress import watching
+from skmix.cli._tables import (
+    Data,
+    Digits,
+    Drop,
+    Html,
+    Model,
+    NoHeader,
+    Out,
+    Target,
+    check_out,
+    check_place,
+    load_model,
+    read_for,
+    read_labelled,
+    standard_output,
+    write_page,
+    write_table,
+)
+from skmix.datasets import ColumnError, labels_like
+
+_BAR = 6
+_MAX_LINES = 20
+_MAX_NAMES = 12
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+_TENTHS = " .:-=+*#%@"
+# The confusion matrix of more classes does not fit on a terminal; its largest entries do.
+_MAX_CLASSES = 12
+_MAX_MISTAKES = 10
+# If there are more classes than a screen has lines, only the worst are shown.
+_MAX_CLASS_LINES = 40
+
+
+@app.command(
+    epilog=examples(
+        "skmix predict flowers.skmix new.csv -o predictions.csv",
+        "skmix predict flowers.skmix new.parquet --keep id -o predictions.parquet",
+        "cat new.csv | skmix predict flowers.skmix - --digits 3",
+    )
+)
+def predict(
+    model: Model,
+    data: Data,
+    out: Out = STANDARD,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Copy a column of DATA; may be given several times."),
+    ] = None,
+    drop: Drop = None,
+    no_header: NoHeader = False,
+    digits: Digits = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the class of every row of a table.
+
+    Writes a row for each: label, the probability of each class (p_...), the
+    log-density, and outlier, 1 where the row is unlike those of training. A
+    model without classes gives the kernel in place of the label.
+    Columns are matched by their names; their order is free, others are ignored.
+    With --json, a summary is printed once the file is written.
+    """
+    check_out(out, reading=[model, data])
+    _check_summary(as_json, out)
+    with guarded(), watching() as watch:
+        fitted = load_model(model)
+        with watch.share("reading") as progress:
+            rows = read_for(
+                fitted, data, drop=drop or (), keep=keep or (), header=not no_header, progress=progress
+            )
+        with watch.share("predicting") as progress:
+            predicted = report.predict_columns(fitted, rows.X, progress)
+        twice = sorted(set(rows.kept) & set(predicted))
+        if twice:
+            stop(f"--keep {twice[0]}: predictions have a column of that name themselves.", WRONG_USE)
+        kept = {name: np.array(values, dtype=object) for name, values in rows.kept.items()}
+        write_table(out, {**kept, **predicted}, digits)
+    n_rows, n_outliers = len(rows.X), int(predicted["outlier"].sum())
+    if as_json:
+        first = next(iter(predicted))
+        found, counts = np.unique(predicted[first], return_counts=True)
+        by_value = dict(zip(map(str, found.tolist()), counts.tolist(), strict=True))
+        print_json({"file": out, "n_rows": n_rows, "n_outliers": n_outliers, first: by_value})
+    elif out != STANDARD:
+        say(f"{n_rows} rows, {n_outliers} of them outliers, written into {out}")
+
+
+@app.command(
+    epilog=examples(
+        "skmix sample flowers.skmix 100 -o made.csv",
+        "skmix sample flowers.skmix 5 --label setosa --digits 3",
+    )
+)
+def sample(
+    model: Model,
+    number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
+    label: Annotated[
+        str | None, typer.Option("--label", help="Draw from this class; by default from all.")
+    ] = None,
+    out: Out = STANDARD,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
+    ] = None,
+    digits: Digits = None,
+    as_json: Json = False,
+) -> None:
+    """Draw rows from a model.
+
+    The table has the columns of the fit, with the label last.
+    With --json, a summary is printed once the file is written.
+    """
+    check_out(out, reading=[model])
+    _check_summary(as_json, out)
+    with guarded(), watching() as watch, watch.steps("drawing", None):
+        fitted = load_model(model)
+        if not hasattr(fitted, "sample"):
+            stop(f"{model} reduces the features first and cannot be sampled: fit with --kernels.", BAD_INPUT)
+        if seed is not None:
+            fitted.set_params(random_state=seed)
+        classes = getattr(fitted, "classes_", np.zeros(1))
+        if len(classes) < 2 and label is not None:
+            stop(f"{model} has no classes, so --label has nothing to choose from.", WRONG_USE)
+        chosen = [] if label is None else [_class(label, classes)]
+        drawn, labels = fitted.sample(number, *chosen)
+        names = getattr(fitted, "feature_names_in_", [f"x{i}" for i in range(1, drawn.shape[1] + 1)])
+        columns: dict[str, Any] = dict(zip(map(str, names), drawn.T, strict=True))
+        if len(classes) > 1:
+            columns[report.metadata_of(fitted)["target"] or "label"] = labels
+        write_table(out, columns, digits)
+    if as_json:
+        print_json({"file": out, "n_rows": number, "columns": list(columns)})
+    elif out != STANDARD:
+        say(f"{number} rows written into {out}")
+
+
+def _check_summary(as_json: bool, out: str) -> None:
+    if as_json and out == STANDARD:
+        stop("--json prints a summary, so that the table needs a file of its own: --out FILE.", WRONG_USE)
+
+
+def _class(label: str, classes: np.ndarray) -> object:
+    """Return the class that a label on the command line means."""
+    try:
+        found, _ = labels_like([label], classes, "--label")
+    except ColumnError:
+        known = ", ".join(str(each) for each in classes[:20].tolist())
+        stop(f"--label {label}: the model knows {known}.", BAD_INPUT)
+    return found[0]
+
+
+@app.command(
+    epilog=examples(
+        "skmix evaluate flowers.skmix test.csv",
+        "skmix evaluate flowers.skmix test.csv --json > scores.json",
+        "skmix evaluate flowers.skmix test.csv --html scores.html",
+    )
+)
+def evaluate(
+    model: Model,
+    data: Data,
+    target: Target = None,
+    drop: Drop = None,
+    no_header: NoHeader = False,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a classifier on rows that it was not fitted to.
+
+    Accuracy, mean IoU, log-loss, calibration error, the confusion matrix and
+    precision, recall and IoU of each class. Rows without a label are left out.
+    """
+    check_place(html, reading=[model, data])
+    with guarded(), watching() as watch:
+        fitted = load_model(model)
+        if not report.is_classifier(fitted):
+            stop(f"{model} has no classes to tell apart: it was fitted without --target.", BAD_INPUT)
+        with watch.share("reading") as progress:
+            X, y = read_labelled(
+                fitted, data, target, drop=drop or (), header=not no_header, progress=progress
+            )
+        with watch.steps("evaluating", None):
+            found = report.evaluate(fitted, X, y)
+        if html is not None:
+            source = "standard input" if data == STANDARD else Path(data).name
+            write_page(html, report.evaluation_page(found, title=f"{Path(model).name} on {source}"))
+    if html == STANDARD:
+        return
+    if as_json:
+        print_json(found.as_dict())
+        return
+    _print_evaluation(found)
+    if html is not None:
+        say(f"\nwritten into {html}")
+
+
+def _print_evaluation(found: report.Evaluation) -> None:
+    say(f"{found.n_rows} rows, {len(found.classes)} classes")
+    measures = {
+        "accuracy": found.accuracy,
+        "mean IoU": found.mean_iou,
+        "log-loss": found.log_loss,
+        "calibration error": found.calibration_error,
+        "outliers": found.outliers,
+    }
+    for name, value in measures.items():
+        if value is not None:
+            say(f"  {name:<18}{value:.4f}")
+    console = Console()
+    places = np.arange(len(found.classes))
+    if len(places) > _MAX_CLASS_LINES:
+        # NaN, of classes without rows, sorts last.
+        places = np.argsort(found.iou, kind="stable")[:_MAX_LINES]
+    shares = [found.precision, found.recall, found.iou]
+    rows = [
+        [
+            found.classes[place],
+            str(found.confusion[place].sum()),
+            *("" if np.isnan(each[place]) else f"{each[place]:.3f}" for each in shares),
+        ]
+        for place in places
+    ]
+    say()
+    console.print(table(["class", "rows", "precision", "recall", "IoU"], rows))
+    if len(places) < len(found.classes):
+        say(f"These have the lowest IoU of {len(found.classes)} classes; --json has all.")
+    say()
+    if len(found.classes) <= _MAX_CLASSES:
+        rows = [[label, *map(str, line)] for label, line in zip(found.classes, found.confusion, strict=True)]
+        console.print(table(["true \\ predicted", *found.classes], rows))
+        return
+    mistakes = found.confusion - np.diag(np.diagonal(found.confusion))
+    largest = np.argsort(-mistakes, axis=None, kind="stable")[:_MAX_MISTAKES]
+    rows = [
+        [found.classes[true], found.classes[predicted], str(mistakes[true, predicted])]
+        for true, predicted in zip(*np.unravel_index(largest, mistakes.shape), strict=True)
+        if mistakes[true, predicted]
+    ]
+    console.print(table(["most frequent mistakes", "taken for", "rows"], rows))
+
+
+@app.command(
+    epilog=examples(
+        "skmix show flowers.skmix",
+        "skmix show flowers.skmix --json",
+        "skmix show flowers.skmix --html flowers.html --data flowers.csv",
+    )
+)
+def show(
+    model: Model,
+    html: Html = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DATA", help="Rows to draw on the page, beside the kernels."),
+    ] = None,
+    target: Target = None,
+    no_header: NoHeader = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a model is: features, classes, kernels, weights and settings.
+
+    A line of weights says how much each class uses a kernel. --html writes a
+    page of kernels, weights and projections to explore.
+    """
+    if data is not None and html is None:
+        stop("--data is for the page: add --html FILE.", WRONG_USE)
+    check_place(html, reading=[model, data])
+    with guarded(), watching() as watch:
+        fitted = load_model(model)
+        described = report.describe(fitted)
+        if html is not None:
+            X = y = None
+            if data is not None and report.is_classifier(fitted):
+                X, y = read_labelled(fitted, data, target, header=not no_header)
+            elif data is not None:
+                X = read_for(fitted, data, header=not no_header).X
+            with watch.steps("drawing", None):
+                page = report.model_page(fitted, title=Path(model).name, X=X, y=y)
+            write_page(html, page)
+    if html == STANDARD:
+        return
+    if as_json:
+        print_json(described)
+        return
+    _print_model(described, Path(model).name)
+    if html is not None:
+        say(f"\nwritten into {html}")
+
+
+@app.command(epilog=examples("skmix export flowers.skmix --onnx flowers.onnx"))
+def export(
+    model: Model,
+    onnx: Annotated[
+        str, typer.Option("--onnx", metavar="FILE", help="ONNX file to write; - is standard output.")
+    ],
+    float32: Annotated[
+        bool, typer.Option("--float32", help="Rows in and probabilities out are of single precision.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Export a model for runtimes that know nothing of Python."""
+    check_place(onnx, reading=[model])
+    if as_json and onnx == STANDARD:
+        stop("--json prints a summary, so that the graph needs a file of its own: --onnx FILE.", WRONG_USE)
+    with guarded():
+        fitted = load_model(model)
+        place = None if onnx == STANDARD else onnx
+        with writing(onnx):
+            exported = fitted.to_onnx(place, dtype=np.float32 if float32 else np.float64)
+            if place is None:
+                standard_output().write(exported.SerializeToString())
+    names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
+    inputs, outputs = ([each.name for each in part] for part in (exported.graph.input, exported.graph.output))
+    if as_json:
+        features = names or int(fitted.n_features_in_)
+        print_json({"file": onnx, "inputs": inputs, "features": features, "outputs": outputs})
+        return
+    say(f"input X: {', '.join(names) or f'{fitted.n_features_in_} features'}", err=place is None)
+    say(f"outputs: {', '.join(outputs)}", err=place is None)
+    if place is not None:
+        say(f"written into {onnx}")
+
+
+def _print_model(described: dict[str, Any], name: str) -> None:
+    console = Console(highlight=False)
+    classes, groups = described["classes"], described["groups"]
+    likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
+    facts = {
+        "features": f"{len(described['features'])}: {_listed(described['features'])}",
+        "target": described["target"],
+        "kernels": ", ".join(str(group["n_kernels"]) for group in groups),
+        "covariances": described["covariance_type"].replace("_", " "),
+        "parameters": described["n_parameters"],
+        "fit": f"{'converged' if described['converged'] else 'did not converge'} in "
+        f"{counted(described['n_iter'], 'pass', 'passes')}"
+        + ("" if likelihood is None else f", log-likelihood {likelihood:.2f}"),
+        "outliers": None if threshold is None else f"log-density below {threshold:.3f}",
+        "temperature": None if described["temperature"] == 1.0 else f"{described['temperature']:.3g}",
+        "settings": ", ".join(f"{key}={value}" for key, value in described["settings"].items()) or None,
+    }
+    say(f"{name}: {described['kind']}")
+    for key, fact in facts.items():
+        if fact is not None:
+            console.print(cell(f"  {key:<12}{fact}"), soft_wrap=True)
+    if classes:
+        rows = [
+            [each["label"], "" if each["n_rows"] is None else f"{each['n_rows']:g}", f"{each['prior']:.3f}"]
+            for each in classes[:_MAX_LINES]
+        ]
+        console.print()
+        console.print(table(["class", "rows", "prior"], rows))
+        _print_more(len(classes) - _MAX_LINES, "classes")
+    for group in groups:
+        console.print()
+        if len(groups) > 1:
+            console.print(cell(f"group of {_listed(group['features'])}"))
+        _print_weights(console, group, [each["label"] for each in classes] or ["weight"])
+
+
+def _print_weights(console: Console, group: dict[str, Any], labels: list[str]) -> None:
+    """Print how much each class uses each kernel, the kernels with most rows first."""
+    weights, shares = np.array(group["weights"]), np.array(group["shares"])
+    order = np.argsort(-shares, kind="stable")[:_MAX_LINES]
+    plain = console.options.ascii_only
+    # Two spaces separate columns.
+    room = console.width - len("kernel  share  ")
+    wide = sum(max(len(label), _BAR + 6) + 2 for label in labels) <= room
+    narrow = sum(len(label) + 2 for label in labels) <= room
+    shown = table(["kernel", "share"])
+    if wide or narrow:
+        for label in labels:
+            shown.add_column(cell(label), no_wrap=True, justify="left" if wide else "center")
+    else:
+        first = f"the first {room - 1} classes" if len(labels) >= room else "all classes"
+        shown.add_column(f"a place for each of {first}", no_wrap=True)
+    for kernel in order:
+        cells = [_level(weight, plain) for weight in weights[kernel]]
+        if wide:
+            cells = [f"{weight:.3f} {_bar(weight, plain)}" for weight in weights[kernel]]
+        elif not narrow:
+            cells = ["".join(cells[: room - 1])]
+        shown.add_row(str(kernel + 1), f"{shares[kernel]:.3f}", *cells)
+    console.print(shown)
+    _print_more(len(weights) - _MAX_LINES, "kernels")
+
+
+def _bar(weight: float, plain: bool) -> str:
+    """Return a bar whose length is a weight between 0 and 1."""
+    eighths = round(weight * _BAR * 8)
+    if plain:
+        return "#" * round(eighths / 8)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+
+
+def _level(weight: float, plain: bool) -> str:
+    """Return one character for a weight between 0 and 1; only a zero is blank."""
+    levels = _TENTHS if plain else _EIGHTHS
+    return levels[int(np.ceil(weight * (len(levels) - 1) - 1e-3))]
+
+
+def _print_more(number: int, what: str) -> None:
+    if number > 0:
+        say(f"... and {number} more {what}; --json has all.")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" ... ({len(names)} in all)" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more

@@ -1,0 +1,597 @@
+"""The searches: their scores against fits by hand, what they choose, and what becomes of rows and results."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import log_softmax
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GroupKFold, StratifiedKFold
+from sklearn.pipeline import Pipeline
+
+from skmix import (
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    load,
+)
+from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.engine.covariances import STRUCTURES
+from skmix.estimators.search._rows import filler, pooled_covariance
+
+Data = tuple[np.ndarray, np.ndarray]
+
+
+def shared_kernels(n_per_class: int = 100) -> Data:
+    """Return rows of three classes over the three kernels of the paper's illustration."""
+    example = illustration()
+    return make_shared_kernel_data(
+        example.means, example.covariances, example.weights, n_per_class, random_state=0
+    )
+
+
+def clusters(n_clusters: int, n_per_cluster: int = 60) -> np.ndarray:
+    """Return rows of well separated round clusters in the plane."""
+    random = np.random.default_rng(0)
+    centres = 8.0 * np.array([[i % 4, i // 4] for i in range(n_clusters)])
+    return np.repeat(centres, n_per_cluster, axis=0) + random.normal(size=(n_clusters * n_per_cluster, 2))
+
+
+@pytest.fixture(scope="module")
+def iris() -> Data:
+    return load_iris(return_X_y=True)
+
+
+def quick(**settings: Any) -> SharedKernelClassifierCV:
+    """Return a search that tries one candidate."""
+    prototype = SharedKernelClassifier(covariance_prior=None, max_iter=100, tol=1e-2)
+    settings = {"n_kernels": 3, "covariance_type": "full", "tune": False, "random_state": 0, **settings}
+    return SharedKernelClassifierCV(prototype, **settings)
+
+
+# ---------------------------------------------------------------- densities: criteria
+
+
+def test_information_criteria_of_every_candidate_are_those_of_plain_fits() -> None:
+    X, y = shared_kernels()
+    prototype = SharedKernelMixture(n_init=2, max_iter=1000)
+    for criterion in ("bic", "aic", "icl"):
+        search = SharedKernelMixtureCV(prototype, n_kernels=[2, 4], criterion=criterion, random_state=0).fit(
+            X, y
+        )
+        assert len(search.cv_results_["params"]) == 2 * len(STRUCTURES)
+        for params, value in zip(
+            search.cv_results_["params"], -search.cv_results_["mean_test_score"], strict=True
+        ):
+            tried = clone(search.best_estimator_).set_params(**params).fit(X, y)
+            expected = tried.aic(X, y) if criterion == "aic" else tried.bic(X, y)
+            if criterion == "icl":
+                shares = tried.responsibilities(X, y)
+                expected -= 2.0 * np.sum(shares * np.log(np.maximum(shares, 1e-300)))
+            assert_allclose(value, expected, rtol=1e-9)
+        assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+        assert search.cv_results_["rank_test_score"][search.best_index_] == 1
+
+
+def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:
+    X, y = shared_kernels(40)
+    cv = StratifiedKFold(4, shuffle=True, random_state=3)
+    search = SharedKernelMixtureCV(n_kernels=[2, 3], criterion="log_likelihood", cv=cv, random_state=0).fit(
+        X, y
+    )
+    for i, params in enumerate(search.cv_results_["params"]):
+        total = 0.0
+        for fold, (training, held) in enumerate(cv.split(X, y)):
+            fitted = clone(search.best_estimator_).set_params(**params).fit(X[training], y[training])
+            scores = fitted.score_samples(X[held], y[held])
+            assert_allclose(search.cv_results_[f"split{fold}_test_score"][i], scores.mean(), rtol=1e-9)
+            total += scores.sum()
+        assert_allclose(search.cv_results_["mean_test_score"][i], total / len(X), rtol=1e-9)
+
+
+def test_the_winner_is_the_plain_model_to_the_bit() -> None:
+    X, y = shared_kernels()
+    for criterion in ("bic", "log_likelihood"):
+        search = SharedKernelMixtureCV(n_kernels=[2, 3], criterion=criterion, random_state=5).fit(X, y)
+        again = clone(search.best_estimator_).fit(X, y)
+        assert again.n_kernels == search.best_params_["n_kernels"]
+        assert_array_equal(search.best_estimator_.means_, again.means_)
+        assert_array_equal(search.score_samples(X), again.score_samples(X))
+        assert search.score(X, y) == again.score(X, y)
+
+
+# ---------------------------------------------------------------- densities: choices
+
+
+@pytest.mark.parametrize("criterion", ["bic", "icl"])
+def test_the_number_of_clusters_is_found(criterion: str) -> None:
+    prototype = SharedKernelMixture(n_init=4)
+    search = SharedKernelMixtureCV(prototype, covariance_type="full", criterion=criterion, random_state=0)
+    assert search.fit(clusters(5)).best_params_ == {"n_kernels": 5, "covariance_type": "full"}
+    assert search.cv_results_["param_n_kernels"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 10]
+
+
+def test_more_kernels_are_tried_while_the_largest_is_best() -> None:
+    prototype = SharedKernelMixture(n_init=8)
+    search = SharedKernelMixtureCV(prototype, covariance_type="spherical", random_state=0).fit(clusters(12))
+    assert search.cv_results_["param_n_kernels"].tolist()[-2:] == [12, 15]
+    assert search.best_params_["n_kernels"] == 12
+
+
+def test_kernels_that_classes_share_are_counted_once() -> None:
+    X, y = shared_kernels(300)
+    search = SharedKernelMixtureCV(SharedKernelMixture(n_init=3), covariance_type="full", random_state=0)
+    assert search.fit(X, y).best_estimator_.weights_.shape == (3, 3)
+
+
+def test_default_numbers_begin_with_the_classes_and_end_with_the_rows() -> None:
+    search = SharedKernelMixtureCV()
+    assert search._numbers(1, 10_000, 3)[0][:10] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12]
+    assert search._numbers(10, 10_000, 3)[0][:4] == [10, 12, 15, 18]
+    assert max(search._numbers(3, 40, 3)[0]) <= 10
+    assert search._numbers(5, 6, 10)[0] == [5]
+
+
+@pytest.mark.parametrize("truth", ["full", "tied", "diag", "spherical"])
+def test_the_covariance_type_is_found(truth: str) -> None:
+    random = np.random.default_rng(0)
+    roots = {
+        "full": np.array([[[2.0, 0.0], [1.8, 0.5]], [[0.5, 0.0], [-0.8, 1.0]]]),
+        "tied": np.array([[[1.5, 0.0], [1.2, 0.5]]] * 2),
+        "diag": np.array([np.diag([2.0, 0.4]), np.diag([0.5, 1.5])]),
+        "spherical": np.array([np.eye(2), 0.3 * np.eye(2)]),
+    }[truth]
+    X = np.concatenate(
+        [
+            centre + random.normal(size=(300, 2)) @ root.T
+            for centre, root in zip((0.0, 6.0), roots, strict=True)
+        ]
+    )
+    search = SharedKernelMixtureCV(SharedKernelMixture(n_init=2, max_iter=1000), n_kernels=2, random_state=0)
+    assert search.fit(X).best_params_ == {"n_kernels": 2, "covariance_type": truth}
+
+
+def test_pruning_leaves_what_is_needed() -> None:
+    X = clusters(4)
+    search = SharedKernelMixtureCV(
+        n_kernels=15, covariance_type="full", strategy="prune", random_state=0
+    ).fit(X)
+    assert search.best_params_["n_kernels"] == 4
+    assert search.best_estimator_.means_.shape == (4, 2)
+    # Kernels that are gone have no parameters to pay for: 4 means, 4 covariances, 3 free weights.
+    assert search.cv_results_["n_parameters"].tolist() == [4 * 2 + 4 * 3 + 3]
+    assert_allclose(search.best_score_, -search.best_estimator_.bic(X), rtol=1e-9)
+    by_default = SharedKernelMixtureCV(covariance_type="full", strategy="prune", random_state=0).fit(X)
+    assert by_default.cv_results_["param_n_kernels"].tolist() == [10]
+    variational = SharedKernelMixture(inference="variational")
+    bayes = SharedKernelMixtureCV(
+        variational, n_kernels=8, covariance_type="full", strategy="prune", random_state=0
+    )
+    assert bayes.fit(X).best_params_["n_kernels"] == 4
+
+
+@pytest.mark.parametrize("criterion", ["bic", "icl", "aic"])
+def test_whole_weights_are_repeated_rows(criterion: str) -> None:
+    X = clusters(3)
+    counts = np.random.default_rng(0).integers(0, 4, size=len(X))
+    # Starts are drawn from the rows; one kernel has no other.
+    search = SharedKernelMixtureCV(n_kernels=1, criterion=criterion)
+    weighted = clone(search).fit(X, sample_weight=counts)
+    repeated = clone(search).fit(np.repeat(X, counts, axis=0))
+    assert_allclose(
+        weighted.cv_results_["mean_test_score"], repeated.cv_results_["mean_test_score"], rtol=1e-9
+    )
+
+
+def test_the_entropy_takes_unlabelled_rows_over_all_classes() -> None:
+    X, y = shared_kernels()
+    y = np.where(np.arange(len(y)) % 3 == 0, -1, y)
+    search = SharedKernelMixtureCV(
+        SharedKernelMixture(max_iter=2000),
+        n_kernels=3,
+        covariance_type="full",
+        criterion="icl",
+        random_state=0,
+    ).fit(X, y)
+    model = search.best_estimator_
+    shares = model.responsibilities(X)
+    shares[y >= 0] = model.responsibilities(X[y >= 0], y[y >= 0])
+    entropy = -np.sum(shares * np.log(np.maximum(shares, 1e-300)))
+    bic = -2.0 * model.log_likelihood_ + search.cv_results_["n_parameters"][0] * np.log(len(X))
+    assert_allclose(-search.best_score_, bic + 2.0 * entropy, rtol=1e-9)
+
+
+def test_a_winner_that_stopped_early_warns_once() -> None:
+    X, y = shared_kernels()
+    search = SharedKernelMixtureCV(SharedKernelMixture(max_iter=2, tol=0.0), n_kernels=[3, 4], random_state=0)
+    with pytest.warns(ConvergenceWarning, match="did not converge in 2 passes") as caught:
+        search.fit(X, y)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+# ---------------------------------------------------------------- classifiers: scores
+
+
+def test_the_log_loss_of_a_candidate_is_that_of_folds_by_hand(iris: Data) -> None:
+    X, y = iris
+    cv = StratifiedKFold(4, shuffle=True, random_state=1)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, size=len(y))
+    search = quick(n_kernels=[3, 5], cv=cv).fit(X, y, sample_weight=weights)
+    for i, params in enumerate(search.cv_results_["params"]):
+        logs = np.empty((len(X), 3))
+        for training, held in cv.split(X, y):
+            model = clone(search.classifier_).set_params(n_kernels=params["n_kernels"])
+            logs[held] = model.fit(X[training], y[training], weights[training]).predict_log_proba(X[held])
+
+        def loss(temperature: float, logs: np.ndarray = logs) -> float:
+            right = log_softmax(logs / temperature, axis=1)[np.arange(len(y)), y]
+            return float(-np.average(right, weights=weights))
+
+        found = search.cv_results_["temperature"][i]
+        assert_allclose(-search.cv_results_["mean_test_score"][i], loss(found), rtol=1e-9)
+        assert loss(found) <= min(map(loss, np.geomspace(1.0, 20.0, 500))) + 1e-6
+    assert search.classifier_.temperature_ == search.cv_results_["temperature"][search.best_index_]
+
+
+def test_any_scorer_can_be_maximised(iris: Data) -> None:
+    X, y = iris
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    search = quick(scoring="accuracy", cv=3).fit(X, names)
+    right = [
+        clone(search.classifier_).fit(X[training], names[training]).score(X[held], names[held])
+        for training, held in StratifiedKFold(3).split(X, names)
+    ]
+    assert search.best_score_ == pytest.approx(np.mean(right), rel=1e-12)
+    labels: list[Any] = []
+    quick(scoring=lambda model, X, y: labels.append(set(y)) or 0.0, cv=3).fit(X, names)
+    assert labels == [set(names)] * 3
+
+
+def test_reductions_see_no_held_out_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = load_wine(return_X_y=True)
+    folds = list(StratifiedKFold(3).split(X, y))
+    seen = []
+    fit = PCA.fit
+
+    def spy(self: PCA, X: np.ndarray, y: Any = None) -> PCA:
+        seen.append(len(X))
+        return fit(self, X, y)
+
+    monkeypatch.setattr(PCA, "fit", spy)
+    search = quick(cv=folds).fit(X, y)
+    n_final = 0 if search.projection_ is None else 1
+    assert seen == [len(training) for _ in range(4) for training, _ in folds] + n_final * [len(X)]
+
+
+def test_rows_without_a_label_train_in_every_fold(monkeypatch: pytest.MonkeyPatch, iris: Data) -> None:
+    X, y = iris
+    y = np.where(np.arange(150) % 5 == 0, -1, y)
+    seen = []
+    fit = SharedKernelClassifier.fit
+
+    def spy(self: Any, X: np.ndarray, y: np.ndarray, sample_weight: Any = None) -> Any:
+        seen.append((np.sum(y == -1), len(y)))
+        return fit(self, X, y, sample_weight)
+
+    monkeypatch.setattr(SharedKernelClassifier, "fit", spy)
+    search = quick(cv=4).fit(X, y)
+    assert seen == [(30, 30 + 90)] * 4 + [(30, 150)]
+    assert search.classes_.tolist() == [0, 1, 2]
+    SharedKernelMixtureCV(n_kernels=3, criterion="log_likelihood", cv=3, random_state=0).fit(X, y)
+
+
+def test_groups_reach_the_splitter(iris: Data) -> None:
+    X, y = iris
+    groups = np.arange(150) % 10
+    given = []
+
+    class Splitter(GroupKFold):
+        def split(self, X: Any, y: Any = None, groups: Any = None) -> Any:
+            given.append(np.array(groups))
+            return super().split(X, y, groups)
+
+    y = np.where(np.arange(150) % 7 == 0, -1, y)
+    quick(cv=Splitter(5)).fit(X, y, groups=groups)
+    assert_array_equal(given[0], groups[y >= 0])
+    weights = np.where(np.arange(150) % 11 == 0, 0.0, 1.0)
+    SharedKernelMixtureCV(n_kernels=3, criterion="log_likelihood", cv=Splitter(5)).fit(
+        X, sample_weight=weights, groups=groups
+    )
+    assert_array_equal(given[1], groups[weights > 0])
+
+
+def test_an_iterable_of_splits_counts_the_rows_as_given(iris: Data) -> None:
+    X, y = iris
+    weights = np.where(np.arange(150) % 11 == 0, 0.0, 1.0)
+    folds = [(training, held) for training, held in StratifiedKFold(3).split(X, y)]
+    masks = [(np.isin(np.arange(150), training), np.isin(np.arange(150), held)) for training, held in folds]
+    kept = weights > 0
+    inside = [(np.flatnonzero(training[kept]), np.flatnonzero(held[kept])) for training, held in masks]
+    ones = np.ones(kept.sum())
+    expected = quick(cv=inside).fit(X[kept], y[kept], sample_weight=ones).cv_results_["mean_test_score"]
+    for cv in (folds, masks):
+        found = quick(cv=cv).fit(X, y, sample_weight=weights).cv_results_["mean_test_score"]
+        assert_allclose(found, expected, rtol=1e-6)
+
+
+# ---------------------------------------------------------------- classifiers: choices
+
+
+def test_the_winner_is_the_classifier_one_would_ask_for(iris: Data) -> None:
+    X, y = iris
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    search = SharedKernelClassifierCV(random_state=0, n_jobs=1).fit(X, names)
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+    assert search.score(X, names) > 0.96
+    assert search.best_estimator_ is search.classifier_
+    asked = clone(search.classifier_).fit(X, names)
+    assert search.best_params_["trade_off"] is not None
+    asked.tune(X, names, trade_off=search.best_params_["trade_off"], validation=None, max_iter=20)
+    assert_allclose(asked.means_, search.classifier_.means_)
+    rows, covariance = search.classifier_.covariance_prior
+    assert rows == 4 * search.best_params_["prior_rows"]
+    assert_allclose(covariance, pooled_covariance(X, y))
+    table = pd.DataFrame(search.cv_results_)
+    assert table["stage"].tolist() == ["kernels"] * (len(table) - 3) + ["tuning"] * 3
+    # As many kernels as classes come first, and more only while the loss falls by a hundredth.
+    assert table["param_n_kernels"][table["stage"] == "kernels"].isin([3, 6, 12]).all()
+    again = clone(search).fit(X, names)
+    assert_array_equal(again.cv_results_["mean_test_score"], table["mean_test_score"])
+
+
+def test_what_is_given_is_not_searched(iris: Data) -> None:
+    X, y = iris
+    prototype = SharedKernelClassifier(
+        covariance_prior=5.0, priors="uniform", reject_below=0.01, outlier_label=9, max_iter=300
+    )
+    search = SharedKernelClassifierCV(
+        prototype, n_kernels=[4], covariance_type=["diag", "tied"], tune=False, cv=3, random_state=0
+    ).fit(X, y)
+    assert search.cv_results_["param_covariance_type"].tolist() == ["diag", "tied"]
+    assert search.cv_results_["param_prior_rows"].tolist() == [None, None]
+    assert search.classifier_.covariance_prior == 5.0
+    assert search.classifier_.n_kernels_ == 4
+    assert_allclose(search.classifier_.class_prior_, 1 / 3)
+    assert search.predict([[100.0, 0.0, 0.0, 0.0]]).tolist() == [9]
+    tuned = quick(tune=0.5, cv=3).fit(X, y)
+    assert tuned.best_params_["trade_off"] == 0.5
+    assert tuned.classifier_.tuned_["trade_off"] == 0.5
+
+
+def test_time_is_up_after_the_first_candidate(iris: Data) -> None:
+    search = SharedKernelClassifierCV(time_limit=0.0, random_state=0).fit(*iris)
+    assert len(search.cv_results_["params"]) == 1
+    mixture = SharedKernelMixtureCV(time_limit=0.0, random_state=0).fit(iris[0])
+    assert len(mixture.cv_results_["params"]) == 1
+    groups = SharedKernelClassifierCV(feature_groups="auto", time_limit=0.0, random_state=0).fit(*iris)
+    assert groups.cv_results_["stage"].tolist() == ["feature_groups"] * 2 + ["kernels"]
+
+
+@pytest.fixture(scope="module")
+def pixels() -> tuple[SharedKernelClassifierCV, np.ndarray, np.ndarray]:
+    """Return a search that has reduced 256 pixels of three digits, and other rows with their labels."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[y < 3], y[y < 3]
+    X = np.kron(X.reshape(-1, 8, 8), np.ones((1, 2, 2))).reshape(len(X), -1)
+    return SharedKernelClassifierCV(random_state=0, n_jobs=1).fit(X[:100], y[:100]), X[100:], y[100:]
+
+
+def test_pixels_are_reduced_to_components(pixels: Any) -> None:
+    search, X, y = pixels
+    assert search.best_params_["reduction"].startswith(("components", "standardised components"))
+    assert search.score(X, y) > 0.9
+    assert isinstance(search.best_estimator_, Pipeline)
+    assert_array_equal(search.best_estimator_.predict_proba(X), search.predict_proba(X))
+    with pytest.raises(ValueError, match="contains NaN"):
+        search.predict(np.full((1, 256), np.nan))
+
+
+def test_the_product_form_has_its_own_candidates() -> None:
+    X, y = load_wine(return_X_y=True)
+    groups = [[0, 1, 2], [5, 6]]
+    search = SharedKernelClassifierCV(feature_groups=groups, cv=2, random_state=0).fit(X, y)
+    assert len(search.cv_results_["params"]) == 3 * 2 * 2
+    assert search.classifier_.feature_groups_ == groups
+    pooled = pooled_covariance(X, y)
+    for columns, model in zip(groups, search.classifier_.models_, strict=True):
+        rows, covariance = model.covariance_prior
+        assert rows == 2.5 * search.best_params_["prior_rows"]
+        assert_allclose(covariance, pooled[np.ix_(columns, columns)])
+
+
+# ---------------------------------------------------------------- rows that leave little to choose from
+
+
+def test_classes_of_one_row_and_constant_features() -> None:
+    X = np.array([[0.0, 1.0], [10.0, 1.0], [20.0, 1.0]])
+    search = SharedKernelClassifierCV(random_state=0).fit(X, ["a", "b", "c"])
+    assert search.predict(X).tolist() == ["a", "b", "c"]
+    assert search.best_params_["covariance_type"] == "tied"
+    assert np.isnan(search.best_score_)
+    more = np.concatenate([X, X[:2] + 0.5, X[:2] - 0.5])
+    search.fit(more, list("abcabab"))
+    assert search.predict(X).tolist() == list("abc")
+
+
+def test_two_rows_of_a_class_and_one_feature_will_do(iris: Data) -> None:
+    X, y = iris[0], np.array(["setosa", "versicolor", "virginica"])[iris[1]]
+    two = np.array([0, 1, 50, 51, 100, 101])
+    assert SharedKernelClassifierCV(random_state=0).fit(X[two], y[two]).score(X[two], y[two]) == 1.0
+    one = SharedKernelClassifierCV(random_state=0, feature_groups="auto").fit(X[::3, 2:3], y[::3])
+    assert one.score(X[:, 2:3], y) > 0.9
+
+
+def test_missing_values_are_filled_to_choose_and_to_tune(iris: Data) -> None:
+    X, y = iris[0].copy(), iris[1]
+    X[np.random.RandomState(0).uniform(size=X.shape) < 0.15] = np.nan
+    search = quick(tune=0.5).fit(X, y)
+    chosen = search.classifier_
+    asked = clone(chosen).fit(X, y)
+    complete = filler(X, chosen.random_state)(X)
+    asked.tune(complete, y, trade_off=0.5, validation=None, max_iter=20)
+    assert_allclose(asked.means_, chosen.means_)
+    assert search.score(X, y) > 0.9
+
+
+def test_a_feature_that_a_fold_has_never_seen_does_not_matter() -> None:
+    X, y = clusters(2), np.repeat([0, 1], 60)
+    X = np.column_stack([X, np.full(120, np.nan)])
+    X[0, 2] = 1.0
+    search = quick(n_kernels=2, cv=StratifiedKFold(3)).fit(X, y)
+    assert search.best_score_ > -0.01
+
+
+def test_unknown_values_are_filled_by_a_gaussian(iris: Data) -> None:
+    X = iris[0].copy()
+    X[::3, 1] = np.nan
+    fill = filler(X[50:], 0)
+    gaussian = SharedKernelMixture(1, max_iter=20, tol=1e-2, random_state=0).fit(X[50:])
+    assert_allclose(fill(X[:50]), gaussian.impute(X[:50]), rtol=1e-6)
+
+
+# ---------------------------------------------------------------- the prior
+
+
+def test_the_pooled_covariance_is_that_of_discriminant_analysis(iris: Data) -> None:
+    X, y = iris
+    model = LinearDiscriminantAnalysis(solver="lsqr", store_covariance=True).fit(X, y)
+    # Theirs divides by N; ours has N − L rows and one more of all rows' variances.
+    expected = (150 * model.covariance_ + np.diag(X.var(axis=0))) / (150 - 3 + 1)
+    assert_allclose(pooled_covariance(X, y), expected, rtol=1e-12)
+    assert_allclose(pooled_covariance(X[::50], y[::50]), np.diag(X[::50].var(axis=0)))
+    counts = np.random.default_rng(0).integers(1, 4, size=150)
+    repeated = pooled_covariance(np.repeat(X, counts, axis=0), np.repeat(y, counts))
+    assert_allclose(pooled_covariance(X, y, counts.astype(float)), repeated, rtol=1e-12)
+
+
+def test_gaps_hardly_change_the_pooled_covariance(iris: Data) -> None:
+    X, y = np.tile(iris[0], (40, 1)), np.tile(iris[1], 40)
+    whole = pooled_covariance(X, y)
+    gaps = X.copy()
+    gaps[np.random.RandomState(0).uniform(size=len(X)) < 0.5, 0] = np.nan
+    assert_allclose(np.diag(pooled_covariance(gaps, y)), np.diag(whole), rtol=0.1)
+    # A class without any value of a feature contributes nothing to its variance.
+    gaps[y == 2, 0] = np.nan
+    assert np.linalg.eigvalsh(pooled_covariance(gaps, y)).min() > 0.0
+
+
+# ---------------------------------------------------------------- results
+
+
+def test_results_are_saved(tmp_path: Path, iris: Data, pixels: Any) -> None:
+    X, y = iris
+    product = quick(feature_groups=[[0, 1], [2, 3]], cv=StratifiedKFold(2)).fit(X, y)
+    mixture = SharedKernelMixtureCV(n_kernels=[2, 3], random_state=0).fit(
+        pd.DataFrame(X, columns=list("abcd"))
+    )
+    for search, rows in (
+        (product, X),
+        (pixels[0], pixels[1]),
+        (mixture, pd.DataFrame(X, columns=list("abcd"))),
+    ):
+        search.save(tmp_path / "search.skmix")
+        again = load(tmp_path / "search.skmix")
+        assert type(again) is type(search)
+        assert_array_equal(again.score_samples(rows), search.score_samples(rows))
+        assert again.best_params_ == search.best_params_
+        pd.testing.assert_frame_equal(pd.DataFrame(again.cv_results_), pd.DataFrame(search.cv_results_))
+        assert repr(again.estimator) == repr(search.estimator)
+        assert_array_equal(pickle.loads(pickle.dumps(search)).score_samples(rows), search.score_samples(rows))
+
+
+def test_results_that_do_not_belong_together_are_not_saved(tmp_path: Path, iris: Data) -> None:
+    search = quick(cv=2).fit(*iris)
+    search.projection_ = (np.zeros(3), np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="projection_ has shapes"):
+        search.save(tmp_path / "search.skmix")
+
+
+def test_a_reduction_is_part_of_the_graph(iris: Data, pixels: Any) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    product = quick(feature_groups=[[0, 1], [2, 3]], cv=2).fit(*iris)
+    for search, X in ((product, iris[0]), (pixels[0], pixels[1])):
+        session = runtime.InferenceSession(search.to_onnx().SerializeToString())
+        labels, probabilities, densities = session.run(None, {"X": np.asarray(X, dtype=np.float64)})
+        assert_array_equal(labels, search.predict(X))
+        assert_allclose(probabilities, search.predict_proba(X), atol=1e-9)
+        assert_allclose(densities, search.score_samples(X), rtol=1e-9)
+    mixture = SharedKernelMixtureCV(n_kernels=2, random_state=0).fit(iris[0])
+    session = runtime.InferenceSession(mixture.to_onnx().SerializeToString())
+    shares = session.run(["responsibilities"], {"X": iris[0]})[0]
+    assert_allclose(shares, mixture.best_estimator_.transform(iris[0]), atol=1e-9)
+
+
+def test_unfitted_searches_say_so() -> None:
+    for search in (SharedKernelClassifierCV(), SharedKernelMixtureCV()):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            search.score_samples([[0.0]])
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        SharedKernelMixtureCV().sample()
+
+
+# ---------------------------------------------------------------- errors
+
+
+def refused(
+    message: str, search: Any, X: Any = None, y: Any = None, error: type[Exception] = ValueError
+) -> None:
+    rows, labels = shared_kernels(10)
+    with pytest.raises(error, match=message):
+        search.fit(rows if X is None else X, labels if y is None else y)
+
+
+@pytest.mark.parametrize("search", [SharedKernelClassifierCV, SharedKernelMixtureCV])
+def test_settings_that_leave_nothing_to_try_are_refused(search: Any) -> None:
+    refused("n_kernels must be 'auto'.*got an empty list", search(n_kernels=[]))
+    refused("n_kernels must be 'auto'.*got 0", search(n_kernels=[3, 0]))
+    refused("n_kernels must be 'auto'.*got 2.5", search(n_kernels=[2.5]))
+    refused("n_kernels must be 'auto'.*got True", search(n_kernels=[True]))
+    refused("n_kernels must be 'auto'.*got 'best'", search(n_kernels="best"))
+    refused("covariance_type must be 'auto', one of full.*got 'round'", search(covariance_type="round"))
+    refused("'estimator' parameter", search(GroupKFold()))
+    model = SharedKernelClassifier if search is SharedKernelClassifierCV else SharedKernelMixture
+    refused("needs init by name", search(model(init={"means": np.zeros((3, 2))})))
+
+
+def test_folds_need_rows_of_every_class() -> None:
+    X = np.random.default_rng(0).normal(size=(23, 2))
+    y = np.array(["few"] * 3 + ["many"] * 20)
+    by_row = [(np.arange(3, 23), np.arange(3)), (np.arange(20), np.arange(20, 23))]
+    refused("Fold 0 of cv has no training row of class 'few'", quick(cv=by_row), X, y)
+    nobody = [(np.arange(23), np.arange(0))]
+    refused("Fold 0 of cv holds out no row", quick(cv=nobody), X, y)
+    search = SharedKernelMixtureCV(criterion="log_likelihood")
+    refused("3 rows are too few to hold any out", search, X[:3], [0, 1, 2])
+
+
+def test_one_class_is_refused() -> None:
+    refused("two classes or more, got one class: 1", SharedKernelClassifierCV(), [[0.0], [1.0]], [1, 1])
+
+
+def test_candidates_that_all_fail_raise_the_last_error() -> None:
+    X, y = np.repeat([[0.0, 1.0], [1.0, 3.0], [2.0, 9.0]], 10, axis=0), np.repeat([0, 1, 2], 10)
+    message = "No candidate could be fitted: All 1 starts ended in a singular covariance"
+    mixture = SharedKernelMixture(variance_floor=0.0, covariance_prior=None)
+    for criterion in ("bic", "log_likelihood"):
+        refused(message, SharedKernelMixtureCV(mixture, n_kernels=3, criterion=criterion), X, y)
+    prototype = SharedKernelClassifier(variance_floor=0.0, covariance_prior=None)
+    refused(message, SharedKernelClassifierCV(prototype, cv=2), X, y)
+    refused(
+        "No feature groups could be fitted",
+        SharedKernelClassifierCV(prototype, feature_groups="auto", cv=2),
+        X,
+        y,
+    )
