@@ -191,23 +191,18 @@ class OwnKernelsCV(SharedKernelClassifierCV):
     Weights have no prior, which would give kernels to other classes.
     """
 
-    def _choose(self, run: Any, rows: Any, n_classes: int) -> Any:
-        n_train = min((len(fold.training.X) for fold in run.folds), default=0)
-        per_class = _KERNELS_PER_CLASS if self.feature_groups is None else _KERNELS_PER_CLASS_OF_GROUP
-        self.n_kernels = [
-            k * n_classes for k in per_class if k == 1 or _ROWS_PER_KERNEL * k * n_classes <= n_train
-        ]
-        try:
-            return super()._choose(run, rows, n_classes)
-        finally:
-            self.n_kernels = "auto"
+    def _numbers(self, n_classes: int, n_train: int, groups: list[list[int]] | None) -> list[int]:
+        per_class = _KERNELS_PER_CLASS if groups is None else _KERNELS_PER_CLASS_OF_GROUP
+        return [k * n_classes for k in per_class if k == 1 or _ROWS_PER_KERNEL * k * n_classes <= n_train]
 
-    def _make(self, prototype: SharedKernelClassifier, candidate: Any, rows: Any) -> SharedKernelClassifier:
-        made = super()._make(prototype, candidate, rows)
-        per_class = candidate.n_kernels // len(np.unique(rows.codes))
-        groups = candidate.feature_groups or [slice(None)]
+    def _make(
+        self, prototype: SharedKernelClassifier, params: dict[str, Any], rows: Any
+    ) -> SharedKernelClassifier:
+        made = super()._make(prototype, params, rows)
+        per_class = params["n_kernels"] // len(np.unique(rows.codes))
+        groups = params["feature_groups"] or [slice(None)]
         starts = [own_kernels(rows.X[:, group], rows.codes, per_class, made.random_state) for group in groups]
-        single = candidate.feature_groups is None
+        single = params["feature_groups"] is None
         return made.set_params(n_kernels=None, init=starts[0] if single else starts, weight_prior=None)
 
 
