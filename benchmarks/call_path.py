@@ -1,4 +1,4 @@
-"""How far `fit` and `predict_proba` travel: functions, files and nested frames of skmix down to the arithmetic.
+"""How far `fit` and `predict_proba` travel: functions, files and nested frames down to the arithmetic.
 
 Run it with another version's ``src`` first on PYTHONPATH to compare. Comprehensions and lambdas count as
 frames where Python makes them frames.
@@ -21,7 +21,7 @@ PACKAGE = str(Path(skmix.__file__).parent)
 
 
 def trace(work: Callable[[], Any]) -> dict[str, Any]:
-    """Return the distinct functions and files of the package that some work enters, and its deepest nesting."""
+    """Return the distinct functions and files of the package that some work enters, and its depth."""
     functions: set[tuple[str, str, int]] = set()
     depth = deepest = calls = 0
 

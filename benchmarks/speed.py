@@ -36,7 +36,7 @@ from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit, one_pass, rule_of
 from skmix.engine.model import Options, Parameters
 from skmix.engine.sources import Setting, open_source
-from skmix.engine.sources.expanded import Rows
+from skmix.engine.sources.memory import Rows
 from skmix.engine.sources.summary import measure
 
 # N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.

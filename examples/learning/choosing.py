@@ -2,14 +2,16 @@
 How many kernels, and of what shape
 ===================================
 
-Write ``"auto"`` where you would write a number of kernels or a type of covariance. Every candidate is kept
-in ``selection_``, so that you can see by how much the winner won.
+``SharedKernelMixtureCV`` tries numbers of kernels and covariance types. Every candidate is in
+``cv_results_``, so that you can see by how much the winner won.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+from sklearn.base import clone
 
-from skmix import SharedKernelClassifier
+from skmix import SharedKernelMixture, SharedKernelMixtureCV
 from skmix.datasets import make_shared_kernel_data
 from skmix.plots import draw_kernels
 
@@ -23,19 +25,18 @@ X, y = make_shared_kernel_data(means, covariances, weights, 150, random_state=0)
 
 # %%
 # The Bayesian information criterion weighs the likelihood against the number of parameters.
-settings = {"n_init": 8, "max_iter": 500, "random_state": 0}
-model = SharedKernelClassifier("auto", covariance_type="auto", candidates=range(4, 10), **settings).fit(X, y)
-print(f"chosen: {model.n_kernels_} kernels, {model.covariance_type_} covariances")
+mixture = SharedKernelMixture(n_init=8, max_iter=500)
+search = SharedKernelMixtureCV(mixture, n_kernels=range(4, 10), random_state=0).fit(X, y)
+print("chosen:", search.best_params_)
 
 # %%
 # The winner is the model that you get by asking for it directly.
-direct = SharedKernelClassifier(model.n_kernels_, covariance_type=model.covariance_type_, **settings).fit(
-    X, y
-)
-print("the same means:", np.array_equal(direct.means_, model.means_))
+direct = clone(search.best_estimator_).fit(X, y)
+print("the same means:", np.array_equal(direct.means_, search.best_estimator_.means_))
 
 # %%
 # The true kernels lie along the axes, and that is what the diagonal type says with the fewest numbers.
+table = pd.DataFrame(search.cv_results_)
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", width_ratios=[4, 3])
 for name, colour, marker in (
     ("full", "#0072b2", "o"),
@@ -43,11 +44,9 @@ for name, colour, marker in (
     ("diag", "#009e73", "^"),
     ("spherical", "#cc79a7", "v"),
 ):
-    rows = [row for row in model.selection_ if row["covariance_type"] == name]
-    values = [row["value"] for row in rows]
-    left.plot([row["n_kernels"] for row in rows], values, f"{marker}-", color=colour, lw=2, label=name)
-best = next(row for row in model.selection_ if row["chosen"])
-place = best["n_kernels"], best["value"]
+    rows = table[table["param_covariance_type"] == name]
+    left.plot(rows["param_n_kernels"], rows["bic"], f"{marker}-", color=colour, lw=2, label=name)
+place = table.loc[search.best_index_, ["param_n_kernels", "bic"]].tolist()
 left.plot(*place, "o", ms=18, mfc="none", mec="black", mew=1.8)
 left.annotate("chosen", place, (0, -24), textcoords="offset points", ha="center", weight="bold")
 left.set(xlabel="kernels", ylabel="BIC (lower is better)")

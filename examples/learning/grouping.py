@@ -3,23 +3,24 @@ Features that belong together
 =============================
 
 A product of small models can beat one model of all features: it has fewer parameters, and a feature that
-fits badly spoils only its own group. ``feature_groups="auto"`` looks for the groups.
+fits badly spoils only its own group. ``SharedKernelClassifierCV`` looks for the groups.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_wine
 
-from skmix import SharedKernelClassifier
+from skmix import SharedKernelClassifierCV
 
 # %%
 # Thirteen measurements of 178 wines from three growers. The search begins with every feature by itself and
 # merges, leaves out or takes back whatever lowers the log-loss of held-out rows most.
 wine = load_wine()
-model = SharedKernelClassifier(feature_groups="auto", n_folds=3, tol=1e-2, random_state=0)
-model.fit(wine.data, wine.target)
+search = SharedKernelClassifierCV(feature_groups="auto", n_kernels=3, cv=3, random_state=0)
+search.fit(wine.data, wine.target)
+groups = search.classifier_.feature_groups_
 names = [name.replace("_", " ").removesuffix(" of diluted wines") for name in wine.feature_names]
-for columns in model.feature_groups_:
+for columns in groups:
     print("together:", ", ".join(names[c] for c in columns))
 
 # %%
@@ -27,11 +28,11 @@ for columns in model.feature_groups_:
 # difference, the first is taken.
 orange, blue = "#d55e00", "#0072b2"
 figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.9), layout="constrained")
-joint, *steps = model.selection_
-losses = [row["value"] for row in steps]
-chosen = next(i for i, row in enumerate(steps) if row["chosen"])
-left.axhline(joint["value"], color="0.5", ls="--", lw=1.2)
-left.text(len(steps) - 1, joint["value"], "all features in one model", ha="right", va="top", color="0.35")
+in_search = search.cv_results_["stage"] == "feature_groups"
+joint, *losses = -search.cv_results_["mean_test_score"][in_search]
+chosen = search.cv_results_["param_feature_groups"][in_search].tolist().index(groups) - 1
+left.axhline(joint, color="0.5", ls="--", lw=1.2)
+left.text(len(losses) - 1, joint, "all features in one model", ha="right", va="top", color="0.35")
 left.plot(losses, "o-", color=blue, lw=2)
 left.plot(chosen, losses[chosen], "o", ms=18, mfc="none", mec="black", mew=1.8)
 left.annotate("every feature alone", (0, losses[0]), (10, 2), textcoords="offset points")
@@ -42,13 +43,13 @@ left.set(xlabel="step of the search", ylabel="log-loss of held-out rows")
 left.spines[["top", "right"]].set_visible(False)
 
 # Right: the groups (framed), and how features depend on each other within the classes.
-left_out = [c for c in range(13) if not any(c in columns for columns in model.feature_groups_)]
-order = [c for columns in model.feature_groups_ for c in columns] + left_out
+left_out = [c for c in range(13) if not any(c in columns for columns in groups)]
+order = [c for columns in groups for c in columns] + left_out
 centres = np.array([wine.data[wine.target == j].mean(axis=0) for j in range(3)])
 dependence = np.abs(np.corrcoef((wine.data - centres[wine.target])[:, order].T))
 picture = right.imshow(dependence, cmap="Greys", vmin=0, vmax=1)
 first = 0
-for size in map(len, model.feature_groups_):
+for size in map(len, groups):
     right.add_patch(plt.Rectangle((first - 0.5, first - 0.5), size, size, fill=False, ec=orange, lw=3))
     first += size
 right.set_yticks(range(13), [f"({names[c]})" if c in left_out else names[c] for c in order])

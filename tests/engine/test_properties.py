@@ -28,7 +28,7 @@ from skmix.engine import starts
 from skmix.engine.covariances import structure_of
 from skmix.engine.density import log_responsibilities
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
-from skmix.engine.sources import expanded as rows
+from skmix.engine.sources import memory as rows
 from skmix.engine.sources.summary import measure
 
 reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=40)

@@ -15,7 +15,7 @@ from skmix.engine.compute.threads import Workspace
 from skmix.engine.covariances import structure_of
 from skmix.engine.density import class_log_likelihood
 from skmix.engine.model import Options
-from skmix.engine.sources.expanded import Rows, plan
+from skmix.engine.sources.memory import Rows, plan
 from skmix.engine.sources.summary import measure
 
 FULL = structure_of("full")

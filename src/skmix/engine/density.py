@@ -20,8 +20,8 @@ from .compute.threads import Workers, Workspace, workers
 from .covariances import Structure, structure_of
 from .model import FloatArray, IntArray, Parameters
 from .sources.device import FramedRows
-from .sources.expanded import Part, Prepared, Terms, log_joint, prepare
 from .sources.gaps import group_rows, has_gaps, marginal
+from .sources.memory import Part, Prepared, Terms, log_joint, prepare
 from .sources.summary import FARTHEST, Frame, chunks, power_of_two
 
 # Rows within this many scales of the heaviest kernel are evaluated from expanded terms.

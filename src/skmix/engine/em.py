@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -235,7 +236,7 @@ class Run:
     ) -> None:
         self._source, self._setting, self._rule, self._options = source, setting, rule, options
         self._n_columns = state.path[0].shape[1]
-        self._step = source.quick(lambda *given: one_pass(source, setting, rule, *given), setting)
+        self._step = source.quick(partial(one_pass, source, setting, rule), setting)
         self._status, self._n_iter = state.status.copy(), state.n_iter.copy()
         self._path = [list(path) for path in state.path]
         self._bounds = [list(bounds) for bounds in state.bounds]

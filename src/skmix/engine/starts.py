@@ -13,7 +13,7 @@ import numpy as np
 from .compute.arrays import pick, to_numpy
 from .covariances import Structure
 from .model import FloatArray, IntArray, Parameters, Regulariser
-from .sources.expanded import separate_moments
+from .sources.memory import separate_moments
 from .sources.summary import Frame
 
 # Rows looked at for each kernel, and improvements of the seeds by Lloyd's rule.

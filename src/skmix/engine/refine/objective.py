@@ -22,7 +22,7 @@ from ..covariances import Structure
 from ..covariances.reparametrisation import Local
 from ..density import expand, log_mix, part_size
 from ..model import Factor, FloatArray, IntArray, Parameters, Regulariser
-from ..sources.expanded import Part, Prepared, log_joint, prepare
+from ..sources.memory import Part, Prepared, log_joint, prepare
 from ..sources.summary import Frame
 
 Answer = TypeVar("Answer")

@@ -45,9 +45,10 @@ class Likelihood:
     ) -> tuple[Parameters, Factor, BoolArray]:
         """Do the M-step; see `maximise`."""
         found = maximise(statistics, origins, previous, self.structure, self.regulariser)
+        if self.freeze is None:
+            return found
         following, next_factor, inaccurate = found
-        if self.freeze == "kernels":
-            next_factor = factor
+        next_factor = factor if self.freeze == "kernels" else next_factor
         return with_frozen(self, following, previous), next_factor, inaccurate
 
     def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:

@@ -28,13 +28,11 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     weights : ndarray of shape (N,), optional
         Positive weights of the rows.
     """
-    if hasattr(type(X), "expect"):
-        source: RowSource = X
-        return source
-    if is_blocks(X):
-        return BlockRows(X)
     if not is_numpy(X):
-        return DeviceRows(X, codes, weights)
+        if hasattr(type(X), "expect"):
+            source: RowSource = X
+            return source
+        return BlockRows(X) if is_blocks(X) else DeviceRows(X, codes, weights)
     rows = MemoryRows(X, codes, weights)
     if not rows.summary.gaps:
         return rows

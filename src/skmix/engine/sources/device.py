@@ -33,7 +33,7 @@ from ..compute.arrays import (
 from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import Centres, Step
-from .expanded import Ordered, Prepared, prepare, term_features
+from .memory import Ordered, Prepared, prepare, term_features
 from .summary import FARTHEST, Frame, Setting, Summary, summarise
 
 Result = TypeVar("Result")

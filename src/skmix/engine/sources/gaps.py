@@ -16,8 +16,7 @@ from ..compute.arrays import is_numpy, namespace
 from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import Centres
-from .expanded import Rows, gather, prepare
-from .memory import HostRows
+from .memory import HostRows, Rows, gather, prepare
 from .summary import Setting
 
 _CHUNK = 1 << 13
