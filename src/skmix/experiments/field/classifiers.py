@@ -7,7 +7,7 @@ choice counts as time of the fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -154,24 +154,25 @@ class OwnKernelsCV(SharedKernelClassifierCV):
     Weights have no prior, which would give kernels to other classes.
     """
 
-    def _choose(self, run: Any, rows: Any, n_classes: int) -> Any:
-        n_train = min((len(fold.training.X) for fold in run.folds), default=0)
-        per_class = _KERNELS_PER_CLASS if self.feature_groups is None else _KERNELS_PER_CLASS_OF_GROUP
-        self.n_kernels = [
-            k * n_classes for k in per_class if k == 1 or _ROWS_PER_KERNEL * k * n_classes <= n_train
-        ]
-        try:
-            return super()._choose(run, rows, n_classes)
-        finally:
-            self.n_kernels = "auto"
+    def _numbers(self, n_classes: int, n_train: int, groups: Any) -> list[int]:
+        per_class = _KERNELS_PER_CLASS if groups is None else _KERNELS_PER_CLASS_OF_GROUP
+        return [k * n_classes for k in per_class if k == 1 or _ROWS_PER_KERNEL * k * n_classes <= n_train]
 
-    def _make(self, prototype: SharedKernelClassifier, candidate: Any, rows: Any) -> SharedKernelClassifier:
-        made = super()._make(prototype, candidate, rows)
-        per_class = candidate.n_kernels // len(np.unique(rows.codes))
-        groups = candidate.feature_groups or [slice(None)]
-        starts = [own_kernels(rows.X[:, group], rows.codes, per_class, made.random_state) for group in groups]
-        single = candidate.feature_groups is None
-        return made.set_params(n_kernels=None, init=starts[0] if single else starts, weight_prior=None)
+    def _sequences(self, *arguments: Any) -> Iterator[list[dict[str, Any]]]:
+        # A concentration of 1 is a flat prior.
+        return (each for each in super()._sequences(*arguments) if each[0].get("weight_prior") in (None, 1.0))
+
+    def _make(
+        self, prototype: SharedKernelClassifier, params: dict[str, Any], rows: Any
+    ) -> SharedKernelClassifier:
+        made = super()._make(prototype, params, rows)
+        per_class = params["n_kernels"] // len(np.unique(rows.codes))
+        groups = params["feature_groups"]
+        starts = [
+            own_kernels(rows.X[:, columns], rows.codes, per_class, made.random_state)
+            for columns in groups or [slice(None)]
+        ]
+        return made.set_params(n_kernels=None, init=starts if groups else starts[0])
 
 
 def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: int) -> dict[str, FloatArray]:
