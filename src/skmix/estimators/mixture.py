@@ -26,11 +26,10 @@ from ..engine.compute.devices import here
 from ..engine.covariances import COVARIANCE_TYPES, structure_of
 from ..engine.density import class_log_likelihood, draw, log_sum
 from ..engine.model import FloatArray, IntArray, Parameters, Result, Status
-from ..engine.rules.annihilation import living_kernels
+from ..engine.refine.prune import living_kernels
 from ._anywhere import works_anywhere
 from ._blocks import blocks_of, fit_mixture
 from ._checkpoint import CallbackSupportMixin, checkpointed
-from ._criteria import n_free_parameters
 from ._densities import ConditionalDensities
 from ._devices import OnDevice
 from ._scoring_blocks import Checked
@@ -521,7 +520,8 @@ class SharedKernelMixture(
         """Return the number of free parameters: means, covariances, and K − 1 weights a class."""
         n_kernels, n_features = self.means_.shape
         structure = structure_of(self.covariance_type_).of(self.covariances_)
-        return n_free_parameters(structure, n_kernels, n_features, len(self.classes_))
+        covariances = structure.n_parameters(n_kernels, n_features)
+        return covariances + n_kernels * n_features + (n_kernels - 1) * len(self.classes_)
 
     def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""

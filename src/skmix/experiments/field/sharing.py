@@ -218,7 +218,7 @@ def _contender(name: str, simulated: Simulation | None, seed: int) -> Contender:
     Otherwise the difference between shared and own kernels would partly be that of their folds.
     """
     parts = part_features("parts")
-    common = {"random_state": seed, "n_jobs": 1}
+    common: dict[str, Any] = {"random_state": seed, "n_jobs": 1}
     makers: dict[str, Callable[[], Any]] = {
         OURS: partial(SharedKernelClassifierCV, **common),
         OWN: partial(OwnKernelsCV, **common),
