@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit, thin
+from calls import fit, prune_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -307,7 +307,7 @@ def test_superfluous_kernels_lose_their_weight(covariance_type: str) -> None:
         covariance_prior=None,
         covariance_prior_scale=np.eye(2),
     )
-    result = thin(X, classes, stack([start]), options)
+    result = prune_kernels(X, classes, stack([start]), options)
     assert result.status[0] == Status.CONVERGED
     alive = np.flatnonzero(result.parameters.weights[0].any(axis=1))
     assert len(alive) == 3

@@ -16,8 +16,8 @@ from ..engine.compute.arrays import pick
 from ..engine.compute.blocks import Blocks
 from ..engine.covariances import Structure, most_factors, structure_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result
-from ..engine.refine.prune import thin
-from ..engine.refine.shrink import share_of, shrunk
+from ..engine.refine.prune import prune_kernels
+from ..engine.refine.shrink import share_of, with_shrinkage
 from ..engine.sources import open_source
 from ..engine.sources.gaps import has_gaps
 from ..engine.sources.summary import Frame, fill_gaps, measure
@@ -123,7 +123,7 @@ class Solving:
         if not prune and shrinks(self, max(total, n_rows) / n_kernels, wanted):
             if resume is None:
                 source = open_source(X, codes, row_weights)
-                given, options = shrunk(source, given, options, None, frame=frame)
+                options = with_shrinkage(source, given, options, frame=frame)
             elif checkpoint is not None and checkpoint.prior is not None:
                 options = replace(
                     options,
@@ -137,7 +137,7 @@ class Solving:
                 self.shrinkage_ = share_of(options.covariance_prior, total / n_kernels)
         with keeping(checkpoint), passes_shown(self, total) as progress:
             if prune:
-                return thin(open_source(X, codes, row_weights), given, options, frame=frame)
+                return prune_kernels(open_source(X, codes, row_weights), given, options, frame=frame)
             return fit(
                 X,
                 codes,

@@ -26,7 +26,7 @@ from ..engine.compute.devices import here
 from ..engine.covariances import COVARIANCE_TYPES, structure_of
 from ..engine.density import class_log_likelihood, draw, log_sum
 from ..engine.model import FloatArray, IntArray, Parameters, Result, Status
-from ..engine.rules.annihilation import living_kernels
+from ..engine.refine.prune import living_kernels
 from ._anywhere import works_anywhere
 from ._blocks import blocks_of, fit_mixture
 from ._checkpoint import CallbackSupportMixin, checkpointed
