@@ -22,7 +22,7 @@ METHOD_DESCRIPTIONS: dict[Method, str] = {
     "class-wise": "skmix’s own start and engine",
 }
 _TITLES: dict[Method, str] = {
-    "published": "Published method, rerun",
+    "published": "Published, rerun",
     "robust": "Robust",
     "class-wise": "Class-wise",
 }
