@@ -111,7 +111,7 @@ def test_every_public_package_has_its_page() -> None:
         for path in (ROOT / "src" / "skmix").iterdir()
         if (path.suffix == ".py" or (path / "__init__.py").is_file()) and not path.name.startswith("_")
     }
-    # Estimators are named in skmix itself, the engine has its own page, and the packages of experiments theirs.
+    # Estimators are named in skmix itself; engine and experiments have their own pages.
     others = {"skmix." + name for name in ("cli", "engine", "estimators", "experiments")}
     experiments = {f"skmix.experiments.{name}" for name in ("field", "harness", "paper")}
     assert listed == ({"skmix", *public} - others) | experiments
