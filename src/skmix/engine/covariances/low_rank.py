@@ -154,7 +154,7 @@ class LowRank(Diagonal):
         regulariser: Regulariser,
         previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
-        # The maximum would need all of the scatter S. One step of EM for factor analysis needs only diag(S) and
+        # The maximum would need all of the scatter S. One step of EM for factor analysis needs diag(S) and
         # SVᵀ, and raises the expected log-likelihood, which is enough for EM to be monotone.
         assert previous is not None, "the step starts at the covariances that the sums were collected with"
         n_features = offset.shape[-1]
