@@ -130,9 +130,13 @@ def test_the_target_by_position() -> None:
         rows_of(TEXT, target=3)
 
 
-def test_long_cells_and_wide_tables() -> None:
+def test_long_cells() -> None:
     blob = "x" * 500_000
     assert_array_equal(rows_of(f"a,wkt\n1,{blob}\n2,{blob}\n", drop=["wkt"]).X, [[1.0], [2.0]])
+
+
+@pytest.mark.slow
+def test_a_wide_table() -> None:
     n_columns = 20_000
     header = ",".join(f"gene {i}" for i in range(n_columns))
     line = ",".join(map(str, range(n_columns)))
