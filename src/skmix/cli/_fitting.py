@@ -115,7 +115,8 @@ def training_rows(
     if unlabelled == "drop":
         X, y, known = X[known], y[known], known[known]
     elif n_missing:
-        y = np.where(known, y.astype(object), None)
+        y = y.astype(object)
+        y[~known] = None
     if not hold_out:
         return Training(X, y, known)
     labelled = np.flatnonzero(known)

@@ -63,16 +63,8 @@ def resume(
 ) -> Running:
     """Return the state of a stream that a fitted model stands for: the statistics at which it is the maximum.
 
-    Parameters
-    ----------
-    parameters : Parameters
-        One model with its `class_prior`, in the data's coordinates.
-    frame : Frame
-        Coordinates for the stream; its variances are replaced by those of the model's density.
-    covariance_type : str
-        Covariance structure.
-    n_batches, n_rows : int and float
-        How many batches and rows the model counts as.
+    The model, in the data's coordinates and with its `class_prior`, counts as so many batches and rows. The
+    variances of the frame are replaced by those of the model's density.
     """
     structure = structure_of(covariance_type)
     inside = frame.enter(parameters.batch(), structure)
@@ -104,10 +96,8 @@ def absorb(
 
     Parameters
     ----------
-    X : ndarray of shape (n, M)
-        The batch; NaN where a value is missing.
-    classes : ndarray of shape (n,)
-        Class of each row, −1 for none.
+    X, classes, row_weights : ndarray of shape (n, M), (n,) and (n,)
+        The batch: rows, NaN where a value is missing; classes, −1 for none; weights, by default one.
     parameters : Parameters
         One model with its `class_prior`, in the data's coordinates.
     running : Running or Frame
@@ -116,17 +106,11 @@ def absorb(
         Structure, floor, priors, threads.
     decay : float
         How fast the past fades, above 0.5 and at most 1.
-    row_weights : ndarray of shape (n,), optional
-        Positive weights of the rows.
 
     Returns
     -------
-    parameters : Parameters
-        The new model.
-    running : Running
-        The new state of the stream.
-    log_likelihood : float
-        Of the batch under the given parameters.
+    tuple of Parameters, Running and float
+        The new model and state, and the log-likelihood of the batch under the given parameters.
     """
     structure = structure_of(options.covariance_type).of(parameters.covariances)
     frame = running if isinstance(running, Frame) else running.frame

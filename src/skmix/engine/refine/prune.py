@@ -114,20 +114,12 @@ def _store(
 
 
 def description_length(weights: FloatArray, price: float, n_rows: float) -> FloatArray:
-    """Return the description length (R,) of the kernels: half the logarithm of the rows for each parameter.
+    """Return the description length (R,) of kernels: half the logarithm of the rows for each parameter.
 
+    The `price` is half the parameters of a kernel; kernels without `weights` (R, K, L) are not described.
     Minus the log-likelihood it is half the Bayesian information criterion, up to a constant. The message
-    length of the reference charges next to nothing for kernels of a few rows, which favours kernels that have
-    collapsed onto them.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (R, K, L)
-        Weights; kernels that have none are not described.
-    price : float
-        T/2, half the parameters of a kernel.
-    n_rows : float
-        N.
+    length of the reference charges next to nothing for kernels of a few rows, which favours those that have
+    collapsed.
     """
     alive = np.count_nonzero(weights.any(axis=-1), axis=1)
     length: FloatArray = alive * (price + 0.5 * weights.shape[-1]) * math.log(n_rows)
@@ -137,13 +129,8 @@ def description_length(weights: FloatArray, price: float, n_rows: float) -> Floa
 def without_lightest(parameters: Parameters, class_sizes: FloatArray) -> tuple[Parameters, BoolArray]:
     """Take all weight from the lightest kernel that has any, of R starts with class sizes (R, L).
 
-    Returns
-    -------
-    parameters : Parameters
-        With one kernel less in each start, its weight spread over the others in proportion.
-    possible : ndarray of shape (R,)
-        False where a class would be left with nothing, or fewer kernels than classes: such starts are
-        returned as they were.
+    The second result (R,) says where that is possible. Where a class would be left with nothing, or fewer
+    kernels than classes, starts are returned as they were.
     """
     rows = np.einsum("rkc,rc->rk", parameters.weights, class_sizes)
     lightest = np.argmin(np.where(rows > 0, rows, np.inf), axis=1)

@@ -47,10 +47,7 @@ _CONSTANT = 1e-3
 def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, frame: Frame) -> Options:
     """Return options with the prior on covariances that shrinks them; as they are where nothing shrinks.
 
-    Parameters
-    ----------
-    source, starts, options, frame
-        As for `fit`; the options have no prior on covariances yet.
+    Parameters are as for `fit`; the options have no prior on covariances yet.
     """
     structure = structure_of(options.covariance_type).of(starts.covariances)
     if structure.pools_as is None:
@@ -97,20 +94,11 @@ def reduce_correlations(covariance: FloatArray, n_rows: float) -> FloatArray:
 
 
 def relative_spreads(scatters: FloatArray, target: FloatArray, mass: FloatArray) -> FloatArray:
-    """Return the eigenvalues (K, M) of scatters relative to a covariance T (M, M).
+    """Return the eigenvalues (K, M) of scatters (K, M, M) relative to a covariance T (M, M).
 
-    Features that hardly vary among a kernel's rows are left out of its scatter and of T, and as many
-    eigenvalues are NaN. Pixels that are white in all images of a class would otherwise make ν zero, whatever
-    the other features say.
-
-    Parameters
-    ----------
-    scatters : ndarray of shape (K, M, M) or (K, M)
-        Of kernels about their means; of diagonals, ratios to that of T are returned.
-    target : ndarray of shape (M, M)
-        T.
-    mass : ndarray of shape (K,)
-        Rows of each kernel.
+    Of diagonals (K, M), the ratios to that of T are returned. Features that hardly vary among a kernel's
+    rows, `mass` (K,) of them, are left out of its scatter and of T, and as many eigenvalues are NaN. Pixels
+    that are white in all images of a class would otherwise make ν zero, whatever the others say.
     """
     variances = scatters if scatters.ndim == 2 else np.diagonal(scatters, axis1=-2, axis2=-1)
     ratios = variances / np.diagonal(target)
@@ -132,10 +120,8 @@ def log_marginal_likelihood(rows: float, mass: FloatArray, spreads: FloatArray, 
     ----------
     rows : float
         ν.
-    mass : ndarray of shape (K,)
-        Rows of each kernel.
-    spreads : ndarray of shape (K, M)
-        Eigenvalues of the scatters relative to T, or ratios of variances; NaN where features are left out.
+    mass, spreads : ndarray of shape (K,) and (K, M)
+        Rows of each kernel, and `relative_spreads`.
     order : int
         Features of one inverse-Wishart distribution: M, or 1 when each feature has its own.
     """
