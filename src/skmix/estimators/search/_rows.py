@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold, check_cv, train_test_split
-from sklearn.preprocessing import StandardScaler
 
 from ...engine.model import FloatArray, IntArray
 from ..mixture import SharedKernelMixture
@@ -95,7 +94,7 @@ def _splits(
     """Yield training and held-out row numbers."""
     if isinstance(cv, Iterable) and not hasattr(cv, "split"):
         for training, held in cv:
-            yield tuple(np.flatnonzero(np.isin(kept, _numbers(part))) for part in (training, held))  # type: ignore[misc]
+            yield np.flatnonzero(np.isin(kept, training)), np.flatnonzero(np.isin(kept, held))
         return
     labelled = np.flatnonzero(codes >= 0)
     own = codes[labelled]
@@ -107,11 +106,6 @@ def _splits(
         )
     for training, held in pairs:
         yield labelled[training], labelled[held]
-
-
-def _numbers(part: Any) -> np.ndarray:
-    """Return row numbers, given these or a mask."""
-    return np.flatnonzero(part) if np.asarray(part).dtype == bool else np.asarray(part)
 
 
 def _default_splits(codes: IntArray, seed: int) -> Iterator[tuple[IntArray, IntArray]]:
@@ -169,11 +163,10 @@ def fit_reduction(name: str, X: np.ndarray, seed: int) -> Projection | None:
     if name == "none":
         return None
     share, standardised = _REDUCTIONS[name]
-    scaler = StandardScaler(with_mean=standardised, with_std=standardised).fit(X)
-    components = PCA(share, svd_solver="full", random_state=seed).fit(scaler.transform(X))
-    if not standardised:
-        return components.mean_, components.components_.T
-    return scaler.mean_ + scaler.scale_ * components.mean_, (components.components_ / scaler.scale_).T
+    deviations = X.std(axis=0)
+    scale = np.where((deviations > 0.0) & standardised, deviations, 1.0)
+    components = PCA(share, svd_solver="full", random_state=seed).fit(X / scale)
+    return scale * components.mean_, (components.components_ / scale).T
 
 
 def project(X: np.ndarray, projection: Projection | None) -> np.ndarray:

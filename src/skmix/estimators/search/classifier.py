@@ -360,7 +360,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         if self.projection_ is None:
             return self.classifier_
         reduction = FunctionTransformer(project, kw_args={"projection": self.projection_})
-        return make_pipeline(reduction.fit(np.zeros((1, self.n_features_in_))), self.classifier_)
+        return make_pipeline(reduction, self.classifier_)
 
     def _features(self, X: Any) -> Any:
         """Return what the classifier takes for rows X (n, M)."""
