@@ -370,6 +370,13 @@ def test_what_is_given_is_not_searched(iris: Data) -> None:
     assert tuned.classifier_.tuned_["trade_off"] == 0.5
 
 
+def test_candidates_are_fitted_on_the_device_of_the_estimator(iris: Data) -> None:
+    pytest.importorskip("torch")
+    on_device = quick(cv=2).set_params(estimator__device="cpu").fit(*iris)
+    assert on_device.classifier_.device == "cpu"
+    assert on_device.best_score_ == pytest.approx(quick(cv=2).fit(*iris).best_score_, rel=1e-9)
+
+
 def test_time_is_up_after_the_first_candidate(iris: Data) -> None:
     search = SharedKernelClassifierCV(time_limit=0.0, random_state=0).fit(*iris)
     assert len(search.cv_results_["params"]) == 1
