@@ -16,13 +16,11 @@ def fit(
     return em.fit(open_source(X, classes, row_weights), starts, options, **rest)
 
 
-def thin(
+def prune_kernels(
     X: Any, classes: Any, starts: Parameters, options: Options, *, row_weights: Any = None, **rest: Any
 ) -> Result:
-    return prune.thin(open_source(X, classes, row_weights), starts, options, **rest)
+    return prune.prune_kernels(open_source(X, classes, row_weights), starts, options, **rest)
 
 
-def shrunk(
-    X: Any, classes: Any, starts: Parameters, options: Options, amount: float | None, **rest: Any
-) -> tuple[Parameters, Options]:
-    return shrink.shrunk(open_source(X, classes), starts, options, amount, **rest)
+def with_shrinkage(X: Any, classes: Any, starts: Parameters, options: Options, **rest: Any) -> Options:
+    return shrink.with_shrinkage(open_source(X, classes), starts, options, **rest)

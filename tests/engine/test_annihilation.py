@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calls import fit, thin
+from calls import fit, prune_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -17,8 +17,8 @@ from skmix.engine import density as scoring
 from skmix.engine import starts
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
-from skmix.engine.refine.prune import compact, without_lightest
-from skmix.engine.rules.annihilation import annihilate, description_length, living_kernels, price_of_kernel
+from skmix.engine.refine.prune import compact, description_length, living_kernels, without_lightest
+from skmix.engine.rules.likelihood import annihilate, price_of_kernel
 from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -191,7 +191,7 @@ def test_one_pass_takes_the_price_from_the_weights() -> None:
 def test_twenty_kernels_become_the_four_there_are(covariance_type: str, n_classes: int) -> None:
     X, classes = four_clusters(n_classes=n_classes)
     options = Options(covariance_type=covariance_type)
-    result = thin(X, classes, many_kernels(X, classes, covariance_type), options)
+    result = prune_kernels(X, classes, many_kernels(X, classes, covariance_type), options)
     assert set(result.status) == {Status.CONVERGED}
     left = living_kernels(result.parameters.take(result.best), structure_of(covariance_type))
     assert len(left.means) == 4
@@ -200,10 +200,12 @@ def test_twenty_kernels_become_the_four_there_are(covariance_type: str, n_classe
     assert sorted(distances.argmin(axis=1)) == [0, 1, 2, 3]
 
 
-def test_the_result_of_thinning_is_consistent() -> None:
+@pytest.mark.parametrize("accelerate", [False, True])
+def test_the_result_of_pruning_is_consistent(accelerate: bool) -> None:
     X, classes = four_clusters(n_classes=2)
     starting = many_kernels(X, classes, "diag", n_starts=3)
-    result = thin(X, classes, starting, Options(covariance_type="diag"))
+    options = Options(covariance_type="diag", accelerate=accelerate)
+    result = prune_kernels(X, classes, starting, options)
     length = description_length(result.parameters.weights, price_of_kernel(structure_of("diag"), 2), len(X))
     assert_allclose(result.objective, result.log_likelihood.sum(axis=1) - length, rtol=1e-12)
     for r in range(3):
@@ -211,7 +213,7 @@ def test_the_result_of_thinning_is_consistent() -> None:
         densities = scoring.class_log_likelihood(X, result.parameters.take(r), "diag")
         total = densities[np.arange(len(X)), classes].sum()
         assert_allclose(result.log_likelihood[r].sum(), total, rtol=1e-10)
-        alone = thin(X, classes, starting.take([r]), Options(covariance_type="diag"))
+        alone = prune_kernels(X, classes, starting.take([r]), options)
         assert_allclose(alone.objective[0], result.objective[r], rtol=1e-8)
 
 
@@ -220,11 +222,11 @@ def test_the_prior_on_covariances_stays_what_it_was() -> None:
     X, classes = four_clusters()
     starting = many_kernels(X, classes, "full", n_starts=2)
     options = Options(covariance_prior=20.0)
-    together = thin(X, classes, starting, options)
-    alone = thin(X, classes, starting.take([1]), options)
+    together = prune_kernels(X, classes, starting, options)
+    alone = prune_kernels(X, classes, starting.take([1]), options)
     assert_allclose(together.objective[1], alone.objective[0], rtol=1e-8)
     spread = np.diag(X.var(axis=0) / 20)
-    given_prior = thin(X, classes, starting, replace(options, covariance_prior_scale=spread))
+    given_prior = prune_kernels(X, classes, starting, replace(options, covariance_prior_scale=spread))
     assert_allclose(together.objective, given_prior.objective, rtol=1e-8)
 
 
@@ -238,7 +240,7 @@ def test_rows_with_gaps_without_labels_and_with_weights() -> None:
     unlabelled = np.where(random.uniform(size=len(X)) < 0.3, -1, classes)
     weights = random.uniform(0.5, 1.5, size=len(X))
     holes = np.where(gaps, np.nan, X)
-    result = thin(holes, unlabelled, start, Options(max_iter=500), row_weights=weights)
+    result = prune_kernels(holes, unlabelled, start, Options(max_iter=500), row_weights=weights)
     assert np.isfinite(result.objective).all()
     assert len(living_kernels(result.parameters.take(0), structure_of("full")).means) == 4
 
@@ -247,8 +249,8 @@ def test_whole_weights_are_repeated_rows() -> None:
     X, classes = four_clusters(n_rows=200)
     start = many_kernels(X, classes, "full", n_starts=1, n_kernels=8)
     counts = np.random.default_rng(0).integers(1, 4, size=len(X))
-    weighted = thin(X, classes, start, Options(), row_weights=counts.astype(np.float64))
-    repeated = thin(np.repeat(X, counts, axis=0), np.repeat(classes, counts), start, Options())
+    weighted = prune_kernels(X, classes, start, Options(), row_weights=counts.astype(np.float64))
+    repeated = prune_kernels(np.repeat(X, counts, axis=0), np.repeat(classes, counts), start, Options())
     assert_allclose(weighted.objective, repeated.objective, rtol=1e-9)
     assert_allclose(weighted.parameters.weights, repeated.parameters.weights, rtol=1e-7, atol=1e-12)
 
@@ -259,6 +261,6 @@ def test_starts_that_fail_end_as_failed() -> None:
     start = Parameters(
         np.full((1, 3, 1), 1 / 3), np.array([[[0.0], [0.5], [1.0]]]), np.full((1, 3, 1, 1), 0.1)
     )
-    result = thin(X, np.zeros(40, dtype=np.int64), start, Options(floor=0.0))
+    result = prune_kernels(X, np.zeros(40, dtype=np.int64), start, Options(floor=0.0))
     assert result.status[0] == Status.FAILED
     assert result.objective[0] == -np.inf

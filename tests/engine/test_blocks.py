@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from calls import fit, thin
+from calls import fit, prune_kernels
 
 from skmix.engine import starts
 from skmix.engine.compute.blocks import Block, Listed, encode, is_blocks
@@ -122,7 +122,7 @@ def test_pruning_is_the_same_in_blocks() -> None:
     X, codes, weights = make_rows()
     start = make_starts(X, codes, "diag", n_starts=4)
     options = Options(covariance_type="diag", max_iter=10, tol=1e-6)
-    assert_same_fit(X, codes, weights, start, options, run=thin)
+    assert_same_fit(X, codes, weights, start, options, run=prune_kernels)
 
 
 def test_one_class_needs_no_labels() -> None:

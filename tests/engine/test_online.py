@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from calls import fit
 from numpy.testing import assert_allclose
 from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows
 
@@ -59,3 +61,19 @@ def test_two_batches_with_decay_one_are_the_rows_together() -> None:
     both, _, _ = absorb(X[rest], classes[rest], model, running, options, decay=1.0)
     expected, _ = expected_pass(X, classes, model, "full")
     assert_same(both, expected)
+
+
+@pytest.mark.parametrize("freeze", [None, "kernels", "weights"])
+def test_priors_weigh_as_much_beside_a_stream_as_beside_its_rows(freeze: Any) -> None:
+    """Two batches with a decay of one, and then a pass over all of their rows."""
+    random = np.random.default_rng(2)
+    X, classes = random_rows(random, 60, 3, 2)
+    first, rest = np.arange(0, 60, 2), np.arange(1, 60, 2)
+    model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
+    options = Options(floor=0.0, covariance_prior=9.0, weight_prior=2.5, freeze=freeze, max_iter=1, tol=0.0)
+    frame = measure(X, structure_of("full"))
+    _, running, _ = absorb(X[first], classes[first], model, frame, options, decay=1.0)
+    found, _, _ = absorb(X[rest], classes[rest], model, running, options, decay=1.0)
+    expected = fit(X, classes, model.batch(), options, frame=frame).parameters.take(0)
+    assert_same(found, expected)
+    assert (found.means == model.means).all() == (freeze == "kernels")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calls import fit, shrunk
+from calls import fit, with_shrinkage
 from numpy.testing import assert_allclose
 from oracles import random_covariances
 from scipy.integrate import quad
@@ -18,9 +18,8 @@ from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.refine.shrink import (
     likeliest_rows,
     log_marginal_likelihood,
+    reduce_correlations,
     relative_spreads,
-    steadied,
-    worth_in_rows,
 )
 from skmix.engine.sources.summary import measure
 from skmix.engine.starts import class_wise
@@ -90,21 +89,40 @@ def test_features_that_are_constant_in_some_kernels_do_not_decide() -> None:
     assert likeliest_rows(mass, relative_spreads(np.zeros((30, 4, 4)), target, mass), 4) == 1e6
 
 
-def test_amounts_are_shares_of_an_average_kernel() -> None:
-    assert worth_in_rows(0.25, 30.0) == pytest.approx(10.0)
-    assert worth_in_rows(1.0, 30.0) > 1e6
-
-
 def test_correlations_of_chance_are_taken_away() -> None:
     found = np.cov(np.random.default_rng(4).normal(size=(12, 10)).T)
-    few = steadied(found, 12.0)
+    few = reduce_correlations(found, 12.0)
     assert_allclose(np.diag(few), np.diag(found))
     away = ~np.eye(10, dtype=bool)
     assert np.abs(few[away]).max() < 0.5 * np.abs(found[away]).max()
     strong = np.array([[1.0, 0.9], [0.9, 1.0]])
-    assert_allclose(steadied(strong, 1000.0), strong, rtol=1e-3)
+    assert_allclose(reduce_correlations(strong, 1000.0), strong, rtol=1e-3)
     singular = np.cov(np.random.default_rng(5).normal(size=(4, 30)).T)
-    assert np.linalg.eigvalsh(steadied(singular, 4.0)).min() > 0
+    assert np.linalg.eigvalsh(reduce_correlations(singular, 4.0)).min() > 0
+
+
+def test_correlations_are_reduced_by_the_share_of_their_variance_that_is_chance() -> None:
+    """For one correlation ρ of n rows: by Var(ρ) / ρ², with the variance that simulated correlations have."""
+    rho, n_rows = 0.6, 40
+    random = np.random.default_rng(6)
+    drawn = random.multivariate_normal(np.zeros(2), [[1.0, rho], [rho, 1.0]], size=(4000, n_rows))
+    chance = np.var([np.corrcoef(rows.T)[0, 1] for rows in drawn])
+    covariance = np.array([[4.0, 2.0 * rho], [2.0 * rho, 1.0]])
+    found = reduce_correlations(covariance, n_rows)
+    assert_allclose(1.0 - found[0, 1] / covariance[0, 1], chance / rho**2, rtol=0.1)
+
+
+def test_nearly_constant_features_do_not_decide_either() -> None:
+    """A thousandth of the common variance is as good as none."""
+    target, mass = np.eye(3), np.full(20, 15.0)
+    scatters = wishart(14, target).rvs(20, random_state=7)
+    expected = likeliest_rows(mass, relative_spreads(scatters[:, :2, :2], target[:2, :2], mass), 2)
+    scatters[:, 2] *= 0.01
+    scatters[:, :, 2] *= 0.01
+    assert likeliest_rows(mass, relative_spreads(scatters, target, mass), 3) == pytest.approx(expected)
+    variances = np.diagonal(scatters, axis1=1, axis2=2)
+    assert np.isnan(relative_spreads(variances, target, mass)[:, 2]).all()
+    assert np.isfinite(relative_spreads(variances, target, mass)[:, :2]).all()
 
 
 def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Options]:
@@ -118,11 +136,10 @@ def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Opt
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])
-@pytest.mark.parametrize("amount", [None, 0.4])
-def test_the_second_fit_never_falls(covariance_type: str, amount: float | None) -> None:
-    X, classes, starts, options = problem(covariance_type)
+def test_the_second_fit_never_falls(covariance_type: str) -> None:
+    X, classes, current, options = problem(covariance_type)
     frame = measure(X, structure_of(covariance_type))
-    current, options = shrunk(X, classes, starts, options, amount, frame=frame)
+    options = with_shrinkage(X, classes, current, options, frame=frame)
     assert options.covariance_prior is not None
     values = []
     for _ in range(10):
@@ -132,25 +149,29 @@ def test_the_second_fit_never_falls(covariance_type: str, amount: float | None) 
     assert (np.diff(values, axis=0) > -1e-9 * np.abs(values[0])).all()
 
 
-def test_all_of_it_is_the_common_covariance_and_none_of_it_is_nothing() -> None:
+def test_covariances_are_shrunk_towards_the_tied_one() -> None:
+    """Of a first fit, with correlations reduced for N − K rows: a prior without end leaves nothing else."""
     X, classes, starts, options = problem("full")
     frame = measure(X, structure_of("full"))
-    same, unchanged = shrunk(X, classes, starts, options, 0.0, frame=frame)
-    assert same is starts
-    assert unchanged is options
-    begin, whole = shrunk(X, classes, starts, options, 1.0, frame=frame)
-    found = fit(X, classes, begin, replace(whole, max_iter=5), frame=frame).parameters.covariances
-    assert whole.covariance_prior_scale is not None
-    assert_allclose(found, np.broadcast_to(whole.covariance_prior_scale, found.shape), rtol=1e-3, atol=1e-4)
+    found = with_shrinkage(X, classes, starts, options, frame=frame)
+    assert found.covariance_prior is not None
+    assert found.covariance_prior_scale is not None
     tied = replace(options, covariance_type="tied")
     of_tied = replace(starts, covariances=structure_of("tied").from_full(starts.covariances))
-    assert shrunk(X, classes, of_tied, tied, None, frame=frame)[1] is tied
+    first = fit(X, classes, of_tied, tied, frame=frame)
+    common = first.parameters.covariances[first.best]
+    assert_allclose(found.covariance_prior_scale, reduce_correlations(common, 45 - 3), rtol=1e-9)
+    strong = replace(found, covariance_prior=1e9, max_iter=5)
+    covariances = fit(X, classes, starts, strong, frame=frame).parameters.covariances
+    target = np.broadcast_to(found.covariance_prior_scale, covariances.shape)
+    assert_allclose(covariances, target, rtol=1e-6, atol=1e-6)
+    assert with_shrinkage(X, classes, of_tied, tied, frame=frame) is tied
 
 
 def test_blocks_find_the_same_prior() -> None:
     X, classes, starts, options = problem("full")
     frame = measure(X, structure_of("full"))
     blocks = Listed([Block(X[:20], classes[:20]), Block(X[20:], classes[20:])])
-    _, expected = shrunk(X, classes, starts, options, None, frame=frame)
-    _, found = shrunk(blocks, None, starts, options, None, frame=frame)
+    expected = with_shrinkage(X, classes, starts, options, frame=frame)
+    found = with_shrinkage(blocks, None, starts, options, frame=frame)
     assert found.covariance_prior == pytest.approx(expected.covariance_prior, rel=1e-6)

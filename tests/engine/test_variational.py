@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit, thin
+from calls import fit, prune_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -21,7 +21,7 @@ from sklearn.mixture import BayesianGaussianMixture
 from skmix.engine.compute.blocks import Block, Listed
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Prior, Status
-from skmix.engine.rules.variational import expected_weights
+from skmix.engine.rules.variational import expected_weights, point_estimate
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 PRIOR: dict[str, Any] = {"covariance_prior": 4.5, "mean_prior": 0.3, "weight_prior": 0.7}
@@ -307,7 +307,7 @@ def test_superfluous_kernels_lose_their_weight(covariance_type: str) -> None:
         covariance_prior=None,
         covariance_prior_scale=np.eye(2),
     )
-    result = thin(X, classes, stack([start]), options)
+    result = prune_kernels(X, classes, stack([start]), options)
     assert result.status[0] == Status.CONVERGED
     alive = np.flatnonzero(result.parameters.weights[0].any(axis=1))
     assert len(alive) == 3
@@ -323,6 +323,16 @@ def test_superfluous_kernels_lose_their_weight(covariance_type: str) -> None:
     )
     per_class = logsumexp(logs + np.log(result.parameters.weights[0, alive].T[classes]), axis=1)
     assert_allclose(result.log_likelihood[0].sum(), per_class.sum(), rtol=1e-9)
+
+
+def test_no_class_loses_its_last_kernel() -> None:
+    """Kernels of less than one row lose their weight, unless one is the heaviest of a class."""
+    counts = np.array([[[30.0, 0.0], [0.2, 0.1], [0.3, 0.4], [0.1, 0.0]]])
+    model = random_model(np.random.default_rng(0), 4, 2, 2)
+    prior = Prior(4, 0.5, 1.0, 4.0, np.eye(2))
+    found = point_estimate(replace(model.batch(), counts=counts), prior).weights[0]
+    expected = np.array([[30.5, 0.5], [0.0, 0.0], [0.8, 0.9], [0.0, 0.0]])
+    assert_allclose(found, expected / expected.sum(axis=0), rtol=1e-14)
 
 
 def test_a_prior_of_too_few_rows_is_refused() -> None:

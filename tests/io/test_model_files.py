@@ -160,6 +160,7 @@ def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_and_every_lost_byte_is_noticed(path: Path) -> None:
     """Spaces that pad the index may change to other white space; then the content is the same."""
     data = path.read_bytes()

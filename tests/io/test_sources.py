@@ -205,6 +205,27 @@ def test_a_file_that_changes_between_passes_is_told(tmp_path: Path) -> None:
         gathered(source)
 
 
+def test_labels_and_weights_that_change_are_told(tmp_path: Path) -> None:
+    for name in ("label", "weight"):
+        path = tmp_path / f"{name}.npy"
+        np.save(path, Y)
+        source = open_rows(X, **{name: path})
+        np.save(path, Y.astype(np.int8))
+        with pytest.raises(ValueError, match=rf"{name}\.npy has changed"):
+            gathered(source)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_file_that_shrinks_during_a_pass_is_told(tmp_path: Path, order: str) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, np.asarray(X, order=order))  # type: ignore[call-overload]
+    blocks = open_rows(path, chunk_rows=100).read(labels=False)
+    next(blocks)
+    os.truncate(path, 2000)
+    with pytest.raises(ValueError, match=r"rows\.npy became shorter while it was read"):
+        next(blocks)
+
+
 # ---------------------------------------------------------------- reading ahead
 
 
@@ -396,6 +417,12 @@ def test_a_parquet_file_that_changes_is_told(pa, tmp_path: Path) -> None:
         gathered(source)
 
 
+def test_the_index_of_a_data_frame_is_not_a_feature(pa, tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    pd.DataFrame(X, columns=list("abc"), index=np.arange(1000) * 2).to_parquet(tmp_path / "rows.parquet")
+    assert open_rows(tmp_path / "rows.parquet").feature_names == ["a", "b", "c"]
+
+
 def test_blocks_span_row_groups_but_not_files(pa, tmp_path: Path) -> None:
     write(pa, tmp_path / "parts" / "1.parquet", columns_of(X[:400]), group=7)
     write(pa, tmp_path / "parts" / "2.parquet", columns_of(X[400:]), group=10_000)
@@ -414,7 +441,7 @@ def test_some_features_have_the_type_of_all(pa, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- Zarr
 
 
-def test_zarr_arrays_and_their_folders(tmp_path: Path) -> None:
+def test_zarr_arrays_and_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zarr = pytest.importorskip("zarr", reason="zarr is not installed")
     group = zarr.open_group(str(tmp_path / "store"), mode="w")
     group.create_array("rows", data=X, chunks=(130, 2))
@@ -426,6 +453,9 @@ def test_zarr_arrays_and_their_folders(tmp_path: Path) -> None:
     assert isinstance(source_of(group["rows"]), Source)
     sizes = [len(block.X) for block in open_rows(group["rows"], chunk_rows=400).blocks()]
     assert sizes == [400, 400, 200]
+    # About 300 rows would fit into a block, but a chunk that is cut would be read twice.
+    monkeypatch.setattr(source_module, "BLOCK_BYTES", 300 * X[0].nbytes)
+    assert [len(block.X) for block in open_rows(group["rows"]).blocks()] == [260, 260, 260, 220]
     assert repr(source).startswith("<1000 rows of the Zarr array")
     group["rows"].resize((900, 3))
     with pytest.raises(ValueError, match=r"zarr\.json has changed"):

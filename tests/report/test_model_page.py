@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
 from skmix.report import model_page
-from skmix.report.model_data import model_data
+from skmix.report.model_page import model_data
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
@@ -117,7 +117,7 @@ def test_rows_are_sampled_and_unknown_labels_kept_apart() -> None:
     data = model_data(model, title="model", X=X, y=y)
     assert len(data["rows"]["labels"]) == len(data["rows"]["values"][0][0]) == 2000
     assert set(data["rows"]["labels"]) == {0, None}
-    assert data["rows_note"] == "2000 of the 5000 rows are drawn, chosen by chance."
+    assert data["rows_note"] == "2000 of the 5000 rows are drawn, chosen at random."
     given = {tuple(row) for row in np.round(X, 3).tolist()}
     drawn = np.round(np.array(data["rows"]["values"][0], dtype=float).T, 3)
     assert sum(tuple(row) in given for row in drawn.tolist()) > 1900

@@ -286,6 +286,6 @@ def test_histograms_tell_their_counts(opened: Open) -> None:
             accuracies = {
                 min(run.confusion.trace() * 100 // run.confusion.sum(), 99)
                 for run in results.runs
-                if (run.variant, run.n_kernels, run.way) == (variant, 10, way)
+                if (run.variant, run.n_kernels, run.method) == (variant, 10, way)
             }
             assert count == len(accuracies)

@@ -103,7 +103,7 @@ def test_headlines_count_the_runs() -> None:
     assert (robust["failures"], robust["runs"], robust["mean"]) == (0, 2, "0.750")
     summary = " ".join(data["summary"]["paragraphs"])
     assert "3 of 4 runs fail" in summary
-    assert "none of 2 fails" in summary
+    assert "none of 2 runs fails" in summary
     assert "class-wise" not in [source["key"] for source in data["summary"]["sources"]]
 
 
@@ -125,6 +125,23 @@ def test_reasons_are_counted_by_variant() -> None:
     assert counts["finite, but wrong"] == ([1, 0], 1)
     assert (failures["totals"], failures["total"], failures["paper"]) == ([4, 1], 5, [19, 82])
     assert all(reason["explanation"] for reason in failures["reasons"])
+
+
+def test_failed_runs_and_errors_by_hand() -> None:
+    runs = [a_run(run=number, variant="4D", accuracy=0.2) for number in range(10)]
+    (row,) = (
+        each
+        for each in report_data(with_runs(*runs))["differences"]
+        if each["what"].startswith("Mean accuracy of a variant")
+    )
+    # Table 1: a mean of 0.778 over 500 runs; table 3: 0.858 over the 445 that succeeded.
+    assert row["paper"] == f"{(500 * 0.778 - 445 * 0.858) / 55:.2f} to 0.13, from tables 1 and 3"
+    assert row["ours"] == "0.20 to 0.20"
+    beyond = [
+        dataclasses.replace(each, confusion=np.array([[3, 1], [0, 2]])) for each in synthetic_results().beyond
+    ]
+    data = report_data(dataclasses.replace(synthetic_results(), beyond=tuple(beyond)))
+    assert [each["errors"] for each in data["beyond"]] == [1] * len(beyond)
 
 
 def test_accuracies_on_a_border_belong_above_it() -> None:

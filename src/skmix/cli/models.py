@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
+from sklearn.base import is_classifier
 
 from skmix import report
 from skmix.cli._common import (
@@ -199,7 +200,7 @@ def evaluate(
     check_place(html, reading=[model, data])
     with guarded(), watching() as watch:
         fitted = load_model(model)
-        if not report.is_classifier(fitted):
+        if not is_classifier(fitted):
             stop(f"{model} has no classes to tell apart: it was fitted without --target.", BAD_INPUT)
         with watch.share("reading") as progress:
             X, y = read_labelled(
@@ -296,7 +297,7 @@ def show(
         described = report.describe(fitted)
         if html is not None:
             X = y = None
-            if data is not None and report.is_classifier(fitted):
+            if data is not None and is_classifier(fitted):
                 X, y = read_labelled(fitted, data, target, header=not no_header)
             elif data is not None:
                 X = read_for(fitted, data, header=not no_header).X
@@ -353,6 +354,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
     facts = {
         "features": f"{len(described['features'])}: {_listed(described['features'])}",
+        "components": described["n_components"],
         "target": described["target"],
         "kernels": ", ".join(str(group["n_kernels"]) for group in groups),
         "covariances": described["covariance_type"].replace("_", " "),

@@ -53,6 +53,11 @@ def frame_of(parameters: Parameters, structure: Structure, bound: float = _NEAR)
     return Frame(scale, shift, np.ones(n_features), np.full(n_features, bound))
 
 
+def _unweighted(parameters: Parameters, frame: Frame, structure: Structure) -> Parameters:
+    """Return one model as a batch in the frame, with weights of one: they are left to the reduction."""
+    return frame.enter(replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1))), structure)
+
+
 def part_size(n_numbers: int, tile: int, held: int = _PART, most: int = _MOST) -> int:
     """Return how many rows to expand at once, given the numbers of each: an odd multiple of `tile`."""
     # Rows a power of two apart would fall into the same lines of the cache.
@@ -78,23 +83,10 @@ def evaluate(
     out: Output,
     n_jobs: int,
 ) -> Output:
-    """Reduce the kernels' log-densities, tile by tile, into `out`.
+    """Reduce the kernels' log-densities of rows X (N, M) under one model, part by part, into `out` (N, …).
 
-    Parameters
-    ----------
-    X : array of shape (N, M)
-        Rows. NaN marks a missing value: the density is then that of the observed values, and one where there
-        are none. An array of another library may have no gaps, and the result is an array of that library.
-    parameters : Parameters
-        One model, in the data's coordinates.
-    covariance_type : str
-        Its covariance structure.
-    reduce : callable
-        From log-densities (K, n), and the rows (n,) they belong to, to the rows' results (n, …).
-    out : ndarray of shape (N, …)
-        Where results go, unless X is of another library.
-    n_jobs : int
-        Number of threads.
+    NaN marks a missing value: the density is then that of the observed values, and one where there are none.
+    An array of another library may have no gaps; a new array of that library is returned.
     """
     structure = structure_of(covariance_type)
     if not is_numpy(X):
@@ -129,16 +121,16 @@ def _evaluate_complete(
     pool: Workers,
 ) -> None:
     """Evaluate rows X (n, M) without gaps; results go to the rows `index` (n,) of `out`, None for all."""
-    n_rows, n_kernels = len(X), len(parameters.means)
+    n_kernels = len(parameters.means)
     frame = frame_of(parameters, structure, _NEAR)
-    # Weights are left to the reduction.
-    neutral = Parameters(np.ones((1, n_kernels, 1)), parameters.means[None], parameters.covariances[None])
-    inside = frame.enter(neutral, structure)
+    inside = _unweighted(parameters, frame, structure)
     near = prepare(inside, structure, frame.bound)
     n_coefficients = near.coefficients.shape[-1]
     tile = _TILE if n_kernels * n_coefficients <= _LARGE else _LARGE_TILE
     # Differences and projections are products of all rows of a part.
-    size = tile if structure.projects or near.delicate.any() else part_size(n_coefficients + n_kernels, tile)
+    size: int = (
+        tile if structure.projects or near.delicate.any() else part_size(n_coefficients + n_kernels, tile)
+    )
 
     def work(own: np.ndarray, which: IntArray, prepared: Prepared, tile: int) -> IntArray:
         """Evaluate rows (n, M), X[which]; return those (m,) that are too far out to be expanded."""
@@ -147,7 +139,7 @@ def _evaluate_complete(
         x = workspace.array("rows", (X.shape[1], len(padded)))
         frame.rows(own, x[:, :n])
         x[:, n:] = 0.0
-        outside = np.empty(0, dtype=np.int64)
+        outside: IntArray = np.empty(0, dtype=np.int64)
         if prepared is near:
             largest = np.abs(x, out=workspace.array("size", x.shape)).max(axis=0)
             outside = np.flatnonzero(~(largest <= _NEAR))
@@ -161,9 +153,10 @@ def _evaluate_complete(
         return which[outside]
 
     def part(a: int) -> IntArray:
-        return work(X[a : a + size], np.arange(a, min(a + size, n_rows)), near, tile)
+        own = X[a : a + size]
+        return work(own, np.arange(a, a + len(own)), near, tile)
 
-    outside = np.concatenate(list(pool.map(part, range(0, n_rows, size))))
+    outside = np.concatenate([np.empty(0, dtype=np.int64), *pool.map(part, range(0, len(X), size))])
     if len(outside):
         # Beyond the bound, no kernel's log-density may be expanded.
         beyond = prepare(inside, structure, np.full(X.shape[1], FARTHEST), near.factor)
@@ -174,10 +167,9 @@ def _evaluate_complete(
 
 def _evaluate_on_device(X: Array, parameters: Parameters, structure: Structure, reduce: Reduction) -> Array:
     """Reduce the kernels' log-densities of rows X (N, M) of another library, where they are."""
-    xp, n_kernels = namespace(X), len(parameters.means)
+    xp = namespace(X)
     frame = frame_of(parameters, structure, _NEAR)
-    neutral = Parameters(np.ones((1, n_kernels, 1)), parameters.means[None], parameters.covariances[None])
-    inside = frame.enter(neutral, structure).map(lambda array: as_float64(array, X))
+    inside = _unweighted(parameters, frame, structure).map(lambda array: as_float64(array, X))
     scale, shift = as_float64(frame.scale, X), as_float64(frame.shift, X)
     parts = [xp.all(xp.abs(X[cut, :] / scale - shift) <= _NEAR, axis=1) for cut in chunks(X)]
     is_near = np.concatenate([to_numpy(part) for part in parts])
@@ -332,24 +324,9 @@ def averaged_log_responsibilities(
 def condition(
     parameters: Parameters, covariance_type: str, columns: IntArray, values: FloatArray
 ) -> Parameters:
-    """Return the model of the other features, given values of some.
+    """Return the model of the other features, in increasing order, given `values` (O,) of `columns` (O,).
 
-    Parameters
-    ----------
-    parameters : Parameters
-        One model of M features; class priors are left to the caller.
-    covariance_type : str
-        Its covariance structure, and that of the result.
-    columns : ndarray of shape (O,)
-        The known features, O < M.
-    values : ndarray of shape (O,)
-        Their values.
-
-    Returns
-    -------
-    conditional : Parameters
-        Of the other features, in increasing order; the weights are each class's responsibilities for the
-        known values.
+    Weights are each class's responsibilities for the known values; class priors are left to the caller.
     """
     n_features, n_classes = parameters.means.shape[1], parameters.weights.shape[1]
     rows = np.full((n_classes, n_features), np.nan)
@@ -367,7 +344,7 @@ def condition(
 def _incomplete(
     X: np.ndarray, parameters: Parameters, covariance_type: str
 ) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]]:
-    """Yield for each pattern with gaps: rows, known columns, gaps, slopes (K, G, O), covariances left."""
+    """Yield for each pattern of gaps: rows, known columns, gaps, slopes (K, G, O), remaining covariances."""
     structure = structure_of(covariance_type)
     n_kernels, n_features = parameters.means.shape
     for index, columns in group_rows(X):
@@ -382,23 +359,9 @@ def _incomplete(
 def fill_means(
     X: np.ndarray, responsibilities: FloatArray, parameters: Parameters, covariance_type: str
 ) -> FloatArray:
-    """Return rows with the conditional means of their missing values.
+    """Return rows X (N, M) with the conditional means of their missing values, which are NaN.
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, M)
-        Rows; NaN where a value is missing.
-    responsibilities : ndarray of shape (N, K)
-        Of the kernels, given what is observed.
-    parameters : Parameters
-        One model.
-    covariance_type : str
-        Its covariance structure.
-
-    Returns
-    -------
-    ndarray of shape (N, M)
-        The rows without gaps, observed values untouched.
+    `responsibilities` (N, K) are those given the observed values.
     """
     filled = X.astype(np.float64)
     step = max(1, _CHUNK // parameters.means.size)
@@ -418,25 +381,9 @@ def draw_missing(
     covariance_type: str,
     random_state: np.random.RandomState,
 ) -> FloatArray:
-    """Return copies of the rows with missing values drawn, given the kernel that each copy came from.
+    """Return C copies (C, N, M) of rows X (N, M) whose missing values, NaN, are drawn.
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, M)
-        Rows; NaN where a value is missing.
-    kernels : ndarray of shape (C, N)
-        The kernel of each of C copies of the rows.
-    parameters : Parameters
-        One model.
-    covariance_type : str
-        Its covariance structure.
-    random_state : RandomState
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (C, N, M)
-        The copies without gaps.
+    `kernels` (C, N) are the kernels that the copies of the rows came from.
     """
     structure = structure_of(covariance_type)
     filled = np.tile(X.astype(np.float64), (len(kernels), 1, 1))
@@ -463,26 +410,7 @@ def choose(probabilities: FloatArray, random_state: np.random.RandomState) -> In
 def draw(
     parameters: Parameters, covariance_type: str, classes: IntArray, random_state: np.random.RandomState
 ) -> tuple[FloatArray, IntArray]:
-    """Draw one row for each requested class.
-
-    Parameters
-    ----------
-    parameters : Parameters
-        One model.
-    covariance_type : str
-        Its covariance structure.
-    classes : ndarray of shape (n,)
-        Class of each row to draw, 0 … L − 1.
-    random_state : RandomState
-        Source of randomness.
-
-    Returns
-    -------
-    X : ndarray of shape (n, M)
-        Rows.
-    kernels : ndarray of shape (n,)
-        The kernel each row came from.
-    """
+    """Draw a row of each of the `classes` (n,); return the rows (n, M) and their kernels (n,)."""
     n_features = parameters.means.shape[1]
     kernels = choose(parameters.weights.T[classes], random_state)
     structure = structure_of(covariance_type)

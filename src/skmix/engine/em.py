@@ -29,9 +29,8 @@ from .model import (
     Status,
     join,
 )
-from .rules.annihilation import price_of_kernel
 from .rules.base import UpdateRule
-from .rules.likelihood import Likelihood, with_unlabelled
+from .rules.likelihood import Likelihood, price_of_kernel, with_unlabelled
 from .rules.variational import Variational, prior_of
 from .sources import RowSource, Setting, open_source
 from .sources.base import Centres

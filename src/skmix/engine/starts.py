@@ -99,29 +99,12 @@ def class_wise(
     random_state: np.random.RandomState,
     row_weights: FloatArray | None = None,
 ) -> Parameters:
-    """Return starts seeded by k-means++ inside each class, kernels dealt to the classes in turn.
+    """Return R starts seeded by k-means++ inside each class (N,), kernels dealt to the classes in turn.
 
     Covariances are the pooled scatter about the seeds. Nearly all of a class's weight is on its own kernels;
-    the little that is spread over the others lets them be shared, where a weight of zero would stay zero for
-    ever. With fewer kernels than classes, each start serves a random choice of classes, and the others begin
-    with uniform weights.
-
-    Parameters
-    ----------
-    X : ndarray of shape (N, M)
-        Rows.
-    classes : ndarray of shape (N,)
-        Class of each row, 0 … L − 1.
-    n_classes, n_starts, n_kernels : int
-        L, R and K.
-    frame : Frame
-        Frame of the rows.
-    structure : Structure
-        Covariance structure.
-    random_state : RandomState
-        Source of randomness.
-    row_weights : ndarray of shape (N,), optional
-        Positive weights of the rows: how likely each is to be looked at.
+    the rest is spread over the others, because a weight of zero would stay zero. With fewer kernels than
+    classes, each start serves a random choice of classes, and the others begin with uniform weights. Row
+    weights (N,) say how likely each row is to be sampled.
     """
     by_class = np.argsort(classes, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=n_classes))])
@@ -160,18 +143,8 @@ def from_responsibilities(
 ) -> Parameters:
     """Return the one-class start that an M-step makes of given responsibilities.
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, M)
-        Rows.
-    responsibilities : callable
-        Returns those of rows start … stop − 1, shape (K, n); called once for each chunk, in order.
-    frame : Frame
-        Frame of the rows.
-    structure : Structure
-        Covariance structure.
-    regulariser : Regulariser
-        Of the M-step, in the frame.
+    `responsibilities(start, stop)` returns those of rows start … stop − 1, shape (K, n); it is called once
+    for each chunk, in order.
     """
     n_rows, n_features = X.shape
     mass: FloatArray = np.zeros(1)

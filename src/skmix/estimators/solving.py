@@ -18,9 +18,8 @@ from ..engine.compute.arrays import pick
 from ..engine.covariances import Structure, most_factors, structure_of
 from ..engine.em import Run, RunState, fit
 from ..engine.model import Options, Parameters, Result, Status, join
-from ..engine.refine.prune import thin
-from ..engine.refine.shrink import share_of, shrunk
-from ..engine.rules.annihilation import living_kernels
+from ..engine.refine.prune import living_kernels, prune_kernels
+from ..engine.refine.shrink import share_of, with_shrinkage
 from ..engine.rules.variational import degrees_of_freedom, wishart_of
 from ..engine.sources.gaps import has_gaps
 from ..engine.sources.summary import Frame, fill_gaps
@@ -133,7 +132,7 @@ def _shrink(
 ) -> Options:
     """Return options with the prior that shrinks covariances, found by a first fit or before a checkpoint."""
     if resume is None:
-        _, options = shrunk(training.source, given, options, None, frame=frame)
+        options = with_shrinkage(training.source, given, options, frame=frame)
     elif saved is not None and saved.prior is not None:
         options = replace(options, covariance_prior=saved.prior[0], covariance_prior_scale=saved.prior[1])
     if options.covariance_prior is not None and options.covariance_prior_scale is not None:
@@ -157,7 +156,7 @@ def _run(
 ) -> Result:
     """Run all starts, as many at a time as memory should hold."""
     if prune:
-        return thin(training.source, given, options, frame=frame, callback=callback)
+        return prune_kernels(training.source, given, options, frame=frame, callback=callback)
     n_starts = len(given.means)
     together = max(1, _NUMBERS_TOGETHER * n_starts // given.covariances.size)
     if together >= n_starts or callback is not None:

@@ -1,4 +1,7 @@
-"""Files: rows that need not fit into memory, as blocks for the engine; models to files and back."""
+"""Files: rows in blocks for the engine, tables by column names, models and ONNX graphs.
+
+Nothing here computes with rows. pyarrow, zarr, safetensors and onnx are imported when they are first used.
+"""
 
 from .files import MAPPED_BYTES, open_rows, source_of
 from .models import FORMAT, VERSION, Record, decode, encode, read, write

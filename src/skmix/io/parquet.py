@@ -64,7 +64,7 @@ class ParquetRows(Source):
                 )
         return list(names)
 
-    @property
+    @cached_property
     def _dtype(self) -> np.dtype[Any]:
         kinds = {str(types[name]) for types in self.files.values() for name in self.feature_names}
         return self.dtype or np.dtype(np.float32 if kinds <= {"float", "halffloat"} else np.float64)
@@ -199,10 +199,7 @@ def labels_of(column: Any, name: str, path: Path) -> tuple[np.ndarray, np.ndarra
         if label_kind(column.type) != "string":
             return column.to_numpy(zero_copy_only=False), None
         column = column.dictionary_encode()
-    dictionary = column.dictionary
-    if dictionary.null_count:
-        raise ValueError(f"Column {name!r} of {path} has a missing label in its dictionary.")
-    names = np.array(dictionary.to_pylist()) if len(dictionary) else np.empty(0, dtype="<U1")
+    names = np.array(column.dictionary.to_pylist(), dtype=None if len(column.dictionary) else "<U1")
     return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
 
 

@@ -100,7 +100,8 @@ def plot_illustration(
         grey_frames(panel)
     if axes is None:
         # Axes of equal scales find their place in the first drawing, and their labels theirs in the second.
-        overview.get_figure(root=True).draw_without_rendering()
+        own: Any = overview.figure
+        own.draw_without_rendering()
     return np.array([overview, *panels], dtype=object)
 
 

@@ -2,59 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skmix.report.numbers import decimals, text
-from skmix.report.rendering import render_page
+from skmix.report.evaluation import Evaluation
+from skmix.report.rendering import decimals, render_page, text
 
-_MOST_CONFUSIONS = 10
-
-
-class Evaluation(Protocol):
-    """What the page needs to know of an evaluation.
-
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows.
-    classes : tuple of L str
-        Names of the classes.
-    accuracy, mean_iou, log_loss, calibration_error : float
-        Measures over all rows.
-    confusion : ndarray of shape (L, L)
-        Counts; rows are true classes, columns predicted ones.
-    precision, recall, iou : ndarray of shape (L,)
-        Measures of each class; NaN where there are none.
-    reliability : tuple of (confidence, accuracy, count)
-        Mean probability of the predicted class, share of correct predictions and rows of each bin.
-    """
-
-    @property
-    def n_rows(self) -> int: ...  # noqa: D102
-    @property
-    def classes(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def accuracy(self) -> float: ...  # noqa: D102
-    @property
-    def mean_iou(self) -> float: ...  # noqa: D102
-    @property
-    def log_loss(self) -> float: ...  # noqa: D102
-    @property
-    def calibration_error(self) -> float: ...  # noqa: D102
-    @property
-    def confusion(self) -> NDArray[Any]: ...  # noqa: D102
-    @property
-    def precision(self) -> NDArray[Any]: ...  # noqa: D102
-    @property
-    def recall(self) -> NDArray[Any]: ...  # noqa: D102
-    @property
-    def iou(self) -> NDArray[Any]: ...  # noqa: D102
-    @property
-    def reliability(self) -> Sequence[tuple[float, float, int]]: ...  # noqa: D102
+_MAX_CONFUSIONS = 10
 
 
 def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
@@ -63,7 +18,7 @@ def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
     Parameters
     ----------
     evaluation : Evaluation
-        Measures, confusion matrix and reliability of predictions.
+        Measures, confusion matrix and reliability of predictions, from `evaluate`.
     title : str
         Title of the page.
 
@@ -82,7 +37,7 @@ def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
 
 
 def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
-    """Return what the page of an evaluation says, as plain values."""
+    """Return the contents of the page as plain values."""
     names = [str(name) for name in evaluation.classes]
     counts = np.asarray(evaluation.confusion)
     if counts.shape != (len(names), len(names)):
@@ -96,15 +51,14 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
             "mean distance of probability and share of correct predictions; 0 is best",
         ),
     }
-    n_wrong = int(counts.sum() - np.trace(counts))
+    wrong = counts - np.diag(np.diagonal(counts))
+    largest = np.argsort(-wrong, axis=None, kind="stable")[:_MAX_CONFUSIONS]
+    pairs = [divmod(int(place), len(counts)) for place in largest]
+    n_wrong = int(wrong.sum())
+    sections = ("summary", "Summary"), ("confusion", "Confusion matrix"), ("classes", "Classes")
     return {
         "title": title,
-        "contents": [
-            {"id": "summary", "title": "Summary"},
-            {"id": "confusion", "title": "Confusion matrix"},
-            {"id": "classes", "title": "Classes"},
-            {"id": "reliability", "title": "Reliability"},
-        ],
+        "contents": [{"id": key, "title": name} for key, name in (*sections, ("reliability", "Reliability"))],
         "lead": f"{evaluation.n_rows} rows of {len(names)} classes; {n_wrong} "
         f"{'is' if n_wrong == 1 else 'are'} taken for another class than theirs.",
         "facts": [
@@ -112,16 +66,24 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
         ],
         "n_rows": int(evaluation.n_rows),
         "classes": names,
-        "confusion": [[int(count) for count in row] for row in counts],
-        "confusions": _confusions(counts, names),
+        "confusion": counts.astype(int).tolist(),
+        "confusions": [
+            {
+                "true": names[i],
+                "predicted": names[j],
+                "count": int(counts[i, j]),
+                "share": f"{100.0 * counts[i, j] / counts[i].sum():.1f} %",
+            }
+            for i, j in pairs
+            if wrong[i, j] > 0
+        ],
         "per_class": [
             {
                 "name": name,
                 "rows": int(counts[c].sum()),
                 "predicted": int(counts[:, c].sum()),
                 **{
-                    measure: decimals(getattr(evaluation, measure)[c], 4)
-                    for measure in ("precision", "recall", "iou")
+                    each: decimals(getattr(evaluation, each)[c], 4) for each in ("precision", "recall", "iou")
                 },
             }
             for c, name in enumerate(names)
@@ -132,20 +94,3 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
             if count > 0
         ],
     }
-
-
-def _confusions(counts: NDArray[Any], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the commonest mistakes, the most frequent first."""
-    wrong = counts * (1 - np.eye(len(counts), dtype=counts.dtype))
-    found = np.argsort(-wrong, axis=None, kind="stable")[:_MOST_CONFUSIONS]
-    pairs = [divmod(int(place), len(counts)) for place in found]
-    return [
-        {
-            "true": names[i],
-            "predicted": names[j],
-            "count": int(counts[i, j]),
-            "share": f"{100.0 * counts[i, j] / counts[i].sum():.1f} %",
-        }
-        for i, j in pairs
-        if wrong[i, j] > 0
-    ]

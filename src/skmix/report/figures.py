@@ -1,4 +1,4 @@
-"""Pictures on their way into the page: small, and inside it."""
+"""Pictures inside the page, as small data URIs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 _WIDEST = 1700
-"""Pixels; a wider picture is scaled down, which on this page nobody sees."""
+"""Pixels; wider pictures are scaled down."""
 
 _COLOURS = 128
-"""A palette of so many colours makes a drawing's file a third as large."""
+"""Size of the palette, which makes files a third as large."""
 
 _WIDE = 900
-"""A picture of more pixels across has a row to itself."""
-
+"""Pixels; a wider picture has a row to itself."""
 
 _DRAWN_BY_THE_PAGE = re.compile(r"accuracy_|confusion_")
 """Names of pictures that the page shows as charts and tables of its own."""
@@ -34,18 +33,10 @@ _CAPTIONS = {
 
 
 def figure_entries(figures: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    """Return pictures with captions as data URIs, in the given order.
+    """Return PNG or SVG files as data URIs with captions, in the given order.
 
-    Parameters
-    ----------
-    figures : mapping of str to bytes
-        PNG or SVG files by name.
-
-    Returns
-    -------
-    list of dict
-        ``name``, ``caption``, ``uri``, ``width`` and ``height`` in pixels (None for SVG), ``wide``, and
-        ``chosen_by``: the model and the digit by which one of many projections is chosen, None for others.
+    A picture has ``name``, ``caption``, ``uri``, ``width`` and ``height`` in pixels (None for SVG), ``wide``,
+    and ``chosen_by``: the model and the digit by which one of many projections is chosen, None for others.
     """
     return [_entry(name, content) for name, content in figures.items() if not _DRAWN_BY_THE_PAGE.match(name)]
 
@@ -65,7 +56,7 @@ def _entry(name: str, content: bytes) -> dict[str, Any]:
         chosen_by = {"model": f"{found['variant']}, {found['way']}", "digit": found["digit"]}
         caption = (
             f"Kernels of the best run of {found['variant']} ({found['way']}) in every plane of two features, "
-            f"ellipses of one standard deviation; the lines tell the weights of digit {found['digit']}."
+            f"ellipses of one standard deviation; line styles show the weights of digit {found['digit']}."
         )
     return {
         "name": name,

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skmix.report.model_data import model_data
-from skmix.report.rendering import render_page
+from skmix.plots._common import CLASS_COLOURS, FloatArray
+from skmix.plots._models import Kernels, chosen_model, groups_of
+from skmix.plots.kernels import STEPS
+from skmix.report.description import describe
+from skmix.report.rendering import decimals, joined, line_styles, render_page, significant, text
 
-_EMBEDDED = (
-    "classes",
-    "prior",
-    "groups",
-    "rows",
-    "colours",
-    "steps",
-    "step_names",
-    "styles",
-)
+_MAX_ROWS = 2000
+"""More rows make the page large and show nothing more."""
+_MAX_FEATURES = 40
+_MAX_ENTRIES = 80_000
+"""Entries of covariances: about half a megabyte."""
+_MAX_AXES = 4
+_MAX_PLANES = 6
+"""Features whose planes are shown side by side."""
 
 
 def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLike | None = None) -> str:
@@ -26,15 +31,15 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
 
     Parameters
     ----------
-    model : fitted SharedKernelClassifier, SharedKernelMixture or GaussianMixture
+    model : fitted SharedKernelClassifier, SharedKernelMixture, GaussianMixture, or a search for one
         The model, of any covariance type and number of features, with feature groups or without.
     title : str
         Title of the page.
     X : array-like of shape (n, M), default=None
-        Rows to draw beneath the kernels, at most 2000 of them, chosen by chance; NaN marks a missing value.
+        Rows to draw beneath the kernels, at most 2000 of them, chosen at random; NaN marks a missing value.
         They become part of the page.
     y : array-like of shape (n,), default=None
-        Their labels; those that the model does not know are shown as rows of no class.
+        Their labels; rows with labels that the model does not know are shown without a class.
 
     Returns
     -------
@@ -54,7 +59,183 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
     return render_page(
         "model.html.j2",
         model_data(model, title=title, X=X, y=y),
-        embedded=_EMBEDDED,
+        embedded=("classes", "prior", "groups", "rows", "colours", "steps", "step_names", "styles"),
         styles=("report.css", "pages.css"),
         scripts=("kit.js", "kernels.js", "model.js", "heat.js"),
     )
+
+
+def model_data(
+    model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLike | None = None
+) -> dict[str, Any]:
+    """Return the contents of the page as plain values; parameters are those of `model_page`."""
+    check_is_fitted(model)
+    groups = groups_of(model)
+    described = describe(model)
+    names = [str(label) for label in groups[0].classes]
+    counts = [each["n_rows"] for each in described["classes"]] or [None] * len(names)
+    offered = [_offered(kernels, len(groups)) for kernels in groups]
+    rows, note = _rows(model, X, y, groups, offered)
+    sections = ["Summary", "Kernels", "Weights", *(["Classes"] if len(names) > 1 else []), "Settings"]
+    return {
+        "title": title,
+        "contents": [{"id": section.lower(), "title": section} for section in sections],
+        "lead": _lead(groups),
+        "facts": _facts(groups, described["n_parameters"]),
+        "settings": _settings(model, described),
+        "classes": names,
+        "class_rows": [_class(groups, c, names[c], counts[c]) for c in range(len(names))],
+        "counted": counts[0] is not None,
+        "prior": decimals(groups[0].prior, 5),
+        "groups": [
+            _mixture(kernels, *own, name=f"group {place}" if len(groups) > 1 else "")
+            for place, (kernels, own) in enumerate(zip(groups, offered, strict=True), start=1)
+        ],
+        "rows": rows,
+        "rows_note": note,
+        "colours": list(CLASS_COLOURS),
+        **line_styles(),
+    }
+
+
+def _lead(groups: Sequence[Kernels]) -> str:
+    """Return the page's first sentence."""
+    n_classes, features = len(groups[0].classes), len(groups[0].names)
+    kernels = [len(each.means) for each in groups]
+    many = "kernel" if kernels == [1] else "kernels"
+    shared = f" that {n_classes} classes share" if n_classes > 1 else ""
+    if len(groups) == 1:
+        return f"{kernels[0]} Gaussian {many}{shared}, in {features} feature{'' if features == 1 else 's'}."
+    return (
+        f"{len(groups)} groups of features, with {joined(map(str, kernels))} Gaussian kernels{shared}; "
+        "the densities of the groups are multiplied."
+    )
+
+
+def _facts(groups: Sequence[Kernels], n_parameters: int) -> list[dict[str, str]]:
+    """Return the numbers at the top of the page."""
+    facts = {"kernels": " + ".join(str(len(each.means)) for each in groups)}
+    if len(groups[0].classes) > 1:
+        facts["classes"] = str(len(groups[0].classes))
+    facts["features"] = " + ".join(str(len(each.names)) for each in groups)
+    facts["kernels in effect"] = " + ".join(text(_effective(each.weights_of(None)), 1) for each in groups)
+    facts["free parameters"] = str(n_parameters)
+    return [{"name": name, "value": value} for name, value in facts.items()]
+
+
+def _effective(shares: FloatArray) -> float:
+    """Return the number of kernels of equal weight with the same entropy as shares (K,)."""
+    positive = shares[shares > 0]
+    return float(np.exp(-(positive * np.log(positive)).sum())) if len(shares) > 1 else 1.0
+
+
+def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return how the model was made and how its fit ended."""
+    fitted = chosen_model(model)
+    parts = getattr(fitted, "models_", [fitted])
+    covariances = dict.fromkeys(getattr(part, "covariance_type_", part.covariance_type) for part in parts)
+    said = [("estimator", described["kind"]), ("covariances", joined(covariances))]
+    if all(hasattr(part, "converged_") for part in parts):
+        said.append(("converged", joined("yes" if part.converged_ else "no" for part in parts)))
+        said.append(("passes", joined(str(part.n_iter_) for part in parts)))
+    if hasattr(fitted, "log_likelihood_"):
+        said.append(("log-likelihood of the training rows", f"{fitted.log_likelihood_:.6g}"))
+    elif hasattr(fitted, "lower_bound_"):
+        said.append(("log-likelihood of a training row", f"{fitted.lower_bound_:.6g}"))
+    if described["temperature"] != 1.0:
+        said.append(("temperature", f"{described['temperature']:.3g}"))
+    if described["outlier_threshold"] is not None:
+        said.append(("rows are rejected below a log-density of", f"{described['outlier_threshold']:.4g}"))
+    chosen = sorted(described["settings"].items())
+    return said + [(name, value if type(value) is str else repr(value)) for name, value in chosen]
+
+
+def _class(groups: Sequence[Kernels], c: int, name: str, count: float | None) -> dict[str, Any]:
+    """Return a row of the table of classes."""
+    weights = [each.weights[:, c] for each in groups]
+    return {
+        "name": name,
+        "prior": text(float(groups[0].prior[c])),
+        "count": "–" if count is None else f"{count:g}",
+        "used": " + ".join(str(int((own >= STEPS[1]).sum())) for own in weights),
+        "effective": " + ".join(text(_effective(own), 1) for own in weights),
+        "heaviest": " + ".join(f"{int(own.argmax()) + 1} ({own.max():.2f})" for own in weights),
+    }
+
+
+def _offered(kernels: Kernels, n_groups: int) -> tuple[list[int], FloatArray]:
+    """Return the features that a page has room for, and the axes (q, M) along which kernels differ most."""
+    n_kernels, n_features = kernels.means.shape
+    # The largest F with F (F + 1) / 2 entries for every kernel.
+    fit = int(np.sqrt(2.0 * _MAX_ENTRIES / (n_groups * n_kernels) + 0.25) - 0.5)
+    n_axes = min(_MAX_AXES, n_kernels - 1) if n_features > 2 else 0
+    room = max(2, min(_MAX_FEATURES, fit) - n_axes)
+    features = list(range(n_features)) if n_features <= room else kernels.most_separate(room)
+    axes = kernels.directions_of_difference(n_axes) if n_axes else np.zeros((0, n_features))
+    return features, axes
+
+
+def _mixture(kernels: Kernels, features: list[int], axes: FloatArray, *, name: str) -> dict[str, Any]:
+    """Return a group's mixture in the features and axes on offer, covariances as upper triangles by rows."""
+    n_features = len(kernels.names)
+    means, covariances = kernels.project(np.concatenate([np.eye(n_features)[features], axes]))
+    upper = np.triu_indices(means.shape[1])
+    best = np.argsort(-kernels.separation()[features], kind="stable")
+    # With many features the axes show more than any two of them.
+    first = [len(features), len(features) + 1] if len(axes) > 1 and n_features > _MAX_PLANES else None
+    return {
+        "name": name,
+        "features": [kernels.names[d] for d in features],
+        "axes": [f"axis {d + 1}" for d in range(len(axes))],
+        "first": first or sorted(best[:2].tolist()),
+        "planes": sorted(best[:_MAX_PLANES].tolist()) if len(features) > 2 else [],
+        "note": ""
+        if len(features) == n_features
+        else f"{len(features)} of the {n_features} features are offered: those in which the kernels are "
+        "furthest apart.",
+        "weights": decimals(kernels.weights, 5),
+        "means": significant(means, 5),
+        "covariances": significant(covariances[:, upper[0], upper[1]], 5),
+    }
+
+
+def _rows(
+    model: Any,
+    X: ArrayLike | None,
+    y: ArrayLike | None,
+    groups: Sequence[Kernels],
+    offered: Sequence[tuple[list[int], FloatArray]],
+) -> tuple[dict[str, Any] | None, str]:
+    """Return the rows to draw in the features and axes of each group, with labels as codes, and a note."""
+    if X is None:
+        if y is not None:
+            raise ValueError("y has labels of rows, but there are no rows: give X too.")
+        return None, ""
+    settings: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+    # Rows with names are checked against those of the model; rows without names are taken in their order.
+    named = hasattr(X, "columns")
+    rows = validate_data(model, X, reset=False, **settings) if named else check_array(X, **settings)
+    if rows.shape[1] != model.n_features_in_:
+        raise ValueError(
+            f"X has {rows.shape[1]} features, but the model was fitted to {model.n_features_in_}."
+        )
+    chosen = np.arange(len(rows))
+    note = ""
+    if len(rows) > _MAX_ROWS:
+        chosen = np.sort(np.random.RandomState(0).choice(len(rows), _MAX_ROWS, replace=False))
+        note = f"{_MAX_ROWS} of the {len(rows)} rows are drawn, chosen at random."
+    codes: list[int | None] | None = None
+    if y is not None:
+        labels = np.asarray(y).ravel().tolist()
+        if len(labels) != len(rows):
+            raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
+        places = {label: c for c, label in enumerate(groups[0].classes)}
+        codes = [places.get(labels[row]) for row in chosen]
+    rows = rows[chosen]
+    if getattr(model, "projection_", None) is not None:
+        rows = model.best_estimator_[:-1].transform(rows)
+    values = []
+    for kernels, (features, axes) in zip(groups, offered, strict=True):
+        own = rows[:, kernels.columns]
+        values.append(significant(np.concatenate([own[:, features], own @ axes.T], axis=1).T, 5))
+    return {"labels": codes, "values": values}, note

@@ -1,12 +1,17 @@
-"""From values to a page: one HTML file with styles, scripts and data inside it."""
+"""From plain values to a page: one HTML file with styles, scripts and data inside it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
+
+import numpy as np
+
+from skmix.plots import kernels
 
 
 def render_page(
@@ -17,18 +22,10 @@ def render_page(
     styles: Sequence[str],
     scripts: Sequence[str],
 ) -> str:
-    """Return a page that fetches nothing; what comes from data is escaped.
+    """Return a page that fetches nothing; text from data is escaped.
 
-    Parameters
-    ----------
-    template : str
-        Name of the template, which fills in ``frame.html.j2``.
-    data : mapping of str to values
-        What the template says. The frame itself needs ``title`` and ``contents``.
-    embedded : sequence of str
-        Names of the values that the scripts draw.
-    styles, scripts : sequences of str
-        Names of the style sheets and scripts to put inside.
+    `data` fills in the template, which extends ``frame.html.j2`` and therefore needs ``title`` and
+    ``contents``; `embedded` names the values that scripts read; `styles` and `scripts` are put inside.
     """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -56,3 +53,51 @@ def embedded_json(content: Any) -> str:
     for character in "<>&\u2028\u2029":
         plain = plain.replace(character, f"\\u{ord(character):04x}")
     return plain
+
+
+def line_styles() -> dict[str, Any]:
+    """Return the steps of weight and the line of a kernel in each, as in the plots."""
+    return {
+        "steps": list(kernels.STEPS),
+        "step_names": list(kernels.STEP_NAMES),
+        "styles": {
+            style: {"widths": list(kernels.WIDTHS[style]), "colours": list(kernels.COLOURS[style])}
+            for style in ("paper", "accessible")
+        },
+    }
+
+
+def decimals(values: Any, digits: int) -> Any:
+    """Return floats as nested lists, rounded to so many decimals; None where not finite."""
+    # Adding zero turns -0.0 into 0.0.
+    return _plain((np.round(np.asarray(values, dtype=np.float64), digits) + 0.0).tolist())
+
+
+def significant(values: Any, digits: int) -> Any:
+    """Return floats as nested lists, rounded to so many significant digits; None where not finite."""
+    array = np.asarray(values, dtype=np.float64)
+    rounded = [float(f"{value:.{digits}g}") for value in array.ravel()]
+    return _plain(np.reshape(rounded, array.shape).tolist())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return value if math.isfinite(value) else None
+
+
+def text(value: float | None, digits: int = 3) -> str:
+    """Return a number as it is printed, a dash if there is none."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean, NaN of an empty sequence."""
+    array = np.fromiter(values, dtype=np.float64)
+    return float(array.mean()) if array.size else math.nan
+
+
+def joined(words: Iterable[str]) -> str:
+    """Return words as a list in a sentence: "a, b and c"."""
+    *most, last = list(words) or [""]
+    return f"{', '.join(most)} and {last}" if most else last

@@ -1,14 +1,14 @@
-"""The study's tables in the shape that the page asks for: lines of strings under headings."""
+"""The study's tables for its page: rows of strings under headings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from skmix.experiments.harness import Row, Table
 from skmix.experiments.harness.tables import Value
 from skmix.experiments.paper.tables import METHOD_OF_SOURCE, TAU
-from skmix.report.words import METHOD_LABELS
+from skmix.report.study_text import METHOD_LABELS
 
 _METRICS = {
     "Med Acc": "Median accuracy",
@@ -21,35 +21,44 @@ _METRICS = {
     "mean": "Mean accuracy",
     "maximum": "Highest accuracy",
 }
-# The paper prints these tables with as many digits as it likes; the others all with three decimals.
+# The paper prints these tables with varying numbers of digits; the others all with three decimals.
 _AS_PRINTED = ("table5", "table6")
 _SWEEP = "table5"
 _DASH = "–"
 
 
 def table_entries(tables: Iterable[Table]) -> list[dict[str, Any]]:
-    """Return the numbered tables as plain lists of strings.
+    """Return the numbered tables as plain lists of strings; other tables are shown elsewhere.
 
-    Parameters
-    ----------
-    tables : iterable of Table
-        Those of `skmix.experiments.paper.tables.make_tables`; tables without a number are shown elsewhere.
-
-    Returns
-    -------
-    list of dict
-        ``number``, ``title``, ``note``, ``columns`` and ``groups``: under a ``label`` a line for each source.
+    A table has ``number``, ``title``, ``note``, ``columns`` and ``groups``: under a ``label``, a row for each
+    source.
     """
     return [_entry(table) for table in tables if table.name.startswith("table")]
 
 
 def _entry(table: Table) -> dict[str, Any]:
     number = int(table.name.removeprefix("table"))
-    groups = _sweep_groups(table) if table.name == _SWEEP else _groups(table)
+    title = table.title.removeprefix(f"Table {number}:").strip()
     note = table.note
     if table.name == _SWEEP:
         note = f"Mean ± standard deviation of accuracy, and in brackets the runs counted. {note}"
-    title = table.title.removeprefix(f"Table {number}:").strip()
+        # Mean, standard deviation and number of runs of each K go into one cell.
+        by_kernels: dict[str, dict[str, Row]] = {}
+        for row in table.rows:
+            by_kernels.setdefault(row.keys[0], {})[row.keys[1]] = row
+        groups = [
+            _group(table, f"K = {n_kernels}", lambda *place, parts=parts: _sweep_cell(table, parts, *place))
+            for n_kernels, parts in by_kernels.items()
+        ]
+    else:
+        groups = [
+            _group(
+                table,
+                " ".join(_METRICS.get(key, key) for key in row.keys),
+                lambda column, place, row=row: _text(row.entries[column][place], table, place),
+            )
+            for row in table.rows
+        ]
     return {
         "number": number,
         "title": title[:1].upper() + title[1:],
@@ -59,61 +68,35 @@ def _entry(table: Table) -> dict[str, Any]:
     }
 
 
-def _groups(table: Table) -> list[dict[str, Any]]:
-    return [
-        {
-            "label": " ".join(_METRICS.get(key, key) for key in row.keys),
-            "rows": [
-                _line(source, [_text(entry[place], table, source) for entry in row.entries])
-                for place, source in enumerate(table.sources)
-            ],
-        }
-        for row in table.rows
-    ]
+def _group(table: Table, label: str, cell: Any) -> dict[str, Any]:
+    """Return rows of cells for each source; `cell` takes the places of column and source."""
+    rows = []
+    for place, source in enumerate(table.sources):
+        method = METHOD_OF_SOURCE.get(source)
+        rows.append(
+            {
+                "source": method or "paper",
+                "label": METHOD_LABELS[method] if method else "paper",
+                "cells": [cell(column, place) for column in range(len(table.columns))],
+            }
+        )
+    return {"label": label, "rows": rows}
 
 
-def _sweep_groups(table: Table) -> list[dict[str, Any]]:
-    """Put mean, standard deviation and number of runs of each K into one cell."""
-    by_kernels: dict[str, dict[str, Row]] = {}
-    for row in table.rows:
-        n_kernels, part = row.keys
-        by_kernels.setdefault(n_kernels, {})[part] = row
-    return [
-        {
-            "label": f"K = {n_kernels}",
-            "rows": [
-                _line(source, [_cell(parts, column, place, table) for column in range(len(table.columns))])
-                for place, source in enumerate(table.sources)
-            ],
-        }
-        for n_kernels, parts in by_kernels.items()
-    ]
-
-
-def _cell(parts: dict[str, Row], column: int, place: int, table: Table) -> str:
+def _sweep_cell(table: Table, parts: dict[str, Row], column: int, place: int) -> str:
     mean, spread, counted = (
         parts[part].entries[column][place] if part in parts else None for part in ("mean", "std", "counted")
     )
-    source = table.sources[place]
     if mean is None:
         return _DASH if counted is None else f"{_DASH} ({counted})"
-    return f"{_text(mean, table, source)} ± {_text(spread, table, source)} ({counted})"
+    return f"{_text(mean, table, place)} ± {_text(spread, table, place)} ({counted})"
 
 
-def _line(source: str, cells: Sequence[str]) -> dict[str, Any]:
-    method = METHOD_OF_SOURCE.get(source)
-    return {
-        "source": method or "paper",
-        "label": METHOD_LABELS[method] if method else "paper",
-        "cells": list(cells),
-    }
-
-
-def _text(value: Value, table: Table, source: str) -> str:
+def _text(value: Value, table: Table, place: int) -> str:
     if value is None:
         return _DASH
-    if isinstance(value, float) and not (table.name in _AS_PRINTED and source not in METHOD_OF_SOURCE):
-        return f"{value:.3f}"
-    if isinstance(value, float):
+    if not isinstance(value, float):
+        return str(value)
+    if table.name in _AS_PRINTED and table.sources[place] not in METHOD_OF_SOURCE:
         return f"{value:.2f}" if round(value, 2) == value else str(value)
-    return str(value)
+    return f"{value:.3f}"

@@ -15,35 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import operations
-from .operations import CupyOperations, JaxOperations, Operations, device_of, is_numpy, namespace
+from .operations import CupyOperations, JaxOperations, Operations
 
-Array = operations.Array
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-__all__ = [
-    "Array",
-    "BoolArray",
-    "FloatArray",
-    "IntArray",
-    "as_float64",
-    "constant",
-    "detached",
-    "device_of",
-    "is_device_array",
-    "is_numpy",
-    "like",
-    "namespace",
-    "occurs",
-    "on_host",
-    "operations_of",
-    "pick",
-    "recorded",
-    "replaced",
-    "send",
-    "sent_once",
-    "to_numpy",
-]
+Array = operations.Array
+device_of, is_numpy, namespace = operations.device_of, operations.is_numpy, operations.namespace
 
 # Lists of integers up to this length stay on the device once they were sent.
 _SHORT = 4096

@@ -1,4 +1,4 @@
-"""Kernel families and covariance structures: the one place that branches on the covariance type."""
+"""Covariance structures: the one place that branches on the covariance type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COVARIANCE_TYPES = (*STRUCTURES, LowRank.name)
 
 
 def structure_of(covariance_type: str, n_factors: int | None = None) -> Structure:
-    """Return the structure of that name; without a model yet, 'low_rank' has that many factors."""
+    """Return the structure of that name; `n_factors` is for 'low_rank' where there is no model yet."""
     if covariance_type == LowRank.name:
         return LowRank(n_factors)
     try:

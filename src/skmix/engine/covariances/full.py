@@ -144,8 +144,8 @@ class Full(Structure):
         n_known = len(columns)
         ordered = self.marginal(covariances, np.concatenate([columns, gaps]))
         whitener = self.factor(ordered, n_features).whitener
-        # The last rows of W whiten the gaps once what the known features say of them is taken off. The
-        # inverse of their square is a covariance whatever the rounding; a difference of two need not be.
+        # The last rows of W whiten the gaps given the known features. The inverse of their square is a
+        # covariance whatever the rounding; the textbook's difference of two matrices need not be one.
         root = invert_lower(whitener[..., n_known:, n_known:])
         remaining = root @ np.swapaxes(root, -1, -2)
         remaining = 0.5 * (remaining + np.swapaxes(remaining, -1, -2))

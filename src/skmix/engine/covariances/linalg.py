@@ -1,7 +1,7 @@
-"""Factorising many small covariance matrices at once, without ever raising.
+"""Factorisation of many small covariance matrices at once; singular ones are marked, and nothing raises.
 
 NumPy's batched Cholesky raises for the whole batch when one matrix is singular, and calling LAPACK once per
-matrix costs more than the arithmetic when matrices are small; a batch of starts has thousands of them.
+matrix costs more than the arithmetic when matrices are small. A batch of starts has thousands of them.
 """
 
 from __future__ import annotations
@@ -33,28 +33,13 @@ _INFLATED = 2e6
 # Pivots of a correlation matrix below this are zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
 
-
-# Whiteners, logarithms of determinants, and which matrices are positive definite.
+# Of B matrices P (M, M): lower triangular whiteners W with W P Wᵀ = I; logarithms of determinants (B,); and
+# which are numerically positive definite (B,). Where one is not, its W is finite but meaningless.
 Whitened = tuple[Array, Array, Array]
 
 
 def whiten_batch(matrices: Array) -> Whitened:
-    """Invert the Cholesky factors of a batch of symmetric matrices.
-
-    Parameters
-    ----------
-    matrices : ndarray of shape (B, M, M)
-        Symmetric matrices.
-
-    Returns
-    -------
-    whiteners : ndarray of shape (B, M, M)
-        Lower triangular W with W P Wᵀ = I; finite but meaningless where not `positive`.
-    log_determinants : ndarray of shape (B,)
-        Logarithm of the determinant of P.
-    positive : ndarray of shape (B,)
-        Whether P is numerically positive definite.
-    """
+    """Return the inverse Cholesky factors, and more, of symmetric matrices (B, M, M)."""
     if not is_numpy(matrices):
         found, inflated = _whiten_on_device(matrices)
         if occurs(inflated):
@@ -142,21 +127,9 @@ def invert_lower(matrices: FloatArray) -> FloatArray:
 
 
 def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:
-    """Return the matrices raised to P ⪰ diag(floor).
+    """Return symmetric matrices (B, M, M) raised to P ⪰ diag(floor), with a positive floor (M,).
 
-    This is the maximiser of the expected log-likelihood under that constraint, so that EM stays monotone.
-
-    Parameters
-    ----------
-    matrices : ndarray of shape (B, M, M)
-        Symmetric matrices.
-    floor : ndarray of shape (M,)
-        Positive variances.
-
-    Returns
-    -------
-    ndarray of shape (B, M, M)
-        Symmetric matrices whose eigenvalues relative to diag(floor) are at least one.
+    This maximises the expected log-likelihood under that constraint, so that EM stays monotone.
     """
     xp = namespace(matrices)
     root = xp.sqrt(floor)
@@ -169,15 +142,7 @@ def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:
 
 
 def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
-    """Raise matrices (B, M, M) to P ⪰ diag(floor), NumPy's in place, and invert their Cholesky factors.
-
-    Returns
-    -------
-    matrices : ndarray of shape (B, M, M)
-        As they are, or raised.
-    whitened : tuple of ndarrays
-        Of these, as `whiten_batch` returns it.
-    """
+    """Raise matrices (B, M, M) to P ⪰ diag(floor), NumPy's in place; return them and their whiteners."""
     if is_numpy(matrices):
         found = whiten_batch(matrices)
         if floor.all():
@@ -205,13 +170,13 @@ def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
 def _might_be_low(found: Whitened, floor: Array) -> Array:
     """Return which matrices (B,) may have an eigenvalue relative to diag(floor) below one."""
     whiteners, _, positive = found
-    # tr(P⁻¹ diag(floor)) < 1 proves all above one, at no cost.
+    # tr(P⁻¹ diag(floor)) < 1 proves that none is.
     squares = namespace(whiteners).sum(whiteners * whiteners, axis=-2)
     return ~positive | (squares @ floor >= 1.0)
 
 
 def _whiten_on_device(matrices: Array) -> tuple[Whitened, Array]:
-    """Return what `whiten_batch` returns, and which matrices (B,) lost half their digits to rounding."""
+    """Return whiteners, and which matrices (B,) lost half their digits to rounding."""
     xp, operations = namespace(matrices), operations_of(matrices)
     diagonal = xp.linalg.diagonal(matrices)
     proper = xp.all((diagonal > 0) & xp.isfinite(diagonal), axis=1)
@@ -238,6 +203,6 @@ def _factor_on_host(matrices: Array, found: Whitened, index: IntArray) -> Whiten
 
 
 def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
-    """Return `found` with what is new of some matrices."""
+    """Return `found` with the entries of some matrices replaced."""
     whiteners, log_determinants, positive = (replaced(a, index, b) for a, b in zip(found, new, strict=True))
     return whiteners, log_determinants, positive

@@ -16,14 +16,14 @@ from .base import ROWS_PER_NUMBER, Structure
 from .diagonal import Diagonal
 from .linalg import whiten_batch
 
-# A column of zeros would stay zero under EM: a start gives every factor this share of the variances.
+# A column of zeros would stay zero under EM: at a start every factor has this share of the variances.
 _SEED = 0.01
-# What factors leave to the variances of their own, at least, as a share of each feature's variance.
+# Least share of each feature's variance that is left to its own variance d.
 _SMALLEST_SHARE = 1e-12
 
 
 def automatic_factors(n_features: int) -> int:
-    """Return how many factors M features get when nobody says: twice the root of M, as far as they help."""
+    """Return the default number of factors of M features: twice the root of M, as far as they help."""
     return min(round(2.0 * math.sqrt(n_features)), most_factors(n_features))
 
 
@@ -35,10 +35,7 @@ def most_factors(n_features: int) -> int:
 class LowRank(Diagonal):
     """Covariances of shape (R, K, M, q + 1): q columns of factors W, and the variances d as the last column.
 
-    Parameters
-    ----------
-    n_factors : int, optional
-        q, for what has no covariances yet to take it from; by default `automatic_factors`.
+    `n_factors` is q where there are no covariances yet to take it from; by default `automatic_factors`.
     """
 
     name = "low_rank"
@@ -65,8 +62,7 @@ class LowRank(Diagonal):
         return (n_kernels, n_features, self._count(n_features) + 1)
 
     def from_full(self, covariances: FloatArray) -> FloatArray:
-        # Principal factors of the correlations: exact when there are M − 1 of them. What they leave of the
-        # diagonal is the features' own.
+        # Principal factors of the correlations, exact when there are M − 1 of them; d is what they leave.
         n_features = covariances.shape[-1]
         n_factors = self._count(n_features)
         variances = np.diagonal(covariances, axis1=-2, axis2=-1)
@@ -86,7 +82,7 @@ class LowRank(Diagonal):
         found = self.from_full(covariances)
         factors, own = found[..., :-1], found[..., -1]
         variances = np.diagonal(covariances, axis1=-2, axis2=-1)
-        # Waves mix all features, whichever of them turn out to go together.
+        # Cosines involve all features, whichever of them turn out to be correlated.
         n_features, n_factors = factors.shape[-2:]
         waves = np.cos(
             np.pi * np.outer(np.arange(n_features) + 0.5, np.arange(1, n_factors + 1)) / n_features
@@ -158,8 +154,8 @@ class LowRank(Diagonal):
         regulariser: Regulariser,
         previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
-        # With responsibilities given, the best covariance would need all of the scatter S. One step of EM for
-        # factor analysis needs diag(S) and SVᵀ alone, and makes S more likely: enough for EM to climb.
+        # The maximum would need all of the scatter S. One step of EM for factor analysis needs diag(S) and
+        # SVᵀ, and raises the expected log-likelihood, which is enough for EM to be monotone.
         assert previous is not None, "the step starts at the covariances that the sums were collected with"
         n_features = offset.shape[-1]
         factor, _, inverse = self._parts(previous)
@@ -181,8 +177,8 @@ class LowRank(Diagonal):
         spread = np.swapaxes(inverse, -1, -2) @ (0.5 * (middle + np.swapaxes(middle, -1, -2))) @ inverse
         flat, _, _ = whiten_batch(spread.reshape(-1, n_factors, n_factors))
         root = flat.reshape(spread.shape)
-        # Letting the factors have that mean square, and scaling it away, is the same model and a longer step
-        # (parameter-expanded EM, Liu, Rubin & Wu 1998).
+        # Parameter-expanded EM (Liu, Rubin & Wu, 1998), a longer step: scale W so that the factors have unit
+        # mean square.
         factors = crossed @ inverse @ np.swapaxes(root, -1, -2)
         own = squares - (factors**2).sum(axis=-1) + regulariser.ridge
         return self.raised(np.concatenate([factors, own[..., None]], axis=-1), regulariser.floor)
@@ -196,7 +192,7 @@ class LowRank(Diagonal):
         gaps = np.setdiff1d(np.arange(n_features), columns)
         factor, _, inverse = self._parts(self.marginal(covariances, columns))
         remaining = self.marginal(covariances, gaps).copy()
-        # What is left to the factors once the known features are known.
+        # Factors scaled to their conditional covariance.
         remaining[..., :-1] = remaining[..., :-1] @ np.swapaxes(inverse, -1, -2)
         return remaining[..., :-1] @ np.swapaxes(factor.whitener[..., :-1], -1, -2), remaining
 
@@ -261,8 +257,7 @@ class LowRank(Diagonal):
         return _packed(self.variances(covariances), crossed)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
-        # The expected log-likelihood has one term for each of the features' own variances: a bound on these
-        # is met exactly, and bounds P too.
+        # The expected log-likelihood has one term for each d, so the floor on d is exact; it bounds P too.
         raised = covariances.copy()
         raised[..., -1] = np.maximum(raised[..., -1], floor)
         return raised, self.factor(raised, floor.shape[0])
@@ -283,7 +278,7 @@ class LowRank(Diagonal):
         return trace - ((covariance @ projections) * projections).sum(axis=(-2, -1))
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
-        # Factors count up to their rotations, and never for more than a full covariance has.
+        # Factors count up to rotations, and no more than a full covariance has.
         n_factors = self._count(n_features)
         free = n_features * (n_factors + 1) - n_factors * (n_factors - 1) // 2
         return n_kernels * min(free, n_features * (n_features + 1) // 2)

@@ -56,24 +56,12 @@ class TuningOptions:
 
 @dataclass(frozen=True)
 class Scores:
-    """How a model does on held-out rows, per row or unit of their weight.
+    """How a model does on held-out rows, per row or unit of their weight."""
 
-    Attributes
-    ----------
-    log_loss : float
-        Mean of −log s(c), at the temperature that makes it least.
-    error : float
-        Share of rows whose class is not the most probable.
-    log_likelihood : float
-        Mean of log p(x, c).
-    temperature : float
-        That temperature, at least 1.
-    """
-
-    log_loss: float
-    error: float
-    log_likelihood: float
-    temperature: float
+    log_loss: float  # at the temperature that makes it least
+    error: float  # share of rows whose class is not the most probable
+    log_likelihood: float  # mean of log p(x, c)
+    temperature: float  # at least 1
 
 
 def score(log_joints: FloatArray, rows: Labelled) -> Scores:
@@ -123,16 +111,8 @@ class Tuned:
 class Judge:
     """Chooses the best model by held-out rows: the least log-loss, with no more errors than the given model.
 
-    Parameters
-    ----------
-    objective : Objective
-        Around the given model.
-    validation : Labelled or None
-        The held-out rows. Without any, the last model counts as the best.
-    floor : ndarray of shape (M,)
-        Floor of the covariances, in the frame.
-    pool : Workers
-        Threads.
+    The objective is around the given model, and the floor (M,) that of covariances in the frame. Without
+    held-out rows the last model counts as the best.
     """
 
     def __init__(

@@ -81,46 +81,24 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Point:
-    """A model near the given one, ready for densities.
+    """A model near the given one, ready for densities."""
 
-    Attributes
-    ----------
-    weights, means : ndarray of shape (K, L) and (K, M)
-        Weights, and means in the frame.
-    stretch : ndarray
-        V of the covariances; see `Local`.
-    factor : Factor
-        Of the covariances, with a leading axis of one start.
-    """
-
-    weights: FloatArray
-    means: FloatArray
-    stretch: FloatArray
-    factor: Factor
+    weights: FloatArray  # (K, L)
+    means: FloatArray  # (K, M), in the frame
+    stretch: FloatArray  # V of the covariances, see `Local`
+    factor: Factor  # of the covariances, with a leading axis of one start
 
 
 @dataclass
 class Sums:
-    """What a gradient needs of the rows. Sums of disjoint rows add.
+    """What a gradient needs of the rows. Sums of disjoint rows add."""
 
-    Attributes
-    ----------
-    conditional, joint : float
-        Sums of log s(c_n) and of log p(x_n, c_n), in the frame.
-    classes : ndarray of shape (K, L)
-        Derivatives with respect to the logarithms of the weights.
-    mass : ndarray of shape (K,)
-        Sums of the derivatives g_nk with respect to log N(x_n; μ_k, P_k).
-    first, second : ndarray of shape (K, M) and (K, S)
-        Sums of g_nk times x_n, and times its second-order terms, about the kernels' origins.
-    """
-
-    conditional: float
-    joint: float
-    classes: FloatArray
-    mass: FloatArray
-    first: FloatArray
-    second: FloatArray
+    conditional: float  # Σ log s(c_n)
+    joint: float  # Σ log p(x_n, c_n), in the frame
+    classes: FloatArray  # (K, L), derivatives with respect to the logarithms of the weights
+    mass: FloatArray  # (K,), sums of the derivatives g_nk with respect to log N(x_n; μ_k, P_k)
+    first: FloatArray  # (K, M), sums of g_nk times x_n, about the kernels' origins
+    second: FloatArray  # (K, S), sums of g_nk times the second-order terms of x_n, likewise
 
     def __iadd__(self, other: Self) -> Self:
         for name, value in vars(other).items():

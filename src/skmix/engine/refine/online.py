@@ -1,4 +1,4 @@
-"""EM on a stream: statistics of the past fade, those of each new batch come in.
+"""EM on a stream: the statistics of the past fade, those of each new batch are added.
 
 Online EM (Cappé and Moulines, 2009): the average statistics s of a row are moved towards those of the newest
 batch, s ← (1 − η) s + η s_batch with η = t^−decay in the t-th batch, and the M-step is that of batch EM.
@@ -15,7 +15,7 @@ from ..compute.threads import workers
 from ..covariances import structure_of
 from ..em import expect, regulariser_of
 from ..model import FloatArray, IntArray, Options, Parameters, Statistics
-from ..rules.likelihood import maximise
+from ..rules.likelihood import Likelihood
 from ..sources import Setting, open_source
 from ..sources.gaps import complete
 from ..sources.summary import Frame
@@ -23,7 +23,7 @@ from ..sources.summary import Frame
 
 @dataclass(frozen=True)
 class Running:
-    """What a stream has left behind.
+    """The state of a stream.
 
     Attributes
     ----------
@@ -47,9 +47,8 @@ class Running:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as arrays and numbers by name."""
-        parts = (self.frame, self.statistics)
-        arrays = {name: value for part in parts for name, value in vars(part).items()}
-        return {**arrays, "origins": self.origins, "n_batches": self.n_batches, "n_rows": self.n_rows}
+        own = {name: getattr(self, name) for name in ("origins", "n_batches", "n_rows")}
+        return {**vars(self.frame), **vars(self.statistics), **own}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Running:
@@ -62,41 +61,24 @@ class Running:
 def resume(
     parameters: Parameters, frame: Frame, covariance_type: str, n_batches: int, n_rows: float
 ) -> Running:
-    """Return the past that a fitted model stands for: the statistics at which it is the maximum.
+    """Return the state of a stream that a fitted model stands for: the statistics at which it is the maximum.
 
-    Parameters
-    ----------
-    parameters : Parameters
-        One model with its `class_prior`, in the data's coordinates.
-    frame : Frame
-        Coordinates for the stream; features get the variances of the model's density.
-    covariance_type : str
-        Covariance structure.
-    n_batches : int
-        How many batches its rows count as.
-    n_rows : float
-        How many rows it was fitted to.
+    The model, in the data's coordinates and with its `class_prior`, counts as so many batches and rows. The
+    variances of the frame are replaced by those of the model's density.
     """
     structure = structure_of(covariance_type)
     inside = frame.enter(parameters.batch(), structure)
     n_kernels, n_features = inside.means.shape[1:]
     assert inside.class_prior is not None
     mass = inside.weights * inside.class_prior[:, None]
+    share = mass.sum(axis=-1)
     # The last column is for rows without a label.
     mass = np.concatenate([mass, np.zeros_like(mass[..., :1])], axis=-1)
-    terms = structure.terms_of(inside.covariances, n_kernels, n_features)
-    statistics = Statistics(
-        np.zeros((1, mass.shape[-1])),
-        mass,
-        np.zeros_like(inside.means),
-        mass.sum(axis=-1)[..., None] * terms,
-    )
-    # The frame of a model knows no variances of features, which floors are relative to: its density has them.
-    share = mass.sum(axis=-1)[0]
-    centre = share @ inside.means[0]
-    full = structure.to_full(inside.covariances, n_kernels, n_features)[0]
-    within = np.einsum("k,kdd->d", share, full)
-    variance = within + share @ (inside.means[0] - centre) ** 2
+    second = share[..., None] * structure.terms_of(inside.covariances, n_kernels, n_features)
+    statistics = Statistics(np.zeros((1, mass.shape[-1])), mass, np.zeros_like(inside.means), second)
+    variances = np.broadcast_to(structure.variances(inside.covariances), inside.means.shape)[0]
+    means, share = inside.means[0], share[0]
+    variance = share @ variances + share @ (means - share @ means) ** 2
     return Running(replace(frame, variance=variance), statistics, inside.means, n_batches, n_rows)
 
 
@@ -110,73 +92,57 @@ def absorb(
     decay: float,
     row_weights: FloatArray | None = None,
 ) -> tuple[Parameters, Running, float]:
-    """Let one batch change the parameters.
+    """Update the parameters with one batch.
 
     Parameters
     ----------
-    X : ndarray of shape (n, M)
-        The batch; NaN where a value is missing.
-    classes : ndarray of shape (n,)
-        Class of each row, −1 for none.
+    X, classes, row_weights : ndarray of shape (n, M), (n,) and (n,)
+        The batch: rows, NaN where a value is missing; classes, −1 for none; weights, by default one.
     parameters : Parameters
         One model with its `class_prior`, in the data's coordinates.
     running : Running or Frame
-        The past; for the first batch, the frame to use.
+        The state of the stream; for the first batch, the frame to use.
     options : Options
         Structure, floor, priors, threads.
     decay : float
         How fast the past fades, above 0.5 and at most 1.
-    row_weights : ndarray of shape (n,), optional
-        Positive weights of the rows.
 
     Returns
     -------
-    parameters : Parameters
-        The new model.
-    running : Running
-        The past with this batch.
-    log_likelihood : float
-        Of the batch before it changed anything.
+    tuple of Parameters, Running and float
+        The new model and state, and the log-likelihood of the batch under the given parameters.
     """
-    structure = structure_of(options.covariance_type)
+    structure = structure_of(options.covariance_type).of(parameters.covariances)
     frame = running if isinstance(running, Frame) else running.frame
-    inside = frame.enter(parameters.batch(), structure)
-    regulariser = regulariser_of(options, frame, structure, inside.means.shape[1])
-    covariances, factor = structure.raised(inside.covariances, regulariser.floor)
-    inside = Parameters(inside.weights, inside.means, covariances, inside.class_prior)
+    regulariser = regulariser_of(options, frame, structure, len(parameters.means))
+    rule = Likelihood(structure, regulariser, options.freeze)
+    inside, factor = rule.enter(frame.enter(parameters.batch(), structure))
     source = open_source(X, classes, row_weights)
     with workers(options.n_jobs) as pool:
-        setting = Setting(frame.reaching(X), structure, pool)
-        collected, origins = expect(source, inside, factor, setting)
-    everything = np.arange(X.shape[1])
-    centres = inside.means
-    newest = complete(collected, everything, origins, centres, inside, structure)
+        statistics, origins = expect(source, inside, factor, Setting(frame.reaching(X), structure, pool))
     n_new = source.summary.total
     volume = float(np.sum(source.summary.observed @ np.log(frame.scale)))
-    log_likelihood = float(collected.log_likelihood.sum()) - volume
-    if isinstance(running, Frame):
-        average, n_batches, n_rows = _times(newest, 1.0 / n_new), 1, n_new
-    else:
+    log_likelihood = float(statistics.log_likelihood.sum()) - volume
+    every = np.arange(X.shape[1])
+    average = complete(statistics, every, origins, inside.means, inside, structure)
+    average, n_batches, n_rows = _times(average, 1.0 / n_new), 1, n_new
+    if isinstance(running, Running):
         n_batches, n_rows = running.n_batches + 1, running.n_rows + n_new
         step = n_batches**-decay
-        past = complete(running.statistics, everything, running.origins, centres, inside, structure)
-        average = _times(past, 1.0 - step)
-        average.add(_times(newest, step / n_new))
-    # Priors count imagined rows, so the statistics are given the size of all that was seen.
-    following, next_factor, _ = maximise(_times(average, n_rows), centres, inside, structure, regulariser)
-    if options.freeze == "weights":
-        following = replace(following, weights=inside.weights)
-    if options.freeze == "kernels" or not next_factor.usable[0]:
+        past = complete(running.statistics, every, running.origins, inside.means, inside, structure)
+        average = _times(average, step)
+        average.add(_times(past, 1.0 - step))
+    # Priors count rows, so the M-step is given statistics of all rows seen.
+    following, next_factor, _ = rule.improve(_times(average, n_rows), inside.means, inside, factor)
+    if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
-    after = Running(frame, average, centres, n_batches, n_rows)
-    return frame.leave(following, structure).take(0), after, log_likelihood
+    found = frame.leave(following, structure).take(0)
+    if options.freeze == "kernels":
+        # The frame's coordinates have rounded them.
+        found = replace(found, means=parameters.means, covariances=parameters.covariances)
+    return found, Running(frame, average, inside.means, n_batches, n_rows), log_likelihood
 
 
 def _times(statistics: Statistics, factor: float) -> Statistics:
     """Return statistics multiplied by a number."""
-    return Statistics(
-        statistics.log_likelihood * factor,
-        statistics.mass * factor,
-        statistics.first * factor,
-        statistics.second * factor,
-    )
+    return Statistics(*[array * factor for array in vars(statistics).values()])

@@ -1,16 +1,17 @@
-"""From too many kernels down to as many as pay for themselves (Figueiredo & Jain, 2002).
+"""From too many kernels down to as many as pay for their parameters (Figueiredo & Jain, 2002).
 
-A round is an ordinary fit in which kernels that cannot pay are annihilated. When it is over, the lightest
-kernel that is left goes too, and the next round begins there, down to one kernel for each class: fewer could
-not tell the classes apart. The round with the shortest description of rows and parameters together is the
-answer. All starts of a batch make their rounds together.
+A round is an ordinary fit in which kernels that cannot pay are annihilated; see `annihilate`. At its end the
+lightest kernel that is left is removed too, and the next round begins there, down to one kernel for each
+class: fewer could not tell the classes apart. The round with the shortest description of rows and parameters
+together is the result. All starts of a batch make their rounds together.
 
-Rounds may be variational fits. The price of a kernel is then in their bound, and the round with the highest
-one is the answer.
+Rounds may be variational fits. Their bound contains the price of a kernel, and the round with the highest
+bound is the result.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,12 +19,12 @@ import numpy as np
 from ..covariances import Structure, structure_of
 from ..em import Callback, fit
 from ..model import BoolArray, FloatArray, IntArray, Options, Parameters, Result, Status
-from ..rules.annihilation import description_length, price_of_kernel, take_kernels
+from ..rules.likelihood import price_of_kernel
 from ..sources import RowSource
 from ..sources.summary import Frame
 
 
-def thin(
+def prune_kernels(
     source: RowSource,
     starts: Parameters,
     options: Options,
@@ -31,10 +32,10 @@ def thin(
     frame: Frame | None = None,
     callback: Callback | None = None,
 ) -> Result:
-    """Fit from R starts, with ever fewer kernels, and return the best round of each start.
+    """Fit from R starts, with fewer kernels in each round, and return the best round of each start.
 
-    Kernels that are gone have a weight of zero in every class. The description's length is taken from the
-    objective, and a start's passes are those of all rounds up to the one returned.
+    Removed kernels have a weight of zero in every class. The description length is subtracted from the
+    objective. Path and passes are those of all rounds up to the returned one.
 
     Parameters
     ----------
@@ -42,47 +43,44 @@ def thin(
         As for `fit`; `options.annihilate` is taken as set.
     """
     structure = structure_of(options.covariance_type).of(starts.covariances)
-    n_starts, n_features = len(starts.means), starts.means.shape[-1]
-    n_classes = starts.weights.shape[-1]
+    n_starts, n_kernels, n_features = starts.means.shape
     frame = source.summary.frame(structure) if frame is None else frame
-    n_rows, counted = source.summary.total, source.summary.class_sizes(n_classes)
-    options = replace(options, annihilate=True)
+    n_rows, counted = source.summary.total, source.summary.class_sizes(starts.weights.shape[-1])
+    # Removed kernels stay in the prior, so that the bounds of all rounds are of one evidence.
+    options = replace(options, annihilate=True, prior_kernels=n_kernels)
     variational = options.inference == "variational"
-    if variational:
-        # Kernels that are gone stay in the prior, so that the bounds of all rounds are of one evidence.
-        options = replace(options, prior_kernels=starts.means.shape[1])
     if options.covariance_prior_scale is None:
-        # A prior that depends on the number of kernels would move the goal from round to round.
-        spread = frame.variance * frame.scale**2 / starts.means.shape[1] ** (2.0 / n_features)
+        # The default depends on the number of kernels: rounds would have different objectives.
+        spread = frame.variance * frame.scale**2 / n_kernels ** (2.0 / n_features)
         options = replace(options, covariance_prior_scale=np.diag(spread))
     price = price_of_kernel(structure, n_features)
     best: Result | None = None
     active = np.arange(n_starts)
-    passes: list[list[FloatArray]] = [[] for _ in range(n_starts)]
+    paths: list[list[FloatArray]] = [[] for _ in range(n_starts)]
     bounds: list[list[FloatArray]] = [[] for _ in range(n_starts)]
     while len(active):
         result = fit(source, starts, options, frame=frame, callback=callback)
-        for r, path in zip(active, result.path, strict=True):
-            passes[r].append(path)
-        for r, values in zip(active, result.bounds or [], strict=variational):
-            bounds[r].append(values)
-        prior = result.parameters.class_prior
-        sizes = np.tile(counted, (len(active), 1)) if prior is None else n_rows * prior
+        for i, r in enumerate(active):
+            paths[r].append(result.path[i])
+            bounds[r].append(result.bounds[i] if result.bounds else np.empty(0))
         failed = result.status == Status.FAILED
         objective = result.objective
         if not variational:
             objective = objective - description_length(result.parameters.weights, price, n_rows)
         objective = np.where(failed, -np.inf, objective)
         if best is None:
-            best = replace(result, objective=objective, path=list(result.path))
+            best = replace(result, objective=objective)
+            better = np.ones(n_starts, dtype=bool)
         else:
             better = objective > best.objective[active]
             _store(best, active[better], result, objective, np.flatnonzero(better), structure)
-            for r in active[better]:
-                best.path[r] = np.concatenate(passes[r])
-                best.n_iter[r] = len(best.path[r])
-                if best.bounds is not None:
-                    best.bounds[r] = np.concatenate(bounds[r])
+        for r in active[better]:
+            best.path[r] = np.concatenate(paths[r])
+            best.n_iter[r] = len(best.path[r])
+            if best.bounds is not None:
+                best.bounds[r] = np.concatenate(bounds[r])
+        prior = result.parameters.class_prior
+        sizes = np.tile(counted, (len(active), 1)) if prior is None else n_rows * prior
         starts, possible = without_lightest(result.parameters, sizes)
         going = possible & ~failed
         active = active[going]
@@ -102,10 +100,9 @@ def _store(
 ) -> None:
     """Let rounds of `result` take the places of the best so far of some starts."""
     n_kernels, n_left = best.parameters.means.shape[1], result.parameters.means.shape[1]
-    better = result.parameters.take(rounds)
-    # Kernels that were left out on the way come back as copies without weight, to fill the array.
+    # Copies of the first kernel, without weight, fill the places of those that were removed.
     filled = np.where(np.arange(n_kernels) < n_left, np.arange(n_kernels), 0)
-    better = take_kernels(better, np.tile(filled, (len(rounds), 1)), structure)
+    better = take_kernels(result.parameters.take(rounds), np.tile(filled, (len(rounds), 1)), structure)
     better.weights[:, n_left:] = 0.0
     best.parameters.put(starts, better)
     best.status[starts] = result.status[rounds]
@@ -116,23 +113,24 @@ def _store(
         best.counts[starts, :n_left] = result.counts[rounds]
 
 
+def description_length(weights: FloatArray, price: float, n_rows: float) -> FloatArray:
+    """Return the description length (R,) of kernels: half the logarithm of the rows for each parameter.
+
+    The `price` is half the parameters of a kernel; kernels without `weights` (R, K, L) are not described.
+    Minus the log-likelihood it is half the Bayesian information criterion, up to a constant. The message
+    length of the reference charges next to nothing for kernels of a few rows, which favours those that have
+    collapsed.
+    """
+    alive = np.count_nonzero(weights.any(axis=-1), axis=1)
+    length: FloatArray = alive * (price + 0.5 * weights.shape[-1]) * math.log(n_rows)
+    return length
+
+
 def without_lightest(parameters: Parameters, class_sizes: FloatArray) -> tuple[Parameters, BoolArray]:
-    """Take all weight from the lightest kernel that has any.
+    """Take all weight from the lightest kernel that has any, of R starts with class sizes (R, L).
 
-    Parameters
-    ----------
-    parameters : Parameters
-        Of R starts.
-    class_sizes : ndarray of shape (R, L)
-        Rows of each class.
-
-    Returns
-    -------
-    parameters : Parameters
-        With one kernel less in each start, its weight spread over the others in proportion.
-    possible : ndarray of shape (R,)
-        False where a class would be left with nothing, or fewer kernels than classes: there nothing has
-        changed.
+    The second result (R,) says where that is possible. Where a class would be left with nothing, or fewer
+    kernels than classes, starts are returned as they were.
     """
     rows = np.einsum("rkc,rc->rk", parameters.weights, class_sizes)
     lightest = np.argmin(np.where(rows > 0, rows, np.inf), axis=1)
@@ -146,8 +144,26 @@ def without_lightest(parameters: Parameters, class_sizes: FloatArray) -> tuple[P
 
 
 def compact(parameters: Parameters, class_sizes: FloatArray, structure: Structure) -> Parameters:
-    """Return starts with heavy kernels first, and no more places than one of them needs."""
+    """Return starts with heavy kernels first, and no more kernels than one of the starts needs."""
     rows = np.einsum("rkc,rc->rk", parameters.weights, class_sizes)
     n_left = int((rows > 0).sum(axis=1).max())
     order = np.argsort(-rows, axis=1, kind="stable")[:, :n_left]
     return take_kernels(parameters, order, structure)
+
+
+def living_kernels(parameters: Parameters, structure: Structure) -> Parameters:
+    """Return one model without the kernels that have no weight in any class."""
+    alive = np.flatnonzero(parameters.weights.any(axis=1))
+    if len(alive) == len(parameters.weights):
+        return parameters
+    return take_kernels(parameters.batch(), alive[None], structure).take(0)
+
+
+def take_kernels(parameters: Parameters, kernels: IntArray, structure: Structure) -> Parameters:
+    """Return R starts with the chosen kernels (R, k) of each."""
+    return replace(
+        parameters,
+        weights=np.take_along_axis(parameters.weights, kernels[..., None], axis=1),
+        means=np.take_along_axis(parameters.means, kernels[..., None], axis=1),
+        covariances=structure.take_kernels(parameters.covariances, kernels),
+    )

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..compute.arrays import namespace, occurs, to_numpy
+from ..compute.arrays import constant, namespace, occurs, to_numpy
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
-from .annihilation import annihilate
 from .base import with_frozen
 
 # A kernel or weight whose mass is below this has only responsibilities of that floor: it is retired.
@@ -98,6 +97,32 @@ def maximise(
     weights = xp.where(sizes > 0, class_mass / xp.where(sizes > 0, sizes, 1.0), previous.weights)  # (M1)
     inaccurate = alive & lost_digits(offset, covariances, structure)
     return Parameters(weights, means, covariances, prior), factor, inaccurate
+
+
+def price_of_kernel(structure: Structure, n_features: int) -> float:
+    """Return T/2, T the number of parameters that a kernel has to itself: mean and covariance."""
+    own = structure.n_parameters(2, n_features) - structure.n_parameters(1, n_features)
+    return 0.5 * (n_features + own)
+
+
+def annihilate(mass: FloatArray, price: float) -> FloatArray:
+    """Return the mass (R, K, L) of kernels less the price of each; a kernel that cannot pay loses all of it.
+
+    A kernel of T parameters must explain T/2 rows before it has any weight (Figueiredo & Jain, 2002); classes
+    share the price as they share the kernel's rows. In one pass at most the lightest kernel of a start is
+    removed, since its rows may save its neighbours, and none whose removal would leave a class with nothing,
+    or fewer kernels than classes.
+    """
+    xp = namespace(mass)
+    total = xp.sum(mass, axis=-1)
+    pays = total > price
+    left = mass * xp.where(pays, 1.0 - price / xp.where(pays, total, 1.0), 1.0)[..., None]
+    lightest = xp.argmin(xp.where(total > 0, total, np.inf), axis=1)
+    is_lightest = constant(np.arange, mass.shape[1], example=mass) == lightest[:, None]
+    without = xp.where(is_lightest[..., None], 0.0, left)
+    goes = ~xp.any(pays & is_lightest, axis=1) & xp.all(xp.sum(without, axis=1) > 0, axis=-1)
+    goes &= xp.count_nonzero(total, axis=1) > mass.shape[-1]
+    return xp.where(goes[:, None, None], without, left)
 
 
 def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:

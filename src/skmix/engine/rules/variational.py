@@ -6,10 +6,9 @@ a constant plus that of a Gaussian,
 
     E log π_kj + E log N(x; μ_k, Λ_k⁻¹) = log ω_kj + log N(x; m_k, E[Λ_k]⁻¹),
 
-so the E-step is that of EM at the mean m_k and the covariance E[Λ_k]⁻¹, with ω_kj in the place of weights:
-whatever collects statistics for EM, of rows with gaps, without labels or in blocks, can do so here. `learn`
-turns them into the next posterior, and the log-likelihood that the E-step finds, less the `divergence` of
-posterior from prior, is a lower bound of the log-evidence that never falls.
+so the E-step is that of EM at the mean m_k and the covariance E[Λ_k]⁻¹, with ω_kj in the place of weights,
+for every row source. `learn` turns its statistics into the next posterior. The log-likelihood of the E-step
+less the `divergence` of posterior from prior is a lower bound of the log-evidence that never falls.
 
 The equations are those of Bishop, "Pattern Recognition and Machine Learning" (2006), section 10.2, for
 classes that share their kernels.
@@ -33,7 +32,7 @@ from .likelihood import assign_unlabelled, lost_digits
 _COVARIANCE_ROWS = 2.0
 # A kernel that explains less than this many rows is superfluous.
 _FEWEST_ROWS = 1.0
-# The exponential of a lower logarithm is no normal number; such a weight changes no digit of any sum.
+# Exponentials of lower logarithms would be subnormal, and slow; such weights change no digit of a sum.
 _LOWEST_LOG = -700.0
 
 
@@ -60,8 +59,9 @@ class Variational:
     bounds: bool = True
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
-        """Return starts as posteriors: a point is what infinitely many rows would leave."""
-        covariances, factor = self.structure.raised(parameters.covariances, self.floor)
+        """Return starts as posteriors: points, the posteriors of infinitely many rows."""
+        floor = np.zeros_like(self.floor) if self.freeze == "kernels" else self.floor
+        covariances, factor = self.structure.raised(parameters.covariances, floor)
         counts = np.full(parameters.weights.shape, np.inf)
         return replace(parameters, covariances=covariances, counts=counts).copy(), factor
 
@@ -104,12 +104,12 @@ def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n
 
 
 def default_rows(structure: Structure, n_features: int) -> float:
-    """Return how many rows the prior of the covariances is worth when nobody says."""
+    """Return how many rows the prior of the covariances is worth by default."""
     return wishart_of(structure, n_features).dimension + _COVARIANCE_ROWS
 
 
 def wishart_of(structure: Structure, n_features: int) -> Wishart:
-    """Return how precisions are distributed, or refuse a structure without a conjugate prior."""
+    """Return the distribution of precisions; raise an error for a structure without a conjugate prior."""
     found = structure.wishart(n_features)
     if found is None:
         raise ValueError(
@@ -126,16 +126,12 @@ def learn(
     structure: Structure,
     prior: Prior,
 ) -> tuple[Parameters, Factor, BoolArray]:
-    """Return the posteriors of R starts from their statistics: the place of `maximise` in a variational fit.
+    """Return the posteriors of R starts from their statistics, as `maximise` returns parameters.
 
     Parameters
     ----------
-    statistics : Statistics
-        Sums over all rows.
-    origins : ndarray of shape (R, K, M)
-        What their moments are taken about.
-    previous : Parameters
-        The posterior they were collected with.
+    statistics, origins, previous
+        As for `maximise`; `previous` is the posterior of the E-step.
     structure : Structure
         Covariance structure.
     prior : Prior
@@ -145,10 +141,8 @@ def learn(
     -------
     parameters : Parameters
         Means m_k, covariances E[Λ_k]⁻¹, weights ω_kj and the counts behind them: the posterior.
-    factor : Factor
-        Of the covariances.
-    inaccurate : ndarray of shape (R, K)
-        Kernels whose covariances lost digits, as for `maximise`.
+    factor, inaccurate
+        As of `maximise`.
     """
     n_kernels, n_features = origins.shape[1:]
     wishart = wishart_of(structure, n_features)
@@ -157,15 +151,15 @@ def learn(
     # As with EM, a kernel that no class gives any weight to stays without rows.
     gone = ~np.any(previous.weights > 0, axis=-1)[..., None]
     counts = np.where(gone, 0.0, counts)
-    # The prior's rows join the others: some at the frame's origin, some with the prior's covariance. What
-    # they add to mass and moments follows; an update without a prior of its own does the rest.
+    # The prior's rows, some at the frame's origin and some with the prior's covariance, are added to mass and
+    # moments; an update without a prior of its own does the rest.
     mass = np.sum(statistics.mass, axis=-1) + prior.mean_rows
     away = -origins[..., None, :]
     imagined = structure.from_full(np.broadcast_to(prior.covariance, (1, n_kernels, n_features, n_features)))
     second = statistics.second + structure.pack(structure.second_moment(away, prior.mean_rows * away))
     second += prior.covariance_rows / n_sharing * structure.terms_of(imagined, n_kernels, n_features)
     offset = (statistics.first - prior.mean_rows * origins) / mass[..., None]
-    # Rows of the means' prior tell nothing about covariances but where they are: they are not divided by.
+    # Rows of the means' prior add to the scatter, but not to the degrees of freedom.
     left = prior.covariance_rows - n_sharing * prior.mean_rows
     none = np.zeros(n_features)
     bare = Regulariser(none, none, left, np.zeros((n_features, n_features)), 1.0)
@@ -200,16 +194,7 @@ def expected_weights(counts: FloatArray, structure: Structure, prior: Prior, n_f
 def divergence(parameters: Parameters, factor: Factor, structure: Structure, prior: Prior) -> FloatArray:
     """Return the Kullback–Leibler divergence (R,) of posteriors from the prior; infinite for points.
 
-    Parameters
-    ----------
-    parameters : Parameters
-        Posteriors of R starts, as `learn` makes them.
-    factor : Factor
-        Of their covariances.
-    structure : Structure
-        Covariance structure.
-    prior : Prior
-        Of all kernels.
+    `factor` is that of the posteriors' covariances.
     """
     assert parameters.counts is not None
     known = _is_known(parameters.counts)

@@ -58,8 +58,8 @@ class Trials:
         """Whether no further candidate is to be tried."""
         return time.monotonic() > self._deadline
 
-    def add(self, stage: str, params: Params, judge: Callable[[Trial], None]) -> Trial | None:
-        """Return the trial of a candidate whose score `judge` finds; None when time is up."""
+    def add(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
+        """Return the trial of a candidate whose score `evaluate` finds; None when time is up."""
         for trial in self.list:
             if trial.params == params:
                 return trial
@@ -67,7 +67,7 @@ class Trials:
             return None
         trial, started = Trial(stage, params), time.monotonic()
         try:
-            judge(trial)
+            evaluate(trial)
         except ValueError as error:
             self._error = error
         trial.seconds = time.monotonic() - started

@@ -232,7 +232,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             for training, held in make_folds(rows, self.cv, own, kept, seed):
                 fill = filler(training.X, seed)
                 folds.append((training.map(fill), held.map(fill)))
-            best = self._choose(trials, _Judge(self, prototype, folds), rows, n_classes)
+            best = self._choose(trials, _Evaluator(self, prototype, folds), rows, n_classes)
             complete = rows.map(filler(rows.X, seed))
             self.projection_ = fit_reduction(best.params["reduction"], complete.X, seed)
             reduced, complete = (
@@ -251,40 +251,40 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         self._store(trials, best)
         return self
 
-    def _choose(self, trials: Trials, judge: _Judge, rows: Rows, n_classes: int) -> Trial:
+    def _choose(self, trials: Trials, evaluator: _Evaluator, rows: Rows, n_classes: int) -> Trial:
         """Try candidates, and return the winner."""
         numbers, types = self._candidates()
-        given = judge.prototype.covariance_prior != SharedKernelClassifier().covariance_prior
+        given = evaluator.prototype.covariance_prior != SharedKernelClassifier().covariance_prior
         first: Params = {
             "n_kernels": numbers[0] if numbers else n_classes,
-            "covariance_type": types[0] if types else "full" if judge.folds else "tied",
+            "covariance_type": types[0] if types else "full" if evaluator.folds else "tied",
             "prior_rows": None if given else _MIDDLE_PRIOR,
             "weight_prior": None,
             "feature_groups": None,
             "reduction": "none",
             "trade_off": None,
         }
-        first["feature_groups"] = groups = self._feature_groups(trials, judge, first)
-        if not judge.folds:
+        first["feature_groups"] = groups = self._feature_groups(trials, evaluator, first)
+        if not evaluator.folds:
             # Every class has a single row, so that none can be held out.
             trials.list.append(Trial("kernels", first, np.nan))
             return trials.list[0]
         if groups is None:
             names = reductions(rows)
             for name in names if len(names) > 1 else []:
-                trials.add("reduction", {**first, "reduction": name}, judge)
+                trials.add("reduction", {**first, "reduction": name}, evaluator)
             first["reduction"] = trials.best.params["reduction"] if len(names) > 1 else names[0]
-        n_train = min(len(training.X) for training, _ in judge.folds)
+        n_train = min(len(training.X) for training, _ in evaluator.folds)
         numbers = numbers or self._numbers(n_classes, n_train, groups)
-        for sequence in self._sequences(numbers, types, given, judge.prototype, groups):
+        for sequence in self._sequences(numbers, types, given, evaluator.prototype, groups):
             last = -np.inf
             for settings in sequence:
-                trial = trials.add("kernels", {**first, **settings}, judge)
+                trial = trials.add("kernels", {**first, **settings}, evaluator)
                 if trial is None or trial.score < last + _WORTHWHILE * abs(last):
                     break
                 last = trial.score
         trials.check()
-        return self._choose_tuning(trials, judge, len(rows.X))
+        return self._choose_tuning(trials, evaluator, len(rows.X))
 
     def _numbers(self, n_classes: int, n_train: int, groups: list[list[int]] | None) -> list[int]:
         """Return the numbers of kernels that 'auto' tries, given how many rows there are to train with."""
@@ -309,7 +309,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         for k, name, rows, weight in product(numbers, types or ["full"], strengths, weights):
             yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight}]
 
-    def _choose_tuning(self, trials: Trials, judge: _Judge, n_rows: int) -> Trial:
+    def _choose_tuning(self, trials: Trials, evaluator: _Evaluator, n_rows: int) -> Trial:
         """Try to tune the best candidate, and return the winner."""
         best, models, automatic = trials.best, trials.best.models, isinstance(self.tune, str)
         n_numbers = best.params["n_kernels"] * models[0].n_features_in_
@@ -319,13 +319,15 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             return best
         every = TRADE_OFFS if automatic or self.tune is True else (float(self.tune),)
         tried = [
-            trials.add("tuning", {**best.params, "trade_off": t}, lambda trial: judge.tuned(trial, models))
+            trials.add(
+                "tuning", {**best.params, "trade_off": t}, lambda trial: evaluator.tuned(trial, models)
+            )
             for t in every
         ]
         trials.check()
         return trials.best if automatic else max(filter(None, tried), key=lambda t: t.score, default=best)
 
-    def _feature_groups(self, trials: Trials, judge: _Judge, first: Params) -> list[list[int]] | None:
+    def _feature_groups(self, trials: Trials, evaluator: _Evaluator, first: Params) -> list[list[int]] | None:
         """Return the feature groups given or found; None for one group of all features."""
         n_features = int(self.n_features_in_)
         if self.feature_groups is None:
@@ -333,11 +335,11 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         if not isinstance(self.feature_groups, str):
             names = getattr(self, "feature_names_in_", None)
             return check_feature_groups(self.feature_groups, n_features, names)
-        if n_features == 1 or not judge.folds:
+        if n_features == 1 or not evaluator.folds:
             return None
         kernels = {name: first[name] for name in ("n_kernels", "covariance_type")}
-        prototype = clone(judge.prototype).set_params(**kernels)
-        found = GroupSearch(prototype, judge.folds, trials, prototype.random_state).find()
+        prototype = clone(evaluator.prototype).set_params(**kernels)
+        found = GroupSearch(prototype, evaluator.folds, trials, prototype.random_state).find()
         return None if found == [list(range(n_features))] else found
 
     def _make(self, prototype: SharedKernelClassifier, params: Params, rows: Rows) -> SharedKernelClassifier:
@@ -360,14 +362,15 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         if self.projection_ is None:
             return self.classifier_
         reduction = FunctionTransformer(project, kw_args={"projection": self.projection_})
-        return make_pipeline(reduction.fit(np.zeros((1, self.n_features_in_))), self.classifier_)
+        return make_pipeline(reduction, self.classifier_)
 
     def _features(self, X: Any) -> Any:
         """Return what the classifier takes for rows X (n, M)."""
         X = super()._features(X)
         if self.projection_ is None:
             return X
-        return project(validate_data(self, X, reset=False, dtype=np.float64), self.projection_)
+        rows = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return project(rows, self.projection_)
 
     predict = delegated("predict", "Return the most probable class (n,) of each row of X (n, M).")
     predict_proba = delegated(
@@ -390,7 +393,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         return {**super()._graph_parts(), "projection": self.projection_}
 
 
-class _Judge:
+class _Evaluator:
     """Fits candidates to the folds, and scores them on held-out rows."""
 
     def __init__(

@@ -156,12 +156,12 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             if not folds:
                 raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one.")
 
-        def judge(trial: Trial) -> None:
+        def evaluate(trial: Trial) -> None:
             model = clone(prototype).set_params(**trial.params)
             if folds:
-                self._judge_by_folds(trial, model, folds)
+                self._score_by_folds(trial, model, folds)
             else:
-                self._judge_by_criterion(trial, self._fit(model, X, y, sample_weight), rows)
+                self._score_by_criterion(trial, self._fit(model, X, y, sample_weight), rows)
 
         numbers, types = self._candidates()
         reach = np.inf
@@ -172,7 +172,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             warnings.simplefilter("ignore", ConvergenceWarning)
             for n_kernels in numbers:
                 for name in types or STRUCTURES:
-                    trials.add("kernels", {"n_kernels": n_kernels, "covariance_type": name}, judge)
+                    trials.add("kernels", {"n_kernels": n_kernels, "covariance_type": name}, evaluate)
                 if reach <= n_kernels != trials.best.params["n_kernels"]:
                     break
             trials.check()
@@ -206,7 +206,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         """Fit a model, from too many kernels down if asked."""
         return model._fit(X, y, sample_weight, prune=self.strategy == "prune")
 
-    def _judge_by_folds(self, trial: Trial, model: SharedKernelMixture, folds: list[Fold]) -> None:
+    def _score_by_folds(self, trial: Trial, model: SharedKernelMixture, folds: list[Fold]) -> None:
         """Score a candidate by the mean log-density of held-out rows, each in its own class."""
         for training, held in folds:
             fitted = self._fit(clone(model), training.X, training.y, training.weights)
@@ -216,7 +216,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         trial.columns["log_likelihood"] = float(sizes @ trial.split_scores)
         trial.score = trial.columns["log_likelihood"] / float(sizes.sum())
 
-    def _judge_by_criterion(self, trial: Trial, fitted: SharedKernelMixture, rows: Rows) -> None:
+    def _score_by_criterion(self, trial: Trial, fitted: SharedKernelMixture, rows: Rows) -> None:
         """Score a candidate by minus the criterion of its fit to all rows."""
         free = n_parameters(fitted)
         value = free * (2.0 if self.criterion == "aic" else np.log(rows.size)) - 2.0 * fitted.log_likelihood_

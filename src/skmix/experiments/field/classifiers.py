@@ -7,7 +7,7 @@ choice counts as time of the fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -23,7 +23,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.mixture import GaussianMixture
-from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, KFold, ParameterGrid, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -50,27 +50,13 @@ _ROWS_PER_KERNEL = 3
 
 @dataclass(frozen=True)
 class Contender:
-    """A classifier of the comparison.
+    """A classifier of the comparison."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in tables.
-    generative : bool
-        Whether it is made of class densities.
-    make : callable
-        From a seed to an unfitted classifier.
-    takes_gaps : bool
-        Whether it takes missing values; for others, medians replace them.
-    scaled : bool
-        Whether features are standardised first.
-    """
-
-    name: str
-    generative: bool
-    make: Callable[[int], Any]
-    takes_gaps: bool = False
-    scaled: bool = True
+    name: str  # in tables
+    generative: bool  # whether it is made of class densities
+    make: Callable[[int], Any]  # from a seed to an unfitted classifier
+    takes_gaps: bool = False  # whether it takes missing values; for others, medians replace them
+    scaled: bool = True  # whether features are standardised first
 
     def pipeline(self, seed: int, gaps: bool) -> Any:
         """Return the unfitted classifier with its preparation."""
@@ -83,32 +69,10 @@ class Contender:
 class SeparateMixtures(ClassifierMixin, BaseEstimator):
     """Bayes' rule on a scikit-learn GaussianMixture for each class.
 
-    Components, covariance type and regularisation of each class have the largest log-density of held-out rows
-    (three folds), or the lowest BIC. More than 100 features are first reduced to the principal components
-    with 95 % of their variance.
-
-    Parameters
-    ----------
-    max_components : int, default=5
-        Largest number of components of a class.
-    regularisations : tuple of float, default=(1e-3, 1e-2, 1e-1, 0.5)
-        Candidates for the number that is added to the variances; features should be standardised. With fewer
-        than 6 rows a class has one component, diagonal, and the largest of them.
-    criterion : {'held-out', 'bic'}, default='held-out'
-        How settings are chosen. BIC uses the smallest regularisation.
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness of the starts.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (L,)
-        Class labels, sorted.
-    reduction_ : PCA or None
-        Reduction of the features.
-    mixtures_ : list of GaussianMixture
-        One for each class.
-    class_prior_ : ndarray of shape (L,)
-        Shares of the classes among the training rows.
+    Components, covariance type and regularisation (added to the variances of standardised features) of each
+    class have the largest log-density of held-out rows, or the lowest BIC with the smallest regularisation. A
+    class of fewer than 6 rows has one diagonal component with the largest regularisation. More than 100
+    features are first reduced to the principal components with 95 % of their variance.
     """
 
     def __init__(
@@ -154,20 +118,19 @@ class SeparateMixtures(ClassifierMixin, BaseEstimator):
             return GaussianMixture(1, covariance_type="diag", reg_covar=largest, random_state=seed).fit(rows)
         most = max(1, min(self.max_components, len(rows) // 4))
         by_bic = self.criterion == "bic"
-        candidates = [
-            GaussianMixture(n, covariance_type=kind, reg_covar=added, random_state=seed)
-            for kind in ("full", "diag")
-            for added in ([min(self.regularisations)] if by_bic else self.regularisations)
-            for n in range(1, most + 1)
-        ]
+        candidates = {
+            "covariance_type": ["full", "diag"],
+            "reg_covar": [min(self.regularisations)] if by_bic else list(self.regularisations),
+            "n_components": list(range(1, most + 1)),
+        }
         if by_bic:
-            return min((each.fit(rows) for each in candidates), key=lambda each: each.bic(rows))
-        folds = list(KFold(_N_FOLDS, shuffle=True, random_state=seed).split(rows))
-
-        def held_out(mixture: GaussianMixture) -> float:
-            return float(sum(mixture.fit(rows[a]).score_samples(rows[b]).sum() for a, b in folds))
-
-        return max(candidates, key=held_out).fit(rows)
+            fitted = [
+                GaussianMixture(**each, random_state=seed).fit(rows) for each in ParameterGrid(candidates)
+            ]
+            return min(fitted, key=lambda each: each.bic(rows))
+        folds = KFold(_N_FOLDS, shuffle=True, random_state=seed)
+        search = GridSearchCV(GaussianMixture(random_state=seed), candidates, cv=folds)
+        return search.fit(rows).best_estimator_
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
@@ -191,19 +154,25 @@ class OwnKernelsCV(SharedKernelClassifierCV):
     Weights have no prior, which would give kernels to other classes.
     """
 
-    def _numbers(self, n_classes: int, n_train: int, groups: list[list[int]] | None) -> list[int]:
+    def _numbers(self, n_classes: int, n_train: int, groups: Any) -> list[int]:
         per_class = _KERNELS_PER_CLASS if groups is None else _KERNELS_PER_CLASS_OF_GROUP
         return [k * n_classes for k in per_class if k == 1 or _ROWS_PER_KERNEL * k * n_classes <= n_train]
+
+    def _sequences(self, *arguments: Any) -> Iterator[list[dict[str, Any]]]:
+        # A concentration of 1 is a flat prior.
+        return (each for each in super()._sequences(*arguments) if each[0].get("weight_prior") in (None, 1.0))
 
     def _make(
         self, prototype: SharedKernelClassifier, params: dict[str, Any], rows: Any
     ) -> SharedKernelClassifier:
         made = super()._make(prototype, params, rows)
         per_class = params["n_kernels"] // len(np.unique(rows.codes))
-        groups = params["feature_groups"] or [slice(None)]
-        starts = [own_kernels(rows.X[:, group], rows.codes, per_class, made.random_state) for group in groups]
-        single = params["feature_groups"] is None
-        return made.set_params(n_kernels=None, init=starts[0] if single else starts, weight_prior=None)
+        groups = params["feature_groups"]
+        starts = [
+            own_kernels(rows.X[:, columns], rows.codes, per_class, made.random_state)
+            for columns in groups or [slice(None)]
+        ]
+        return made.set_params(n_kernels=None, init=starts if groups else starts[0])
 
 
 def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: int) -> dict[str, FloatArray]:

@@ -26,17 +26,7 @@ _LARGEST_SEED = 2**31 - 1
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a comparison.
-
-    Attributes
-    ----------
-    n_repeats : int
-        Splits of each data set.
-    test_share : float
-        Share of the rows to test on.
-    seed : int
-        Seed of all splits and classifiers.
-    """
+    """Splits of each data set, the share of the rows to test on, and the seed of splits and classifiers."""
 
     n_repeats: int = 5
     test_share: float = 0.25
@@ -51,47 +41,22 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One classifier on one split or draw of one data set.
-
-    Attributes
-    ----------
-    data, classifier : str
-        Their names.
-    repeat : int
-        Number of the split or draw.
-    n_classes, n_train, n_test : int
-        Classes, training rows and test rows.
-    error : float
-        Share of test rows with a wrong label.
-    log_loss : float
-        Mean negative logarithm of the probability of the true class.
-    calibration_error : float
-        Expected calibration error.
-    fit_seconds, predict_seconds : float
-        Processor time of the fit, choices included, and of the probabilities of the test rows.
-    n_parameters : int
-        Numbers that the fitted classifier stores.
-    failure : str
-        The error message if the classifier failed, else empty. After a failure the measures are those of a
-        guess by class frequency.
-    settings : str
-        What a search chose, for people to read.
-    """
+    """One classifier on one split or draw of one data set."""
 
     data: str
     classifier: str
-    repeat: int
+    repeat: int  # number of the split or draw
     n_classes: int
     n_train: int
     n_test: int
-    error: float
+    error: float  # share of test rows with a wrong label
     log_loss: float
     calibration_error: float
-    fit_seconds: float
-    predict_seconds: float
-    n_parameters: int
-    failure: str = ""
-    settings: str = ""
+    fit_seconds: float  # processor time, choices included
+    predict_seconds: float  # of the probabilities of the test rows
+    n_parameters: int  # numbers that the fitted classifier stores
+    failure: str = ""  # error message; after a failure the measures are those of a guess by class frequency
+    settings: str = ""  # what a search chose, for people to read
 
     @property
     def rows_per_class(self) -> int:
@@ -141,31 +106,17 @@ def split(data: DataSet, repeat: int, settings: Settings) -> tuple[IntArray, Int
 
 
 def run_cell(data: DataSet, contender: Contender, repeat: int, settings: Settings) -> Outcome:
-    """Fit a classifier to one split and measure it.
-
-    Parameters
-    ----------
-    data : DataSet
-        The data set.
-    contender : Contender
-        The classifier.
-    repeat : int
-        Number of the split.
-    settings : Settings
-        Seed and share of test rows.
-
-    Returns
-    -------
-    Outcome
-        The measures. Seconds are processor time on one thread, which other programs hardly disturb.
-    """
+    """Fit a classifier to one split of a data set and measure it."""
     return measure(data, contender, repeat, *split(data, repeat, settings), settings.seed)
 
 
 def measure(
     data: DataSet, contender: Contender, repeat: int, training: IntArray, held: IntArray, seed: int
 ) -> Outcome:
-    """Fit a classifier to the training rows of a data set and measure it on the rows held out."""
+    """Fit a classifier to the training rows of a data set and measure it on the rows held out.
+
+    Seconds are processor time on one thread, which other programs hardly disturb.
+    """
     classes, codes = np.unique(data.y, return_inverse=True)
     own_seed = int(harness.generator(seed, contender.name, data.name, repeat).randint(_LARGEST_SEED))
     model = contender.pipeline(own_seed, data.has_gaps)

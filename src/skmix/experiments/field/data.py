@@ -29,21 +29,11 @@ NAMES = (*_SHIPPED, SEGMENTS, _MNIST)
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Rows to compare classifiers on.
+    """Rows to compare classifiers on."""
 
-    Attributes
-    ----------
-    name : str
-        Its name in tables.
-    X : ndarray of shape (N, M)
-        Features; NaN where a value is missing.
-    y : ndarray of shape (N,)
-        Labels.
-    """
-
-    name: str
-    X: FloatArray
-    y: NDArray[Any]
+    name: str  # in tables
+    X: FloatArray  # (N, M); NaN where a value is missing
+    y: NDArray[Any]  # (N,)
 
     @property
     def has_gaps(self) -> bool:

@@ -84,17 +84,8 @@ def classifiers_for(name: str) -> list[str]:
 def draw(name: str, repeat: int, seed: int) -> DataSet:
     """Return the rows of a draw: new ones if they are simulated, otherwise always the same.
 
-    Parameters
-    ----------
-    name : str
-        One of `SHARING_DATA`, or what `load_data` takes.
-    repeat, seed : int
-        Number of the draw, and seed of all draws.
-
-    Returns
-    -------
-    DataSet
-        Enough rows for the largest training set and 2000 to test on, if there are as many.
+    `name` is one of `SHARING_DATA`, or what `load_data` takes. There are enough rows for the largest training
+    set and 2000 to test on, if the data have as many.
     """
     return _drawn(name, repeat, seed)[0]
 

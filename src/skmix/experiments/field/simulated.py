@@ -43,30 +43,16 @@ _PART_FEATURES, _PART_SPREAD = 2, 2.0
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Kernels and the classes' weights over them.
+    """Kernels and the classes' weights over them."""
 
-    Attributes
-    ----------
-    means : ndarray of shape (K, M)
-        Kernel means.
-    covariances : ndarray of shape (K, M, M)
-        Kernel covariances.
-    weights : ndarray of shape (K, L)
-        Pr(kernel k | class j).
-    """
-
-    means: FloatArray
-    covariances: FloatArray
-    weights: FloatArray
+    means: FloatArray  # (K, M)
+    covariances: FloatArray  # (K, M, M)
+    weights: FloatArray  # (K, L)
 
     def log_densities(self, rows: FloatArray) -> FloatArray:
         """Return log p(x | class j), shape (n, L), of rows (n, M)."""
-        logs = np.column_stack(
-            [
-                multivariate_normal.logpdf(rows, mean, covariance)
-                for mean, covariance in zip(self.means, self.covariances, strict=True)
-            ]
-        )
+        kernels = zip(self.means, self.covariances, strict=True)
+        logs = np.column_stack([multivariate_normal.logpdf(rows, *kernel) for kernel in kernels])
         peaks = logs.max(axis=1, keepdims=True)
         with np.errstate(divide="ignore"):
             return np.log(np.exp(logs - peaks) @ self.weights) + peaks
@@ -74,27 +60,16 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Rows of simulated classes, and the densities they came from.
-
-    Attributes
-    ----------
-    data : DataSet
-        The rows.
-    pools : tuple of Pool
-        The kernels of each part of the features, in order; one for all of them unless the kind is "parts".
-    """
+    """Rows of simulated classes, and the densities they came from."""
 
     data: DataSet
-    pools: tuple[Pool, ...]
+    pools: tuple[Pool, ...]  # kernels of each part of the features; one pool unless the kind is "parts"
 
 
 class TrueDensities(ClassifierMixin, BaseEstimator):
     """Bayes' rule on the densities that rows were drawn from, for equal class priors.
 
-    Parameters
-    ----------
-    pools : tuple of Pool
-        The densities of each part of the features, which are multiplied.
+    `pools` are the densities of the parts of the features, which are multiplied.
     """
 
     def __init__(self, pools: tuple[Pool, ...]) -> None:
@@ -141,21 +116,9 @@ def in_words(name: str) -> str:
 
 
 def simulate(name: str, n_each: int, seed: int, repeat: int = 0) -> Simulation:
-    """Return simulated classes by name, such as "pool-100".
+    """Return simulated classes by name, such as "pool-100": their kind, see `KINDS`, and number.
 
-    Parameters
-    ----------
-    name : str
-        Kind and number of classes, see `KINDS`.
-    n_each : int
-        Rows of each class.
-    seed, repeat : int
-        Of kernels, weights and rows: each repeat has kernels of its own.
-
-    Returns
-    -------
-    Simulation
-        Rows and densities.
+    There are `n_each` rows of each class. Each seed and repeat has its own kernels, weights and rows.
     """
     found = kind_and_classes(name)
     if found is None or found[1] < 2:

@@ -29,28 +29,14 @@ _MOST_TIMES_THE_SVM = 10.0
 
 @dataclass(frozen=True)
 class Summary:
-    """A classifier on a data set, over all splits.
-
-    Attributes
-    ----------
-    data, classifier : str
-        Their names.
-    n_repeats : int
-        Splits.
-    values : dict of str to float
-        Mean of each measure.
-    standard_errors : dict of str to float
-        Of the means, corrected for splits that overlap; NaN for a single split.
-    n_failed : int
-        Splits on which it failed.
-    """
+    """A classifier on a data set, over all splits."""
 
     data: str
     classifier: str
     n_repeats: int
-    values: dict[Measure, float]
-    standard_errors: dict[Measure, float]
-    n_failed: int
+    values: dict[Measure, float]  # mean of each measure
+    standard_errors: dict[Measure, float]  # of the means, for splits that overlap; NaN for one split
+    n_failed: int  # splits on which it failed
 
 
 def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
@@ -154,20 +140,8 @@ def check_claims(outcomes: Iterable[Outcome]) -> list[Claim]:
 def corrected_standard_error(values: FloatArray, test_over_train: float) -> float:
     """Return the standard error of a mean over repeated random splits of the same rows.
 
-    Splits overlap, so their results vary less than those of new data would. Nadeau and Bengio (2003) replace
-    1/r by 1/r + n_test/n_train.
-
-    Parameters
-    ----------
-    values : ndarray of shape (r,)
-        One for each split.
-    test_over_train : float
-        Test rows for each training row.
-
-    Returns
-    -------
-    float
-        NaN for a single split.
+    Splits overlap, so their results, `values` (r,), vary less than those of new data would. Nadeau and Bengio
+    (2003) replace 1/r by 1/r + n_test/n_train. NaN for a single split.
     """
     if len(values) < 2:
         return float("nan")

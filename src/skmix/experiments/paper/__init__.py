@@ -8,25 +8,11 @@ from __future__ import annotations
 from skmix.experiments.harness import Claim, Store, StoreError, Table
 from skmix.experiments.paper.claims import Difference, check_claims, differences, headline
 from skmix.experiments.paper.data import fingerprint, make_data
-from skmix.experiments.paper.illustration import (
-    Comparison,
-    IllustrationRecord,
-    fit_illustration,
-    run_illustration,
-)
+from skmix.experiments.paper.illustration import IllustrationRecord, fit_illustration, run_illustration
 from skmix.experiments.paper.methods import run_batch, run_one
 from skmix.experiments.paper.published import published_pass, published_passes, published_run
-from skmix.experiments.paper.published_values import PublishedValues, published_sweep, published_values
-from skmix.experiments.paper.records import (
-    BestRun,
-    Beyond,
-    GroupModel,
-    Margin,
-    Run,
-    Settings,
-    StudyData,
-    StudyResults,
-)
+from skmix.experiments.paper.published_values import published_values
+from skmix.experiments.paper.records import Beyond, GroupModel, Margin, Run, Settings, StudyData, StudyResults
 from skmix.experiments.paper.study import (
     Cell,
     Study,
@@ -37,24 +23,21 @@ from skmix.experiments.paper.study import (
     study_results,
 )
 from skmix.experiments.paper.tables import make_tables, write_tables
-from skmix.experiments.paper.variants import MAIN_KERNELS, MAIN_RUNS, METHODS, VARIANTS, Method, Variant
+from skmix.experiments.paper.variants import MAIN_KERNELS, MAIN_RUNS, METHODS, VARIANTS, Method
 
 __all__ = [
     "MAIN_KERNELS",
     "MAIN_RUNS",
     "METHODS",
     "VARIANTS",
-    "BestRun",
     "Beyond",
     "Cell",
     "Claim",
-    "Comparison",
     "Difference",
     "GroupModel",
     "IllustrationRecord",
     "Margin",
     "Method",
-    "PublishedValues",
     "Run",
     "Settings",
     "Store",
@@ -63,7 +46,6 @@ __all__ = [
     "StudyData",
     "StudyResults",
     "Table",
-    "Variant",
     "check_claims",
     "differences",
     "fingerprint",
@@ -75,7 +57,6 @@ __all__ = [
     "published_pass",
     "published_passes",
     "published_run",
-    "published_sweep",
     "published_values",
     "run_batch",
     "run_illustration",

@@ -10,7 +10,7 @@ import numpy as np
 
 from skmix.experiments.harness import Claim
 from skmix.experiments.paper.published_values import OK_RUNS, published_values
-from skmix.experiments.paper.records import Run, Settings, StudyResults
+from skmix.experiments.paper.records import Margin, Run, Settings, StudyResults
 from skmix.experiments.paper.runs import Runs, counted_in_sweep
 from skmix.experiments.paper.variants import (
     ENOUGH_RUNS,
@@ -43,40 +43,17 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the published method, run again, does not give the paper's numbers.
+    """Where the published method, run again, does not give the paper's numbers."""
 
-    Attributes
-    ----------
-    variant : str
-        Name of the variant, with K if it is not that of the main study.
-    quantity : str
-        What differs.
-    published, rerun : float
-        The paper's number and ours.
-    reason : str
-        The likely reason.
-    """
-
-    variant: str
+    variant: str  # with K if it is not that of the main study
     quantity: str
     published: float
     rerun: float
-    reason: str
+    reason: str  # the likely one
 
 
 def check_claims(results: StudyResults) -> tuple[Claim, ...]:
-    """Check every claim for which there are enough runs.
-
-    Parameters
-    ----------
-    results : StudyResults
-        Runs of any part of the study.
-
-    Returns
-    -------
-    tuple of Claim
-        The headline claim on class-wise starts first.
-    """
+    """Check every claim for which there are enough runs; the claim on class-wise starts comes first."""
     runs = Runs(results.runs)
     checks = (_no_failures, _runs_hardly_differ, _published_medians, _published_failures, _sweep)
     return (
@@ -90,30 +67,30 @@ def headline(results: StudyResults) -> str:
     """Return one sentence on the class-wise start over all data sets; empty without enough runs."""
     if not results.margins:
         return ""
-    met = sum(margin.shortfall <= _BEHIND_BEST for margin in results.margins)
-    worst = max(results.margins, key=lambda margin: margin.shortfall)
+    seeds, n_runs, missed, worst = _over_seeds(results)
+    n = len(results.margins)
     return (
-        f"Over {_seeds(results)}, with {_n_runs(results)} runs of each variant and method, the mean "
-        f"class-wise run is at most {_BEHIND_BEST} below the best robust run in {met} of "
-        f"{len(results.margins)} comparisons; the largest distance is {worst.shortfall:.4f} "
-        f"({worst.variant}, seed {worst.seed})."
+        f"Over {seeds}, with {n_runs} runs of each variant and method, the mean class-wise run is at most "
+        f"{_BEHIND_BEST} below the best robust run in {n - len(missed)} of {n} comparisons; the largest "
+        f"distance is {worst.shortfall:.4f} ({worst.variant}, seed {worst.seed})."
     )
+
+
+def _over_seeds(results: StudyResults) -> tuple[str, int, list[Margin], Margin]:
+    """Return the data sets in words, the runs on each, comparisons that miss the target, and the worst."""
+    seeds = sorted({margin.seed for margin in results.margins})
+    words = f"data sets of seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"data of seed {seeds[0]}"
+    missed = [margin for margin in results.margins if margin.shortfall > _BEHIND_BEST]
+    worst = max(results.margins, key=lambda margin: margin.shortfall)
+    return words, min(margin.n_runs for margin in results.margins), missed, worst
 
 
 def differences(results: StudyResults) -> tuple[Difference, ...]:
     """List where the published method, run again, differs from the paper, with the likely reason.
 
-    Parameters
-    ----------
-    results : StudyResults
-        Runs of any part of the study.
-
-    Returns
-    -------
-    tuple of Difference
-        Medians over the successful runs that differ by more than 0.02, shares of failed runs that differ by
-        more than their sampling error, and in the sweep means that differ by more than 0.03 and shares of
-        counted runs that differ by more than their sampling error.
+    These are medians over the successful runs that differ by more than 0.02, shares of failed runs that
+    differ by more than their sampling error, and in the sweep means that differ by more than 0.03 and shares
+    of counted runs that differ by more than their sampling error.
     """
     runs = Runs(results.runs)
     published = published_values()
@@ -157,32 +134,21 @@ def _differ(share: float, n: int, other: float, n_other: int) -> bool:
 
 def _average_is_best(results: StudyResults) -> Iterator[Claim]:
     if results.margins:
-        met = sum(margin.shortfall <= _BEHIND_BEST for margin in results.margins)
-        worst = max(results.margins, key=lambda margin: margin.shortfall)
-        missed = [
-            f"{margin.variant} with seed {margin.seed} by {margin.shortfall - _BEHIND_BEST:.4f}"
-            for margin in results.margins
-            if margin.shortfall > _BEHIND_BEST
+        seeds, n_runs, missed, worst = _over_seeds(results)
+        n = len(results.margins)
+        by = [
+            f"{each.variant} with seed {each.seed} by {each.shortfall - _BEHIND_BEST:.4f}" for each in missed
         ]
         yield Claim(
-            f"class-wise: the mean run is as good as the best of {_n_runs(results)} robust runs, in every "
-            f"variant, over {_seeds(results)}",
+            f"class-wise: the mean run is as good as the best of {n_runs} robust runs, in every variant, "
+            f"over {seeds}",
             f"at most {_BEHIND_BEST} below it",
-            f"{met} of {len(results.margins)} comparisons; at most {worst.shortfall:.4f} below it "
+            f"{n - len(missed)} of {n} comparisons; at most {worst.shortfall:.4f} below it "
             f"({worst.variant}, seed {worst.seed})",
-            met == len(results.margins),
+            not missed,
             "The best run is selected by its accuracy on the test images, which favours it by chance where "
-            "two digits cannot be distinguished." + (f" Missed: {', '.join(missed)}." if missed else ""),
+            "two digits cannot be distinguished." + (f" Missed: {', '.join(by)}." if by else ""),
         )
-
-
-def _seeds(results: StudyResults) -> str:
-    seeds = sorted({margin.seed for margin in results.margins})
-    return f"data sets of seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"data of seed {seeds[0]}"
-
-
-def _n_runs(results: StudyResults) -> int:
-    return min(margin.n_runs for margin in results.margins)
 
 
 def _no_failures(runs: Runs) -> Iterator[Claim]:

@@ -22,16 +22,6 @@ def make_data(settings: Settings) -> StudyData:
     """Simulate the training and test images of a study and compute their features.
 
     Each part has its own generator: the number of training images does not change the test images.
-
-    Parameters
-    ----------
-    settings : Settings
-        Seed and numbers of images.
-
-    Returns
-    -------
-    StudyData
-        Images, labels, and features with and without dither.
     """
     seed = settings.seed
     train_images, train_labels = make_seven_segment_digits(

@@ -51,29 +51,9 @@ def run_batch(
     *,
     device: str | None = None,
 ) -> list[Run]:
-    """Fit and test some runs of one cell.
+    """Fit a variant by name with K kernels by one method, and test it: the runs of these numbers.
 
-    Parameters
-    ----------
-    data : StudyData
-        Images and features.
-    variant : str
-        Name of the variant.
-    n_kernels : int
-        K.
-    method : {"published", "robust", "class-wise"}
-        How to fit it.
-    runs : sequence of int
-        Numbers of the runs.
-    settings : Settings
-        Of the study.
-    device : str, optional
-        PyTorch device to fit on, for methods on our engine; the last digits then depend on the device.
-
-    Returns
-    -------
-    list of Run
-        In the order of `runs`.
+    `device` is a PyTorch device to fit on, for methods on our engine; the last digits then depend on it.
     """
     chosen = variant_of(variant)
     decide = predict_published if method == "published" else predict

@@ -30,17 +30,7 @@ _CACHED = 1 << 16
 def predict(rows: Sequence[FloatArray], groups: Sequence[Parameters]) -> IntArray:
     """Return the most likely class of each row, for equal class priors.
 
-    Parameters
-    ----------
-    rows : sequence of ndarrays of shape (M_g, n)
-        Features of each group, one feature after the other.
-    groups : sequence of Parameters
-        The model of each group, with positive definite covariances.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Classes.
+    `rows` (M_g, n) are the features of each group, `groups` their models, with positive definite covariances.
     """
     bounded = [_bounded_log_likelihoods(x, model) for x, model in zip(rows, groups, strict=True)]
     total = sum(logs for logs, _ in bounded)
@@ -63,17 +53,7 @@ def predict_published(rows: Sequence[FloatArray], groups: Sequence[Parameters]) 
     Parameters of a failed run are treated as in Matlab: the root of a negative determinant is imaginary,
     complex numbers are compared by magnitude, and a maximum skips NaN; if all are NaN it is the first class.
 
-    Parameters
-    ----------
-    rows : sequence of ndarrays of shape (M_g, n)
-        Features of each group, one feature after the other.
-    groups : sequence of Parameters
-        The model of each group, finite or not.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Classes.
+    `rows` (M_g, n) are the features of each group, `groups` their models, finite or not.
     """
     magnitudes: FloatArray = np.ones(1)
     with np.errstate(all="ignore"):

@@ -213,25 +213,11 @@ def _inverses(covariances: FloatArray) -> FloatArray:
 
 
 def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Reason:
-    """Return why a pass failed.
+    """Return why a pass of rows (M, N), with `sizes` (L,) of the classes, failed.
 
     The kernels that cause a failure are those whose density is not finite at some row. Their covariance is
     singular up to rounding, for one of two reasons: a feature is constant among the rows of the kernel, or
     the kernel has no more rows than features. Any other cause is called "overflow".
-
-    Parameters
-    ----------
-    before : Parameters
-        Weights (K, L), means (K, M), covariances (K, M, M) before the failing pass.
-    rows : ndarray of shape (M, N)
-        Rows, one feature after the other.
-    sizes : ndarray of shape (L,)
-        Number of rows of each class.
-
-    Returns
-    -------
-    str
-        One of `REASONS`.
     """
     with np.errstate(all="ignore"):
         failing = ~np.isfinite(published_densities(rows, before)).all(axis=1)

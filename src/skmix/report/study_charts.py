@@ -1,4 +1,4 @@
-"""What the charts show, counted from the runs: distributions, the sweep over K, confusions, failures."""
+"""Data of the charts on the study's page, counted from the runs, and of its explorer of kernels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from skmix.experiments.paper.published_values import PublishedValues
-from skmix.experiments.paper.records import Run, StudyResults
+from skmix.experiments.paper.records import GroupModel, Run, StudyData, StudyResults
 from skmix.experiments.paper.runs import counted_in_sweep, statistics
 from skmix.experiments.paper.variants import (
+    FEATURES,
     MAIN_KERNELS,
     MAIN_RUNS,
     METHODS,
@@ -21,12 +22,17 @@ from skmix.experiments.paper.variants import (
     SWEEP_VARIANTS,
     VARIANTS,
     Method,
+    variant_of,
 )
-from skmix.report.numbers import decimals
-from skmix.report.words import LOW, LOW_EXPLANATION, REASONS, failed_in_paper
+from skmix.report.rendering import decimals, line_styles, significant
+from skmix.report.study_text import LOW, REASONS, Main, failed_in_paper
 
 BIN = 0.01
 """Width of the histograms' bins."""
+_ROWS_PER_DIGIT = 150
+"""Training rows in the explorer: more make the page large and show nothing more."""
+_SHOWN_FIRST = "4D"
+"""The smallest variant whose kernels the paper draws."""
 
 
 def main_runs(results: StudyResults) -> dict[tuple[str, Method], list[Run]]:
@@ -40,13 +46,13 @@ def main_runs(results: StudyResults) -> dict[tuple[str, Method], list[Run]]:
     return {key: runs for key, runs in found.items() if runs}
 
 
-def variants_of(main: dict[tuple[str, Method], list[Run]]) -> list[str]:
+def variants_of(main: Main) -> list[str]:
     """Return the names of the variants that have runs, in the study's order."""
     return list(dict.fromkeys(variant for variant, _ in main))
 
 
-def distributions(main: dict[tuple[str, Method], list[Run]], paper: PublishedValues) -> list[dict[str, Any]]:
-    """Return for each variant and method the histogram of accuracies and what sums it up."""
+def distributions(main: Main, paper: PublishedValues) -> list[dict[str, Any]]:
+    """Return the histogram of accuracies of each variant and method, and its summary."""
     return [
         {
             "name": variant,
@@ -66,7 +72,7 @@ def distributions(main: dict[tuple[str, Method], list[Run]], paper: PublishedVal
 
 def _histogram(runs: Sequence[Run]) -> dict[str, Any]:
     accuracies = np.array([run.accuracy for run in runs])
-    # Accuracies are whole numbers of images, so many lie exactly on a border; they belong above it.
+    # Many accuracies lie exactly on a border between bins; they belong to the bin above it.
     bins = np.floor(accuracies[np.isfinite(accuracies)] / BIN + 1e-6).astype(int)
     counts = Counter(np.minimum(bins, round(1 / BIN) - 1).tolist())
     return {
@@ -90,19 +96,13 @@ def sweep(results: StudyResults, paper: PublishedValues) -> dict[str, Any]:
             {
                 "name": variant,
                 "paper": [
-                    {
-                        "K": K,
-                        "mean": printed.mean,
-                        "std": printed.std,
-                        "lost": SWEEP_RUNS - printed.counted,
-                        "n": SWEEP_RUNS,
-                    }
+                    _point(K, printed.mean, printed.std, SWEEP_RUNS - printed.counted, SWEEP_RUNS)
                     for K in SWEEP_KERNELS
                     if (printed := paper.sweep.get((K, variant))) is not None
                 ],
                 "ways": {
                     method: [
-                        _point(K, found[variant, K, method])
+                        _rerun_point(K, found[variant, K, method])
                         for K in SWEEP_KERNELS
                         if (variant, K, method) in found
                     ]
@@ -115,16 +115,15 @@ def sweep(results: StudyResults, paper: PublishedValues) -> dict[str, Any]:
     }
 
 
-def _point(n_kernels: int, runs: Sequence[Run]) -> dict[str, Any]:
+def _point(n_kernels: int, mean: float, std: float, lost: int, n_runs: int) -> dict[str, Any]:
+    return {"K": n_kernels, "mean": mean, "std": std, "lost": lost, "n": n_runs}
+
+
+def _rerun_point(n_kernels: int, runs: Sequence[Run]) -> dict[str, Any]:
     counted = counted_in_sweep(runs)
     found = statistics(counted)
-    return {
-        "K": n_kernels,
-        "mean": decimals(found.get("Mean Acc", math.nan), 4),
-        "std": decimals(found.get("Std Acc", math.nan), 4),
-        "lost": len(runs) - len(counted),
-        "n": len(runs),
-    }
+    mean, std = (decimals(found.get(name, math.nan), 4) for name in ("Mean Acc", "Std Acc"))
+    return _point(n_kernels, mean, std, len(runs) - len(counted), len(runs))
 
 
 def confusions(
@@ -150,28 +149,25 @@ def _confusion(matrix: Any) -> dict[str, Any]:
     return {"matrix": counts.tolist(), "accuracy": decimals(np.trace(counts) / counts.sum(), 4)}
 
 
-def failures(main: dict[tuple[str, Method], list[Run]], paper: PublishedValues) -> dict[str, Any]:
+def failures(main: Main, paper: PublishedValues) -> dict[str, Any]:
     """Return how often each reason ended a run of the published method, by variant."""
     variants = [variant for variant in variants_of(main) if (variant, "published") in main]
     counts = {
         variant: Counter(run.reason or LOW for run in main[variant, "published"] if run.failed)
         for variant in variants
     }
-    named = [*REASONS, *sorted({reason for counter in counts.values() for reason in counter} - set(REASONS))]
-    reasons = [
-        {
-            "name": reason,
-            "explanation": LOW_EXPLANATION if reason == LOW else REASONS.get(reason, ""),
-            "counts": [counts[variant][reason] for variant in variants],
-            "total": sum(counts[variant][reason] for variant in variants),
-        }
-        for reason in named
-    ]
+    others = sorted({reason for counter in counts.values() for reason in counter} - set(REASONS))
+    reasons = []
+    for reason in [*REASONS, *others]:
+        found = [counts[variant][reason] for variant in variants]
+        if sum(found) or reason != LOW:
+            explanation = REASONS.get(reason, "")
+            reasons.append({"name": reason, "explanation": explanation, "counts": found, "total": sum(found)})
     totals = [counts[variant].total() for variant in variants]
     in_paper = [failed_in_paper(paper, variant) for variant in variants]
     return {
         "variants": variants,
-        "reasons": [reason for reason in reasons if reason["total"] or reason["name"] != LOW],
+        "reasons": reasons,
         "totals": totals,
         "total": sum(totals),
         "runs": sum(len(main[variant, "published"]) for variant in variants),
@@ -179,3 +175,60 @@ def failures(main: dict[tuple[str, Method], list[Run]], paper: PublishedValues) 
         "paper_total": sum(in_paper),
         "paper_runs": MAIN_RUNS,
     }
+
+
+def explorer(results: StudyResults, variants: Sequence[str]) -> dict[str, Any]:
+    """Return the mixtures of the best runs, the rows they were fitted to, and line styles."""
+    labels = results.data.train_labels
+    rows, n_rows = _rows(results.data)
+    return {
+        "variants": [
+            {
+                "name": name,
+                "groups": [list(group) for group in variant_of(name).groups],
+                "dithered": variant_of(name).dithered or results.settings.dither == "all",
+                "ways": {
+                    method: {
+                        "run": best.run.run,
+                        "accuracy": decimals(best.run.accuracy, 4),
+                        "groups": [_mixture(group) for group in best.groups],
+                    }
+                    for method in METHODS
+                    if (best := results.best.get((name, method))) is not None
+                },
+            }
+            for name in variants
+            if any((name, method) in results.best for method in METHODS)
+        ],
+        "first": _SHOWN_FIRST,
+        "rows": rows,
+        "note": "" if n_rows == len(labels) else f"{n_rows} of the {len(labels)} training images are drawn.",
+        **line_styles(),
+    }
+
+
+def _mixture(group: GroupModel) -> dict[str, Any] | None:
+    """Return a mixture, covariances as upper triangles row by row; None when it is not finite."""
+    if not all(np.isfinite(array).all() for array in (group.weights_, group.means_, group.covariances_)):
+        return None
+    upper = np.triu_indices(group.means_.shape[1])
+    return {
+        "weights": decimals(group.weights_, 4),
+        "prior": decimals(group.class_prior_, 4),
+        "means": significant(group.means_, 5),
+        "covariances": significant(group.covariances_[:, upper[0], upper[1]], 5),
+    }
+
+
+def _rows(data: StudyData) -> tuple[dict[str, Any], int]:
+    """Return the first training rows of each digit, and their number."""
+    labels = data.train_labels
+    first = [np.flatnonzero(labels == digit)[:_ROWS_PER_DIGIT] for digit in np.unique(labels)]
+    kept = np.sort(np.concatenate(first))
+    rows = {
+        "features": list(FEATURES),
+        "labels": labels[kept].tolist(),
+        "plain": decimals(data.train_features[kept], 4),
+        "dithered": decimals(data.train_dithered[kept], 4),
+    }
+    return rows, len(kept)

@@ -1,10 +1,12 @@
-"""From the study's results to one dictionary of plain values: all that the page shows."""
+"""The study's page: its results as one dictionary of plain values, then as HTML."""
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from skmix.experiments.harness import Table
@@ -13,15 +15,58 @@ from skmix.experiments.paper.published_values import published_values
 from skmix.experiments.paper.records import Run, Settings, StudyResults
 from skmix.experiments.paper.tables import make_tables
 from skmix.experiments.paper.variants import MAIN_KERNELS, METHODS
-from skmix.report import sections, words
-from skmix.report.differences import differences
-from skmix.report.explorer import explorer
+from skmix.io import replacing
+from skmix.report import study_charts as charts
+from skmix.report import study_text as words
 from skmix.report.figures import figure_entries
-from skmix.report.numbers import text
+from skmix.report.rendering import render_page, text
 from skmix.report.tables import table_entries
 
 _TITLE = "Shared kernel models: the whole paper, run again"
 _LIBRARIES = ("skmix", "numpy", "scipy", "scikit-learn")
+# What the scripts draw; everything else is in the page already.
+_EMBEDDED = ("ways", "digits", "bin", "distributions", "sweep", "confusions", "explorer")
+
+
+def write_report(
+    results: StudyResults,
+    path: str | os.PathLike[str],
+    *,
+    figures: Mapping[str, bytes] | None = None,
+    tables: Iterable[Table] | None = None,
+    verdicts: Iterable[Any] | None = None,
+) -> Path:
+    """Write the study's report: one HTML file that opens offline and fetches nothing.
+
+    Parameters
+    ----------
+    results : StudyResults
+        The study.
+    path : path-like
+        The file to create or replace.
+    figures : mapping of str to bytes, optional
+        PNG or SVG pictures by the names that `skmix.plots.paper_figures` gives them, in the order they are
+        shown. Those that the page draws itself are left out.
+    tables : iterable of Table, optional
+        By default those of `skmix.experiments.paper.make_tables`.
+    verdicts : iterable of Claim, optional
+        Checked claims; by default those of `skmix.experiments.paper.check_claims`.
+
+    Returns
+    -------
+    Path
+        Where it was written. The same arguments give the same bytes.
+    """
+    page = render(report_data(results, figures=figures, tables=tables, verdicts=verdicts))
+    with replacing(path) as file:
+        file.write(page.encode())
+    return Path(path)
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """Return the page that shows what `report_data` returned."""
+    scripts = ("kit.js", "kernels.js", "charts.js", "explorer.js")
+    return render_page("report.html.j2", data, embedded=_EMBEDDED, styles=("report.css",), scripts=scripts)
 
 
 def report_data(
@@ -33,31 +78,22 @@ def report_data(
 ) -> dict[str, Any]:
     """Return what the report shows as strings, numbers, lists and dictionaries, ready for JSON.
 
-    Parameters
-    ----------
-    results : StudyResults
-        The study.
-    figures : mapping of str to bytes, optional
-        PNG or SVG pictures under the names that `skmix.plots.paper_figures` gives them, in the order they
-        are shown. Those that the page draws itself are left out.
-    tables : iterable of Table, optional
-        By default those of `skmix.experiments.paper.tables.make_tables`.
-    verdicts : iterable of objects, optional
-        Claims, with the attributes ``claim``, ``target``, ``measured``, ``holds`` and ``note``; by default
-        those of `skmix.experiments.paper.check_claims`.
-
-    Returns
-    -------
-    dict
-        The same for the same arguments, whenever and wherever it is made with the same libraries.
+    Parameters are those of `write_report`. The result depends on nothing but them and the versions of the
+    libraries.
     """
     paper = published_values()
-    main = sections.main_runs(results)
-    variants = sections.variants_of(main)
+    main = charts.main_runs(results)
+    variants = charts.variants_of(main)
     sources = words.sources(main, variants, paper)
-    swept = sections.sweep(results, paper)
-    claims = [_claim(each) for each in (check_claims(results) if verdicts is None else verdicts)]
+    claims: list[dict[str, Any]] = [
+        {
+            **{name: str(getattr(each, name)) for name in ("claim", "target", "measured", "note")},
+            "holds": bool(each.holds),
+        }
+        for each in (check_claims(results) if verdicts is None else verdicts)
+    ]
     pictures = figure_entries(figures or {})
+    lost = charts.failures(main, paper)
     data = {
         "title": _TITLE,
         "ways": [
@@ -79,17 +115,17 @@ def report_data(
         },
         "claims": claims,
         "claims_held": sum(claim["holds"] for claim in claims),
-        "bin": sections.BIN,
-        "distributions": sections.distributions(main, paper),
-        "sweep": {**swept, "text": words.SWEEP},
-        "explorer": explorer(results, variants),
+        "bin": charts.BIN,
+        "distributions": charts.distributions(main, paper),
+        "sweep": {**charts.sweep(results, paper), "text": words.SWEEP},
+        "explorer": charts.explorer(results, variants),
         "tables": table_entries(make_tables(results) if tables is None else tables),
-        "confusions": sections.confusions(results, variants, paper),
+        "confusions": charts.confusions(results, variants, paper),
         "figures": [entry for entry in pictures if not entry["chosen_by"]],
         "projections": [entry for entry in pictures if entry["chosen_by"]],
-        "failures": {**(lost := sections.failures(main, paper)), "text": words.failures(lost)},
-        "differences": differences(results, main, paper),
-        # Not how long they took: that would make every page another one.
+        "failures": {**lost, "text": words.failures(lost)},
+        "differences": words.differences(results, main, paper),
+        # Without times, which would differ from page to page.
         "beyond": [
             {
                 "name": row.name,
@@ -106,17 +142,8 @@ def report_data(
     return {**data, "contents": _contents(data)}
 
 
-def _claim(checked: Any) -> dict[str, Any]:
-    return {
-        "claim": str(checked.claim),
-        "target": str(checked.target),
-        "measured": str(checked.measured),
-        "holds": bool(checked.holds),
-        "note": str(checked.note),
-    }
-
-
 def _made(results: StudyResults) -> dict[str, Any]:
+    """Return settings, versions, and the commands that make the study again."""
     settings = results.settings
     dithered = {"paper": "in 10D and 13D, as the paper says", "all": "in every variant"}
     return {
@@ -140,7 +167,7 @@ def _made(results: StudyResults) -> dict[str, Any]:
 
 
 def _repeat(run: Run, settings: Settings) -> str:
-    """Return the command that makes one run again."""
+    """Return the command that repeats one run."""
     which = f"{run.variant!r}, {run.n_kernels}, {run.method!r}, {run.run}"
     return (
         f'python -c "from skmix.experiments import paper as s; t = s.{settings!r}; '
@@ -149,19 +176,19 @@ def _repeat(run: Run, settings: Settings) -> str:
 
 
 def _contents(data: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the lines of the table of contents, for the sections that have something to show."""
+    """Return the table of contents: the sections that have something to show."""
     entries = {
         "summary": ("Summary", True),
-        "claims": ("Claims", bool(data["claims"])),
+        "claims": ("Claims", data["claims"]),
         "distributions": ("Accuracy over the runs", True),
-        "sweep": ("Accuracy against K", bool(data["sweep"]["variants"])),
+        "sweep": ("Accuracy against K", data["sweep"]["variants"]),
         "explorer": ("Explore the kernels", True),
-        "tables": ("Tables", bool(data["tables"])),
+        "tables": ("Tables", data["tables"]),
         "confusion": ("Confusion matrices", True),
-        "figures": ("Figures", bool(data["figures"] or data["projections"])),
+        "figures": ("Figures", data["figures"] or data["projections"]),
         "failures": ("Why runs fail", True),
-        "differences": ("Differences", bool(data["differences"])),
-        "beyond": ("Beyond the paper", bool(data["beyond"])),
+        "differences": ("Differences", data["differences"]),
+        "beyond": ("Beyond the paper", data["beyond"]),
         "made": ("How this was made", True),
     }
     return [{"id": key, "title": title} for key, (title, shown) in entries.items() if shown]
