@@ -112,10 +112,11 @@ class DaskBlocks:
         # Optimisation would merge tasks, and drop their preference for a worker.
         total = total.to_delayed(optimize_graph=False)
         if self.client is None:
-            merged: Answer = total.compute()
-            return merged
+            return total.compute()
         with _cluster_errors(self.client), dask.config.set(_CONFIG):
-            return self._result(self.client.compute(total))
+            future = self.client.compute(total)
+            _wait(self.client, [future])
+            return future.result()
 
     def coded(self, classes: np.ndarray) -> DaskBlocks:
         """Return the blocks with indices into `classes` (L,) for labels, kept where the blocks are."""
@@ -132,24 +133,6 @@ class DaskBlocks:
         names = None if self.feature_names is None else [self.feature_names[column] for column in columns]
         own = columns if self.columns is None else [self.columns[column] for column in columns]
         return replace(self, n_features=len(columns), feature_names=names, columns=own)
-
-    def _result(self, future: Any) -> Any:
-        """Return the result of a future; a block that is lost is named."""
-        from distributed import futures_of
-
-        try:
-            _wait(self.client, [future])
-        except CancelledError:
-            lost = [a.number for a in self.parts if futures_of(a.rows)[0].status in ("lost", "cancelled")]
-            if not lost or self.client.status != "running":
-                raise
-            raise ClusterError(
-                f"Block {lost[0]} of the rows was lost with its worker ({len(lost)} of {len(self.parts)} "
-                "blocks were), and Dask cannot make it again: it was scattered, not read or computed. Make "
-                "the collection from files or functions (dask.array.from_zarr, "
-                "dask.dataframe.read_parquet) and fit again."
-            ) from None
-        return future.result()
 
 
 def _answer(shared: tuple[Any, Any], rows: np.ndarray, labels: Any, weights: Any, number: int) -> list[Any]:
@@ -345,15 +328,7 @@ def _call(function: Callable[..., np.ndarray], empty: np.ndarray, rows: np.ndarr
 
 @contextmanager
 def connect(address: str, version: str) -> Iterator[Any]:
-    """Yield a client of the cluster whose scheduler has that address, such as ``tcp://10.0.0.1:8786``.
-
-    Raises
-    ------
-    ClusterError
-        When no scheduler answers, there are no workers, or they lack skmix in that version.
-    ImportError
-        When Dask is not installed.
-    """
+    """Yield a client of the cluster whose scheduler has that address, with skmix in that version."""
     try:
         import distributed
     except ImportError:
@@ -386,11 +361,6 @@ def map_tasks(
     """Yield ``work(shared, task)`` of each task as they finish, with one BLAS thread each.
 
     `work` is a function of a module; what the tasks share is sent to each worker once.
-
-    Raises
-    ------
-    ClusterError
-        When the scheduler is lost, or workers die repeatedly of the same task.
     """
     import distributed
 
@@ -479,14 +449,20 @@ def _cluster_errors(client: Any) -> Iterator[None]:
             "blocks or give the workers more memory."
         ) from None
     except (CancelledError, asyncio.CancelledError, distributed.comm.CommClosedError, TimeoutError) as error:
-        raise _lost(client, error) from None
+        if client.status != "running":
+            raise _lost(client, error) from None
+        raise ClusterError(
+            "Rows were lost with their worker, and Dask cannot make them again: they were scattered, not "
+            "read or computed. Make the collection from files or functions (dask.array.from_zarr, "
+            "dask.dataframe.read_parquet) and fit again."
+        ) from None
 
 
 def _lost(client: Any, error: BaseException) -> ClusterError:
     address = getattr(client.scheduler, "address", "of the client in use")
+    name = type(error).__name__
     return ClusterError(
-        f"The connection to the scheduler {address} is lost ({type(error).__name__}). "
-        "Start a cluster and try again."
+        f"The connection to the scheduler {address} is lost ({name}). Start a cluster and try again."
     )
 
 
