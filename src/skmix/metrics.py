@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["ReliabilityBin", "calibration_error", "reliability_bins"]
+
 
 class ReliabilityBin(NamedTuple):
     """Rows whose predicted class has a similar probability.

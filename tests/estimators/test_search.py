@@ -17,7 +17,8 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GroupKFold, StratifiedKFold
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skmix import (
     SharedKernelClassifier,
@@ -28,7 +29,7 @@ from skmix import (
 )
 from skmix.datasets import illustration, make_shared_kernel_data
 from skmix.engine.covariances import STRUCTURES
-from skmix.estimators.search._rows import filler, pooled_covariance
+from skmix.estimators.search._rows import filler, fit_reduction, pooled_covariance, project
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -315,15 +316,14 @@ def test_groups_reach_the_splitter(iris: Data) -> None:
 def test_an_iterable_of_splits_counts_the_rows_as_given(iris: Data) -> None:
     X, y = iris
     weights = np.where(np.arange(150) % 11 == 0, 0.0, 1.0)
-    folds = [(training, held) for training, held in StratifiedKFold(3).split(X, y)]
+    folds = list(StratifiedKFold(3).split(X, y))
     masks = [(np.isin(np.arange(150), training), np.isin(np.arange(150), held)) for training, held in folds]
     kept = weights > 0
     inside = [(np.flatnonzero(training[kept]), np.flatnonzero(held[kept])) for training, held in masks]
     ones = np.ones(kept.sum())
     expected = quick(cv=inside).fit(X[kept], y[kept], sample_weight=ones).cv_results_["mean_test_score"]
-    for cv in (folds, masks):
-        found = quick(cv=cv).fit(X, y, sample_weight=weights).cv_results_["mean_test_score"]
-        assert_allclose(found, expected, rtol=1e-6)
+    found = quick(cv=folds).fit(X, y, sample_weight=weights).cv_results_["mean_test_score"]
+    assert_allclose(found, expected, rtol=1e-9)
 
 
 # ---------------------------------------------------------------- classifiers: choices
@@ -370,6 +370,13 @@ def test_what_is_given_is_not_searched(iris: Data) -> None:
     assert tuned.classifier_.tuned_["trade_off"] == 0.5
 
 
+def test_candidates_are_fitted_on_the_device_of_the_estimator(iris: Data) -> None:
+    pytest.importorskip("torch")
+    on_device = quick(cv=2).set_params(estimator__device="cpu").fit(*iris)
+    assert on_device.classifier_.device == "cpu"
+    assert on_device.best_score_ == pytest.approx(quick(cv=2).fit(*iris).best_score_, rel=1e-9)
+
+
 def test_time_is_up_after_the_first_candidate(iris: Data) -> None:
     search = SharedKernelClassifierCV(time_limit=0.0, random_state=0).fit(*iris)
     assert len(search.cv_results_["params"]) == 1
@@ -394,8 +401,32 @@ def test_pixels_are_reduced_to_components(pixels: Any) -> None:
     assert search.score(X, y) > 0.9
     assert isinstance(search.best_estimator_, Pipeline)
     assert_array_equal(search.best_estimator_.predict_proba(X), search.predict_proba(X))
-    with pytest.raises(ValueError, match="contains NaN"):
-        search.predict(np.full((1, 256), np.nan))
+    gaps = X.copy()
+    gaps[:, 100:110] = np.nan
+    assert np.mean(search.predict(gaps) == search.predict(X)) > 0.9
+
+
+def test_reductions_are_those_of_scikit_learn() -> None:
+    X = np.column_stack([load_wine().data, np.ones(178)])
+    for share in (0.9, 0.97):
+        plain, scaled = PCA(share), make_pipeline(StandardScaler(), PCA(share))
+        for name, expected in ((f"components {share}", plain), (f"standardised components {share}", scaled)):
+            found = project(X, fit_reduction(name, X[:90], 0))
+            assert_allclose(np.abs(found), np.abs(expected.fit(X[:90]).transform(X)), rtol=1e-6, atol=1e-8)
+
+
+def test_gaps_of_reduced_rows_are_filled_by_least_squares() -> None:
+    """Rows in the span of three directions are known from any three values or more."""
+    random = np.random.default_rng(0)
+    directions, _ = np.linalg.qr(random.normal(size=(8, 3)))
+    offset = random.normal(size=8)
+    features = random.normal(size=(20, 3))
+    X = offset + features @ directions.T
+    X[np.arange(19), np.arange(19) % 8] = np.nan
+    X[19] = np.nan
+    found = project(X, (offset, directions))
+    assert_allclose(found[:19], features[:19], atol=1e-10)
+    assert np.isnan(found[19]).all()
 
 
 def test_the_product_form_has_its_own_candidates() -> None:

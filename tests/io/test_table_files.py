@@ -175,6 +175,7 @@ def test_a_named_pipe_is_read(tmp_path: Path) -> None:
         ('a,b\n"1\n",2\n\n1\n', {}, "line 5 has 1 values, the first line has 2", None),
         ('a,b\n"1\n",2\n\n1,x\n', {}, "column 'b' holds text, such as 'x' on line 5", "b"),
         ("a,b\r1,2\r1,x\r", {}, "column 'b' holds text, such as 'x' on line 3", "b"),
+        ('a,b\n5" pipe,2\n1,x\n', {"drop": ["a"]}, "column 'b' holds text, such as 'x' on line 3", "b"),
         ("\n\na,b\n1\n", {}, "line 4 has 1 values, the first line has 2", None),
         ("a,b\n1_000,2\n", {}, "column 'a' holds text, such as '1_000' on line 2", "a"),
         ("a,b\n", {}, "it has column names but no rows", None),

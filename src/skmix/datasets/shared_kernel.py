@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
-from skmix.datasets._validation import finite
+from skmix.datasets._validation import finite, whole_number
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -228,12 +227,7 @@ def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -
         raise ValueError(
             f"n_per_class has {len(given)} entries, but the weights have {n_classes} columns, one per class."
         )
-    for c, count in enumerate(given):
-        if not isinstance(count, numbers.Integral) or isinstance(count, bool):
-            raise TypeError(f"n_per_class must be integers, got {count!r} for class {c}.")
-        if count < 0:
-            raise ValueError(f"n_per_class must not be negative, got {count} for class {c}.")
-    counts = np.array(given, dtype=np.int64)
+    counts = np.array([whole_number(f"n_per_class[{c}]", count, least=0) for c, count in enumerate(given)])
     if counts.sum() == 0:
         raise ValueError(f"n_per_class is zero for all {n_classes} class(es).")
     return counts

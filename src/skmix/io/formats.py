@@ -13,7 +13,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -98,15 +98,13 @@ def _csv(reopen: Callable[[], Any], size: int, packed: bool, header: bool) -> Ta
     names = [name.strip() if header else f"column_{i}" for i, name in enumerate(record, start=1)]
 
     def place(row: int) -> str:
-        """Return the line at which a row ends: found by reading again, as it is needed for errors alone."""
-        left, n_quotes = row + header, 0
-        with reopen() as file:
-            for number, line in enumerate(io.TextIOWrapper(unpacked(file), "utf-8", "replace"), start=1):
-                n_quotes += line.count('"')
-                if n_quotes % 2 == 0 and line != "\n":
-                    if not left:
-                        return f"line {number}"
-                    left -= 1
+        """Return the line at which a row ends. Only errors need it, so it is found by reading again."""
+        with reopen() as file, suppress(csv.Error):
+            text = io.TextIOWrapper(unpacked(file), "utf-8", "replace", newline="")
+            lines = csv.reader(text, delimiter=separator)
+            for number, _ in enumerate(filter(None, lines)):
+                if number == row + header:
+                    return f"line {lines.line_num}"
         return f"row {row + 1}"
 
     def batches(columns: Sequence[int]) -> Iterator[tuple[Any, float]]:

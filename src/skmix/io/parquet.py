@@ -64,7 +64,7 @@ class ParquetRows(Source):
                 )
         return list(names)
 
-    @property
+    @cached_property
     def _dtype(self) -> np.dtype[Any]:
         kinds = {str(types[name]) for types in self.files.values() for name in self.feature_names}
         return self.dtype or np.dtype(np.float32 if kinds <= {"float", "halffloat"} else np.float64)

@@ -414,13 +414,6 @@ def write_columns(
         Significant digits of numbers in text; None writes as many as it takes to read the same number
         again. Parquet files always have full precision.
 
-    Raises
-    ------
-    ValueError
-        If the name has another ending.
-    OSError
-        If the file cannot be written.
-
     Examples
     --------
     >>> import io

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold, check_cv, train_test_split
-from sklearn.preprocessing import StandardScaler
 
 from ...engine.model import FloatArray, IntArray
 from ..mixture import SharedKernelMixture
@@ -19,6 +18,8 @@ from ..mixture import SharedKernelMixture
 # Small samples need more folds; from many rows on, one split is as good.
 _N_FOLDS, _FEWER_FOLDS, _HELD_OUT = 5, 3, 0.2
 _ROWS_OF_FEWER_FOLDS, _ROWS_OF_ONE_SPLIT = 500, 4000
+# Singular values below this share of the largest do not determine a direction.
+_LEAST_SINGULAR = 0.05
 # Missing values are filled roughly: only settings are chosen with the result.
 _PASSES_TO_FILL, _TOLERANCE_TO_FILL = 20, 1e-2
 # Principal components: the share of the variance that they keep, and whether features are standardised first.
@@ -95,7 +96,7 @@ def _splits(
     """Yield training and held-out row numbers."""
     if isinstance(cv, Iterable) and not hasattr(cv, "split"):
         for training, held in cv:
-            yield tuple(np.flatnonzero(np.isin(kept, _numbers(part))) for part in (training, held))  # type: ignore[misc]
+            yield np.flatnonzero(np.isin(kept, training)), np.flatnonzero(np.isin(kept, held))
         return
     labelled = np.flatnonzero(codes >= 0)
     own = codes[labelled]
@@ -107,11 +108,6 @@ def _splits(
         )
     for training, held in pairs:
         yield labelled[training], labelled[held]
-
-
-def _numbers(part: Any) -> np.ndarray:
-    """Return row numbers, given these or a mask."""
-    return np.flatnonzero(part) if np.asarray(part).dtype == bool else np.asarray(part)
 
 
 def _default_splits(codes: IntArray, seed: int) -> Iterator[tuple[IntArray, IntArray]]:
@@ -169,16 +165,31 @@ def fit_reduction(name: str, X: np.ndarray, seed: int) -> Projection | None:
     if name == "none":
         return None
     share, standardised = _REDUCTIONS[name]
-    scaler = StandardScaler(with_mean=standardised, with_std=standardised).fit(X)
-    components = PCA(share, svd_solver="full", random_state=seed).fit(scaler.transform(X))
-    if not standardised:
-        return components.mean_, components.components_.T
-    return scaler.mean_ + scaler.scale_ * components.mean_, (components.components_ / scaler.scale_).T
+    deviations = X.std(axis=0)
+    scale = np.where((deviations > 0.0) & standardised, deviations, 1.0)
+    components = PCA(share, svd_solver="full", random_state=seed).fit(X / scale)
+    return scale * components.mean_, (components.components_ / scale).T
 
 
 def project(X: np.ndarray, projection: Projection | None) -> np.ndarray:
-    """Return the features (n, q) of rows X (n, M)."""
-    return X if projection is None else (X - projection[0]) @ projection[1]
+    """Return the features (n, q) of rows X (n, M).
+
+    A row with missing values has the features that fit its other values best, by least squares; a row without
+    any value has none.
+    """
+    if projection is None:
+        return X
+    offset, matrix = projection
+    centred = X - offset
+    reduced: np.ndarray = centred @ matrix
+    with_gaps = np.flatnonzero(np.isnan(reduced).any(axis=1))
+    back = np.linalg.pinv(matrix).T if len(with_gaps) else matrix
+    for row in with_gaps:
+        seen = ~np.isnan(centred[row])
+        if seen.any():
+            # Directions that the other values hardly determine stay at the mean.
+            reduced[row] = np.linalg.lstsq(back[seen], centred[row, seen], rcond=_LEAST_SINGULAR)[0]
+    return reduced
 
 
 def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None = None) -> FloatArray:

@@ -360,14 +360,15 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         if self.projection_ is None:
             return self.classifier_
         reduction = FunctionTransformer(project, kw_args={"projection": self.projection_})
-        return make_pipeline(reduction.fit(np.zeros((1, self.n_features_in_))), self.classifier_)
+        return make_pipeline(reduction, self.classifier_)
 
     def _features(self, X: Any) -> Any:
         """Return what the classifier takes for rows X (n, M)."""
         X = super()._features(X)
         if self.projection_ is None:
             return X
-        return project(validate_data(self, X, reset=False, dtype=np.float64), self.projection_)
+        rows = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return project(rows, self.projection_)
 
     predict = delegated("predict", "Return the most probable class (n,) of each row of X (n, M).")
     predict_proba = delegated(

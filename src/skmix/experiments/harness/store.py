@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -119,10 +118,6 @@ class Store:
 
     def _open(self) -> None:
         """Create the tables in an empty file, or check that an existing file is a store."""
-        if not self._is_empty():
-            # Before anything is changed: the file may belong to another program.
-            self._check()
-        self._write_ahead()
         with self._transaction() as execute:
             if self._is_empty():
                 # PRAGMAs and CREATEs are part of the transaction, so another process sees all or nothing.
@@ -132,19 +127,6 @@ class Store:
                 execute(f"PRAGMA user_version = {_VERSION}")
             else:
                 self._check()
-
-    def _write_ahead(self) -> None:
-        """Let readers and a writer work at the same time, where the file system allows it."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            try:
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                # Two processes that switch the mode at the same moment do not wait for each other.
-                if "locked" not in str(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
 
     def _is_empty(self) -> bool:
         (tables,) = self._connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()

@@ -99,7 +99,7 @@ class Table:
         """Return for each heading whether its column holds numbers, which are aligned at the right."""
         columns = list(zip(*self.lines, strict=True)) or [()] * len(self.headings)
         return [
-            place >= len(self.key_names) and all(_NUMBER.fullmatch(cell) for cell in column)
+            place >= len(self.key_names) and any(column) and all(map(_NUMBER.fullmatch, column))
             for place, column in enumerate(columns)
         ]
 

@@ -82,17 +82,7 @@ class IllustrationRecord:
 
 
 def run_illustration(seed: int = 0) -> IllustrationRecord:
-    """Simulate the paper's two-dimensional example and fit it from the paper's start.
-
-    Parameters
-    ----------
-    seed : int, default=0
-        Seed of the sample; the fit is not random.
-
-    Returns
-    -------
-    IllustrationRecord
-        Rows, truth and fitted model.
+    """Simulate the paper's two-dimensional example with a seed and fit it from the paper's start.
 
     Examples
     --------
@@ -111,23 +101,9 @@ def run_illustration(seed: int = 0) -> IllustrationRecord:
 def fit_illustration(
     X: FloatArray, y: IntArray, example: Illustration, *, seed: int | None = None
 ) -> IllustrationRecord:
-    """Fit given rows from the example's start, with the paper's stopping rule.
+    """Fit rows X (N, M) with classes y (N,), 0 to L - 1, from the start of an example, by the paper's rule.
 
-    Parameters
-    ----------
-    X : ndarray of shape (N, M)
-        Rows.
-    y : ndarray of shape (N,)
-        Their classes, 0 to L - 1, each with at least one row.
-    example : Illustration
-        The truth to compare with and the start to fit from.
-    seed : int, optional
-        Seed the rows were drawn with, to be recorded.
-
-    Returns
-    -------
-    IllustrationRecord
-        Rows, truth and fitted model; ``model.converged_`` says whether it converged.
+    Whether the fit converged is in ``model.converged_`` of the record.
     """
     model = SharedKernelMixture(
         init=_start(example),

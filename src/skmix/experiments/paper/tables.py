@@ -219,9 +219,10 @@ def claims_markdown(claims: Iterable[Claim], differences: Iterable[Difference]) 
     rows = [[d.variant, d.quantity, text_of(d.published), text_of(d.rerun), d.reason] for d in differences]
     title = "Where the published method, run again, differs from the paper"
     headings = ("variant", "quantity", "published", "rerun", "likely reason")
-    parts += ["", plain_table(title, headings, rows).markdown("#")]
-    if not rows:
-        parts += ["", "Nowhere by more than chance explains."]
+    if rows:
+        parts += ["", plain_table(title, headings, rows).markdown("#")]
+    else:
+        parts += ["", f"# {title}", "", "Nowhere by more than chance explains."]
     return "\n".join(parts) + "\n"
 
 
