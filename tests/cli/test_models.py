@@ -362,7 +362,6 @@ def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> No
     assert skmix.load(path).n_kernels_ > 1
 
 
-@pytest.mark.xfail(reason="labels that are None are not there yet", strict=False)
 def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:
     some = np.where(np.arange(150) % 3 == 0, SPECIES, "")
     table, path = tmp_path / "few.csv", tmp_path / "m"
@@ -547,7 +546,6 @@ def test_fits_report_their_passes_to_who_watches() -> None:
 cells = st.sampled_from(["", "0", "1", "1", "2.5", "-3e8", "1e308", "x", "NA", "true", "0"])
 
 
-@pytest.mark.xfail(reason="labels that are None are not there yet", strict=False)
 @pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
