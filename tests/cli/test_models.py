@@ -376,6 +376,10 @@ def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:
     assert_array_equal(model.means_, own.means_)
     assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
     assert json.loads(run("evaluate", path, folder / "iris.csv", "--json").stdout)["accuracy"] > 0.9
+    table.write_text(lines_of(NAMES, X, species=np.where(some == "", "", CODES.astype(str))))
+    run(*arguments, "use", "--hold-out", 0.2, "--tune")
+    assert skmix.load(path).classes_.tolist() == [0, 1, 2]
+    assert skmix.load(path).outlier_label == -1
 
 
 def test_missing_values_and_negative_labels(tmp_path: Path) -> None:
