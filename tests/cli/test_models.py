@@ -72,6 +72,7 @@ def test_a_fit_is_that_of_python(folder: Path) -> None:
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_what_fit_says(folder: Path, tmp_path: Path) -> None:
     result = run(
         *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--hold-out", 0.2, "--seed", 3)
@@ -126,6 +127,7 @@ def test_settings_reach_the_model(folder: Path, tmp_path: Path) -> None:
     assert hasattr(skmix.load(tmp_path / "m"), "tuned_")
 
 
+@pytest.mark.slow
 def test_what_is_left_open_is_searched_for(folder: Path, tmp_path: Path) -> None:
     arguments = ("fit", folder / "even.csv", "-t", "species", "-o", tmp_path / "m", "--outliers", 0)
     told = json.loads(run(*arguments, "--json").stdout)
@@ -146,6 +148,7 @@ def test_what_is_left_open_is_searched_for(folder: Path, tmp_path: Path) -> None
     assert {name: settings[name] for name in found} == found
 
 
+@pytest.mark.slow
 def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     kinds = np.repeat(["a", "b"], 60)
@@ -545,6 +548,7 @@ cells = st.sampled_from(["", "0", "1", "1", "2.5", "-3e8", "1e308", "x", "NA", "
 
 
 @pytest.mark.xfail(reason="labels that are None are not there yet", strict=False)
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(cells, cells, st.sampled_from(["a", "b", "c", "1", ""])), max_size=9), st.booleans()

@@ -27,6 +27,7 @@ def table() -> bytes:
     return ("\n".join(["a,b,kind", *lines]) + "\n").encode()
 
 
+@pytest.mark.slow
 def test_a_model_through_pipes_and_on_a_plain_terminal(tmp_path: Path, table: bytes) -> None:
     done = subprocess.run(
         [*SKMIX, "fit", "-", "--target", "kind", "--kernels", "2", "-o", "-"],
@@ -51,6 +52,7 @@ def test_a_model_through_pipes_and_on_a_plain_terminal(tmp_path: Path, table: by
 
 
 @posix
+@pytest.mark.slow
 def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path, table: bytes) -> None:
     skmix.SharedKernelMixture(2, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 2))).save(
         tmp_path / "m"
@@ -65,6 +67,7 @@ def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path, table: bytes) 
 
 
 @posix
+@pytest.mark.slow
 def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     fifo, out = tmp_path / "rows", tmp_path / "out" / "m"
     os.mkfifo(fifo)

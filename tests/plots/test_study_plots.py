@@ -146,6 +146,7 @@ def test_given_axes_are_used(results: StudyResults) -> None:
 # ---------------------------------------------------------------- all of them
 
 
+@pytest.mark.slow
 def test_the_figures_of_the_paper(results: StudyResults) -> None:
     names, n_panels = [], {}
     for name, figure in paper_figures(results):
@@ -179,6 +180,7 @@ def test_figures_are_made_when_asked_for_and_can_be_saved(results: StudyResults,
     assert (tmp_path / "fig1_segments.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_a_study_of_a_few_runs_gives_the_figures_it_can(results: StudyResults) -> None:
     few = replace(
         results,

@@ -304,6 +304,7 @@ def test_a_model_that_is_not_finite_is_left_out() -> None:
     assert explorer["variants"][0]["ways"]["published"]["groups"] == [None]
 
 
+@pytest.mark.slow
 def test_the_command_for_one_run_makes_it_again() -> None:
     settings = Settings(seed=3, train_per_digit=6, test_per_digit=4, max_iter=20)
     run = run_one(make_data(settings), "3D", 10, "robust", 5, settings)

@@ -57,24 +57,20 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     help="Shared-kernel mixture models: from a table to a model, and from a model to predictions.",
-    epilog="\n".join(
-        [
-            "A first go:",
-            "",
-            "\b",
-            "  skmix fit flowers.csv --target species -o flowers.skmix",
-            "  skmix predict flowers.skmix new.csv -o predictions.csv",
-            "",
-            "Exit codes:",
-            "",
-            "\b",
-            "    0  done",
-            "    1  data or model cannot be used, or a library is missing",
-            "    2  wrong use: options, or a place that cannot be written",
-            "    3  a study ended early; the same command goes on",
-            "  130  interrupted (Ctrl-C)",
-        ]
-    ),
+    epilog="""A first go:
+
+\b
+  skmix fit flowers.csv --target species -o flowers.skmix
+  skmix predict flowers.skmix new.csv -o predictions.csv
+
+Exit codes:
+
+\b
+    0  done
+    1  data or model cannot be used, or a library is missing
+    2  wrong use: options, or a place that cannot be written
+    3  a study ended early; the same command goes on
+  130  interrupted (Ctrl-C)""",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

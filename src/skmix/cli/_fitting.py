@@ -26,19 +26,7 @@ _MIN_COUNTED = 10
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """Rows to fit, and rows held out.
-
-    Attributes
-    ----------
-    X : ndarray of shape (n, M)
-        Rows to fit.
-    y : ndarray of shape (n,) or None
-        Their labels, None for a row without one; None for a table without labels.
-    known : ndarray of shape (n,), bool
-        Which rows of X have a label.
-    held_rows, held_labels : ndarrays of shape (h, M) and (h,) or None
-        The rows held out.
-    """
+    """Rows X (n, M) to fit with labels y (n,), of which some may be None, and rows held out."""
 
     X: NDArray[np.float64]
     y: NDArray[Any] | None
@@ -49,21 +37,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Choices:
-    """What the user has chosen, or left open.
-
-    Attributes
-    ----------
-    n_kernels : int or 'auto'
-        Number of kernels.
-    covariance_type : str
-        Covariance structure, or 'auto'.
-    feature_groups : list of lists of int, 'auto' or None
-        Feature groups.
-    criterion : str
-        What open choices are made by: 'bic', 'icl', 'aic' or 'cv'.
-    tune : bool or None
-        Whether to tune the classifier; None leaves it to the search.
-    """
+    """What the user has chosen, or left open by 'auto'; `tune` None leaves tuning to the search."""
 
     n_kernels: Any
     covariance_type: str
@@ -74,10 +48,8 @@ class Choices:
     @property
     def open(self) -> bool:
         """Whether anything has to be chosen."""
-        return any(
-            isinstance(each, str) and each == "auto"
-            for each in (self.n_kernels, self.covariance_type, self.feature_groups)
-        )
+        choices = (self.n_kernels, self.covariance_type, self.feature_groups)
+        return any(isinstance(each, str) and each == "auto" for each in choices)
 
 
 def check_columns(rows: TableRows) -> None:

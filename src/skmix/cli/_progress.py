@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -26,12 +26,6 @@ PATIENCE = 2.0
 """Seconds before anything is shown."""
 
 
-class Report(Protocol):
-    """Called after each step, or after several."""
-
-    def __call__(self, message: str = "", *, steps: int = 1) -> None: ...
-
-
 class TimeLeft(TimeRemainingColumn):
     """The time left if all steps are needed; nothing if their number is unknown."""
 
@@ -41,15 +35,7 @@ class TimeLeft(TimeRemainingColumn):
 
 
 class Watch:
-    """A display of tasks that stays hidden while they are quick.
-
-    Parameters
-    ----------
-    console : Console
-        A terminal; on anything else nothing is shown.
-    patience : float
-        Seconds before it appears.
-    """
+    """A display of tasks that appears on a terminal after `patience` seconds."""
 
     def __init__(self, console: Console, patience: float) -> None:
         self._progress = Progress(
@@ -90,7 +76,7 @@ class Watch:
                 self._progress.stop()
 
     @contextmanager
-    def steps(self, title: str, total: int | None) -> Iterator[Report]:
+    def steps(self, title: str, total: int | None) -> Iterator[Callable[..., None]]:
         """Show a task of some steps; yields a function to call after each, with a short message."""
         task = self._progress.add_task(title, total=total, message="")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -42,32 +41,8 @@ _of_model = partial(typer.Option, rich_help_panel="The model")
 _of_search = partial(typer.Option, rich_help_panel="How it is found")
 
 
-class Covariance(enum.StrEnum):
-    """Structures of covariances, or a choice among them."""
-
-    FULL = "full"
-    TIED = "tied"
-    DIAG = "diag"
-    SPHERICAL = "spherical"
-    LOW_RANK = "low_rank"
-    AUTO = "auto"
-
-
-class Criterion(enum.StrEnum):
-    """What automatic settings are chosen by."""
-
-    BIC = "bic"
-    ICL = "icl"
-    AIC = "aic"
-    CV = "cv"
-
-
-class Unlabelled(enum.StrEnum):
-    """What becomes of rows without a label."""
-
-    REFUSE = "refuse"
-    DROP = "drop"
-    USE = "use"
+Covariance = Literal["full", "tied", "diag", "spherical", "low_rank", "auto"]
+Criterion = Literal["bic", "icl", "aic", "cv"]
 
 
 @app.command(
@@ -95,7 +70,9 @@ def fit(
     ] = "model.skmix",
     drop: Drop = None,
     no_header: NoHeader = False,
-    unlabelled: Annotated[Unlabelled, _of_table(help="Rows without a label.")] = Unlabelled.REFUSE,
+    unlabelled: Annotated[
+        Literal["refuse", "drop", "use"], _of_table(help="Rows without a label.")
+    ] = "refuse",
     hold_out: Annotated[
         float,
         _of_table(help="Share of the rows to keep apart and to judge the model by.", min=0.0, max=0.9),
@@ -184,18 +161,18 @@ def fit(
         }.items():
             if given is not None:
                 stop(f"{option} needs classes: name their column with --target.", WRONG_USE)
-    if tune and (groups is not None or covariance == Covariance.LOW_RANK):
+    if tune and (groups is not None or covariance == "low_rank"):
         other = "--groups" if groups is not None else "--covariance low_rank"
         stop(f"--tune does not work with {other}; leave one of them out.", WRONG_USE)
     if jobs == 0:
         raise typer.BadParameter("0 threads do no work; -1 takes all there are.", param_hint="--jobs")
     n_kernels = parse_number("--kernels", kernels, least=1, whole=True)
     if covariance is None:
-        covariance = Covariance.AUTO if n_kernels == "auto" and target is not None else Covariance.FULL
+        covariance = "auto" if n_kernels == "auto" and target is not None else "full"
     if criterion is None:
-        criterion = Criterion.BIC if target is None else Criterion.CV
-    elif criterion != Criterion.CV and groups is not None:
-        stop(f"--criterion {criterion.value} does not work with --groups; cv does.", WRONG_USE)
+        criterion = "bic" if target is None else "cv"
+    elif criterion != "cv" and groups is not None:
+        stop(f"--criterion {criterion} does not work with --groups; cv does.", WRONG_USE)
     strength = None
     if covariance_prior != "none":
         strength = parse_number("--covariance-prior", covariance_prior, least=0)
@@ -213,9 +190,9 @@ def fit(
         with watch.share("reading") as progress:
             rows = read(data, target=target, drop=drop or (), header=not no_header, progress=progress)
         check_columns(rows)
-        training = training_rows(rows, target, unlabelled.value, hold_out, seed)
+        training = training_rows(rows, target, unlabelled, hold_out, seed)
         feature_groups = parse_groups(groups, rows.feature_names)
-        choices = Choices(n_kernels, covariance.value, feature_groups, criterion.value, tune)
+        choices = Choices(n_kernels, covariance, feature_groups, criterion, tune)
         with watch.steps("fitting", None):
             metadata: dict[str, Any] = {"target": target}
             if training.y is None:
@@ -245,12 +222,13 @@ def fit(
 def _outcome(model: Any, search: Any, training: Training, out: str) -> dict[str, Any]:
     """Return the result of the fit in plain values."""
     described = report.describe(model)
-    kept = ("kind", "features", "target", "classes", "covariance_type", "n_parameters", "converged")
+    facts = ("kind", "features", "n_components", "target", "classes", "covariance_type", "n_parameters")
+    end = ("converged", "n_iter", "log_likelihood", "outlier_threshold")
     outcome = {
         "model": None if out == STANDARD else out,
         "n_rows": len(training.X),
         "n_unlabelled": int(np.count_nonzero(~training.known)),
-        **{name: described[name] for name in (*kept, "n_iter", "log_likelihood", "outlier_threshold")},
+        **{name: described[name] for name in (*facts, *end)},
         "n_kernels": [group["n_kernels"] for group in described["groups"]],
         "groups": [group["features"] for group in described["groups"]],
         "n_candidates": None if search is None else len(search.cv_results_["params"]),
@@ -276,6 +254,8 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
         lines[0] += f", {outcome['n_unlabelled']} rows without a label"
     kernels = ", ".join(map(str, numbers)) + (" kernel" if numbers == [1] else " kernels")
     shared = " shared by all classes" if classes and len(numbers) == 1 else ""
+    if outcome["n_components"]:
+        shared += f" in {outcome['n_components']} principal components"
     shape = outcome["covariance_type"].replace("_", " ")
     lines.append(f"{kernels}{shared}, {shape} covariances, {outcome['n_parameters']} parameters")
     if outcome["n_candidates"]:

@@ -354,6 +354,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
     facts = {
         "features": f"{len(described['features'])}: {_listed(described['features'])}",
+        "components": described["n_components"],
         "target": described["target"],
         "kernels": ", ".join(str(group["n_kernels"]) for group in groups),
         "covariances": described["covariance_type"].replace("_", " "),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import joblib
 import numpy as np
@@ -51,13 +51,6 @@ class MethodChoice(enum.StrEnum):
     CLASS_WISE = "class-wise"
 
 
-class DitherChoice(enum.StrEnum):
-    """Where zero features are replaced by small random numbers."""
-
-    ALL = "all"
-    PAPER = "paper"
-
-
 @app.command(epilog=examples("skmix reproduce", "skmix reproduce --only 3D --runs 20 --out small"))
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
@@ -84,12 +77,12 @@ def reproduce(
         ),
     ] = None,
     dither: Annotated[
-        DitherChoice,
+        Literal["all", "paper"],
         typer.Option(
             help="Replace zero features in all variants, as the paper's numbers suggest, or as its text "
             "says, in 10D and 13D."
         ),
-    ] = DitherChoice.ALL,
+    ] = "all",
     as_json: Json = False,
 ) -> None:
     """Reproduce the paper: its illustration, its study of seven-segment digits, all tables and figures.
@@ -100,7 +93,7 @@ def reproduce(
     """
     if importlib.util.find_spec("jinja2") is None:
         stop("The report needs jinja2: pip install skmix[report]", NOT_INSTALLED)
-    settings = study.Settings(seed=seed, dither=dither.value)
+    settings = study.Settings(seed=seed, dither=dither)
     with guarded(
         bad_input=WRONG_USE,
         failing=f"cannot write the results into {out}",

@@ -46,6 +46,9 @@ class SavingMixin:
         -----
         A `random_state` that is a RandomState instance is saved as None; integers are kept.
 
+        The attribute `metadata_` is yours: a dictionary of plain values that you set is saved too. `skmix
+        fit` notes the name of the target column there, and the outlier threshold of a model without classes.
+
         Examples
         --------
         >>> from skmix import GaussianMixture, load

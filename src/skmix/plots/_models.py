@@ -21,36 +21,16 @@ _RIDGE = 1e-4
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels of a fitted model.
-
-    Attributes
-    ----------
-    classes : list of L labels
-        Class labels.
-    weights : ndarray of shape (K, L)
-        Pr(kernel k | class j).
-    prior : ndarray of shape (L,)
-        Class priors.
-    means : ndarray of shape (K, M)
-        Kernel means.
-    stored : ndarray
-        Kernel covariances in the form of their structure.
-    structure : Structure
-        The structure.
-    names : list of M str
-        Names of the features.
-    columns : list of M int
-        The columns of these features in X.
-    """
+    """K kernels of a fitted model with L classes and M features."""
 
     classes: list[Any]
-    weights: FloatArray
-    prior: FloatArray
-    means: FloatArray
-    stored: FloatArray
+    weights: FloatArray  # (K, L)
+    prior: FloatArray  # (L,)
+    means: FloatArray  # (K, M)
+    stored: FloatArray  # covariances in the form of their structure
     structure: Structure
     names: list[str]
-    columns: list[int]
+    columns: list[int]  # of these features in X
 
     def weights_of(self, label: Hashable | None) -> FloatArray:
         """Return the weights (K,) of one class; for None, those of the prior mixture of classes."""

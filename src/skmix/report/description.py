@@ -87,10 +87,10 @@ def describe(model: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        Its ``kind``, ``features``, ``target``, ``classes`` (label, rows, prior), ``groups`` (the features,
-        kernels and weights of each feature group; usually there is one), the number of free parameters of
-        its densities, how the fit ended, the outlier threshold, the temperature, and the ``settings`` that
-        differ from their defaults.
+        Its ``kind``, ``features``, ``n_components`` (if the features are reduced first), ``target``,
+        ``classes`` (label, rows, prior), ``groups`` (the features, kernels and weights of each feature group;
+        usually there is one), the number of free parameters of its densities, how the fit ended, the outlier
+        threshold, the temperature, and the ``settings`` that differ from their defaults.
     """
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
     names = names or [f"feature {place}" for place in range(1, int(model.n_features_in_) + 1)]
@@ -103,6 +103,7 @@ def describe(model: Any) -> dict[str, Any]:
     return {
         "kind": kind,
         "features": names,
+        "n_components": None if own is names or len(own) == len(names) else len(own),
         "target": target,
         "classes": _classes(model),
         "covariance_type": str(getattr(model, "covariance_type_", model.covariance_type)),

@@ -23,7 +23,7 @@ from ..covariances.reparametrisation import Local
 from ..density import expand, log_mix, part_size
 from ..model import Factor, FloatArray, IntArray, Parameters, Regulariser
 from ..sources.memory import Part, Prepared, log_joint, prepare
-from ..sources.summary import Frame
+from ..sources.summary import Frame, turn
 
 Answer = TypeVar("Answer")
 
@@ -33,6 +33,9 @@ _NUMBERS, _MOST = 1 << 20, 2112
 _LOWEST_LOG = -600.0
 # A class whose share of a row's density is below this does not count.
 _LEAST = 1e-280
+# Derivatives below this share of the largest do not change a sum. Where fewer than the second share are above
+# it, in parts of so many features and rows, rows are picked kernel by kernel, which is faster.
+_NEGLIGIBLE, _SPARSE, _WIDE, _LONG = 1e-12, 0.1, 16, 1024
 # How far weights and covariances, as exponents, and means, in the units of their kernels, may be moved.
 _FARTHEST_POWER, _FARTHEST_STEP = 30.0, 1e6
 
@@ -333,13 +336,26 @@ def moments(
     part: Part, derivatives: FloatArray, prepared: Prepared
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the sums (K,), (K, M) and (K, S) of derivatives (K, n), and of them times the rows' terms."""
-    n_features = len(part.x)
-    product = np.dot(derivatives, part.terms.transposed)
+    n_features, n_rows = part.x.shape
+    matter = np.abs(derivatives)
+    matter = matter > _NEGLIGIBLE * matter.max()
+    if min(n_features / _WIDE, n_rows / _LONG) >= 1 and np.count_nonzero(matter) < _SPARSE * matter.size:
+        chosen = list(range(len(derivatives)))
+        product = np.empty((len(derivatives), len(part.terms.matrix)))
+        product[:, -1] = derivatives.sum(axis=1)
+    else:
+        chosen = [k for _, k in prepared.delicate_kernels]
+        product = np.dot(derivatives, part.terms.transposed)
     mass, first, second = product[:, -1], product[:, :n_features], product[:, n_features:-1]
-    for _, k in prepared.delicate_kernels:
-        difference = part.x.T - prepared.origins[0, k]
-        weighted = difference * derivatives[k, :, None]
+    if not chosen:
+        return mass, first, second
+    by_row, scatters = np.empty((n_rows, n_features)), []
+    turn(part.x, by_row)
+    for k in chosen:
+        index = np.flatnonzero(matter[k])
+        difference = by_row[index] - prepared.origins[0, k]
+        weighted = difference * derivatives[k, index, None]
         first[k] = weighted.sum(axis=0)
-        scatter = prepared.structure.second_moment(difference, weighted)
-        second[k] = prepared.structure.pack(scatter[None])[0]
+        scatters.append(prepared.structure.second_moment(difference, weighted))
+    second[chosen] = prepared.structure.pack(np.array(scatters))
     return mass, first, second

@@ -18,6 +18,8 @@ from ..mixture import SharedKernelMixture
 # Small samples need more folds; from many rows on, one split is as good.
 _N_FOLDS, _FEWER_FOLDS, _HELD_OUT = 5, 3, 0.2
 _ROWS_OF_FEWER_FOLDS, _ROWS_OF_ONE_SPLIT = 500, 4000
+# Singular values below this share of the largest do not determine a direction.
+_LEAST_SINGULAR = 0.05
 # Missing values are filled roughly: only settings are chosen with the result.
 _PASSES_TO_FILL, _TOLERANCE_TO_FILL = 20, 1e-2
 # Principal components: the share of the variance that they keep, and whether features are standardised first.
@@ -170,8 +172,24 @@ def fit_reduction(name: str, X: np.ndarray, seed: int) -> Projection | None:
 
 
 def project(X: np.ndarray, projection: Projection | None) -> np.ndarray:
-    """Return the features (n, q) of rows X (n, M)."""
-    return X if projection is None else (X - projection[0]) @ projection[1]
+    """Return the features (n, q) of rows X (n, M).
+
+    A row with missing values has the features that fit its other values best, by least squares; a row without
+    any value has none.
+    """
+    if projection is None:
+        return X
+    offset, matrix = projection
+    centred = X - offset
+    reduced: np.ndarray = centred @ matrix
+    with_gaps = np.flatnonzero(np.isnan(reduced).any(axis=1))
+    back = np.linalg.pinv(matrix).T if len(with_gaps) else matrix
+    for row in with_gaps:
+        seen = ~np.isnan(centred[row])
+        if seen.any():
+            # Directions that the other values hardly determine stay at the mean.
+            reduced[row] = np.linalg.lstsq(back[seen], centred[row, seen], rcond=_LEAST_SINGULAR)[0]
+    return reduced
 
 
 def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None = None) -> FloatArray:

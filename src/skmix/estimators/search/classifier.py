@@ -367,7 +367,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         X = super()._features(X)
         if self.projection_ is None:
             return X
-        return project(validate_data(self, X, reset=False, dtype=np.float64), self.projection_)
+        rows = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return project(rows, self.projection_)
 
     predict = delegated("predict", "Return the most probable class (n,) of each row of X (n, M).")
     predict_proba = delegated(
