@@ -185,8 +185,6 @@ def test_bad_input_is_told(given, message):
         (SharedKernelClassifier(3), "partial_fit", [Y]),
         (SharedKernelClassifier(3), "add_class", ["elm"]),
         (SharedKernelClassifier(3), "calibrate", [Y]),
-        (SharedKernelClassifier(3), "bic", [Y]),
-        (SharedKernelClassifier(3), "aic", [Y]),
         (SharedKernelClassifier(3), "sample_conditional", []),
         (GaussianMixture(2), "fit", []),
         (GaussianMixture(2), "fit_predict", []),

@@ -17,8 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
-from skmix.engine.compute.arrays import to_numpy
-from skmix.engine.compute.devices import is_elsewhere
+from skmix.engine.compute.arrays import is_device_array, to_numpy
 
 X, y = load_iris(return_X_y=True)
 METHODS = [
@@ -121,7 +120,7 @@ def test_what_only_the_host_can_do_still_works(library: str, tmp_path: Path) -> 
     same_kind(SharedKernelClassifier(4, max_iter=900, **settings).fit(rows, labels).means_, rows)
     again = SharedKernelClassifier(3, random_state=0).fit(X, y)
     assert isinstance(again.means_, np.ndarray)
-    assert not is_elsewhere(again.means_)
+    assert not is_device_array(again.means_)
 
 
 @each_library
@@ -161,15 +160,13 @@ def test_a_device_that_is_not_there() -> None:
 @needs_torch
 def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     # The CPU of PyTorch stands in for a device.
-    from skmix.engine.compute import devices
-
     sent = []
 
     def send(rows: np.ndarray, device: str) -> Any:
         sent.append(device)
         return torch.tensor(rows)
 
-    monkeypatch.setattr(devices, "send", send)
+    monkeypatch.setattr("skmix.estimators.rows.send", send)
     ours = SharedKernelClassifier(4, random_state=0).fit(X, y)
     theirs = SharedKernelClassifier(4, random_state=0, device="somewhere").fit(X, y)
     assert sent == ["somewhere"]
