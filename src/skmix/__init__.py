@@ -1,6 +1,8 @@
 """Shared-kernel mixture models."""
 
+from ._version import __version__ as __version__
 from .estimators import (
+    Checkpoint,
     GaussianMixture,
     SharedKernelClassifier,
     SharedKernelClassifierCV,
@@ -10,9 +12,8 @@ from .estimators import (
 )
 from .io import open_rows
 
-__version__ = "0.1.0"
-
 __all__ = [
+    "Checkpoint",
     "GaussianMixture",
     "SharedKernelClassifier",
     "SharedKernelClassifierCV",

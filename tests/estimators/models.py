@@ -44,13 +44,8 @@ def classifier_of(
         covariance_type=models[0].covariance_type, feature_groups=None if one else groups, **settings
     )
     classifier.models_, classifier.feature_groups_ = models, groups
-    classifier.classes_, classifier.class_prior_ = models[0].classes_, models[0].class_prior_
-    classifier.n_features_in_, classifier.n_iter_ = n_features, 7
+    classifier.class_prior_, classifier.n_features_in_ = models[0].class_prior_, n_features
     classifier.temperature_, classifier.threshold_ = 1.0, -np.inf
-    classifier.covariance_type_, classifier.class_count_ = models[0].covariance_type_, models[0].class_count_
-    if one:
-        for name in ("weights_", "means_", "covariances_", "converged_"):
-            setattr(classifier, name, getattr(models[0], name))
     return classifier
 
 

@@ -80,9 +80,9 @@ def cut_and_resumed(estimator, passes, path, given, end=4):
 def test_a_fit_goes_on_as_if_nothing_had_happened(settings, labels, passes, tmp_path):
     mixture = SharedKernelMixture(5, random_state=0, max_iter=1000).set_params(**settings)
     resumed, whole = cut_and_resumed(mixture, passes, tmp_path / "fit.skmix", (X, labels))
-    # The pass that was cut short had been made, but not kept.
+    # The pass after which the fit was interrupted had been made, and is kept.
     if whole.n_init == 1:
-        assert len(passes.numbers) == whole.n_iter_ - 3
+        assert len(passes.numbers) == whole.n_iter_ - 4
     assert resumed.n_iter_ == whole.n_iter_
     assert resumed.start_status_.tolist() == whole.start_status_.tolist()
     np.testing.assert_allclose(resumed.means_, whole.means_, rtol=1e-10, atol=1e-12)
@@ -106,14 +106,14 @@ def test_dask_collections_go_on_in_memory_and_back(passes, tmp_path):
     mixture = SharedKernelMixture(5, init={"means": X[:5]}, max_iter=1000)
     lazy = array.from_array(X, chunks=(70, 2)), array.from_array(Y, chunks=70)
     resumed, whole = cut_and_resumed(mixture, passes, tmp_path / "fit.skmix", lazy)
-    assert len(passes.numbers) == whole.n_iter_ - 3
+    assert len(passes.numbers) == whole.n_iter_ - 4
     np.testing.assert_allclose(resumed.means_, whole.means_, rtol=1e-10)
     passes.numbers, passes.end = [], 4
     with pytest.raises(CutError):
         clone(mixture).set_callbacks(Checkpoint(tmp_path / "fit.skmix"), passes).fit(*lazy)
     passes.numbers, passes.end = [], None
     inside = clone(mixture).set_callbacks(Checkpoint(tmp_path / "fit.skmix"), passes).fit(X, Y)
-    assert len(passes.numbers) == whole.n_iter_ - 3
+    assert len(passes.numbers) == whole.n_iter_ - 4
     np.testing.assert_allclose(inside.means_, whole.means_, rtol=1e-9)
 
 
@@ -127,7 +127,7 @@ def test_feature_groups_that_were_done_are_not_done_again(passes, tmp_path):
     assert {each.name for each in tmp_path.iterdir()} == {"fit.skmix.0", "fit.skmix.1"}
     passes.numbers, passes.end = [], None
     resumed = clone(classifier).set_callbacks(Checkpoint(str(path)), passes).fit(X, Y)
-    assert len(passes.numbers) == whole.models_[1].n_iter_ - 2
+    assert len(passes.numbers) == whole.models_[1].n_iter_ - 3
     assert not list(tmp_path.iterdir())
     for model, other in zip(resumed.models_, whole.models_, strict=True):
         np.testing.assert_allclose(model.means_, other.means_, rtol=1e-10)
@@ -173,7 +173,7 @@ def test_files_that_are_no_checkpoint_are_refused(passes, tmp_path):
     path = tmp_path / "fit.skmix"
     model = SharedKernelMixture(2, random_state=0).fit(X)
     model.save(path)
-    with pytest.raises(ValueError, match="but no checkpoint"):
+    with pytest.raises(ValueError, match="is not a checkpoint"):
         clone(model).set_callbacks(Checkpoint(path)).fit(X)
     path.write_text("no model, and no checkpoint either")
     with pytest.raises(ValueError, match=r"fit\.skmix cannot be read as a checkpoint .*remove the file"):
@@ -196,7 +196,7 @@ def test_the_file_holds_plain_values(passes, tmp_path):
 
 def test_a_folder_that_is_missing_is_refused(tmp_path):
     mixture = SharedKernelMixture().set_callbacks(Checkpoint(tmp_path / "nowhere" / "fit.skmix"))
-    with pytest.raises(ValueError, match="which is no folder"):
+    with pytest.raises(ValueError, match="needs an existing folder"):
         mixture.fit(X, Y)
     with pytest.raises(ValueError, match="does not go with inference='variational'"):
         mixture.set_params(inference="variational").fit(X, Y)

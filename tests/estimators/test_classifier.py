@@ -202,7 +202,7 @@ def test_novel_rows_have_low_scores() -> None:
 LABELS: dict[str, Any] = {
     "str": np.array(["ant", "bee", "cat"]),
     "bool": np.array([False, True, True]),
-    "negative int": np.array([-3, -2, -1]),
+    "negative int": np.array([-4, -3, -2]),
     "int8": np.array([5, 7, 120], dtype=np.int8),
     "float of integers": np.array([-1.5e3, 0.0, 12.0]),
     "object": np.array(["ant", "bee", "cat"], dtype=object),

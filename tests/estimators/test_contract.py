@@ -32,8 +32,7 @@ SLOW = [
 def expected_failures(estimator):
     if isinstance(estimator, SharedKernelClassifierCV):
         return {}
-    by_class = getattr(estimator, "init", None) == "class"
-    if by_class and not getattr(estimator, "feature_groups", None):
+    if getattr(estimator, "init", "class") == "class" and not getattr(estimator, "feature_groups", None):
         return {}
     return {
         "check_sample_weight_equivalence_on_dense_data": (

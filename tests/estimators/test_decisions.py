@@ -16,7 +16,7 @@ from sklearn.metrics import log_loss
 
 from skmix import SharedKernelClassifier
 from skmix.engine.model import FloatArray, IntArray, Parameters
-from skmix.estimators._decisions import best_temperature
+from skmix.estimators.decisions import best_temperature
 
 reproducible = settings(max_examples=30, deadline=None, derandomize=True)
 

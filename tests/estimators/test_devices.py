@@ -17,8 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
-from skmix.engine.compute.arrays import to_numpy
-from skmix.engine.compute.devices import is_elsewhere
+from skmix.engine.compute.arrays import is_device_array, to_numpy
 
 X, y = load_iris(return_X_y=True)
 METHODS = [
@@ -121,7 +120,7 @@ def test_what_only_the_host_can_do_still_works(library: str, tmp_path: Path) -> 
     same_kind(SharedKernelClassifier(4, max_iter=900, **settings).fit(rows, labels).means_, rows)
     again = SharedKernelClassifier(3, random_state=0).fit(X, y)
     assert isinstance(again.means_, np.ndarray)
-    assert not is_elsewhere(again.means_)
+    assert not is_device_array(again.means_)
 
 
 @each_library
@@ -161,15 +160,13 @@ def test_a_device_that_is_not_there() -> None:
 @needs_torch
 def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     # The CPU of PyTorch stands in for a device.
-    from skmix.engine.compute import devices
-
     sent = []
 
     def send(rows: np.ndarray, device: str) -> Any:
         sent.append(device)
         return torch.tensor(rows)
 
-    monkeypatch.setattr(devices, "send", send)
+    monkeypatch.setattr("skmix.estimators.rows.send", send)
     ours = SharedKernelClassifier(4, random_state=0).fit(X, y)
     theirs = SharedKernelClassifier(4, random_state=0, device="somewhere").fit(X, y)
     assert sent == ["somewhere"]
@@ -212,6 +209,21 @@ def test_a_device_that_cannot_be_used_is_told(tmp_path: Path) -> None:
             SharedKernelClassifier(3, device=device).fit(X, y)
     with pytest.raises(ValueError, match="device='meta' cannot be used"):
         SharedKernelClassifier(3, device="meta").fit(X, y)
+
+
+@pytest.mark.slow
+def test_a_classifier_gives_back_jax_arrays() -> None:
+    jax = pytest.importorskip("jax", reason="JAX, an optional library, is not installed")
+    jax.config.update("jax_enable_x64", True)
+    settings: dict[str, Any] = {"init": {"means": X[[0, 60, 110]]}, "tol": 1e-3}
+    ours = SharedKernelClassifier(3, **settings).fit(X, y)
+    rows = jax.numpy.asarray(X)
+    theirs = SharedKernelClassifier(3, device="cpu", **settings).fit(rows, jax.numpy.asarray(y))
+    for name in ("weights_", "means_"):
+        same_kind(getattr(theirs, name), rows)
+        assert_allclose(to_numpy(getattr(theirs, name)), getattr(ours, name), rtol=1e-9)
+    same_kind(theirs.predict_proba(rows), rows)
+    assert_allclose(to_numpy(theirs.predict_proba(rows)), ours.predict_proba(X), atol=1e-9)
 
 
 @needs_torch

@@ -191,7 +191,7 @@ def test_bad_requests(runtime: Any) -> None:
     model = SharedKernelClassifier(random_state=0).fit(X, Y)
     with pytest.raises(ValueError, match="float64 or float32, got float16"):
         model.to_onnx(dtype=np.float16)
-    model.classes_ = np.array([1, "a", None], dtype=object)
+    model.models_[0].classes_ = np.array([1, "a", None], dtype=object)
     with pytest.raises(TypeError, match="no type for labels like 1"):
         model.to_onnx()
 

@@ -12,6 +12,7 @@ from sklearn.datasets import load_wine
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.estimators.densities import n_parameters
 
 
 def rows() -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +35,7 @@ def test_attributes_and_the_number_of_parameters() -> None:
         4, covariance_type="low_rank", n_factors=2, random_state=0, tol=1e-3, max_iter=500
     ).fit(X, y)
     assert model.covariances_.shape == (4, 6, 3)
-    assert model._n_parameters() == 4 * (6 * 3 - 1) + 4 * 6 + 3 * 3
+    assert n_parameters(model) == 4 * (6 * 3 - 1) + 4 * 6 + 3 * 3
     assert (np.diff(model.log_likelihood_path_.sum(axis=1)) > -1e-8).all()
     assert SharedKernelMixture(2, covariance_type="low_rank", n_factors=99).fit(X).covariances_.shape[2] == 6
 

@@ -109,7 +109,7 @@ def test_weights_count_rows_but_their_unit_does_not() -> None:
 
 def test_the_share_counts_rows_without_a_label() -> None:
     X, y = draw(30)
-    y[::2] = -1
+    y = np.where(np.arange(60) % 2 == 0, np.nan, y)
     # Fifteen labelled rows for each kernel, and as many without a label.
     assert not hasattr(SharedKernelMixture(**settings()).fit(X[1:], y[1:]), "shrinkage_")
 
@@ -160,7 +160,7 @@ def test_a_checkpoint_keeps_the_prior(tmp_path: Path) -> None:
 
 def test_groups_fitted_together_are_not_shrunk() -> None:
     X, y = draw(8)
-    y = np.where(np.arange(16) % 4 == 3, -1, y)
+    y = np.where(np.arange(16) % 4 == 3, np.nan, y)
     model = SharedKernelClassifier(feature_groups=[[0, 1, 2], [3, 4]], **settings()).fit(X, y)
     assert [part.covariance_prior for part in model.models_] == ["auto", "auto"]
     assert not any(hasattr(part, "shrinkage_") for part in model.models_)

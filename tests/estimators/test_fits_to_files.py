@@ -110,8 +110,7 @@ def test_gaps_of_a_file_are_missing_values() -> None:
     assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
     assert np.allclose(there.predict_proba(open_rows(gaps, chunk_rows=50)), here.predict_proba(gaps))
     gaps[321] = np.nan
-    with pytest.raises(ValueError, match="Row 321 of X has no value"):
-        there.predict(open_rows(gaps, chunk_rows=50))
+    assert np.allclose(there.predict_proba(open_rows(gaps, chunk_rows=50))[321], there.class_prior_)
     gaps[321] = np.inf
     with pytest.raises(ValueError, match="infinity"):
         there.predict(open_rows(gaps, chunk_rows=50))
@@ -143,9 +142,8 @@ def test_columns_that_do_not_fit_are_told(tmp_path: Path) -> None:
 def test_what_is_not_done_by_blocks_says_so() -> None:
     model = SharedKernelClassifier(**SETTINGS).fit(X, NAMES)
     source = open_rows(X)
-    for method in ("impute", "sample_conditional"):
-        with pytest.raises(ValueError, match="needs rows in memory"):
-            getattr(model, method)(source)
+    with pytest.raises(ValueError, match="needs rows in memory"):
+        model.sample_conditional(source)
     with pytest.raises(ValueError, match="needs rows in memory"):
         model.calibrate("rows.npy", NAMES)
     with pytest.raises(ValueError, match="needs rows in memory"):

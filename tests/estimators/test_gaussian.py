@@ -185,7 +185,7 @@ def test_one_class_of_the_shared_kernel_mixture_is_the_same_model() -> None:
         }[covariance_type]
         start = {"means": X[:3], "covariances": covariances, "weights": np.array([[0.2], [0.3], [0.5]])}
         shared = SharedKernelMixture(
-            3, covariance_type=covariance_type, init=start, tol=1e-6, reg_covar=0.0, max_iter=1000
+            3, covariance_type=covariance_type, init=start, tol=1e-6, variance_floor=0.0, max_iter=1000
         ).fit(X)
         theirs = Theirs(
             3,

@@ -7,6 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.estimators.joint import fit_jointly
+from skmix.estimators.rows import open_training
 
 
 def sample(n_rows: int = 900) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -38,12 +40,9 @@ def test_unlabelled_rows_help(groups: list[list[int]] | None, covariance_type: s
 
 
 def test_the_product_form_of_one_group_is_at_the_same_optimum() -> None:
-    from skmix.estimators.joint import fit_jointly
-
     X, _, hidden = sample(400)
     model = SharedKernelMixture(3, max_iter=3000, tol=1e-9, random_state=0)
-    model.n_features_in_ = 4
-    fit_jointly([model], [[0, 1, 2, 3]], X, np.arange(3), hidden, None)
+    fit_jointly([model], [[0, 1, 2, 3]], open_training(model, X, hidden, None))
     path = model.log_likelihood_path_.sum(axis=1)
     assert np.all(np.diff(path) > -1e-9 * np.abs(path[1:]))
     start = {"means": model.means_, "covariances": model.covariances_, "weights": model.weights_}
@@ -55,9 +54,12 @@ def test_the_product_form_of_one_group_is_at_the_same_optimum() -> None:
 @pytest.mark.parametrize(
     ("labels", "classes"),
     [
-        ([-1, 0, 1, 1], [0, 1]),
+        ([-1, 0, 1, 2], [0, 1, 2]),
         ([-1, 1, 1, -1], [-1, 1]),
-        ([-1, -2, -3, -1], [-3, -2, -1]),
+        ([-2, -4, -3, -2], [-4, -3, -2]),
+        ([-1, 0, 1, None], [-1, 0, 1]),
+        ([-1.0, 0.0, 1.0, np.nan], [-1.0, 0.0, 1.0]),
+        (["b", "a", None, "b"], ["a", "b"]),
         (["-1", "a", "b", "a"], ["-1", "a", "b"]),
         ([-1.0, 0.0, 2.0, 2.0], [0.0, 2.0]),
     ],

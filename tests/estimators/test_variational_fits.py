@@ -118,7 +118,7 @@ def test_a_saved_posterior_comes_back(tmp_path: Path) -> None:
     assert_array_equal(back.weight_concentration_, model.weight_concentration_)
     assert_array_equal(back.predict_proba(X), model.predict_proba(X))
     assert back.lower_bound_ == model.lower_bound_
-    model.models_[0].mean_precision_ = model.mean_precision_ = model.mean_precision_[1:]
+    model.models_[0].mean_precision_ = model.mean_precision_[1:]
     with pytest.raises(ValueError, match="mean_precision_ has shape"):
         model.save(tmp_path / "other")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood, kernel_log_densities, most_likely_kernel
-from ..engine.em import regulariser_of
+from ..engine.em import RunState, fit, regulariser_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
+from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
-from ._compat import fit
-from ._validation import all_or_nothing, refuse_blocks
-from .exporting import ExportMixin, kernels_of, log_probabilities
-from .saving import SavingMixin
+from .io import ExportMixin, SavingMixin, kernels_of, log_probabilities, savable
+from .rows import refuse_blocks, updating
 
 _SINGULAR = (
     "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
@@ -33,6 +33,7 @@ _SINGULAR = (
 )
 
 
+@savable
 class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 
@@ -74,7 +75,7 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             # Arrays of other libraries still take scikit-learn's own route.
             super().fit_predict(X)
             return X  # type: ignore[return-value]
-        with all_or_nothing(self):
+        with updating(self):
             rows: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
             if len(rows) < self.n_components:
                 raise ValueError(
@@ -144,8 +145,16 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             self.converged_, self.n_iter_, self.lower_bound_, self.lower_bounds_ = False, 0, -np.inf, []
             self._store(starts[-1], X.dtype)
             return
-        previous = None if fresh else np.full((1, 1), self.lower_bound_ * len(X))
-        result = fit(X, None, batch, options, previous=previous)
+        source, resume = open_source(X), None
+        if not fresh:
+            # The stopping rule goes on from the bound of the last fit.
+            structure = structure_of(self.covariance_type)
+            frame = source.summary.frame(structure)
+            last = len(X) * (self.lower_bound_ + np.log(frame.scale).sum())
+            resume = replace(
+                RunState.begin(frame.enter(batch, structure), 1, 1), previous=np.full((1, 1), last)
+            )
+        result = fit(source, batch, options, resume=resume)
         if not any(len(path) for path in result.path):
             raise ValueError(_SINGULAR)
         bounds = [path[:, 0] / len(X) for path in result.path]

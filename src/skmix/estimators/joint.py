@@ -9,33 +9,30 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
+from ..engine.compute.threads import workers
 from ..engine.covariances import structure_of
-from ..engine.model import FloatArray, IntArray, Status
-from ..engine.sources.summary import measure
-from ._compat import fit
-from ._validation import columns_of, observed_rows
+from ..engine.density import class_log_likelihood
+from ..engine.em import one_pass, rule_of
+from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.sources import Setting, open_source
 from ._warnings import warn_caller
-from .mixture import SharedKernelMixture
+from .rows import Training, columns_of, observed_rows
+from .solving import fit_model, options_of
 
 # A class this improbable changes no digit of the sums.
 _NEGLIGIBLE = 1e-12
 
 
-def fit_jointly(
-    models: Sequence[SharedKernelMixture],
-    groups: Sequence[list[int]],
-    X: np.ndarray,
-    classes: np.ndarray,
-    codes: IntArray,
-    row_weights: FloatArray | None,
-) -> None:
-    """Fit the models of all groups to rows of which some have no label.
+def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Training) -> None:
+    """Fit the models of all feature groups to rows of which some have no label.
 
     Parameters
     ----------
@@ -43,57 +40,49 @@ def fit_jointly(
         One for each group, unfitted; fitted on return, with a common `class_prior_`.
     groups : sequence of lists of int
         Their columns.
-    X : ndarray of shape (N, M)
-        Rows.
-    classes : ndarray of shape (L,)
-        Labels.
-    codes : ndarray of shape (N,)
-        Index of each row's label, −1 for none.
-    row_weights : ndarray of shape (N,) or None
-        Weights of the rows.
+    training : Training
+        Rows in memory, of all columns.
     """
-    settings = [model.covariance_prior for model in models]
-    for model in models:
-        if isinstance(model.covariance_prior, str):
-            model.covariance_prior = None  # models are fitted together, one pass at a time: no first fit
-    weights = np.ones(len(X)) if row_weights is None else row_weights
+    in_blocks = hasattr(training.source, "blocks")
+    if models[0].inference == "variational" or in_blocks:
+        needs = "all rows in memory" if in_blocks else "inference='em'"
+        raise ValueError(
+            f"{training.n_unlabelled} rows have no label, and with several feature groups such rows need "
+            f"{needs}. Leave them out, or fit one group."
+        )
+    _fit_alone(models, groups, training)
+    X, codes, weights = training.source.start_rows()
+    weights, n_classes = np.ones(len(X)) if weights is None else weights, len(training.classes)
     known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
-    n_classes = len(classes)
-    for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
-        own = observed_rows(X, codes, weights, columns, classes, group)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # this is only where EM begins
-            model._fit_codes(own[0], classes, own[1], None if row_weights is None else own[2], columns)
     # Every row without a label appears once for each class; its weights change from pass to pass.
     every = np.concatenate([known, np.repeat(open_, n_classes)])
     every_code = np.concatenate([codes[known], np.tile(np.arange(n_classes), len(open_))])
-    rows = X[every]
-    counted = np.bincount(codes[known], weights=weights[known], minlength=n_classes)
-    prior = counted / counted.sum()
+    rows, prior = X[every], training.class_prior
     path: list[FloatArray] = []
-    converged = False
     while True:
-        joint = np.log(prior) + sum(
-            model._class_log_likelihood(columns_of(X, columns))
-            for columns, model in zip(groups, models, strict=True)
-        )
-        evidence = logsumexp(joint[open_], axis=1)
-        posterior = np.exp(joint[open_] - evidence[:, None])
-        of_known = weights[known] * joint[known, codes[known]]
-        of_classes = np.bincount(codes[known], weights=of_known, minlength=n_classes)
-        path.append(np.append(of_classes, weights[open_] @ evidence))
+        likelihoods = [
+            _likelihood(model, X[open_], columns) for model, columns in zip(models, groups, strict=True)
+        ]
+        joint = np.log(prior) + reduce(add, likelihoods)
+        evidence = logsumexp(joint, axis=1)
+        shares = weights[open_, None] * np.maximum(np.exp(joint - evidence[:, None]), _NEGLIGIBLE)
+        now = np.concatenate([weights[known], shares.ravel()])
+        of_known = training.sizes * np.log(prior)
+        following = []
+        for model, columns, likelihood in zip(models, groups, likelihoods, strict=True):
+            parameters, found = _one_pass(model, rows, every_code, now, columns)
+            following.append(parameters)
+            of_known = of_known + found - (shares * likelihood).sum(axis=0)
+        path.append(np.append(of_known, weights[open_] @ evidence))
         gain = path[-1].sum() - path[-2].sum() if len(path) > 1 else np.inf
         converged = bool(abs(gain) < models[0].tol * weights.sum())
         if converged or len(path) == models[0].max_iter:
             break
-        shares = weights[open_, None] * np.maximum(posterior, _NEGLIGIBLE)
-        now = np.concatenate([weights[known], shares.ravel()])
-        for columns, model in zip(groups, models, strict=True):
-            _one_pass(model, rows, every_code, now, columns)
-        sizes = counted + shares.sum(axis=0)
+        for model, parameters in zip(models, following, strict=True):
+            model._store_parameters(parameters)
+        sizes = training.sizes + shares.sum(axis=0)
         prior = sizes / sizes.sum()
-    for model, prior_setting in zip(models, settings, strict=True):
-        model.covariance_prior = prior_setting
+    for model in models:
         model.class_prior_ = prior
         model.n_iter_ = len(path)
         model.converged_ = converged
@@ -107,18 +96,48 @@ def fit_jointly(
         )
 
 
+def _fit_alone(models: Sequence[Any], groups: Sequence[list[int]], training: Training) -> None:
+    """Fit each group on its own, which is where EM over all of them begins."""
+    for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
+        setting = model.covariance_prior
+        if isinstance(setting, str):
+            model.covariance_prior = (
+                None  # the groups are fitted together: there is no first fit to shrink by
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fit_model(model, training.take(columns, group), columns)
+        model.covariance_prior = setting
+
+
+def _likelihood(model: Any, X: np.ndarray, columns: list[int]) -> FloatArray:
+    """Return log p(x | class j), shape (n, L), of a group's columns."""
+    options = options_of(model, len(columns))
+    return class_log_likelihood(
+        columns_of(X, columns), model._parameters, model.covariance_type_, options.n_jobs
+    )
+
+
 def _one_pass(
-    model: SharedKernelMixture, X: np.ndarray, codes: IntArray, weights: FloatArray, columns: list[int]
-) -> None:
-    """Let labelled, weighted rows move one model by one pass of EM."""
-    own, own_codes, own_weights = observed_rows(X, codes, weights, columns, None, 0)
-    options = replace(model._options(own.shape[1]), max_iter=1, tol=0.0, accelerate=False)
-    frame = measure(own, structure_of(options.covariance_type), columns, own_weights)
-    result = fit(own, own_codes, model._parameters.batch(), options, frame=frame, row_weights=own_weights)
-    if result.status[0] == Status.FAILED:
+    model: Any, X: np.ndarray, codes: IntArray, weights: FloatArray, columns: list[int]
+) -> tuple[Parameters, FloatArray]:
+    """Return parameters after one pass over labelled, weighted rows, and the log-likelihoods (L,) before."""
+    own, own_codes, own_weights = observed_rows(X, codes, weights, columns)
+    options = options_of(model, own.shape[1])
+    current = model._parameters.batch()
+    structure = structure_of(options.covariance_type).of(current.covariances)
+    source = open_source(own, own_codes, own_weights)
+    frame = source.summary.frame(structure, columns)
+    inside = frame.enter(current, structure)
+    factor = structure.factor(inside.covariances, own.shape[1])
+    with workers(options.n_jobs) as pool:
+        setting = Setting(frame, structure, pool, options.precision)
+        rule = rule_of(options, setting, current.means.shape[1], source)
+        found, factor, log_likelihood = one_pass(source, setting, rule, inside, factor)
+    if not factor.usable[0] or not np.isfinite(log_likelihood).all():
         raise ValueError(
             f"A covariance of the features {columns} became singular, with variance_floor="
             f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
         )
-    found = result.parameters.take(0)
-    model.weights_, model.means_, model.covariances_ = found.weights, found.means, found.covariances
+    volume = source.summary.by_class(source.summary.observed, log_likelihood.shape[1]) @ np.log(frame.scale)
+    return frame.leave(found, structure).take(0), log_likelihood[0] - volume

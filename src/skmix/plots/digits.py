@@ -43,11 +43,6 @@ def plot_segments(
         Half the length and half the width of a segment.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    matplotlib axes
-        The axes.
     """
     layout = segment_layout(half_length, half_width)
     (panel,) = panels_for(1, axes, figure, size=(3.9, 4.8))
@@ -150,11 +145,6 @@ def plot_digits(
         Images in a row; None makes the sheet about square, with at least ten columns.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    matplotlib axes
-        The axes.
 
     Examples
     --------

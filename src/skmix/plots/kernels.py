@@ -1,13 +1,29 @@
-"""Kernels as ellipses, their lines showing how a class weighs them."""
+"""Kernels of a fitted model: as ellipses whose lines show how a class weighs them, and in every plane."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from skmix.plots._common import MEDIUM, Axes, FloatArray, ellipses, grey_frames, need_matplotlib, panels_for
+from skmix.plots._common import (
+    MEDIUM,
+    ROWS_COLOUR,
+    SMALL,
+    Axes,
+    Figure,
+    FloatArray,
+    dots,
+    ellipses,
+    figure_or_new,
+    given_axes,
+    grey_frames,
+    need_matplotlib,
+    panels_for,
+)
 from skmix.plots._models import Feature, kernels_of
 
 Style = Literal["paper", "accessible"]
@@ -25,6 +41,8 @@ COLOURS: dict[str, tuple[str, ...]] = {
     # has a contrast of 3 to 1 against white.
     "accessible": ("#ed6925", "#d44842", "#b73557", "#932667", "#6a176e", "#420a68", "#160b39"),
 }
+_MAX_FEATURES = 8
+"""A new figure shows at most so many features, unless they were asked for."""
 
 
 def draw_kernels(
@@ -110,11 +128,6 @@ def weight_key(axes: Axes, *, style: Style = "paper", **legend: Any) -> Axes:
         The style the kernels were drawn in.
     **legend
         Passed on to ``axes.legend``.
-
-    Returns
-    -------
-    matplotlib axes
-        The given axes.
     """
     need_matplotlib()
     settings: dict[str, Any] = {"title": "weight in the class", "frameon": False} | legend
@@ -149,3 +162,130 @@ def key_handles(style: str, steps: Sequence[int]) -> list[Any]:
         look = {"color": line["edgecolor"], "lw": line["linewidth"], "ls": line["linestyle"]}
         handles.append(Line2D([], [], label=STEP_NAMES[step], **look))
     return handles
+
+
+def plot_projections(
+    model: Any,
+    label: Hashable | None = None,
+    X: ArrayLike | None = None,
+    y: Sequence[Hashable] | NDArray[Any] | None = None,
+    axes: Any = None,
+    *,
+    figure: Figure | None = None,
+    features: Sequence[Feature] | None = None,
+    style: Style = "paper",
+    n_std: float = 1.0,
+) -> NDArray[Any]:
+    """Plot a fitted model's kernels in every plane of two features, as one class weighs them.
+
+    With one feature the plot shows curves: the density of the class and, below it, what each kernel adds.
+    With more than eight features a new figure shows the eight in which the kernels differ most.
+
+    Parameters
+    ----------
+    model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
+        The model, of any covariance type. If it has feature groups, plot ``model.models_[g]``.
+    label : hashable, default=None
+        Class whose weights choose the lines; None averages the classes by their priors.
+    X : array-like of shape (n, M), default=None
+        Rows to show beneath the kernels.
+    y : sequence of n labels, default=None
+        Labels of the rows; with them and a `label`, only that class's rows are shown.
+    axes : axes or array of axes, default=None
+        Axes to draw into, one for each pair of features in the order (0, 1), (0, 2), …, (1, 2), …; None makes
+        a new figure with a legend of the lines.
+    figure : matplotlib figure, default=None
+        An empty figure for panels and legend, instead of `axes`.
+    features : sequence of int or str, default=None
+        Features to plot, by index or name. None plots all; in a new figure at most eight, those in which the
+        kernels are furthest apart.
+    style : {'paper', 'accessible'}, default='paper'
+        Colours and line widths, see `draw_kernels`.
+    n_std : float, default=1.0
+        Distance of the ellipses from the means, in standard deviations.
+
+    Returns
+    -------
+    ndarray of axes
+        One for each pair of features, in that order; a single one for one feature.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skmix import SharedKernelClassifier
+    >>> from skmix.plots import plot_projections
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = SharedKernelClassifier(random_state=0).fit(X, y)
+    >>> axes = plot_projections(classifier, 2, X, y, style="accessible")  # doctest: +SKIP
+    """
+    need_matplotlib()
+    kernels = kernels_of(model)
+    weights = kernels.weights_of(label)
+    n_features = len(kernels.names)
+    columns = [kernels.feature(each) for each in (range(n_features) if features is None else features)]
+    if not columns:
+        raise ValueError("features is empty: choose at least one.")
+    title = [] if label is None else [f"class {label}"]
+    if features is None and axes is None and n_features > _MAX_FEATURES:
+        columns = kernels.most_separate(_MAX_FEATURES)
+        title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
+    rows = _rows_of(X, y, label, n_features)
+    pairs: list[tuple[int, ...]] = list(itertools.combinations(columns, 2)) or [(columns[0],)]
+    panels = _corner(len(columns), figure) if axes is None else given_axes(axes, len(pairs), figure)
+    for panel, pair in zip(panels, pairs, strict=True):
+        if rows is not None and len(pair) == 2:
+            dots(panel, rows[:, pair])
+        elif rows is not None:
+            known = rows[np.isfinite(rows[:, pair[0]]), pair[0]]
+            panel.hist(known, bins="auto", density=True, color=ROWS_COLOUR, alpha=0.6, zorder=0)
+        draw_kernels(model, label, panel, features=pair, style=style, n_std=n_std)
+        names = [*(kernels.names[column] for column in pair), "density"]
+        panel.set_xlabel(names[0], fontsize=MEDIUM)
+        panel.set_ylabel(names[1], fontsize=MEDIUM)
+    if axes is None:
+        own: Figure = panels[0].figure
+        grey_frames(*panels)
+        for panel in panels:
+            panel.label_outer()
+        if title:
+            own.suptitle(", ".join(title))
+        steps = sorted({step_of(weight) for weight in weights}, reverse=True)
+        own.legend(
+            handles=key_handles(style, steps) + panels[0].get_legend_handles_labels()[0],
+            title="weight",
+            # The upper right half of a triangle of panels is free.
+            loc="upper right" if len(columns) > 2 else "outside right upper",
+            frameon=False,
+            fontsize=SMALL + 1,
+            title_fontsize=MEDIUM,
+        )
+    return panels
+
+
+def _rows_of(X: ArrayLike | None, y: Any, label: Hashable | None, n_features: int) -> FloatArray | None:
+    """Return the rows to show, of one class if their labels are known."""
+    if X is None:
+        return None
+    rows = np.asarray(X, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] != n_features:
+        raise ValueError(f"X must have shape (rows, {n_features}), got {rows.shape}.")
+    if y is None or label is None:
+        return rows
+    labels = np.asarray(y).tolist()
+    if len(labels) != len(rows):
+        raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
+    return rows[[known == label for known in labels]]
+
+
+def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:
+    """Return axes for all pairs of features, laid out as a lower triangle in the figure or a new one."""
+    side = max(n_features - 1, 1)
+    size = max(2.0 * side, 4.0)
+    own = figure_or_new(figure, (size + (1.2 if side == 1 else 0.0), size))
+    grid = own.add_gridspec(side, side)
+    panels: dict[tuple[int, int], Axes] = {}
+    for i, j in itertools.combinations(range(side + 1), 2):
+        # Panels of a column share their horizontal feature, panels of a row their vertical one.
+        above, left = panels.get((i, j - 1)), panels.get((i - 1, j))
+        panels[i, j] = own.add_subplot(grid[j - 1, i], sharex=above, sharey=left)
+    return np.array([*panels.values()], dtype=object)

@@ -52,11 +52,6 @@ def plot_confusion(
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
 
-    Returns
-    -------
-    matplotlib axes
-        The axes.
-
     Examples
     --------
     >>> from skmix.plots import plot_confusion

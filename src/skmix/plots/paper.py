@@ -1,14 +1,19 @@
-"""All figures of the paper, and those of the study that go with them."""
+"""The paper's figures: its illustration, the runs of its study, and all others in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skmix.experiments.paper.data import features_of
+from skmix.experiments.paper.illustration import IllustrationRecord
 from skmix.experiments.paper.published_values import published_sweep
-from skmix.experiments.paper.records import BestRun, StudyResults
+from skmix.experiments.paper.records import FAILED_BELOW, BestRun, Run, StudyResults
+from skmix.experiments.paper.runs import counted_in_sweep
 from skmix.experiments.paper.variants import (
     FEATURES,
     MAIN_KERNELS,
@@ -19,11 +24,25 @@ from skmix.experiments.paper.variants import (
     Method,
     variant_of,
 )
-from skmix.plots._common import Figure, need_matplotlib, new_figure
+from skmix.plots._common import (
+    CLASS_COLOURS,
+    MEDIUM,
+    SMALL,
+    Axes,
+    Figure,
+    FloatArray,
+    dots,
+    ellipses,
+    given_axes,
+    grey_frames,
+    need_matplotlib,
+    new_figure,
+    outer,
+    panels_for,
+)
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
+from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
 from skmix.plots.matrices import plot_confusion
-from skmix.plots.projections import plot_projections
-from skmix.plots.study import plot_accuracy_against_kernels, plot_accuracy_distribution
 
 _SIZES = {"d1": (1.0, 0.2), "d2": (2.0, 0.5)}
 """Half lengths and half widths of the segments in the paper's figures of points."""
@@ -31,6 +50,18 @@ _PROJECTED = ("4D", "6D")
 _IMAGES_OF_A_DIGIT = 10
 _ROWS_OF_A_CLASS = 100
 """Rows beneath the kernels: enough to see the class, few enough for a small file."""
+METHOD_COLOURS: dict[Method, str] = {
+    "published": CLASS_COLOURS[1],
+    "robust": CLASS_COLOURS[0],
+    "class-wise": CLASS_COLOURS[2],
+}
+_MARKERS: dict[Method, str] = {"published": "o", "robust": "s", "class-wise": "^"}
+# Offsets in K, so that error bars do not cover one another.
+_DODGE: dict[Method, float] = {"published": -0.15, "robust": 0.0, "class-wise": 0.15}
+_PRINTED = "printed in the paper"
+_MAX_DOTS = 500
+_LANE = 0.36
+"""Half the height of the band that the dots of one configuration fill."""
 
 
 def paper_figures(
@@ -139,3 +170,259 @@ def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Fi
         title = f"{run.variant}, {run.method}: digit {label}"
         figure.suptitle(title, x=0.62 / side, y=1 - 0.12 / side, ha="left", va="top", fontsize=11)
         yield f"projections_{run.variant}_{run.method}_class{label}", figure
+
+
+def plot_accuracy_distribution(
+    runs: Iterable[Run],
+    *,
+    n_kernels: int = MAIN_KERNELS,
+    axes: Any = None,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Plot the accuracy of every run, and how many runs failed.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        Runs of any variants and methods.
+    n_kernels : int, default=10
+        Only runs with this K are shown.
+    axes, figure : default=None
+        Axes to draw into, one for each variant, or an empty figure for new axes. By default a new figure.
+
+    Returns
+    -------
+    ndarray of axes
+        One for each variant that has runs, in the order of the study. A dot is a run (at most 500 are drawn),
+        a bar the median; in the grey area a run counts as failed.
+    """
+    by_cell: dict[tuple[str, Method], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.n_kernels == n_kernels:
+            by_cell[run.variant, run.method].append(run)
+    variants = _in_order({variant for variant, _ in by_cell})
+    if not variants:
+        raise ValueError(f"there are no runs with {n_kernels} kernels to plot.")
+    panels = panels_for(len(variants), axes, figure, n_columns=2, size=(4.6, 1.25), sharex=True)
+    for variant, panel in zip(variants, panels, strict=True):
+        panel.axvspan(0.0, FAILED_BELOW, color="0.94", lw=0, zorder=-2)
+        for lane, method in enumerate(METHODS):
+            own = by_cell.get((variant, method), [])
+            if not own:
+                continue
+            accuracies = _accuracies(own)
+            shown = accuracies[:_MAX_DOTS]
+            # Golden-ratio steps spread the dots over the lane without clumps.
+            heights = lane + _LANE * (2.0 * ((0.5 + np.arange(len(shown)) * 0.6180339887) % 1.0) - 1.0)
+            rows = np.column_stack([shown, heights])
+            dots(panel, rows, size=2.2, color=METHOD_COLOURS[method], alpha=0.45, zorder=2)
+            median = np.median(accuracies)
+            # Behind the dots, which it would hide where all runs end alike.
+            panel.plot([median, median], [lane - 0.47, lane + 0.47], color="black", lw=1.2, zorder=1)
+            n_failed = sum(run.failed for run in own)
+            panel.text(
+                FAILED_BELOW - 0.015,
+                lane,
+                f"{n_failed} of {len(own)} failed" if n_failed else "none failed",
+                ha="right",
+                va="center",
+                fontsize=SMALL,
+                fontweight="bold" if n_failed else "normal",
+                color=METHOD_COLOURS[method] if n_failed else "0.35",
+            )
+        panel.set(xlim=(-0.02, 1.02), ylim=(len(METHODS) - 0.45, -0.55))
+        panel.set_yticks(range(len(METHODS)), METHODS)
+        panel.set_title(variant, fontsize=MEDIUM, loc="left", pad=2)
+        panel.tick_params(axis="y", length=0)
+        panel.label_outer()
+        if outer(panel, "bottom"):
+            panel.set_xlabel("accuracy on the test set", fontsize=SMALL)
+    grey_frames(*panels)
+    return panels
+
+
+def plot_accuracy_against_kernels(
+    runs: Iterable[Run],
+    published: Mapping[tuple[str, int], tuple[float, float]] | None = None,
+    *,
+    axes: Any = None,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Plot accuracy and the share of lost runs against the number of kernels.
+
+    As in the paper's table 5 the accuracy is the mean over the runs that were not lost, that is, whose
+    accuracy is above one half; with three kernels, which cannot reach that, all runs count.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        Runs of any variants and methods; variants with only one K are left out.
+    published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
+        The published values, shown for comparison.
+    axes, figure : default=None
+        Axes to draw into, one for each variant for accuracies and then one for each for shares of lost runs,
+        or an empty figure for new axes. By default a new figure.
+
+    Returns
+    -------
+    ndarray of axes, shape (2, variants)
+        Accuracies above, shares of lost runs below. Error bars are one standard deviation.
+    """
+    cells: dict[tuple[str, Method], dict[int, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        cells[run.variant, run.method][run.n_kernels].append(run)
+    variants = _in_order({variant for (variant, _), by_kernels in cells.items() if len(by_kernels) > 1})
+    if not variants:
+        raise ValueError("accuracy against K needs a variant with runs for two numbers of kernels or more.")
+    n = len(variants)
+    flat = panels_for(
+        2 * n, axes, figure, n_columns=n, size=(2.5, 1.9), sharex=True, sharey="row", height_ratios=(2, 1)
+    )
+    panels = flat.reshape(2, n)
+    for variant, (above, below) in zip(variants, panels.T, strict=True):
+        ticks: set[int] = set()
+        for method in METHODS:
+            by_kernels = sorted(cells.get((variant, method), {}).items())
+            if not by_kernels:
+                continue
+            ticks.update(k for k, _ in by_kernels)
+            ks = np.array([k for k, _ in by_kernels], dtype=float) + _DODGE[method]
+            means, deviations, lost = np.array([_summary(own) for _, own in by_kernels]).T
+            look = {"color": METHOD_COLOURS[method], "marker": _MARKERS[method]}
+            above.errorbar(ks, means, deviations, elinewidth=0.8, ms=3.5, lw=1.2, label=method, **look)
+            below.plot(ks, lost, ms=3.5, lw=1.2, label=method, **look)
+        points = sorted((k, *value) for (name, k), value in (published or {}).items() if name == variant)
+        if points:
+            ks, *values = np.array(points).T
+            for panel, each in zip((above, below), values, strict=True):
+                panel.plot(ks, each, "D", mfc="none", mec="black", ms=5, label=_PRINTED, zorder=5)
+        above.set_title(variant, fontsize=MEDIUM)
+        below.set_xlabel("kernels K", fontsize=SMALL)
+        below.set_xticks(sorted(ticks))
+        for panel in (above, below):
+            panel.set_ylim(-0.03, 1.03)
+            panel.grid(axis="y", color="0.92", lw=0.6)
+            panel.set_axisbelow(True)
+    panels[0, 0].set_ylabel("mean accuracy", fontsize=SMALL)
+    panels[1, 0].set_ylabel("share of runs lost", fontsize=SMALL)
+    found = dict(zip(*reversed(panels[0, 0].get_legend_handles_labels()), strict=True))
+    names = [name for name in (*METHODS, _PRINTED) if name in found]
+    legend: dict[str, Any] = {"fontsize": SMALL - 1, "frameon": False, "loc": "lower right"}
+    panels[0, 0].legend([found[name] for name in names], names, **legend)
+    grey_frames(*flat)
+    return panels
+
+
+def _in_order(names: set[str]) -> list[str]:
+    """Return names of variants in the order of the study, unknown ones last."""
+    known = [variant.name for variant in VARIANTS]
+    return [name for name in known if name in names] + sorted(names - set(known))
+
+
+def _accuracies(runs: list[Run]) -> FloatArray:
+    """Return accuracies (n,); a run without one counts as zero."""
+    return np.nan_to_num(np.array([run.accuracy for run in runs], dtype=np.float64), nan=0.0)
+
+
+def _summary(runs: list[Run]) -> tuple[float, float, float]:
+    """Return mean and standard deviation over the runs not lost, NaN if there is none, and the share lost."""
+    kept = _accuracies(counted_in_sweep(runs))
+    if not len(kept):
+        return float("nan"), float("nan"), 1.0
+    return float(kept.mean()), float(kept.std()), 1.0 - len(kept) / len(runs)
+
+
+def plot_illustration(
+    record: IllustrationRecord, figure: Figure | None = None, *, axes: Any = None
+) -> NDArray[Any]:
+    """Plot a run of the paper's two-dimensional illustration.
+
+    Parameters
+    ----------
+    record : IllustrationRecord
+        What `skmix.experiments.paper.run_illustration` returned.
+    figure : matplotlib figure, default=None
+        An empty figure to draw into. None makes one without a window, ready for ``savefig``.
+    axes : array of 1 + L axes, default=None
+        Axes to draw into instead: the overview, then one for each class. The legend of the lines is left out.
+
+    Returns
+    -------
+    ndarray of 1 + L axes
+        First the rows with the true and the estimated kernels, then the kernels as each class weighs them.
+    """
+    need_matplotlib()
+    from matplotlib.lines import Line2D
+    from matplotlib.patheffects import withStroke
+
+    model, example = record.model, record.example
+    classes = model.classes_.tolist()
+    n_classes = len(classes)
+    corner = None
+    if axes is None:
+        overview, panels, corner = _lay_out(figure, n_classes)
+    else:
+        overview, *panels = given_axes(axes, 1 + n_classes, figure)
+    colours = [CLASS_COLOURS[c % len(CLASS_COLOURS)] for c in range(n_classes)]
+    codes = np.searchsorted(model.classes_, record.y)
+
+    # Shuffled, so that no class covers the others.
+    order = np.random.RandomState(0).permutation(len(record.y))
+    shades = np.array(colours)[codes[order]]
+    across, up = record.X[order].T
+    overview.scatter(across, up, c=shades, s=5, alpha=0.3, lw=0, rasterized=True, zorder=0)
+    estimated: dict[str, Any] = {"edgecolor": "black", "linewidth": 1.6, "linestyle": "solid"}
+    true: dict[str, Any] = {"edgecolor": "#ff5fa8", "linewidth": 1.6, "linestyle": (0, (2.5, 2.5))}
+    for n_std in (1.0, 2.0):
+        ellipses(overview, model.means_, model.covariances_, [estimated] * len(model.means_), n_std)
+        ellipses(overview, example.means, example.covariances, [true] * len(example.means), n_std)
+    handles = [
+        *(
+            Line2D([], [], marker="o", ls="", ms=4, color=colour, label=f"class {label}")
+            for colour, label in zip(colours, classes, strict=True)
+        ),
+        *(
+            Line2D([], [], color=line["edgecolor"], lw=1.6, ls=line["linestyle"], label=name)
+            for name, line in (("estimated, 1σ and 2σ", estimated), ("true", true))
+        ),
+    ]
+    overview.legend(handles=handles, loc="lower right", fontsize=SMALL, frameon=False, borderpad=0.2)
+    overview.set_title("Kernels, true and estimated", fontsize=MEDIUM)
+    overview.set_xlabel("feature 0", fontsize=SMALL)
+    overview.set_ylabel("feature 1", fontsize=SMALL)
+
+    tops = model.means_ + np.sqrt(model.covariances_[:, 1, 1])[:, None] * (0.0, 1.0)
+    for c, (label, panel) in enumerate(zip(classes, panels, strict=True)):
+        dots(panel, record.X[codes == c], size=1.2)
+        draw_kernels(model, label, panel, style="accessible")
+        for top, weight in zip(tops, model.weights_[:, c], strict=True):
+            style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL}
+            number = panel.annotate(f"{weight:.3f}", top, (0, 4), **style)
+            number.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
+        panel.set_title(f"Weights of class {label}", fontsize=MEDIUM, color=colours[c])
+        panel.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)
+    if corner is not None:
+        weight_key(corner, style="accessible", loc="center", fontsize=SMALL, title_fontsize=SMALL)
+    for panel in (overview, *panels):
+        panel.set_aspect("equal", anchor="N")
+        grey_frames(panel)
+    if axes is None:
+        # Axes of equal scales find their place in the first drawing, and their labels theirs in the second.
+        own: Any = overview.figure
+        own.draw_without_rendering()
+    return np.array([overview, *panels], dtype=object)
+
+
+def _lay_out(figure: Figure | None, n_classes: int) -> tuple[Axes, list[Axes], Axes | None]:
+    """Return the overview, a panel for each class beside it, and an empty corner if one is left."""
+    figure = new_figure(10.0, 3.6) if figure is None else figure
+    n_lines = n_classes // 2 + 1
+    grid = figure.add_gridspec(n_lines, 4, width_ratios=(1.17, 1.17, 1.0, 1.0))
+    overview = figure.add_subplot(grid[:, :2])
+    cells = [grid[line, 2 + column] for line in range(n_lines) for column in range(2)]
+    panels = [figure.add_subplot(cell, sharex=overview, sharey=overview) for cell in cells[:n_classes]]
+    corner = None
+    if len(cells) > n_classes:
+        corner = figure.add_subplot(cells[n_classes])
+        corner.axis("off")
+    return overview, panels, corner

@@ -56,3 +56,15 @@ def test_confusion_matrices_are_in_the_order_of_the_digits() -> None:
         assert accuracy == pytest.approx(published_values().max_accuracy[name], abs=0.0051)
     # The hard pair is 0 and 8, which differ in the middle bar alone.
     assert confusion["4D"][0, 8] == 88
+
+
+def test_printed_rankings_are_those_of_the_printed_values() -> None:
+    """Tables 2 and 4 were typed apart from tables 1 and 3: a wrong digit in either shows."""
+    values = published_values()
+    for table, rankings in (
+        (values.all_runs, values.ranking_all_runs),
+        (values.ok_runs, values.ranking_ok_runs),
+    ):
+        for metric, order in rankings.items():
+            ranked = [table[metric, name] for name in order]
+            assert ranked == sorted(ranked, reverse=True), metric

@@ -48,3 +48,10 @@ def test_shared_kernels_on_principal_components_read_the_images() -> None:
     for beyond in found.values():
         assert beyond.confusion.sum() == 500
         assert beyond.accuracy == np.trace(beyond.confusion) / 500
+
+
+def test_no_classifier_learns_from_the_test_images(data: StudyData) -> None:
+    """With wrong test labels, whoever has seen them would do better than chance."""
+    shuffled = np.random.RandomState(0).permutation(data.test_labels)
+    for beyond in run_beyond(dataclasses.replace(data, test_labels=shuffled), seed=0):
+        assert beyond.accuracy < 0.3, beyond.name

@@ -1,7 +1,7 @@
 """Dask: collections as blocks of rows, functions mapped lazily over rows, and independent tasks on a cluster.
 
 The partitions of a Dask array or dataframe are the blocks. On a cluster they stay in the memory of the
-workers: a pass sends the work once to each worker, and the answers are summed in Dask's tree reduction on
+workers: a pass sends the work once to each worker, and the answers are summed by a tree of tasks on
 their way back, so that traffic does not depend on the number of rows. Without a cluster Dask's threads make
 each block anew in every pass, so that the data may be larger than memory.
 
@@ -20,8 +20,8 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import repeat
-from operator import itemgetter
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,8 +33,8 @@ Answer = TypeVar("Answer")
 Shared = TypeVar("Shared")
 Task = TypeVar("Task")
 
-# Answers that one task of the tree adds up.
-_SPLIT_EVERY = 16
+# Answers that one task of the tree merges.
+_FAN_IN = 16
 # Seconds to wait for a scheduler and a first worker, between two looks at a running cluster, and for a worker
 # to join when all of them have left.
 _CONNECT = 10.0
@@ -69,23 +69,16 @@ def check_kind(value: Any, name: str) -> None:
 
 @dataclass(frozen=True)
 class _Part:
-    """A block: delayed rows (n, M), labels and weights (n,) or None, its number and the worker holding it."""
+    """A block: rows (n, M), labels and weights (n,) or None, its number and the worker that holds it.
+
+    Arrays are futures on a cluster, delayed objects without one.
+    """
 
     rows: Any
     labels: Any
     weights: Any
     number: int
     worker: str | None = None
-
-    def apply(self, function: Callable[..., Any], *parts: Any) -> Any:
-        """Return a delayed call on the worker that has the block, or on another should that one be gone."""
-        import dask
-
-        lazily = dask.delayed(function, pure=False)
-        if self.worker is None:
-            return lazily(*parts)
-        with dask.annotate(workers=[self.worker], allow_other_workers=True):
-            return lazily(*parts)
 
 
 @dataclass(frozen=True)
@@ -101,22 +94,24 @@ class DaskBlocks:
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
         """Return the answers of all blocks, merged by a tree of tasks, always in the same order."""
         import dask
-        from dask.bag import from_delayed
 
-        # One task hands out the work: it is sent to each worker once, and made again if it is lost.
-        shared = dask.delayed((work, self.columns), name=_unique_name(work), traverse=False)
-        answers = from_delayed(
-            [a.apply(_answer, shared, a.rows, a.labels, a.weights, a.number) for a in self.parts]
-        )
-        total = answers.reduction(itemgetter(0), partial(_merge, merge), split_every=_SPLIT_EVERY)
-        # Optimisation would merge tasks, and drop their preference for a worker.
-        total = total.to_delayed(optimize_graph=False)
         if self.client is None:
-            return total.compute()
+            shared = dask.delayed((work, self.columns), name=_unique_name(work), traverse=False)
+            return self._merged(shared, merge).compute()
         with _cluster_errors(self.client), dask.config.set(_CONFIG):
-            future = self.client.compute(total)
+            # One task hands out the work: it is sent to each worker once, and made again if it is lost.
+            shared = self.client.submit(_identity, (work, self.columns), key=_unique_name(work))
+            future = self._merged(shared, merge)
             _wait(self.client, [future])
             return future.result()
+
+    def _merged(self, shared: Any, merge: Callable[[Answer, Answer], Answer]) -> Any:
+        """Return the future or delayed root of the tree."""
+        level = self._on_parts(lambda a: (shared, a.rows, a.labels, a.weights, a.number), _answer)
+        while len(level) > 1:
+            groups = [level[a : a + _FAN_IN] for a in range(0, len(level), _FAN_IN)]
+            level = self._map(_merge, [(merge, group) for group in groups])
+        return level[0]
 
     def coded(self, classes: np.ndarray) -> DaskBlocks:
         """Return the blocks with indices into `classes` (L,) for labels, kept where the blocks are."""
@@ -124,9 +119,10 @@ class DaskBlocks:
 
         if self.parts[0].labels is None:
             return self
-        labels = [part.apply(encode, part.labels, classes) for part in self.parts]
-        kept = dask.persist(*labels) if self.client is None else self.client.persist(labels)
-        return replace(self, parts=[replace(a, labels=b) for a, b in zip(self.parts, kept, strict=True)])
+        labels = self._on_parts(lambda a: (a.labels, classes), encode)
+        if self.client is None:
+            labels = dask.persist(*labels)
+        return replace(self, parts=[replace(a, labels=b) for a, b in zip(self.parts, labels, strict=True)])
 
     def take(self, columns: list[int]) -> DaskBlocks:
         """Return the blocks with some of their features."""
@@ -134,9 +130,27 @@ class DaskBlocks:
         own = columns if self.columns is None else [self.columns[column] for column in columns]
         return replace(self, n_features=len(columns), feature_names=names, columns=own)
 
+    def _on_parts(
+        self, arguments: Callable[[_Part], tuple[Any, ...]], function: Callable[..., Any]
+    ) -> list[Any]:
+        """Return a future or delayed call for each block, to run on the worker that holds it."""
+        calls: list[Any] = []
+        for worker, own in groupby(self.parts, key=attrgetter("worker")):
+            calls += self._map(function, [arguments(part) for part in own], worker)
+        return calls
 
-def _answer(shared: tuple[Any, Any], rows: np.ndarray, labels: Any, weights: Any, number: int) -> list[Any]:
-    """Return what the work makes of a block, as the only item of a partition."""
+    def _map(self, function: Callable[..., Any], arguments: list[Any], worker: str | None = None) -> Any:
+        """Return a future or delayed call for each tuple of arguments; any worker may replace a lost one."""
+        import dask
+
+        if self.client is None:
+            return [dask.delayed(function, pure=False)(*each) for each in arguments]
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        return self.client.map(function, *zip(*arguments, strict=True), pure=False, **where)
+
+
+def _answer(shared: tuple[Any, Any], rows: np.ndarray, labels: Any, weights: Any, number: int) -> Any:
+    """Return what the work makes of a block."""
     work, columns = shared
     for name, part in (("y", labels), ("sample_weight", weights)):
         if part is not None and len(part) != len(rows):
@@ -145,7 +159,7 @@ def _answer(shared: tuple[Any, Any], rows: np.ndarray, labels: Any, weights: Any
                 f"{name} {len(part)}. Make both from one collection, or call compute_chunk_sizes()."
             )
     block = Block(rows, labels, weights, number)
-    return [work(block if columns is None else block.take(columns))]
+    return work(block if columns is None else block.take(columns))
 
 
 def _merge(merge: Callable[[Any, Any], Any], answers: Sequence[Any]) -> Any:
@@ -182,15 +196,13 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
 
 
 def _kept(client: Any, parts: list[_Part]) -> list[_Part]:
-    """Have workers make and keep the blocks; order these by worker, so that sums begin on each worker."""
-    from distributed import futures_of
-
+    """Have workers make and keep the blocks; order these by worker, so that merging begins there."""
     # In one call: what rows and labels have in common, such as a file, is read once.
     names = [name for name in ("rows", "labels", "weights") if getattr(parts[0], name) is not None]
-    made = iter(client.persist([getattr(part, name) for part in parts for name in names]))
-    kept = [replace(part, **{name: next(made) for name in names}) for part in parts]
-    _wait(client, futures_of([part.rows for part in kept]))
-    holders = client.who_has([futures_of(part.rows)[0] for part in kept])
+    futures = iter(client.compute([getattr(part, name) for part in parts for name in names]))
+    kept = [replace(part, **{name: next(futures) for name in names}) for part in parts]
+    _wait(client, [part.rows for part in kept])
+    holders = client.who_has([part.rows for part in kept])
     placed = [replace(part, worker=min(holders[part.rows.key], default=None)) for part in kept]
     return sorted(placed, key=lambda part: (part.worker or "", part.number))
 

@@ -126,13 +126,6 @@ def complete(
     The given moments are about `origins` (R, K, O), the completed ones about `new_origins` (R, K, M);
     `parameters` are those of the E-step, of all features.
     """
-    first, second = structure.complete(
-        statistics.mass.sum(axis=-1),
-        statistics.first,
-        statistics.second,
-        columns,
-        origins - new_origins[..., columns],
-        parameters.means - new_origins,
-        parameters.covariances,
-    )
+    centred = replace(parameters, means=parameters.means - new_origins)
+    first, second = structure.complete(statistics, columns, origins - new_origins[..., columns], centred)
     return Statistics(statistics.log_likelihood, statistics.mass, first, second)

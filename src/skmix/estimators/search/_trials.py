@@ -17,9 +17,8 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from ...engine.covariances import COVARIANCE_TYPES
-from .._validation import check_labelled_rows, check_rows, check_weights, weighted_rows
-from ..exporting import ExportMixin
-from ..saving import SavingMixin
+from ..io import ExportMixin, SavingMixin
+from ..rows import check_labelled_rows, check_rows, check_weights, weighted_rows
 from ._rows import Rows
 
 Params = dict[str, Any]
@@ -162,7 +161,7 @@ class Search(SavingMixin, ExportMixin, BaseEstimator):
             classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
         else:
             values, classes, codes = check_labelled_rows(self, X, y)
-        weights = check_weights(sample_weight, values)
+        weights = check_weights(sample_weight, len(values))
         kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
         values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
         return Rows(values, None if y is None else np.asarray(y)[kept], codes, weights), kept

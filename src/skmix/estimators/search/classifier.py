@@ -38,9 +38,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from ...engine.refine.temperature import least_log_loss, log_losses
-from .._progress import progress_bar
 from .._settings import check_feature_groups
+from ..callbacks import progress_bar
 from ..classifier import SharedKernelClassifier
+from ..io import savable
 from ._groups import GroupSearch
 from ._rows import Fold, Rows, filler, fit_reduction, make_folds, pooled_covariance, project, reductions
 from ._trials import Params, Search, Trial, Trials, delegated
@@ -70,6 +71,7 @@ _ROUNDS = 20
 _MOST_NUMBERS_A_ROW = 2
 
 
+@savable
 class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with its settings chosen by cross-validation.
 
@@ -221,7 +223,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         prototype = self._prototype(SharedKernelClassifier(max_iter=_MOST_PASSES, tol=_TOLERANCE))
         seed = prototype.random_state
         trials = Trials(self.time_limit)
-        choosing = progress_bar("choosing settings", None, shown=False)
+        choosing = progress_bar("choosing settings", None)
         with choosing as trials.report, warnings.catch_warnings():
             # A fit that stops at the largest number of passes is judged as it is.
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -16,8 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray
-from .._progress import progress_bar
 from .._warnings import warn_caller
+from ..callbacks import progress_bar
+from ..densities import n_parameters
+from ..io import savable
 from ..mixture import SharedKernelMixture
 from ._rows import Fold, Rows, make_folds
 from ._trials import Search, Trial, Trials, delegated
@@ -27,6 +29,7 @@ from ._trials import Search, Trial, Trials, delegated
 _KERNELS_PER_CLASS, _FEWEST_TO_REACH = 4, 10
 
 
+@savable
 class SharedKernelMixtureCV(DensityMixin, Search):
     """SharedKernelMixture with the number of kernels and the covariance type chosen by a criterion.
 
@@ -164,7 +167,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         reach = np.inf
         if numbers is None:
             numbers, reach = self._numbers(int(rows.codes.max()) + 1, *rows.X.shape)
-        choosing = progress_bar("choosing kernels", None, shown=False)
+        choosing = progress_bar("choosing kernels", None)
         with choosing as trials.report, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             for n_kernels in numbers:
@@ -215,7 +218,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 
     def _score_by_criterion(self, trial: Trial, fitted: SharedKernelMixture, rows: Rows) -> None:
         """Score a candidate by minus the criterion of its fit to all rows."""
-        free = fitted._n_parameters()
+        free = n_parameters(fitted)
         value = free * (2.0 if self.criterion == "aic" else np.log(rows.size)) - 2.0 * fitted.log_likelihood_
         if self.criterion == "icl":
             value += 2.0 * _entropy(fitted, rows)

@@ -1,6 +1,6 @@
 """What all experiments share: cells keyed by their settings, a resumable store, a runner, tables and claims.
 
-Nothing here knows which experiment it serves.
+It does not depend on any particular experiment.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ def _over_seeds(results: StudyResults) -> tuple[str, int, list[Margin], Margin]:
     """Return the data sets in words, the runs on each, comparisons that miss the target, and the worst."""
     seeds = sorted({margin.seed for margin in results.margins})
     words = f"data sets of seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"data of seed {seeds[0]}"
-    missed = [margin for margin in results.margins if margin.shortfall > _BEHIND_BEST]
+    # Accuracies are rounded: a distance of exactly the target must not miss it.
+    missed = [margin for margin in results.margins if margin.shortfall > _BEHIND_BEST + 1e-9]
     worst = max(results.margins, key=lambda margin: margin.shortfall)
     return words, min(margin.n_runs for margin in results.margins), missed, worst
 

@@ -24,7 +24,7 @@ from skmix.engine import starts
 from skmix.engine.compute.arrays import send
 from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
-from skmix.engine.model import Options, Parameters, Status
+from skmix.engine.model import Options, Parameters, Status, join
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
 from skmix.experiments.harness import generator
@@ -113,15 +113,11 @@ def fit_batch(
             single = [
                 starts.uniform(1, n_kernels, N_CLASSES, X.shape[1], _FULL, random) for random in generators
             ]
+        labels, most = data.train_labels, settings.max_iter
         if method == "published":
-            by_group.append(
-                [
-                    published_run(X, data.train_labels, start.take(0), max_iter=settings.max_iter)
-                    for start in single
-                ]
-            )
+            by_group.append([published_run(X, labels, start.take(0), max_iter=most) for start in single])
         else:
-            by_group.append(_fit_engine(X, data.train_labels, single, method, settings, device))
+            by_group.append(_fit_engine(X, labels, single, method, most, device))
     return [_joined(groups) for groups in zip(*by_group, strict=True)]
 
 
@@ -167,20 +163,15 @@ def _fit_engine(
     labels: IntArray,
     single: Sequence[Parameters],
     method: Method,
-    settings: Settings,
+    max_iter: int,
     device: str | None,
 ) -> list[Fit]:
     """Fit one feature group from several starts on the engine."""
-    batch = Parameters(
-        np.concatenate([start.weights for start in single]),
-        np.concatenate([start.means for start in single]),
-        np.concatenate([start.covariances for start in single]),
-    )
-    options = Options(max_iter=settings.max_iter)
+    options = Options(max_iter=max_iter)
     if method == "robust":
-        options = Options(max_iter=settings.max_iter, stopping="per-class", tol=TOLERANCE)
+        options = Options(max_iter=max_iter, stopping="per-class", tol=TOLERANCE)
     rows = X if device is None else send(X, device)
-    result = fit(open_source(rows, labels), batch, options)
+    result = fit(open_source(rows, labels), join(single), options)
     return [
         Fit(
             groups=(result.parameters.take(r),),

@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import oracles
 import pytest
+from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
 
 from skmix.engine import density as scoring
+from skmix.engine.compute.arrays import to_numpy
 from skmix.engine.covariances import structure_of
 from skmix.engine.density import draw
 from skmix.engine.model import FloatArray, IntArray, Parameters
@@ -169,6 +171,22 @@ def test_far_rows_are_as_exact_as_near_ones(covariance_type: str) -> None:
         oracles.kernel_log_densities(X, model, covariance_type),
         rtol=1e-10,
     )
+
+
+@each_library
+def test_far_rows_on_a_device_are_those_of_numpy(library: str) -> None:
+    """Near and far rows are evaluated apart there, and come back in their order."""
+    X, classes, model = problem("full")
+    X[::3] *= 1e4
+    X[1::10] *= 1e120
+    there = LIBRARIES[library](X)
+    for got, expected in (
+        (scoring.class_log_likelihood(rows, model, "full") for rows in (there, X)),
+        (scoring.log_responsibilities(rows, classes, model, "full") for rows in (there, X)),
+        (scoring.class_log_likelihood(rows[::3, :], model, "full") for rows in (there, X)),
+    ):
+        assert type(got) is type(there)
+        assert_allclose(to_numpy(got), expected, rtol=1e-10, atol=1e-10)
 
 
 @each_type

@@ -1,0 +1,419 @@
+"""Progress, monitoring and checkpoints of a fit, through scikit-learn's callbacks.
+
+A fit is a task, each of its passes a subtask; with several feature groups, each group is a task between.
+After a pass, callbacks may ask for an estimator that is fitted as far as the pass has come.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import _version
+from ..engine.compute.dask import ClusterError
+from ..engine.covariances import Structure
+from ..engine.em import Run, RunState
+from ..engine.model import FloatArray, Status
+from ..engine.sources.summary import Frame
+from ..io import Record, decode, encode, read, write
+
+try:
+    from sklearn.callback import CallbackSupportMixin
+except ImportError:  # scikit-learn before 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Callbacks of an estimator, for scikit-learn before 1.9."""
+
+        def set_callbacks(self, *callbacks: Any) -> Any:
+            """Set the callbacks of the estimator; none removes them."""
+            vars(self).pop("_skl_callbacks", None)
+            if callbacks:
+                self._skl_callbacks = list(callbacks)
+            return self
+
+        def _init_callback_context(self, max_subtasks: int | None) -> _Task:
+            for callback in self._skl_callbacks:
+                callback.setup(self, None)
+            return _Task(self._skl_callbacks, "fit", 0, max_subtasks)
+
+
+@dataclass
+class _Task:
+    """A task of a fit, as callbacks see it in scikit-learn before 1.9."""
+
+    callbacks: list[Any]
+    task_name: str
+    task_id: int
+    max_subtasks: int | None
+    n_subtasks: int = 0
+
+    def subcontext(self, task_name: str, max_subtasks: int | None = 0) -> _Task:
+        self.n_subtasks += 1
+        return _Task(self.callbacks, task_name, self.n_subtasks - 1, max_subtasks)
+
+    def call_on_fit_task_begin(self, *, estimator: Any, **_: Any) -> None:
+        for callback in self.callbacks:
+            callback.on_fit_task_begin(estimator, self)
+
+    def call_on_fit_task_end(self, *, estimator: Any, **_: Any) -> None:
+        for callback in self.callbacks:
+            callback.on_fit_task_end(estimator, self)
+            if self.task_name == "fit":
+                callback.teardown(estimator, self)
+
+
+# ---------------------------------------------------------------- watchers of all fits
+
+Report = Callable[[str], None]
+Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
+
+_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """Show how fits in the body go, whatever callbacks they have.
+
+    Parameters
+    ----------
+    watcher : callable
+        Called with the title and the number of steps of what begins, None if it is unknown. It returns a
+        context that yields a function to call after each step with a message.
+    """
+    before = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(before)
+
+
+@contextmanager
+def progress_bar(title: str, total: int | None) -> Iterator[Report]:
+    """Yield a function to call after each of `total` steps with a message, for a watcher if there is one."""
+    watcher = _watcher.get()
+    if watcher is None:
+        yield lambda message: None
+        return
+    with watcher(title, total) as report:
+        yield report
+
+
+# ---------------------------------------------------------------- the passes of a fit
+
+
+class Monitor:
+    """Calls the callbacks of an estimator while it is fitted.
+
+    Parameters
+    ----------
+    estimator : SharedKernelMixture or SharedKernelClassifier
+        The estimator.
+    X, y, sample_weight
+        As given to `fit`.
+    n_models : int
+        Number of models to fit, one for each feature group.
+    max_iter : int or None
+        Most passes of each; None if it is unknown.
+    """
+
+    def __init__(
+        self, estimator: Any, X: Any, y: Any, sample_weight: Any, n_models: int, max_iter: int | None
+    ) -> None:
+        self._estimator = estimator
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        self._data = {"X": X, "y": y, "metadata": metadata}
+        self._grouped, self._max_iter = n_models > 1, max_iter
+        self._fit = self._task = None
+        if getattr(estimator, "_skl_callbacks", None):
+            self._fit = estimator._init_callback_context(max_subtasks=n_models if self._grouped else max_iter)
+            self._fit.call_on_fit_task_begin(estimator=estimator, **self._data)
+
+    @contextmanager
+    def model(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
+        """Yield what to call after each pass of one model, or None.
+
+        Parameters
+        ----------
+        attributes : callable or None
+            From parameters and log-likelihood of the best start to the attributes of a fitted estimator.
+        n_rows : float
+            Number of rows, or the sum of their weights.
+        """
+        self._task = self._fit
+        if self._fit is not None and self._grouped:
+            self._task = self._fit.subcontext("feature group", max_subtasks=self._max_iter)
+            self._task.call_on_fit_task_begin(estimator=self._estimator, **self._data)
+        if self._task is None and _watcher.get() is None:
+            yield None
+            return
+        with progress_bar("passes", self._max_iter) as report:
+            yield _AfterPass(self, report, attributes, n_rows)
+        if self._task is not self._fit and self._task is not None:
+            self._task.call_on_fit_task_end(estimator=self._estimator, **self._data)
+
+    def after_pass(self, attributes: Callable[[], dict[str, Any]] | None) -> None:
+        """Call the callbacks."""
+        if self._task is not None:
+            task = self._task.subcontext("pass")
+            task.call_on_fit_task_begin(estimator=self._estimator, **self._data)
+            task.call_on_fit_task_end(
+                estimator=self._estimator, **self._data, reconstruction_attributes=attributes
+            )
+
+    def close(self) -> None:
+        """End the task of the fit."""
+        if self._fit is not None:
+            self._fit.call_on_fit_task_end(estimator=self._estimator, **self._data)
+
+
+class _AfterPass:
+    """Reports a pass of a model, and calls callbacks."""
+
+    def __init__(self, monitor: Monitor, report: Report, attributes: Any, n_rows: float) -> None:
+        self._monitor, self._report, self._attributes = monitor, report, attributes
+        self._n_rows, self._best, self._since = n_rows, float("nan"), time.monotonic()
+
+    def __call__(self, run: Run, frame: Frame, structure: Structure, log_volume: float) -> None:
+        """Report a pass; the change is that of the best start's mean log-likelihood.
+
+        `log_volume` is what the coordinates of the frame add to the log-likelihood of all rows.
+        """
+        total = float(run.log_likelihood.sum(axis=1).max()) - log_volume
+        now, best = time.monotonic(), total / self._n_rows
+        change, self._best = best - self._best, best
+        gained = "" if change != change else f", changed by {change:.2e}"
+        self._report(
+            f"pass {run.n_passes}: {len(run.active)} starts, mean log-likelihood {best:.5f}{gained}, "
+            f"{now - self._since:.2g} s a pass"
+        )
+        self._since = now
+
+        def attributes() -> dict[str, Any]:
+            state = run.state()
+            reached = np.array([path[-1].sum() if len(path) else -np.inf for path in state.path])
+            start = int(np.argmax(np.where(state.status == Status.FAILED, -np.inf, reached)))
+            found: dict[str, Any] = self._attributes(
+                frame.leave(state.parameters, structure).take(start), total
+            )
+            return found
+
+        self._monitor.after_pass(None if self._attributes is None else attributes)
+
+
+# ---------------------------------------------------------------- checkpoints
+
+_KIND = "Checkpoint"
+# Least seconds between two files: a pass over few rows takes less time than writing one.
+_EVERY = 5.0
+# Settings that may change on the way: they do not change where a fit ends.
+_FREE = {"max_iter", "n_jobs", "random_state", "warm_start"}
+# A cluster sums in another order after it has been started again.
+_TOLERANCE = 1e-9
+
+
+class Checkpoint:
+    """Callback that saves the passes of a fit in a file, so that an interrupted fit can be resumed.
+
+    `fit` writes the file every few seconds and when it fails. A later `fit` with the same rows and settings
+    goes on from there; when one ends, the file is removed. With feature groups there is a file for each.
+    Not saved are the passes that find a common covariance (``covariance_prior='auto'``), and those that fit
+    several feature groups together where rows have no label.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Examples
+    --------
+    >>> from skmix import Checkpoint, SharedKernelMixture
+    >>> model = SharedKernelMixture(20).set_callbacks(Checkpoint("fit.skmix"))
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        """Do nothing: `fit` itself reads the file."""
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """Do nothing."""
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """Do nothing."""
+
+    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
+        """Do nothing: `fit` itself writes the file, which needs more than callbacks are given."""
+
+
+def checkpoint_paths(estimator: Any, n_models: int) -> list[Path | None]:
+    """Return the file of each model's passes, if the estimator has a `Checkpoint`."""
+    for callback in getattr(estimator, "_skl_callbacks", ()):
+        if isinstance(callback, Checkpoint):
+            path = Path(callback.path)
+            if estimator.inference == "variational":
+                raise ValueError("Checkpoint does not go with inference='variational': remove the callback.")
+            if path.is_dir():
+                raise ValueError(f"Checkpoint needs a file, but {path} is a folder. Give a path in it.")
+            if not path.resolve().parent.is_dir():
+                raise ValueError(f"Checkpoint needs an existing folder, but {path.parent} is not one.")
+            return [path] if n_models == 1 else [Path(f"{path}.{group}") for group in range(n_models)]
+    return [None] * n_models
+
+
+class SavedRun:
+    """The passes of one model's fit in a file.
+
+    The file has the form of model files: arrays and plain values, nothing that could run. It says which fit
+    it belongs to, by its settings and the outline of its rows.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    model : SharedKernelMixture
+        With the settings of the fit.
+    frame : Frame
+        Of the rows.
+    classes : ndarray of shape (L,)
+        Labels.
+    sizes : ndarray of shape (L,)
+        Rows of each class, or the sum of their weights.
+
+    Attributes
+    ----------
+    prior : tuple of float and ndarray of shape (M, M), or None
+        Rows and covariance of the prior that shrinks, found before the first pass that is saved.
+    """
+
+    def __init__(self, path: Path, model: Any, frame: Frame, classes: np.ndarray, sizes: FloatArray) -> None:
+        self.path = path
+        self.prior: tuple[float, FloatArray] | None = None
+        self._settings = _settings_of(model)
+        self._rows: dict[str, Any] = {
+            "n_features": len(frame.scale),
+            "classes": [str(label) for label in classes.tolist()],
+            "sizes": np.asarray(sizes),
+            "scale": frame.scale,
+            "shift": frame.shift,
+        }
+        self._run: Run | None = None
+        self._written = time.monotonic()
+
+    def __call__(self, run: Run) -> None:
+        """Write the state of the fit, if it is time; the first pass is always written."""
+        first = self._run is None
+        self._run = run
+        if first or time.monotonic() - self._written >= _EVERY:
+            self.write()
+
+    def write(self) -> int:
+        """Write the state of the fit, and return after how many passes; 0 when there was none yet."""
+        if self._run is None:
+            return 0
+        state = self._run.state()
+        fields = {"settings": self._settings, "rows": self._rows, "prior": None, "state": state.to_dict()}
+        if self.prior is not None:
+            fields["prior"] = list(self.prior)
+        write(self.path, *encode(Record(_KIND, fields)), _version.__version__)
+        self._written = time.monotonic()
+        return int(state.n_iter.max())
+
+    def read(self) -> RunState | None:
+        """Return the state at which the fit was interrupted; None when there is no file.
+
+        Raises
+        ------
+        ValueError
+            When the file is not a checkpoint, or that of another fit, with the difference.
+        """
+        if not self.path.exists():
+            return None
+        try:
+            record = decode(*read(self.path))
+        except ValueError as error:
+            raise ValueError(
+                f"{self.path} cannot be read as a checkpoint ({str(error).rstrip('.')}). Use another path, "
+                "or remove the file to start anew."
+            ) from error
+        if not isinstance(record, Record) or record.kind != _KIND:
+            raise ValueError(f"{self.path} is not a checkpoint but another file. Use another path.")
+        difference = self._difference(record.fields)
+        if difference:
+            raise ValueError(
+                f"The checkpoint {self.path} is of another fit: {difference}. Fit with the same rows and "
+                "settings to go on from it, use another path, or remove the file to start anew."
+            )
+        prior = record.fields.get("prior")
+        self.prior = None if prior is None else (float(prior[0]), np.array(prior[1]))
+        return RunState.from_dict(record.fields["state"])
+
+    def _difference(self, fields: dict[str, Any]) -> str:
+        """Return in what another fit differs from this one; nothing when it does not."""
+        theirs, ours = fields["settings"], self._settings
+        for name in sorted(theirs.keys() | ours.keys()):
+            if theirs.get(name) != ours.get(name):
+                return f"it has {name}={theirs.get(name)}, this one {name}={ours.get(name)}"
+        rows = fields["rows"]
+        for name in ("n_features", "classes"):
+            if rows[name] != self._rows[name]:
+                return f"its rows have {name} {rows[name]}, these {self._rows[name]}"
+        if not np.allclose(rows["sizes"], self._rows["sizes"], rtol=_TOLERANCE):
+            return f"its classes have sizes {rows['sizes'].tolist()}, these {self._rows['sizes'].tolist()}"
+        for name in ("scale", "shift"):
+            if not np.allclose(rows[name], self._rows[name], rtol=_TOLERANCE, atol=_TOLERANCE):
+                return "its rows have another mean or spread than these"
+        return ""
+
+
+def _settings_of(model: Any) -> dict[str, str]:
+    """Return the settings that decide where a fit ends, as texts to compare."""
+    return {
+        name: _text(value)
+        for name, value in model.get_params(deep=False).items()
+        if name not in _FREE and value is not None
+    }
+
+
+def _text(value: Any) -> str:
+    """Return a text that is equal for equal settings."""
+    if isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if isinstance(value, dict):
+        value = {name: np.asarray(each, dtype=np.float64) for name, each in sorted(value.items())}
+    content, arrays = encode(value)
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(arrays[name].tobytes())
+    return f"{type(value).__name__} {digest.hexdigest()[:12]}"
+
+
+@contextmanager
+def saving(run: SavedRun | None) -> Iterator[None]:
+    """Write the last pass when the body fails, and say so in the error."""
+    try:
+        yield
+    except BaseException as error:
+        n_passes = 0 if run is None else run.write()
+        if run is None or not n_passes:
+            raise
+        kept = (
+            f"{n_passes} passes are kept in {run.path}: fit again, with the same rows and settings, "
+            "to go on from there."
+        )
+        if isinstance(error, ClusterError):
+            raise ClusterError(f"{error} {kept}") from error
+        error.add_note(kept)
+        raise
+    if run is not None:
+        run.write()

@@ -1,0 +1,636 @@
+"""Rows of any kind, opened once: arrays and frames, tensors, files, Dask; labels and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from sklearn import get_config
+from sklearn.utils import check_random_state
+from sklearn.utils._missing import is_pandas_na, is_scalar_nan
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    _check_sample_weight,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from .. import _version
+from ..engine.compute.arrays import (
+    Array,
+    detached,
+    is_device_array,
+    is_numpy,
+    like,
+    namespace,
+    on_host,
+    pick,
+    send,
+    to_numpy,
+)
+from ..engine.compute.blocks import Block, Blocks, is_blocks
+from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
+from ..engine.model import FloatArray, IntArray
+from ..engine.sources import RowSource, open_source
+from ..engine.sources.blocks import BlockRows, summarise_blocks
+from ..engine.sources.gaps import has_gaps
+from ..io import Source, source_of
+from ._warnings import warn_caller
+
+_PRECISIONS = ("float64", "float32", "tf32")
+
+
+# ---------------------------------------------------------------- training rows
+
+
+@dataclass(frozen=True)
+class Training:
+    """Validated rows to learn from, wherever they are, and the labels (L,) behind their class codes."""
+
+    source: RowSource
+    classes: np.ndarray
+
+    @property
+    def n_features(self) -> int:
+        """Number M of features."""
+        return self.source.n_features
+
+    @property
+    def sizes(self) -> FloatArray:
+        """Number (L,) of labelled rows of each class, or the sum of their weights."""
+        return self.source.summary.class_sizes(len(self.classes))
+
+    @property
+    def class_prior(self) -> FloatArray:
+        """Share (L,) of each class among the labelled rows."""
+        prior: FloatArray = self.sizes / self.sizes.sum()
+        return prior
+
+    @property
+    def n_unlabelled(self) -> int:
+        """Number of rows without a label."""
+        summary = self.source.summary
+        return 0 if summary.labels is None else int(summary.n_labelled[summary.labels < 0].sum())
+
+    def take(self, columns: list[int], group: int | None = None) -> Training:
+        """Return the rows with a value in some columns; each class must have one, and each column."""
+        if columns == list(range(self.n_features)):
+            return self
+        taken = replace(self, source=self.source.take(columns))
+        empty = np.flatnonzero(taken.source.summary.moments.count == 0)
+        if len(empty):
+            raise ValueError(f"Feature {columns[empty[0]]} of X has no value: it is NaN in all rows.")
+        absent = np.flatnonzero(taken.sizes == 0)
+        if len(absent):
+            where = "" if group is None else f" feature group {group},"
+            raise ValueError(
+                f"No row of class {self.classes[absent[0]]!r} has a value in{where} columns {columns}."
+            )
+        return taken
+
+
+def open_training(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, *, supervised: bool = False
+) -> Training:
+    """Open training rows of any kind, read their labels, and note the features in the estimator.
+
+    Parameters
+    ----------
+    estimator : SharedKernelMixture or SharedKernelClassifier
+        The estimator to fit.
+    X, y, sample_weight
+        As for `fit`.
+    supervised : bool
+        Whether labels are required; without them there is one class.
+    """
+    blocks = _open_blocks(X, y, sample_weight)
+    if blocks is not None:
+        _check_device_of_blocks(estimator)
+        return _training_in_blocks(estimator, blocks, supervised)
+    if supervised and y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None: give the labels."
+        )
+    rows = check_rows(estimator, on_host(X) if not stays(estimator, X) else detached(X), fitting=True)
+    classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
+    if y is not None:
+        classes, codes = number_labels(read_labels(on_host(y), rows.shape[0]))
+    weights = check_weights(on_host(sample_weight), rows.shape[0])
+    rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
+    check_gaps(rows)
+    rows = _placed(estimator, rows, bool(np.any(codes < 0)))
+    return Training(open_source(rows, codes, weights), classes)
+
+
+def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
+    """Return training rows that come in blocks; None for rows in memory."""
+    source = source_of(X)
+    if source is not None:
+        source = source if y is None else source.labelled(y)
+        return source if sample_weight is None else source.weighted(sample_weight)
+    if is_blocks(X):
+        if y is not None or sample_weight is not None:
+            raise ValueError("Blocks of rows hold their labels and weights: leave y and sample_weight out.")
+        return X
+    refuse_paths(X, y=y, sample_weight=sample_weight)
+    if is_collection(X):
+        return open_collections(X, y, sample_weight, _version.__version__)
+    for name, given in (("y", y), ("sample_weight", sample_weight)):
+        if is_collection(given):
+            raise ValueError(
+                f"{name} is a Dask collection, but X is a {type(X).__name__} in memory. Give both as Dask "
+                f"collections, or {name}.compute()."
+            )
+    return None
+
+
+def _training_in_blocks(estimator: Any, blocks: Blocks, supervised: bool) -> Training:
+    """Look at all blocks once."""
+    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
+    found = summarise_blocks(blocks, seed)
+    if found.n_empty:
+        raise ValueError(
+            f"{found.n_empty} rows of X have no value: all {blocks.n_features} features are NaN. "
+            "Remove these rows, or give them a weight of zero."
+        )
+    if found.n_rows < 2:
+        raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least 2 are required.")
+    _refuse_empty_features(found.moments.count == 0, found.n_rows)
+    classes = np.zeros(1, dtype=np.int64)
+    if found.labels is not None:
+        check_classification_targets(found.labels)
+        classes = classes_of(found.labels, found.n_rows)
+    elif supervised:
+        raise ValueError("A classifier requires y to be passed, but these rows have no labels.")
+    estimator.n_features_in_ = blocks.n_features
+    vars(estimator).pop("feature_names_in_", None)
+    if blocks.feature_names is not None:
+        estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
+    return Training(BlockRows(blocks, found, seed).coded(classes), classes)
+
+
+def observed_rows(
+    X: Array, codes: IntArray, weights: FloatArray | None, columns: list[int]
+) -> tuple[Array, IntArray, FloatArray | None]:
+    """Return the rows that have a value in some columns, with their classes and weights."""
+    rows = columns_of(X, columns)
+    if rows is X or not has_gaps(rows):
+        return rows, codes, weights
+    kept = np.flatnonzero(~np.isnan(rows).all(axis=1))
+    return rows[kept], codes[kept], None if weights is None else weights[kept]
+
+
+def columns_of(X: Array, columns: list[int]) -> Array:
+    """Return the chosen columns of X, without a copy when they are all of it."""
+    if columns == list(range(X.shape[1])):
+        return X
+    return X[:, columns] if is_numpy(X) else pick(X.T, columns).T
+
+
+# ---------------------------------------------------------------- validation
+
+
+@contextmanager
+def updating(estimator: Any, X: Any = None) -> Iterator[None]:
+    """Change the estimator in the body, or leave it as it was when the body raises.
+
+    In the body its arrays are NumPy's; afterwards they are of the library and device of X where that is an
+    array of another library, or else of what they were before.
+    """
+    before = dict(vars(estimator))
+    home = detached(X) if _is_dispatched(estimator, X) else before.get("class_prior_")
+    try:
+        vars(estimator).update(vars(host_copy(estimator)))
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+    if is_device_array(home):
+        _hand_out(estimator, home)
+
+
+def refuse_blocks(X: Any) -> None:
+    """Refuse files and Dask collections where rows are needed in memory."""
+    if is_collection(X):
+        raise ValueError(
+            f"This needs rows in memory, but X is a Dask {type(X).__name__}: give X.compute(), or a sample "
+            "of its rows where they are too many."
+        )
+    if isinstance(X, (str, PathLike, Source)):
+        raise ValueError(
+            f"This needs rows in memory, but X is {getattr(X, 'name', X)!r}: read some of its rows, and give "
+            "them as an array."
+        )
+
+
+def refuse_paths(X: Any, **beside: Any) -> None:
+    """Refuse paths or names of columns beside rows that are not in a file; arguments go by their names."""
+    for name, given in beside.items():
+        if isinstance(given, (str, PathLike)):
+            raise ValueError(
+                f"{name} is {str(given)!r}, a path or the name of a column, which goes with a file; but X is "
+                f"a {type(X).__name__}. Give {name} as an array, or X as a path or by open_rows."
+            )
+
+
+def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Array:
+    """Return rows (n, M) of floats in which NaN means missing, where they are.
+
+    When `fitting`, at least two rows are needed, and the estimator notes the features.
+    """
+    if is_device_array(X):
+        return _check_device_rows(estimator, X, fitting=fitting)
+    refuse_blocks(X)
+    rows: np.ndarray = validate_data(
+        estimator,
+        X,
+        dtype=[np.float64, np.float32],
+        ensure_all_finite="allow-nan",
+        ensure_min_samples=least if fitting else 1,
+        reset=fitting,
+    )
+    return rows
+
+
+def check_labelled_rows(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, IntArray]:
+    """Return rows in memory (N, M) to fit, the classes (L,), and each row's class, −1 for none."""
+    if y is None:
+        raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
+    rows = check_rows(estimator, X, fitting=True)
+    check_gaps(rows)
+    return rows, *number_labels(read_labels(y, len(rows)))
+
+
+def _check_device_rows(estimator: Any, X: Array, *, fitting: bool) -> Array:
+    """Return rows (n, M) of another library, finite and of floats, where they are."""
+    xp = namespace(X)
+    if X.ndim != 2:
+        raise ValueError(f"Expected a 2D array of rows, got {X.ndim} dimension(s) instead.")
+    if X.shape[0] < 1 + fitting or X.shape[1] < 1:
+        raise ValueError(f"Found array of shape {tuple(X.shape)}; at least {1 + fitting} row(s) are needed.")
+    if X.dtype not in (xp.float64, xp.float32):
+        if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
+            raise ValueError(f"X must be of real numbers, got {X.dtype}.")
+        X = xp.astype(X, xp.float64)
+    # A sum over rows is finite when all of them are, and costs one read.
+    suspicious = ~xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64))
+    if bool(xp.any(suspicious)):
+        if bool(xp.any(xp.isinf(X))):
+            raise ValueError("Input X contains infinity or a value too large for its type.")
+        if bool(xp.any(xp.isnan(X))):
+            raise ValueError(
+                "X has missing values (NaN), which are only supported on the CPU: give X as a NumPy array, "
+                "without device."
+            )
+    if fitting:
+        vars(estimator).pop("feature_names_in_", None)
+    _check_n_features(estimator, X, reset=fitting)
+    return X
+
+
+def check_gaps(rows: Array) -> None:
+    """Refuse training rows, and features, that have no value at all."""
+    if not is_numpy(rows) or not has_gaps(rows):
+        return
+    missing = np.isnan(rows)
+    empty = np.flatnonzero(missing.all(axis=1))
+    if len(empty):
+        raise ValueError(
+            f"Row {empty[0]} of X has no value: all {rows.shape[1]} features are NaN "
+            f"({len(empty)} such rows). Remove these rows, or give them a weight of zero."
+        )
+    _refuse_empty_features(missing.all(axis=0), len(rows))
+
+
+def _refuse_empty_features(is_empty: np.ndarray, n_rows: int) -> None:
+    empty = np.flatnonzero(is_empty)
+    if len(empty):
+        raise ValueError(
+            f"Feature {empty[0]} of X has no value: it is NaN in all {n_rows} rows "
+            f"({len(empty)} such features). Remove features that were never observed."
+        )
+
+
+def check_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
+    """Return row weights (n,), not negative and not all zero; None when none were given."""
+    if sample_weight is None:
+        return None
+    weights: FloatArray = _check_sample_weight(
+        sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
+    )
+    return weights
+
+
+def class_sizes(codes: IntArray, weights: FloatArray | None, n_classes: int) -> FloatArray:
+    """Return the number (L,) of labelled rows of each class, or the sum of their weights."""
+    labelled = codes >= 0
+    own = None if weights is None else weights[labelled]
+    return np.bincount(codes[labelled], weights=own, minlength=n_classes).astype(np.float64)
+
+
+def weighted_rows(
+    rows: Array, classes: np.ndarray, codes: IntArray, weights: FloatArray | None
+) -> tuple[Array, np.ndarray, IntArray, FloatArray | None]:
+    """Leave out rows of weight zero, and labels that no other row has."""
+    if weights is None or weights.all():
+        return rows, classes, codes, weights
+    kept = np.flatnonzero(weights)
+    present, codes = np.unique(codes[kept], return_inverse=True)
+    if present[0] == -1:
+        present, codes = present[1:], codes - 1
+    if not len(present):
+        raise ValueError("sample_weight is zero for every row that has a label.")
+    return pick(rows, kept), classes[present], codes, weights[kept]
+
+
+# ---------------------------------------------------------------- labels
+
+
+def read_labels(y: Any, n_rows: int) -> np.ndarray:
+    """Return labels (n,) as they were given, checked for their shape and type."""
+    labels: np.ndarray = column_or_1d(y, warn=True)
+    if len(labels) != n_rows:
+        raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels.")
+    if labels.dtype.kind == "f" and np.isinf(labels).any():
+        raise ValueError(
+            f"Input y contains infinity or a value too large for {labels.dtype!r}: labels are finite."
+        )
+    if labels.dtype.kind == "c":
+        raise ValueError("Complex data not supported: labels are real numbers, or text.")
+    known = labels[~is_missing(labels)]
+    if labels.dtype.kind == "O" and len(known) < len(labels):
+        known = np.array(known.tolist())
+    if len(known):
+        check_classification_targets(known)
+    return labels
+
+
+def is_missing(labels: np.ndarray) -> np.ndarray:
+    """Return which labels (n,) are NaN or None."""
+    if labels.dtype.kind == "f":
+        missing: np.ndarray = np.isnan(labels)
+        return missing
+    if labels.dtype.kind != "O":
+        return np.zeros(len(labels), dtype=bool)
+    return np.array(
+        [each is None or is_scalar_nan(each) or is_pandas_na(each) for each in labels], dtype=bool
+    )
+
+
+def classes_of(found: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return which of the sorted labels (C,) of all rows are classes.
+
+    As in scikit-learn's `semi_supervised`, the number −1 marks rows without a label. −1 and one other label
+    are the two classes of a binary problem. Where −1 may as well be a class, nothing is guessed.
+    """
+    if found.dtype.kind not in "if" or -1 not in found or len(found) == 2:
+        return found
+    others = found[found != -1]
+    if not len(others):
+        raise ValueError(f"All {n_rows} rows are unlabelled (y is -1 everywhere). Label some of them.")
+    if others[0] < -1 or others.tolist() == [0, 1]:
+        raise ValueError(
+            f"y has the labels {found[:5].tolist()}: -1 marks rows without a label, but may be a class here. "
+            "If it is a class, give the labels as text, y.astype(str). If these rows have no label, mark "
+            "them by NaN or None, numpy.where(y == -1, numpy.nan, y)."
+        )
+    return others
+
+
+def number_labels(labels: np.ndarray) -> tuple[np.ndarray, IntArray]:
+    """Return the classes (L,), sorted, and each label (n,) as an index into them, −1 for rows without one."""
+    missing = is_missing(labels)
+    try:
+        found = np.unique(labels[~missing])
+    except TypeError as error:
+        raise ValueError(f"y has labels that cannot be compared with each other: {error}.") from None
+    if not len(found):
+        raise ValueError(f"All {len(labels)} rows are unlabelled. Give some of them a label.")
+    if not missing.any():
+        classes = classes_of(found, len(labels))
+    else:
+        # Where NaN or None mark rows without a label, -1 is a class. None made objects of text and numbers.
+        classes = np.array(found.tolist()) if found.dtype.kind == "O" else found
+    return classes, _codes(labels, classes, missing)
+
+
+def _codes(labels: np.ndarray, classes: np.ndarray, missing: np.ndarray) -> IntArray:
+    codes = np.full(len(labels), -1)
+    known = labels[~missing]
+    found = np.minimum(np.searchsorted(classes, known), len(classes) - 1)
+    codes[~missing] = np.where(classes[found] == known, found, -1)
+    return codes
+
+
+def code_labels(y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = False) -> IntArray:
+    """Return labels as indices into the classes of a fit; refuse other labels.
+
+    With `unlabelled`, rows may have no label: NaN, None, or −1 where that is not a class.
+    """
+    labels = read_labels(y, n_rows)
+    missing = is_missing(labels)
+    if unlabelled and labels.dtype.kind in "if" and -1 not in classes:
+        missing = missing | (labels == -1)
+    try:
+        unknown = np.setdiff1d(labels[~missing], classes)
+        if not unlabelled and missing.any():
+            unknown = labels[missing]
+    except TypeError as error:
+        raise ValueError(f"y has labels that cannot be compared with those of the fit: {error}.") from None
+    if len(unknown):
+        raise ValueError(
+            f"y has labels that no training row had: {unknown[:5].tolist()}; known are {classes.tolist()}."
+        )
+    return _codes(labels, classes, missing)
+
+
+# ---------------------------------------------------------------- devices
+
+
+def device_and_precision(device: str | None) -> tuple[str | None, str]:
+    """Return the name of the device, and the precision of sums over rows on it."""
+    if device is None:
+        return None, "float64"
+    name, _, precision = device.partition("/")
+    if not name or (precision or "float64") not in _PRECISIONS:
+        raise ValueError(
+            f"device={device!r} is not of the form 'cuda:0' or 'cuda:0/float32'; precisions are "
+            f"{', '.join(_PRECISIONS)}."
+        )
+    return name, precision or "float64"
+
+
+def _is_dispatched(estimator: Any, X: Any) -> bool:
+    """Return whether X is an array of another library whose kind results are to have."""
+    asked = getattr(estimator, "device", None) is not None
+    return is_device_array(X) and bool(get_config()["array_api_dispatch"] or asked)
+
+
+def stays(estimator: Any, X: Any) -> bool:
+    """Return whether rows of another library are worked on where they are; variational fits are not."""
+    return _is_dispatched(estimator, X) and estimator.inference == "em"
+
+
+def _placed(estimator: Any, rows: Array, unlabelled: bool) -> Array:
+    """Return validated training rows where they are to be worked on; rows with gaps stay on the CPU."""
+    device, precision = device_and_precision(estimator.device)
+    if is_device_array(rows):
+        # The product form with unlabelled rows works on the host.
+        return to_numpy(rows) if unlabelled and getattr(estimator, "feature_groups", None) else rows
+    if device in (None, "cpu"):
+        if precision != "float64":
+            raise ValueError(
+                f"device={estimator.device!r}: {precision} is for accelerators; the CPU computes in float64."
+            )
+        return rows
+    if estimator.inference != "em" or (unlabelled and getattr(estimator, "feature_groups", None)):
+        warn_caller(f"This fit needs the rows on the host: device={estimator.device!r} is not used.")
+        return rows
+    return rows if has_gaps(rows) else send(rows, str(device))
+
+
+def _check_device_of_blocks(estimator: Any) -> None:
+    if device_and_precision(estimator.device)[0] not in (None, "cpu"):
+        raise ValueError(
+            f"device={estimator.device!r} needs rows in memory; files and Dask collections are worked on by "
+            "CPUs. Leave device out."
+        )
+
+
+def host_copy(estimator: Any) -> Any:
+    """Return the estimator, or a copy of it whose arrays are NumPy's."""
+    if not is_device_array(vars(estimator).get("class_prior_")):
+        return estimator
+    other = copy(estimator)
+    for name, value in vars(estimator).items():
+        if is_device_array(value):
+            setattr(other, name, to_numpy(value))
+    if "models_" in vars(estimator):
+        other.models_ = [host_copy(model) for model in estimator.models_]
+    return other
+
+
+def _hand_out(estimator: Any, home: Array) -> None:
+    """Turn what an estimator has learnt into arrays of the library and device of `home`."""
+    for name, value in vars(estimator).items():
+        if name.endswith("_") and is_numpy(value):
+            setattr(estimator, name, _in_kind(value, home))
+    for model in vars(estimator).get("models_", ()):
+        _hand_out(model, home)
+
+
+def _in_kind(result: Any, home: Any) -> Any:
+    """Return numbers as an array of the library and device of `home`; text and NumPy's as they are."""
+    if home is None:
+        return on_host(result)
+    if isinstance(result, np.ndarray) and result.dtype.kind in "fiub":
+        return like(result, home)
+    return result
+
+
+# ---------------------------------------------------------------- scoring
+
+
+def score_rows(
+    estimator: Any, X: Any, function: Callable[..., Any], y: Any = None, *, on_cpu: bool = False
+) -> Any:
+    """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted.
+    X : array-like of shape (n, M), path, Source or Dask collection
+        Rows; those of a file are read in blocks, and for a Dask collection the result is a lazy Dask array.
+    function : callable
+        Function of a module that takes the estimator with NumPy arrays, validated rows (n, M) and, when
+        labels are given, their classes (n,); returns an array (n, …).
+    y : array-like of shape (n,), optional
+        Labels.
+    on_cpu : bool
+        Whether the function needs NumPy rows, wherever they are.
+    """
+    check_is_fitted(estimator)
+    model = host_copy(estimator)
+    if is_collection(X):
+        return _score_lazily(model, X, function, y)
+    source = source_of(X)
+    if source is not None:
+        return _score_blocks(model, source, function, y)
+    refuse_paths(X, y=y)
+    home = detached(X) if _is_dispatched(estimator, X) else None
+    rows = check_rows(model, on_host(X) if home is None or on_cpu else home, fitting=False)
+    device = device_and_precision(getattr(estimator, "device", None))[0]
+    if device not in (None, "cpu") and is_numpy(rows) and not on_cpu and not has_gaps(rows):
+        rows = send(rows, str(device))
+    codes = () if y is None else (code_labels(on_host(y), model.classes_, rows.shape[0]),)
+    return _in_kind(function(model, rows, *codes), home)
+
+
+def _score_blocks(model: Any, source: Source, function: Callable[..., Any], y: Any) -> np.ndarray:
+    """Return the results of all blocks of a file in one array."""
+    rows = with_features_of(model, source.unlabelled())
+    rows = rows if y is None else rows.labelled(y)
+    out, start = np.empty(0), 0
+    with closing(rows.blocks()) as blocks:
+        for block in blocks:
+            stop = start + len(block.X)
+            block.check()
+            codes = () if y is None else (code_labels(labels_in(block), model.classes_, len(block.X)),)
+            part = on_host(function(model, block.X, *codes))
+            if not start:
+                out = np.empty((rows.n_rows, *part.shape[1:]), dtype=part.dtype)
+            out[start:stop] = part
+            start = stop
+    return out
+
+
+def labels_in(block: Block) -> np.ndarray:
+    """Return the labels (n,) of a block."""
+    assert block.y is not None
+    return block.y if block.names is None else block.names[block.y]
+
+
+def with_features_of(estimator: Any, source: Source) -> Source:
+    """Return the rows with the features that an estimator was fitted to, by name where both have names."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None and source.named:
+        return source.select(list(names))
+    if source.n_features != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {source.n_features} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input: {source.name}."
+        )
+    return source
+
+
+def _score_lazily(model: Any, X: Any, function: Callable[..., Any], y: Any) -> Any:
+    """Return a Dask array of the results, in the blocks of X."""
+    check_kind(X, "X")
+    n_features = X.shape[1] if X.ndim == 2 else None
+    if n_features is not None and n_features != model.n_features_in_:
+        raise ValueError(
+            f"X has {n_features} features, but {type(model).__name__} is expecting "
+            f"{model.n_features_in_} features as input."
+        )
+    _check_feature_names(model, getattr(X, "_meta", X), reset=False)
+    ask = partial(_score_block, model, function)
+    # The result for one row has the type and width of all.
+    sample = np.zeros((1, model.n_features_in_))
+    shown = ask(sample) if y is None else ask(sample, model.classes_[:1])
+    return map_rows(X, ask, shown.shape[1] if shown.ndim == 2 else None, shown.dtype, y)
+
+
+def _score_block(model: Any, function: Callable[..., Any], rows: np.ndarray, *y: np.ndarray) -> np.ndarray:
+    Block(rows).check()
+    return np.asarray(function(model, rows, *(code_labels(each, model.classes_, len(rows)) for each in y)))
