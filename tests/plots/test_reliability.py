@@ -13,6 +13,7 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from skmix import SharedKernelClassifier
+from skmix.estimators.densities import log_joint
 from skmix.plots import plot_reliability
 
 mpl.use("Agg")
@@ -69,7 +70,7 @@ def test_both_curves_after_calibration() -> None:
     assert_allclose(found["before"], before, rtol=1e-9)
     assert_allclose(
         found["temperature"][:, 0].max(),
-        np.max(softmax(model._log_joint(X) / model.temperature_, axis=1).max(axis=1)),
+        np.max(softmax(log_joint(model, X) / model.temperature_, axis=1).max(axis=1)),
         atol=0.1,
     )
     assert "temperature" in axes.get_legend().get_texts()[1].get_text()

@@ -482,14 +482,18 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
         derived: Self = densities.condition(host_copy(self), given)
         return derived
 
+    def _n_parameters(self) -> int:
+        """Return the number of free parameters, by the name that scikit-learn's mixtures have for it."""
+        return densities.n_parameters(self)
+
     def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""
         scores = self._scores(X, y)
-        return float(-2.0 * scores.sum() + densities.n_parameters(self) * np.log(len(scores)))
+        return float(-2.0 * scores.sum() + self._n_parameters() * np.log(len(scores)))
 
     def aic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        return float(-2.0 * self._scores(X, y).sum() + 2.0 * densities.n_parameters(self))
+        return float(-2.0 * self._scores(X, y).sum() + 2.0 * self._n_parameters())
 
     def _scores(self, X: Any, y: Any) -> Any:
         """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
