@@ -213,7 +213,7 @@ def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
         pd.read_parquet(out), read.drop(columns="flower"), check_dtype=False, check_exact=False, rtol=1e-12
     )
     found = json.loads(run("predict", folder / "iris.skmix", folder / "odd.csv", "-o", out, "--json").stdout)
-    assert printed == {
+    assert found == {
         "file": str(out),
         "n_rows": 75,
         "n_outliers": n_outliers,
