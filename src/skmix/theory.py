@@ -45,8 +45,8 @@ def auxiliary_function(
     """Return Baum's auxiliary function Q(parameters, previous) in closed form.
 
     Q = sum over rows n and kernels k of w_nk (log pi_k,c(n) + log N(x_n; mu_k, P_k)), with responsibilities
-    w_nk of `previous`. A term whose responsibility is zero counts as zero, also where its weight is zero. Q is
-    minus infinity where `parameters` rules out what `previous` allows.
+    w_nk of `previous`. A term whose responsibility is zero counts as zero, also where its weight is zero. Q
+    is minus infinity where `parameters` rules out what `previous` allows.
 
     Parameters
     ----------

@@ -362,7 +362,6 @@ def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> No
     assert skmix.load(path).n_kernels_ > 1
 
 
-@pytest.mark.xfail(reason="labels that are None are not there yet", strict=False)
 def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:
     some = np.where(np.arange(150) % 3 == 0, SPECIES, "")
     table, path = tmp_path / "few.csv", tmp_path / "m"
@@ -377,6 +376,10 @@ def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:
     assert_array_equal(model.means_, own.means_)
     assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
     assert json.loads(run("evaluate", path, folder / "iris.csv", "--json").stdout)["accuracy"] > 0.9
+    table.write_text(lines_of(NAMES, X, species=np.where(some == "", "", CODES.astype(str))))
+    run(*arguments, "use", "--hold-out", 0.2, "--tune")
+    assert skmix.load(path).classes_.tolist() == [0, 1, 2]
+    assert skmix.load(path).outlier_label == -1
 
 
 def test_missing_values_and_negative_labels(tmp_path: Path) -> None:
@@ -547,7 +550,6 @@ def test_fits_report_their_passes_to_who_watches() -> None:
 cells = st.sampled_from(["", "0", "1", "1", "2.5", "-3e8", "1e308", "x", "NA", "true", "0"])
 
 
-@pytest.mark.xfail(reason="labels that are None are not there yet", strict=False)
 @pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(

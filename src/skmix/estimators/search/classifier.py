@@ -396,9 +396,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 class _Evaluator:
     """Fits candidates to the folds, and scores them on held-out rows."""
 
-    def __init__(
-        self, search: SharedKernelClassifierCV, prototype: SharedKernelClassifier, folds: list[Fold]
-    ) -> None:
+    def __init__(self, search: SharedKernelClassifierCV, prototype: Any, folds: list[Fold]) -> None:
         self.prototype, self.folds = prototype, folds
         self._search = search
         self._scorer = check_scoring(prototype, scoring=search.scoring)
