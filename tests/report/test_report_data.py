@@ -224,9 +224,9 @@ def test_the_claim_over_data_sets_is_in_the_summary() -> None:
     margins = tuple(Margin(seed, "3D", 100, 0.9, 0.895 - 0.002 * seed) for seed in range(5))
     data = report_data(dataclasses.replace(synthetic_results(), margins=margins))
     assert data["summary"]["paragraphs"][-1] == (
-        "Over data sets of seeds 0 to 4, with 100 runs of each variant and method, the mean class-wise run is "
-        "at most 0.01 below the best robust run in 3 of 5 comparisons; the largest distance is 0.0130 (3D, "
-        "seed 4)."
+        "Over data sets of seeds 0 to 4, with 100 runs of each variant and method, the mean class-wise run "
+        "is at most 0.01 below the best robust run in 3 of 5 comparisons; the largest distance is 0.0130 "
+        "(3D, seed 4)."
     )
     assert not data["claims"][0]["holds"]
     assert data["claims"][0]["measured"].startswith("3 of 5 comparisons")
