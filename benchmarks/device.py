@@ -22,6 +22,7 @@ import torch
 
 import skmix
 from skmix.engine import starts
+from skmix.engine.compute.arrays import operations_of
 from skmix.engine.compute.threads import Workers
 from skmix.engine.covariances import structure_of
 from skmix.engine.em import expect, fit, one_pass, rule_of
@@ -76,7 +77,7 @@ class Pass:
             centres[None],
             np.tile(1.5 * np.eye(n_features), (1, n_kernels, 1, 1)),
         )
-        self.source = open_source(X)
+        self.source: Any = open_source(X)
         self.setting = Setting(frame, FULL, Workers(1), precision)
         self.rule: Any = rule_of(options, self.setting, n_kernels, self.source)
         self.parameters: Parameters = frame.enter(found, FULL).map(self.source.place)
@@ -108,7 +109,7 @@ def milliseconds(work: Callable[[], Any], repeats: int = 15) -> tuple[float, flo
 
 def peak_memory(here: Pass) -> int:
     """Return the bytes that one pass, made step by step, needs beside rows and parameters."""
-    here.rows.operations.release()
+    operations_of(here.source.X).release()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     here.careful(here.parameters, here.factor)
@@ -145,7 +146,7 @@ def time_passes(
                 "shortest_ms": round(shortest, 3),
                 "limit_ms": limit if precision == "float64" and not correlated else None,
                 "clusters": "correlated" if correlated else "of unit variance",
-                "delicate_kernels": len(here.rows.delicate),
+                "delicate_kernels": len(here.source.delicate),
                 "memory_beside_the_rows_mb": round(memory / 2**20),
                 "error_of_means_in_deviations": float(((got.means - reference.means) / spread).abs().max()),
                 "error_of_covariances_in_variances": float(

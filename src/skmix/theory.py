@@ -45,7 +45,8 @@ def auxiliary_function(
     """Return Baum's auxiliary function Q(parameters, previous) in closed form.
 
     Q = sum over rows n and kernels k of w_nk (log pi_k,c(n) + log N(x_n; mu_k, P_k)), with responsibilities
-    w_nk of `previous`. A term whose responsibility is zero counts as zero, also where its weight is zero.
+    w_nk of `previous`. A term whose responsibility is zero counts as zero, also where its weight is zero. Q
+    is minus infinity where `parameters` rules out what `previous` allows.
 
     Parameters
     ----------
@@ -55,11 +56,6 @@ def auxiliary_function(
         Their classes; the sorted distinct labels belong to the columns of the weights.
     parameters, previous : Parameters
         Weights (K, L), means (K, M) and covariances (K, M, M).
-
-    Returns
-    -------
-    float
-        The value of Q; minus infinity where `parameters` rules out what `previous` allows.
     """
     rows, classes = _check_data(X, y, parameters, previous)
     responsibilities = np.exp(_log_responsibilities(rows, classes, previous))
@@ -158,26 +154,13 @@ class Beliefs:
 
     The mean of a kernel with precision Lambda is N(means_k, (mean_precision_k Lambda)^-1), and Lambda has a
     Wishart distribution with degrees_of_freedom_k and the expectation covariances_k^-1.
-
-    Attributes
-    ----------
-    concentration : ndarray of shape (K, L)
-        Of each class's weights.
-    means : ndarray of shape (K, M)
-        Expected means.
-    mean_precision : ndarray of shape (K,)
-        Number of rows that the distribution of each mean is worth.
-    degrees_of_freedom : ndarray of shape (K,)
-        Of each precision, above M - 1.
-    covariances : ndarray of shape (K, M, M)
-        Inverses of the expected precisions.
     """
 
-    concentration: FloatArray
-    means: FloatArray
-    mean_precision: FloatArray
-    degrees_of_freedom: FloatArray
-    covariances: FloatArray
+    concentration: FloatArray  # (K, L), of each class's weights
+    means: FloatArray  # (K, M), expected
+    mean_precision: FloatArray  # (K,), how many rows the distribution of each mean is worth
+    degrees_of_freedom: FloatArray  # (K,), of each precision, above M - 1
+    covariances: FloatArray  # (K, M, M), inverses of the expected precisions
 
 
 def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prior: Beliefs) -> float:

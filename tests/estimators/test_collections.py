@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import uuid
 
 import numpy as np
 import pytest
@@ -223,6 +224,24 @@ def test_other_features_than_those_of_the_fit_are_refused():
     model = SharedKernelMixture(2, random_state=0).fit(X)
     with pytest.raises(ValueError, match="X has 2 features, but SharedKernelMixture is expecting 3"):
         model.score_samples(lazily(X[:, :2])[0])
+
+
+def test_a_fit_computes_no_label_on_the_client_and_each_block_once(client, tmp_path, monkeypatch):
+    def note(labels):
+        (tmp_path / f"{os.getpid()}-{uuid.uuid4()}").touch()
+        return labels
+
+    def refuse(self, *args, **kwargs):
+        raise AssertionError("a collection was computed on the client")
+
+    rows, labels = da.from_array(X, chunks=(40, 3)), da.from_array(Y, chunks=40)
+    labels = labels.map_blocks(note, dtype=Y.dtype, meta=Y[:0])
+    for name in ("__array__", "compute", "persist"):
+        monkeypatch.setattr(da.Array, name, refuse)
+    SharedKernelClassifier(3, random_state=0, tol=0.1).fit(rows, labels)
+    processes = [int(path.name.partition("-")[0]) for path in tmp_path.iterdir()]
+    assert len(processes) == labels.numblocks[0]
+    assert os.getpid() not in processes
 
 
 def test_a_failed_fit_leaves_the_estimator_as_it_was(client):

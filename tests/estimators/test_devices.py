@@ -211,6 +211,21 @@ def test_a_device_that_cannot_be_used_is_told(tmp_path: Path) -> None:
         SharedKernelClassifier(3, device="meta").fit(X, y)
 
 
+@pytest.mark.slow
+def test_a_classifier_gives_back_jax_arrays() -> None:
+    jax = pytest.importorskip("jax", reason="JAX, an optional library, is not installed")
+    jax.config.update("jax_enable_x64", True)
+    settings: dict[str, Any] = {"init": {"means": X[[0, 60, 110]]}, "tol": 1e-3}
+    ours = SharedKernelClassifier(3, **settings).fit(X, y)
+    rows = jax.numpy.asarray(X)
+    theirs = SharedKernelClassifier(3, device="cpu", **settings).fit(rows, jax.numpy.asarray(y))
+    for name in ("weights_", "means_"):
+        same_kind(getattr(theirs, name), rows)
+        assert_allclose(to_numpy(getattr(theirs, name)), getattr(ours, name), rtol=1e-9)
+    same_kind(theirs.predict_proba(rows), rows)
+    assert_allclose(to_numpy(theirs.predict_proba(rows)), ours.predict_proba(X), atol=1e-9)
+
+
 @needs_torch
 def test_tensors_that_record_derivatives() -> None:
     rows = torch.tensor(X, requires_grad=True)

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.compute.blocks import Block, Listed
 from skmix.engine.sources.blocks import summarise_blocks
 from skmix.estimators.decisions import density_quantile, disordered, ordered
@@ -76,9 +77,14 @@ def test_gaps_unlabelled_rows_and_rows_of_no_weight() -> None:
 
 def test_kernels_that_do_not_pay_go_in_blocks_too() -> None:
     X, y, _ = make_rows()
-    model = SharedKernelMixture(6, random_state=0, tol=1e-3)
-    other = SharedKernelMixture(**model.get_params())
-    assert_same(other._fit(cut(X, y), None, None, prune=True), model._fit(X, y, None, prune=True))
+    prototype = SharedKernelMixture(tol=1e-3)
+    search = SharedKernelMixtureCV(prototype, n_kernels=6, covariance_type="full", random_state=0)
+    for strategy in ("prune", "grid"):
+        search.set_params(strategy=strategy)
+        here, there = clone(search).fit(X, y), clone(search).fit(cut(X, y))
+        assert_same(there.best_estimator_, here.best_estimator_)
+        assert there.best_score_ == pytest.approx(here.best_score_, rel=1e-9)
+        assert there.n_features_in_ == X.shape[1]
 
 
 def test_a_label_that_only_weightless_rows_have_is_no_class() -> None:

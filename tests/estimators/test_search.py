@@ -392,7 +392,8 @@ def pixels() -> tuple[SharedKernelClassifierCV, np.ndarray, np.ndarray]:
     X, y = load_digits(return_X_y=True)
     X, y = X[y < 3], y[y < 3]
     X = np.kron(X.reshape(-1, 8, 8), np.ones((1, 2, 2))).reshape(len(X), -1)
-    return SharedKernelClassifierCV(random_state=0, n_jobs=1).fit(X[:100], y[:100]), X[100:], y[100:]
+    search = SharedKernelClassifierCV(covariance_type="full", tune=False, cv=2, random_state=0)
+    return search.fit(X[:100], y[:100]), X[100:], y[100:]
 
 
 def test_pixels_are_reduced_to_components(pixels: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +11,15 @@ import pytest
 from browsing import PHONE, WIDE, fits, visit, wait_for
 from numpy.testing import assert_array_equal
 
-from skmix.report import evaluation_page
+from skmix.metrics import ReliabilityBin
+from skmix.report import Evaluation, evaluation_page
 from skmix.report.evaluation_page import evaluation_data
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 NAN = float("nan")
 
 
-@dataclass(frozen=True)
-class Numbers:
-    n_rows: int
-    classes: tuple[str, ...]
-    accuracy: float
-    mean_iou: float
-    log_loss: float
-    calibration_error: float
-    confusion: np.ndarray
-    precision: np.ndarray
-    recall: np.ndarray
-    iou: np.ndarray
-    reliability: tuple[tuple[float, float, int], ...]
-
-
-NUMBERS = Numbers(
+NUMBERS = Evaluation(
     n_rows=20,
     classes=("cat", "dog", "yeti"),
     accuracy=0.75,
@@ -44,7 +30,7 @@ NUMBERS = Numbers(
     precision=np.array([9 / 13, 6 / 7, NAN]),
     recall=np.array([0.9, 0.6, NAN]),
     iou=np.array([9 / 14, 6 / 11, NAN]),
-    reliability=((NAN, NAN, 0), (0.55, 0.5, 8), (0.95, 11 / 12, 12)),
+    reliability=[ReliabilityBin(0.55, 0.5, 8), ReliabilityBin(0.95, 11 / 12, 12)],
 )
 
 

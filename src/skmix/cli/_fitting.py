@@ -139,7 +139,8 @@ def fit_classifier(training: Training, choices: Choices, settings: dict[str, Any
         chosen = search.best_params_
     classifier.set_params(**chosen, feature_groups=choices.feature_groups).fit(X, y)
     if choices.tune:
-        classifier.tune(X[known], y[known], random_state=settings["random_state"])
+        # From a list, labels beside which there were some None have their own type again.
+        classifier.tune(X[known], np.array(y[known].tolist()), random_state=settings["random_state"])
     return classifier, search
 
 

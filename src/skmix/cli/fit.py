@@ -203,7 +203,7 @@ def fit(
                         np.quantile(densities, outliers, method="inverted_cdf")
                     )
             else:
-                classes = np.unique(training.y[training.known])
+                classes = np.unique(training.y[training.known].tolist())
                 settings["priors"] = parse_priors(priors, [str(label) for label in classes.tolist()])
                 if outliers:
                     settings |= {"reject_below": outliers, "outlier_label": outlier_label(classes)}

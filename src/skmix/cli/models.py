@@ -55,7 +55,6 @@ _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _TENTHS = " .:-=+*#%@"
 # The confusion matrix of more classes does not fit on a terminal; its largest entries do.
 _MAX_CLASSES = 12
-_MAX_MISTAKES = 10
 # If there are more classes than a screen has lines, only the worst are shown.
 _MAX_CLASS_LINES = 40
 
@@ -238,12 +237,12 @@ def _print_evaluation(found: report.Evaluation) -> None:
     if len(places) > _MAX_CLASS_LINES:
         # NaN, of classes without rows, sorts last.
         places = np.argsort(found.iou, kind="stable")[:_MAX_LINES]
-    shares = [found.precision, found.recall, found.iou]
+    shares = np.array([found.precision, found.recall, found.iou]).T
     rows = [
         [
             found.classes[place],
             str(found.confusion[place].sum()),
-            *("" if np.isnan(each[place]) else f"{each[place]:.3f}" for each in shares),
+            *("" if np.isnan(share) else f"{share:.3f}" for share in shares[place]),
         ]
         for place in places
     ]
@@ -256,13 +255,7 @@ def _print_evaluation(found: report.Evaluation) -> None:
         rows = [[label, *map(str, line)] for label, line in zip(found.classes, found.confusion, strict=True)]
         console.print(table(["true \\ predicted", *found.classes], rows))
         return
-    mistakes = found.confusion - np.diag(np.diagonal(found.confusion))
-    largest = np.argsort(-mistakes, axis=None, kind="stable")[:_MAX_MISTAKES]
-    rows = [
-        [found.classes[true], found.classes[predicted], str(mistakes[true, predicted])]
-        for true, predicted in zip(*np.unravel_index(largest, mistakes.shape), strict=True)
-        if mistakes[true, predicted]
-    ]
+    rows = [[found.classes[true], found.classes[taken], str(n)] for true, taken, n in found.mistakes()]
     console.print(table(["most frequent mistakes", "taken for", "rows"], rows))
 
 

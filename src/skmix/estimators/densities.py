@@ -7,6 +7,7 @@ rows (n, M) and, where labels are given, their classes (n,).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -172,13 +173,14 @@ def draw_codes(model: Any, n_samples: int, code: int | None) -> tuple[IntArray, 
 
 
 def n_parameters(model: Any) -> int:
-    """Return the number of free parameters: means, covariances, and K − 1 weights a class."""
+    """Return the number of free parameters of a model of ours: means, covariances, K − 1 weights a class."""
     total = 0
-    for _, part in model._parts():
+    for part in getattr(model, "models_", [model]):
         n_kernels, n_features = part.means_.shape
-        structure = structure_of(part.covariance_type_).of(part.covariances_)
+        covariance_type = getattr(part, "covariance_type_", part.covariance_type)
+        structure = structure_of(covariance_type).of(part.covariances_)
         total += structure.n_parameters(n_kernels, n_features)
-        total += n_kernels * n_features + (n_kernels - 1) * part.weights_.shape[1]
+        total += n_kernels * n_features + (n_kernels - 1) * (math.prod(part.weights_.shape) // n_kernels)
     return total
 
 

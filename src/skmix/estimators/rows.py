@@ -262,15 +262,6 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
     return rows
 
 
-def check_labelled_rows(estimator: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, IntArray]:
-    """Return rows in memory (N, M) to fit, the classes (L,), and each row's class, −1 for none."""
-    if y is None:
-        raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
-    rows = check_rows(estimator, X, fitting=True)
-    check_gaps(rows)
-    return rows, *number_labels(read_labels(y, len(rows)))
-
-
 def _check_device_rows(estimator: Any, X: Array, *, fitting: bool) -> Array:
     """Return rows (n, M) of another library, finite and of floats, where they are."""
     xp = namespace(X)

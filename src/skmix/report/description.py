@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
 
+from skmix.estimators.densities import n_parameters
 from skmix.plots._models import chosen_model, feature_names
 
 _ROWS_AT_A_TIME = 1 << 14
@@ -107,7 +108,7 @@ def describe(model: Any) -> dict[str, Any]:
         "target": target,
         "classes": _classes(model),
         "covariance_type": str(getattr(model, "covariance_type_", model.covariance_type)),
-        "n_parameters": sum(int(part._n_parameters()) for part in parts),
+        "n_parameters": n_parameters(model),
         "groups": [
             _group(part, [own[d] for d in chosen]) for part, chosen in zip(parts, columns, strict=True)
         ],

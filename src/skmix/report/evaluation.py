@@ -56,6 +56,13 @@ class Evaluation:
     reliability: list[ReliabilityBin]
     outliers: float | None = None
 
+    def mistakes(self, most: int = 10) -> list[tuple[int, int, int]]:
+        """Return the most frequent mistakes: places of true and predicted class, and the number of rows."""
+        wrong = self.confusion - np.diag(np.diagonal(self.confusion))
+        largest = np.argsort(-wrong, axis=None, kind="stable")[:most]
+        pairs = [divmod(int(place), len(wrong)) for place in largest]
+        return [(true, taken, int(wrong[true, taken])) for true, taken in pairs if wrong[true, taken] > 0]
+
     def as_dict(self) -> dict[str, Any]:
         """Return everything as numbers, strings, lists and None, ready for JSON."""
         names = ("n_rows", "accuracy", "mean_iou", "log_loss", "calibration_error", "outliers")

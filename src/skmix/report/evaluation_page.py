@@ -9,8 +9,6 @@ import numpy as np
 from skmix.report.evaluation import Evaluation
 from skmix.report.rendering import decimals, render_page, text
 
-_MAX_CONFUSIONS = 10
-
 
 def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
     """Return the page of an evaluation: one HTML file that opens offline and fetches nothing.
@@ -51,10 +49,7 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
             "mean distance of probability and share of correct predictions; 0 is best",
         ),
     }
-    wrong = counts - np.diag(np.diagonal(counts))
-    largest = np.argsort(-wrong, axis=None, kind="stable")[:_MAX_CONFUSIONS]
-    pairs = [divmod(int(place), len(counts)) for place in largest]
-    n_wrong = int(wrong.sum())
+    n_wrong = int(counts.sum() - np.trace(counts))
     sections = ("summary", "Summary"), ("confusion", "Confusion matrix"), ("classes", "Classes")
     return {
         "title": title,
@@ -71,11 +66,10 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
             {
                 "true": names[i],
                 "predicted": names[j],
-                "count": int(counts[i, j]),
-                "share": f"{100.0 * counts[i, j] / counts[i].sum():.1f} %",
+                "count": count,
+                "share": f"{100.0 * count / counts[i].sum():.1f} %",
             }
-            for i, j in pairs
-            if wrong[i, j] > 0
+            for i, j, count in evaluation.mistakes()
         ],
         "per_class": [
             {
@@ -91,6 +85,5 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
         "reliability": [
             {"confidence": decimals(sure, 5), "accuracy": decimals(right, 5), "count": int(count)}
             for sure, right, count in evaluation.reliability
-            if count > 0
         ],
     }

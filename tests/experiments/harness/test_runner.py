@@ -30,7 +30,7 @@ if __name__ == "__main__":
     cells = [Cell({"name": name}, name, 5000, batch=10) for name in "ab"]
     with Store(sys.argv[1]) as store:
         run_cells(cells, work, 2, store, n_jobs=int(sys.argv[2]),
-                  progress=lambda cell, records: print(len(records), flush=True))
+                  progress=lambda records: print(len(records), flush=True))
 """
 
 
@@ -49,11 +49,11 @@ def test_only_missing_replicates_are_made(tmp_path: Path) -> None:
         store.add({"name": "a"}, {number: {"value": -1} for number in (0, 3, 4)})
         assert missing(CELLS, store) == 11
         seen: list[dict[str, Any]] = []
-        run_cells(CELLS, multiply, 10, store, progress=lambda cell, records: seen.extend(records))
+        run_cells(CELLS, multiply, 10, store, progress=seen.extend)
         assert len(seen) == 11
         assert [each["value"] for each in store.get({"name": "a"}).values()] == [-1, 10, 20, -1, -1, 50, 60]
         assert missing(CELLS, store) == 0
-        run_cells(CELLS, multiply, 10, store, progress=lambda *_: pytest.fail("made again"))
+        run_cells(CELLS, multiply, 10, store, progress=lambda records: pytest.fail("made again"))
 
 
 def test_edited_settings_are_made_again(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_edited_settings_are_made_again(tmp_path: Path) -> None:
 def test_cells_take_turns(tmp_path: Path) -> None:
     order: list[str] = []
     with Store(tmp_path / "store") as store:
-        run_cells(CELLS, multiply, 1, store, progress=lambda cell, records: order.append(cell.task))
+        run_cells(CELLS, multiply, 1, store, progress=lambda records: order.append(records[0]["task"]))
     assert order == ["a", "b", "a", "b", "a", "b"]
 
 

@@ -106,11 +106,19 @@ class DaskBlocks:
             return future.result()
 
     def _merged(self, shared: Any, merge: Callable[[Answer, Answer], Answer]) -> Any:
-        """Return the future or delayed root of the tree."""
-        level = self._on_parts(lambda a: (shared, a.rows, a.labels, a.weights, a.number), _answer)
+        """Return the future or delayed root of the tree: each worker merges its own answers first."""
+        roots = []
+        for worker, parts in groupby(self.parts, key=attrgetter("worker")):
+            given = [(shared, part.rows, part.labels, part.weights, part.number) for part in parts]
+            roots.append(self._tree(self._map(_answer, given, worker), merge, worker))
+        return self._tree(roots, merge)
+
+    def _tree(
+        self, level: list[Any], merge: Callable[[Answer, Answer], Answer], worker: str | None = None
+    ) -> Any:
         while len(level) > 1:
             groups = [level[a : a + _FAN_IN] for a in range(0, len(level), _FAN_IN)]
-            level = self._map(_merge, [(merge, group) for group in groups])
+            level = self._map(_merge, [(merge, group) for group in groups], worker)
         return level[0]
 
     def coded(self, classes: np.ndarray) -> DaskBlocks:
@@ -119,7 +127,9 @@ class DaskBlocks:
 
         if self.parts[0].labels is None:
             return self
-        labels = self._on_parts(lambda a: (a.labels, classes), encode)
+        labels: list[Any] = []
+        for worker, parts in groupby(self.parts, key=attrgetter("worker")):
+            labels += self._map(encode, [(part.labels, classes) for part in parts], worker)
         if self.client is None:
             labels = dask.persist(*labels)
         return replace(self, parts=[replace(a, labels=b) for a, b in zip(self.parts, labels, strict=True)])
@@ -129,15 +139,6 @@ class DaskBlocks:
         names = None if self.feature_names is None else [self.feature_names[column] for column in columns]
         own = columns if self.columns is None else [self.columns[column] for column in columns]
         return replace(self, n_features=len(columns), feature_names=names, columns=own)
-
-    def _on_parts(
-        self, arguments: Callable[[_Part], tuple[Any, ...]], function: Callable[..., Any]
-    ) -> list[Any]:
-        """Return a future or delayed call for each block, to run on the worker that holds it."""
-        calls: list[Any] = []
-        for worker, own in groupby(self.parts, key=attrgetter("worker")):
-            calls += self._map(function, [arguments(part) for part in own], worker)
-        return calls
 
     def _map(self, function: Callable[..., Any], arguments: list[Any], worker: str | None = None) -> Any:
         """Return a future or delayed call for each tuple of arguments; any worker may replace a lost one."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..compute.arrays import namespace, pick
-from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
+from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Regulariser, Statistics
 
 # Rows a kernel needs for each number that its covariance has per feature. With fewer, shrinkage gives higher
 # held-out likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
@@ -173,29 +173,20 @@ class Structure(ABC):
 
     @abstractmethod
     def complete(
-        self,
-        mass: FloatArray,
-        first: FloatArray,
-        second: FloatArray,
-        columns: IntArray,
-        shift: FloatArray,
-        means: FloatArray,
-        covariances: FloatArray,
+        self, observed: Statistics, columns: IntArray, shift: FloatArray, parameters: Parameters
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the expected moments of all M features, given those of O observed ones.
+        """Return the expected moments, first and second, of all M features, given those of O observed ones.
 
         Parameters
         ----------
-        mass, first, second : ndarray of shape (R, K), (R, K, O) and (R, K, S)
-            Responsibility mass, and moments of the observed features.
+        observed : Statistics
+            Of the observed features.
         columns : ndarray of shape (O,)
             Which features those are.
         shift : ndarray of shape (R, K, O)
-            Their origin, less the origin that the result is to have.
-        means : ndarray of shape (R, K, M)
-            Kernel means, less the latter origin.
-        covariances : ndarray
-            Of all features.
+            The origin of their moments, less the origin that the result is to have.
+        parameters : Parameters
+            Of all features; the means are less the latter origin.
         """
 
     @abstractmethod

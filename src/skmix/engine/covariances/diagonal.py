@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..compute.arrays import namespace
-from ..model import Factor, FloatArray, IntArray, Regulariser
+from ..model import Factor, FloatArray, IntArray, Parameters, Regulariser, Statistics
 from .base import Product, Structure, Wishart
 
 
@@ -80,15 +80,10 @@ class Diagonal(Structure):
         return np.zeros((len(covariances), 1, len(gaps), len(columns))), self.marginal(covariances, gaps)
 
     def complete(
-        self,
-        mass: FloatArray,
-        first: FloatArray,
-        second: FloatArray,
-        columns: IntArray,
-        shift: FloatArray,
-        means: FloatArray,
-        covariances: FloatArray,
+        self, observed: Statistics, columns: IntArray, shift: FloatArray, parameters: Parameters
     ) -> tuple[FloatArray, FloatArray]:
+        mass, first, second = np.sum(observed.mass, axis=-1), observed.first, observed.second
+        means, covariances = parameters.means, parameters.covariances
         # What is missing is independent of what is observed: it has the kernel's mean and variance.
         variances = np.broadcast_to(self.variances(covariances), means.shape)
         all_first = mass[..., None] * means

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute.arrays import Array, constant, is_numpy, namespace
-from ..model import Factor, FloatArray, IntArray, Regulariser
+from ..model import Factor, FloatArray, IntArray, Parameters, Regulariser, Statistics
 from .base import ROWS_PER_NUMBER, Product, Structure, Wishart
 from .linalg import invert_lower, whiten_batch, whiten_bounded
 
@@ -152,15 +152,10 @@ class Full(Structure):
         return -(root @ whitener[..., n_known:, :n_known]), remaining
 
     def complete(
-        self,
-        mass: FloatArray,
-        first: FloatArray,
-        second: FloatArray,
-        columns: IntArray,
-        shift: FloatArray,
-        means: FloatArray,
-        covariances: FloatArray,
+        self, observed: Statistics, columns: IntArray, shift: FloatArray, parameters: Parameters
     ) -> tuple[FloatArray, FloatArray]:
+        mass, first, second = np.sum(observed.mass, axis=-1), observed.first, observed.second
+        means, covariances = parameters.means, parameters.covariances
         n_kernels, n_features = means.shape[1:]
         gaps = np.setdiff1d(np.arange(n_features), columns)
         # E[x_gaps | x_observed] = constant + slope · x_observed.

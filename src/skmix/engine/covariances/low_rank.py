@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
+from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Regulariser, Statistics
 from .base import ROWS_PER_NUMBER, Structure
 from .diagonal import Diagonal
 from .linalg import whiten_batch
@@ -197,15 +197,10 @@ class LowRank(Diagonal):
         return remaining[..., :-1] @ np.swapaxes(factor.whitener[..., :-1], -1, -2), remaining
 
     def complete(
-        self,
-        mass: FloatArray,
-        first: FloatArray,
-        second: FloatArray,
-        columns: IntArray,
-        shift: FloatArray,
-        means: FloatArray,
-        covariances: FloatArray,
+        self, observed: Statistics, columns: IntArray, shift: FloatArray, parameters: Parameters
     ) -> tuple[FloatArray, FloatArray]:
+        mass, first, second = np.sum(observed.mass, axis=-1), observed.first, observed.second
+        means, covariances = parameters.means, parameters.covariances
         n_features, n_known = means.shape[-1], len(columns)
         gaps = np.setdiff1d(np.arange(n_features), columns)
         known, gram, inverse = self._parts(self.marginal(covariances, columns))

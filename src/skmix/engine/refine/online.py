@@ -63,8 +63,8 @@ def resume(
 ) -> Running:
     """Return the state of a stream that a fitted model stands for: the statistics at which it is the maximum.
 
-    The model, in the data's coordinates and with its `class_prior`, counts as so many batches and rows. The
-    variances of the frame are replaced by those of the model's density.
+    The model, in the data's coordinates and with its `class_prior`, counts as that many batches and rows.
+    The variances of the frame are replaced by those of the model's density.
     """
     structure = structure_of(covariance_type)
     inside = frame.enter(parameters.batch(), structure)

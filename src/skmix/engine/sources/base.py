@@ -1,13 +1,18 @@
-"""The protocol of row sources: what the loop asks of rows, wherever they are."""
+"""What the loop asks of rows, wherever they are."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from ..compute.arrays import Array
-from ..model import BoolArray, Factor, FloatArray, Parameters, Statistics
-from .summary import Setting, Summary
+from ..compute.threads import one_blas_thread
+from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from .summary import Setting, Summary, summarise
 
 # Kernels (R, K) whose moments to take about given points (R, K, M).
 Centres = tuple[BoolArray, FloatArray]
@@ -15,27 +20,21 @@ Centres = tuple[BoolArray, FloatArray]
 Step = Callable[[Parameters, Factor], tuple[Parameters, Factor, FloatArray]]
 
 
-class RowSource(Protocol):
+class RowSource(ABC):
     """Labelled rows: in memory, with gaps, on a device, in blocks."""
 
-    @property
-    def n_features(self) -> int:
-        """Number M of features."""
-        ...
+    n_features: int
+    summary: Summary  # what one look at all rows finds; made on first use and kept
 
-    @property
-    def summary(self) -> Summary:
-        """What one look at all rows finds; made on first use and kept."""
-        ...
-
+    @abstractmethod
     def take(self, columns: Sequence[int]) -> RowSource:
         """Return the same rows with some of their features."""
-        ...
 
-    def start_rows(self) -> tuple[Array, Any, FloatArray | None]:
+    @abstractmethod
+    def start_rows(self) -> tuple[Array, IntArray, FloatArray | None]:
         """Return rows (s, M) to make starts from, their class codes (s,), −1 for none, and weights (s,)."""
-        ...
 
+    @abstractmethod
     def expect(
         self,
         parameters: Parameters,
@@ -59,20 +58,42 @@ class RowSource(Protocol):
         moments : bool
             False when only the log-likelihood is wanted.
         """
-        ...
-
-    def log_densities(self, parameters: Parameters, setting: Setting) -> Array:
-        """Return log N(x_n; μ_k, P_k), shape (N, K), of one model in the frame."""
-        ...
 
     def place(self, array: Array) -> Array:
-        """Return a host array where the parameters of a pass must be."""
-        ...
+        """Return a host array where the parameters of a pass must be: by default it stays."""
+        return array
 
     def quick(self, step: Step, setting: Setting) -> Step:
         """Return a pass that does the same and may be faster on these rows; refuse what they cannot do."""
-        ...
+        return step
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027
         """Drop memory that was kept from pass to pass."""
-        ...
+
+
+class ArrayRows(RowSource):
+    """Rows X (N, M) of one array, with class codes (N,), −1 for none, and positive weights (N,).
+
+    Codes of None are one class; a row of weight two counts like two rows. Codes and weights are NumPy's.
+    """
+
+    def __init__(self, X: Any, codes: IntArray | None, weights: FloatArray | None = None) -> None:
+        self.X, self.codes, self.weights = X, codes, weights
+        self.n_features = int(X.shape[1])
+
+    @cached_property
+    def summary(self) -> Summary:  # type: ignore[override]
+        """What one look at all rows finds."""
+        with one_blas_thread:
+            return summarise(self.X, self.codes, self.weights)
+
+    def start_rows(self) -> tuple[Array, IntArray, FloatArray | None]:
+        """Return all rows, their class codes (N,), and their weights (N,)."""
+        codes = np.zeros(self.X.shape[0], dtype=np.int64) if self.codes is None else self.codes
+        return self.X, codes, self.weights
+
+    def codes_within(self, n_classes: int) -> IntArray | None:
+        """Return class codes (N,) in which rows without a label are the last of `n_classes`."""
+        if self.codes is None or n_classes == 1:
+            return None
+        return np.where(self.codes < 0, n_classes - 1, self.codes)

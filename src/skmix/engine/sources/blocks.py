@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..compute.arrays import Array
 from ..compute.blocks import Block, Blocks
 from ..compute.threads import one_blas_thread
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
-from .base import Centres, Step
+from .base import Centres, RowSource
 from .gaps import GapRows
 from .memory import MemoryRows
 from .summary import Setting, Summary, draw_sample, merge_summaries, number, summarise
@@ -50,21 +49,17 @@ def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
     return blocks.reduce(Summarise(seed), merge_summaries)
 
 
-class BlockRows:
+class BlockRows(RowSource):
     """Rows in blocks, with encoded labels; rows of weight zero or without any value are passed over."""
 
     def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
         self.blocks = blocks
+        self.n_features = blocks.n_features
         self._seed = seed
         self._summary = summary
 
     @property
-    def n_features(self) -> int:
-        """Number M of features."""
-        return self.blocks.n_features
-
-    @property
-    def summary(self) -> Summary:
+    def summary(self) -> Summary:  # type: ignore[override]
         """What one look at all rows finds."""
         if self._summary is None:
             self._summary = summarise_blocks(self.blocks, self._seed)
@@ -94,17 +89,6 @@ class BlockRows:
         """Do the E-step; see `RowSource`."""
         work = Expect(parameters, factor, setting, self.summary.gaps, centres, moments)
         return self.blocks.reduce(work, add)
-
-    def place(self, array: Array) -> Array:
-        """Return the array: parameters are on the host."""
-        return array
-
-    def quick(self, step: Step, setting: Setting) -> Step:
-        """Return the step as it is."""
-        return step
-
-    def forget(self) -> None:
-        """Nothing is kept from pass to pass."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from operator import add
 from typing import TypeVar
 
@@ -32,9 +32,9 @@ from ..compute.arrays import (
 )
 from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
-from .base import Centres, Step
+from .base import ArrayRows, Centres, Step
 from .memory import Ordered, Prepared, prepare, term_features
-from .summary import FARTHEST, Frame, Setting, Summary, summarise
+from .summary import FARTHEST, Frame, Setting
 
 Result = TypeVar("Result")
 
@@ -48,36 +48,18 @@ _PIECE = 1024
 _LOG_ZERO = -1e30
 
 
-class DeviceRows:
-    """A source of rows X (N, M) of another array library, without gaps.
+class DeviceRows(ArrayRows):
+    """A source of rows of another array library, without gaps; passes run where they are."""
 
-    Class codes (N,), 0 … L − 1 and −1 for rows without a label, or None for one class, and positive weights
-    (N,) or None are on the host.
-    """
+    _framed: FramedRows | None = None
 
     def __init__(self, X: Array, codes: IntArray | None, weights: FloatArray | None = None) -> None:
-        self.X, self.codes, self.weights = detached(X), codes, weights
-        self._framed: FramedRows | None = None
-
-    @property
-    def n_features(self) -> int:
-        """Number M of features."""
-        return int(self.X.shape[1])
-
-    @cached_property
-    def summary(self) -> Summary:
-        """What one look at all rows finds."""
-        return summarise(self.X, self.codes, self.weights)
+        super().__init__(detached(X), codes, weights)
 
     def take(self, columns: Sequence[int]) -> DeviceRows:
         """Return the same rows with some of their features."""
         chosen = like(np.asarray(columns, dtype=np.int64), self.X)
         return DeviceRows(namespace(self.X).take(self.X, chosen, axis=1), self.codes, self.weights)
-
-    def start_rows(self) -> tuple[Array, IntArray, FloatArray | None]:
-        """Return all rows, their class codes (N,), and their weights (N,)."""
-        codes = np.zeros(self.X.shape[0], dtype=np.int64) if self.codes is None else self.codes
-        return self.X, codes, self.weights
 
     def expect(
         self,
@@ -90,7 +72,7 @@ class DeviceRows:
         """Do the E-step; see `RowSource`."""
         rows, n_classes = self._framed, parameters.weights.shape[-1]
         if rows is None or rows.frame is not setting.frame or rows.n_classes != n_classes:
-            codes = None if self.codes is None else np.where(self.codes < 0, n_classes - 1, self.codes)
+            codes = self.codes_within(n_classes)
             frame, structure, precision = setting.frame, setting.structure, setting.precision
             rows = FramedRows(self.X, codes, n_classes, frame, structure, self.weights, precision)
             self._framed = rows

@@ -15,8 +15,8 @@ import numpy as np
 from ..compute.arrays import is_numpy, namespace
 from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
-from .base import Centres
-from .memory import HostRows, Rows, gather, prepare
+from .base import ArrayRows, Centres
+from .memory import Rows, gather, prepare
 from .summary import Setting
 
 _CHUNK = 1 << 13
@@ -40,7 +40,7 @@ def group_rows(X: np.ndarray) -> Iterator[tuple[IntArray, IntArray]]:
         yield order[a:b], np.flatnonzero(np.unpackbits(pattern, count=X.shape[1]))
 
 
-class GapRows(HostRows):
+class GapRows(ArrayRows):
     """Rows with missing values, NaN; each row has at least one value."""
 
     _groups: tuple[Setting, int, list[tuple[IntArray, Rows]]] | None = None
@@ -126,13 +126,6 @@ def complete(
     The given moments are about `origins` (R, K, O), the completed ones about `new_origins` (R, K, M);
     `parameters` are those of the E-step, of all features.
     """
-    first, second = structure.complete(
-        statistics.mass.sum(axis=-1),
-        statistics.first,
-        statistics.second,
-        columns,
-        origins - new_origins[..., columns],
-        parameters.means - new_origins,
-        parameters.covariances,
-    )
+    centred = replace(parameters, means=parameters.means - new_origins)
+    first, second = structure.complete(statistics, columns, origins - new_origins[..., columns], centred)
     return Statistics(statistics.log_likelihood, statistics.mass, first, second)

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ..compute.arrays import Array, constant, namespace, pick, to_numpy
-from ..compute.threads import Workers, Workspace, aligned, one_blas_thread
+from ..compute.arrays import constant, namespace, pick, to_numpy
+from ..compute.threads import Workers, Workspace, aligned
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics, join
-from .base import Centres, Step
-from .summary import Frame, Setting, Summary, summarise, turn
+from .base import ArrayRows, Centres
+from .summary import Frame, Setting, turn
 
 # Numbers that stay in a core's second-level cache beside what else is used.
 _CACHED = 1 << 17
@@ -640,50 +640,7 @@ def separate_moments(
     return first, np.concatenate([packed, crossed.reshape(n_kernels, -1)], axis=1)
 
 
-class HostRows:
-    """Rows X (N, M) of NumPy with class codes (N,), −1 for rows without a label, and positive weights (N,).
-
-    Codes of None are one class; a row of weight two counts like two rows.
-    """
-
-    def __init__(self, X: np.ndarray, codes: IntArray | None, weights: FloatArray | None = None) -> None:
-        self.X, self.codes, self.weights = X, codes, weights
-
-    @property
-    def n_features(self) -> int:
-        """Number M of features."""
-        return int(self.X.shape[1])
-
-    @cached_property
-    def summary(self) -> Summary:
-        """What one look at all rows finds."""
-        with one_blas_thread:
-            return summarise(self.X, self.codes, self.weights)
-
-    def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
-        """Return all rows, their class codes (N,), and their weights (N,)."""
-        codes = np.zeros(len(self.X), dtype=np.int64) if self.codes is None else self.codes
-        return self.X, codes, self.weights
-
-    def codes_within(self, n_classes: int) -> IntArray | None:
-        """Return class codes (N,) in which rows without a label are the last of `n_classes`."""
-        if self.codes is None or n_classes == 1:
-            return None
-        return np.where(self.codes < 0, n_classes - 1, self.codes)
-
-    def place(self, array: Array) -> Array:
-        """Return the array: parameters are on the host."""
-        return array
-
-    def quick(self, step: Step, setting: Setting) -> Step:
-        """Return the step as it is."""
-        return step
-
-    def forget(self) -> None:
-        """Drop memory that was kept from pass to pass."""
-
-
-class MemoryRows(HostRows):
+class MemoryRows(ArrayRows):
     """Rows without gaps."""
 
     _rows: Rows | None = None

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from ...engine.covariances import COVARIANCE_TYPES
 from ..io import ExportMixin, SavingMixin
-from ..rows import check_labelled_rows, check_rows, check_weights, weighted_rows
+from ..rows import check_gaps, check_rows, check_weights, number_labels, read_labels, weighted_rows
 from ._rows import Rows
 
 Params = dict[str, Any]
@@ -156,15 +156,18 @@ class Search(SavingMixin, ExportMixin, BaseEstimator):
 
     def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[Rows, np.ndarray]:
         """Return the rows that have a weight, and their positions among those given."""
-        if y is None and not is_classifier(self):
-            values = check_rows(self, X, fitting=True)
-            classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
-        else:
-            values, classes, codes = check_labelled_rows(self, X, y)
+        if y is None and is_classifier(self):
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        values = check_rows(self, X, fitting=True)
+        classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
+        if y is not None:
+            y = read_labels(y, len(values))
+            classes, codes = number_labels(y)
         weights = check_weights(sample_weight, len(values))
         kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
         values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
-        return Rows(values, None if y is None else np.asarray(y)[kept], codes, weights), kept
+        check_gaps(values)
+        return Rows(values, None if y is None else y[kept], codes, weights), kept
 
     def _prototype(self, default: Any) -> Any:
         """Return the settings that are not searched, with one seed for all candidates."""

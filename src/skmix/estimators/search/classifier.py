@@ -1,21 +1,4 @@
-"""Model selection for classification.
-
-What was measured on iris, wine, glass, pima, vehicle, breast cancer, letter and two kinds of digits, and led
-to these candidates:
-
-- A prior of the covariance within the classes on every kernel's covariance is worth more than any number of
-  kernels: without it, more than one kernel for each class is rarely safe. (Friedman's regularised
-  discriminant analysis is the case of one kernel for each class.)
-- The best strength of that prior and the best number of kernels differ between data sets, so they are chosen
-  by held-out rows.
-- Posteriors of mixtures are overconfident; one temperature, fitted to the same held-out rows, corrects that.
-- Discriminative tuning helps where kernels are too few to describe the classes, and harms elsewhere.
-- With many features principal components come first: of the features as they are where these have one unit,
-  such as pixels, and of standardised ones otherwise.
-
-The candidates were drawn up with the test errors of these data sets in view, so that a comparison on them
-flatters this classifier somewhat.
-"""
+"""Model selection for classification; the guide on model selection says why these candidates are tried."""
 
 from __future__ import annotations
 
@@ -396,9 +379,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 class _Evaluator:
     """Fits candidates to the folds, and scores them on held-out rows."""
 
-    def __init__(
-        self, search: SharedKernelClassifierCV, prototype: SharedKernelClassifier, folds: list[Fold]
-    ) -> None:
+    def __init__(self, search: SharedKernelClassifierCV, prototype: Any, folds: list[Fold]) -> None:
         self.prototype, self.folds = prototype, folds
         self._search = search
         self._scorer = check_scoring(prototype, scoring=search.scoring)

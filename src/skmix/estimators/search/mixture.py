@@ -21,6 +21,7 @@ from ..callbacks import progress_bar
 from ..densities import n_parameters
 from ..io import savable
 from ..mixture import SharedKernelMixture
+from ..rows import open_training
 from ._rows import Fold, Rows, make_folds
 from ._trials import Search, Trial, Trials, delegated
 
@@ -134,7 +135,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a missing value.
+            Rows; NaN marks a missing value. By BIC and AIC also rows in files or Dask collections, as in
+            `SharedKernelMixture.fit`.
         y : array-like of shape (N,), default=None
             Class labels, see `SharedKernelMixture.fit`. None chooses an ordinary mixture.
         sample_weight : array-like of shape (N,), default=None
@@ -147,26 +149,38 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         SharedKernelMixtureCV
             The fitted search.
         """
-        rows, kept = self._open(X, y, sample_weight)
         prototype, trials = self._prototype(SharedKernelMixture()), Trials(self.time_limit)
         folds = []
-        if self.criterion == "log_likelihood":
-            own = None if groups is None else np.asarray(groups)[kept]
-            folds = make_folds(rows, self.cv, own, kept, prototype.random_state)
-            if not folds:
-                raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one.")
+        if self.criterion in ("bic", "aic"):
+            # Their number is all that the criterion needs of the rows, wherever these are.
+            training = open_training(prototype, X, y, sample_weight)
+            self.__dict__.pop("feature_names_in_", None)
+            self.__dict__.update(
+                {name: value for name, value in vars(prototype).items() if name.endswith("_in_")}
+            )
+            n_classes, summary = len(training.classes), training.source.summary
+            rows: Rows | None = None
+            n_rows, size = summary.n_rows, float(summary.sizes.sum())
+        else:
+            rows, kept = self._open(X, y, sample_weight)
+            n_classes, n_rows, size = int(rows.codes.max()) + 1, len(rows.X), rows.size
+            if self.criterion == "log_likelihood":
+                own = None if groups is None else np.asarray(groups)[kept]
+                folds = make_folds(rows, self.cv, own, kept, prototype.random_state)
+                if not folds:
+                    raise ValueError(f"{n_rows} rows are too few to hold any out: each class has one.")
 
         def evaluate(trial: Trial) -> None:
             model = clone(prototype).set_params(**trial.params)
             if folds:
                 self._score_by_folds(trial, model, folds)
             else:
-                self._score_by_criterion(trial, self._fit(model, X, y, sample_weight), rows)
+                self._score_by_criterion(trial, self._fit(model, X, y, sample_weight), size, rows)
 
         numbers, types = self._candidates()
         reach = np.inf
         if numbers is None:
-            numbers, reach = self._numbers(int(rows.codes.max()) + 1, *rows.X.shape)
+            numbers, reach = self._numbers(n_classes, n_rows, int(self.n_features_in_))
         choosing = progress_bar("choosing kernels", None)
         with choosing as trials.report, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -216,11 +230,13 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         trial.columns["log_likelihood"] = float(sizes @ trial.split_scores)
         trial.score = trial.columns["log_likelihood"] / float(sizes.sum())
 
-    def _score_by_criterion(self, trial: Trial, fitted: SharedKernelMixture, rows: Rows) -> None:
-        """Score a candidate by minus the criterion of its fit to all rows."""
+    def _score_by_criterion(
+        self, trial: Trial, fitted: SharedKernelMixture, size: float, rows: Rows | None
+    ) -> None:
+        """Score a candidate by minus the criterion of its fit to rows of that total weight."""
         free = n_parameters(fitted)
-        value = free * (2.0 if self.criterion == "aic" else np.log(rows.size)) - 2.0 * fitted.log_likelihood_
-        if self.criterion == "icl":
+        value = free * (2.0 if self.criterion == "aic" else np.log(size)) - 2.0 * fitted.log_likelihood_
+        if rows is not None:
             value += 2.0 * _entropy(fitted, rows)
         trial.columns |= {
             self.criterion: value,

@@ -73,6 +73,13 @@ class Outcome:
         return cls(**values)
 
 
+def reporting(progress: Callable[[Outcome], None] | None) -> Callable[[list[dict[str, Any]]], None] | None:
+    """Return what passes records of the harness to `progress` as outcomes."""
+    if progress is None:
+        return None
+    return lambda records: progress(Outcome.from_dict(records[0]))
+
+
 def settings_of(experiment: str, data: DataSet, contender: Contender, **others: Any) -> dict[str, Any]:
     """Return all settings of a cell, for its key: the data and the classifier's parameters in full."""
     with sklearn.config_context(print_changed_only=False):
@@ -209,7 +216,7 @@ def run_comparison(
         (data, settings),
         store,
         n_jobs=n_jobs,
-        progress=None if progress is None else lambda _, records: progress(Outcome.from_dict(records[0])),
+        progress=reporting(progress),
     )
     found = [
         (cell.task[0], repeat, Outcome.from_dict(record))

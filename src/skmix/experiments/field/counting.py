@@ -18,6 +18,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC
 
 from skmix.estimators import SharedKernelClassifier, SharedKernelClassifierCV
+from skmix.estimators.densities import n_parameters
 from skmix.experiments.field.classifiers import SeparateMixtures
 
 
@@ -56,7 +57,7 @@ _COUNTS: dict[type, Callable[[Any], int]] = {
     CalibratedClassifierCV: _of_calibrated,
     PCA: lambda m: m.components_.size + m.mean_.size,
     SharedKernelClassifierCV: _of_search,
-    SharedKernelClassifier: lambda m: len(m.classes_) - 1 + sum(each._n_parameters() for each in m.models_),
+    SharedKernelClassifier: lambda m: len(m.classes_) - 1 + n_parameters(m),
     SeparateMixtures: lambda m: len(m.classes_) - 1 + sum(each._n_parameters() for each in m.mixtures_),
     LinearDiscriminantAnalysis: lambda m: _of_discriminant(m, 1),
     QuadraticDiscriminantAnalysis: lambda m: _of_discriminant(m, len(m.classes_)),

@@ -20,7 +20,7 @@ from skmix.estimators import SharedKernelClassifierCV
 from skmix.experiments import harness
 from skmix.experiments.field.classifiers import OURS, Contender, OwnKernelsCV, SeparateMixtures, contenders
 from skmix.experiments.field.classifiers import in_order as ordered
-from skmix.experiments.field.comparison import Outcome, measure, settings_of
+from skmix.experiments.field.comparison import Outcome, measure, reporting, settings_of
 from skmix.experiments.field.data import SEGMENTS, DataSet, FloatArray, IntArray, load_data, seven_segments
 from skmix.experiments.field.simulated import (
     KINDS,
@@ -161,7 +161,7 @@ def run_sharing(
         None,
         store,
         n_jobs=n_processes,
-        progress=None if progress is None else lambda _, records: progress(Outcome.from_dict(records[0])),
+        progress=reporting(progress),
     )
     return [Outcome.from_dict(store.get(cell.settings)[0]) for cell in cells]
 

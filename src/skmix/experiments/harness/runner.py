@@ -52,7 +52,7 @@ def run_cells(
     *,
     n_jobs: int = 1,
     cluster: Any = None,
-    progress: Callable[[Cell, list[Record]], None] | None = None,
+    progress: Callable[[list[Record]], None] | None = None,
 ) -> None:
     """Run what the store lacks, and store each batch as soon as it is finished.
 
@@ -75,7 +75,7 @@ def run_cells(
     cluster : distributed.Client, optional
         Client of a Dask cluster that runs the batches instead.
     progress : callable, optional
-        Called with the cell and the records of each batch once they are stored.
+        Called with the records of each batch once they are stored.
     """
     batches = _missing_batches(cells, store)
     if cluster is not None:
@@ -88,7 +88,7 @@ def run_cells(
         cell, replicates = batches[place]
         store.add(cell.settings, dict(zip(replicates, records, strict=True)))
         if progress is not None:
-            progress(cell, records)
+            progress(records)
 
 
 def _missing_batches(cells: Iterable[Cell], store: Store) -> list[Batch]:

@@ -152,8 +152,7 @@ def run_study(
     progress: Callable[[Sequence[Any]], None] | None = None,
 ) -> None:
     """Make the runs that the store lacks; arguments as for `skmix.experiments.harness.run_cells`."""
-    report = None if progress is None else lambda _, records: progress(records)
-    harness.run_cells(study.planned(), _work, study, store, n_jobs=n_jobs, cluster=cluster, progress=report)
+    harness.run_cells(study.planned(), _work, study, store, n_jobs=n_jobs, cluster=cluster, progress=progress)
 
 
 def _work(study: Study, cell: Cell, runs: Sequence[int]) -> list[dict[str, Any]]:
