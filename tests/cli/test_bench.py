@@ -39,9 +39,9 @@ def test_accuracy_from_end_to_end(tmp_path: Path, table: Path) -> None:
     written = {path.name: path.read_bytes() for path in out.iterdir()}
     result = CliRunner().invoke(app, ["bench", *map(str, arguments), "--json"])
     assert result.exit_code == 0
-    told = json.loads(result.stdout)
-    assert told[0]["title"].startswith("Test error in per cent")
-    assert len(told[0]["lines"][0]) == len(told[0]["headings"])
+    printed = json.loads(result.stdout)
+    assert printed[0]["title"].startswith("Test error in per cent")
+    assert len(printed[0]["lines"][0]) == len(printed[0]["headings"])
     assert "Written into" in result.stderr
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
 

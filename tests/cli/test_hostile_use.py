@@ -149,17 +149,17 @@ def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     model.feature_names_in_, model.metadata_ = np.array(["a"], dtype=object), {"target": "kind"}
     model.save(tmp_path / "m.skmix")
     # One class is always taken for another.
-    told = np.where(kinds == "kind 050", "kind 051", kinds)
-    lines = [f"{value},{kind}" for value, kind in zip(X[:, 0].tolist(), told, strict=True)]
+    labels = np.where(kinds == "kind 050", "kind 051", kinds)
+    lines = [f"{value},{kind}" for value, kind in zip(X[:, 0].tolist(), labels, strict=True)]
     (tmp_path / "t.csv").write_text("\n".join(["a,kind", *lines]))
     shown = run("show", tmp_path / "m.skmix").stdout
     assert "kernel  share  a place for each of the first 64 classes" in shown
     assert max(map(len, shown.splitlines())) <= 80
-    told_lines = run("evaluate", tmp_path / "m.skmix", tmp_path / "t.csv").stdout.splitlines()
-    assert len(told_lines) < 50
-    worst = next(place for place, line in enumerate(told_lines) if line.startswith("class")) + 2
-    assert {line[:8] for line in told_lines[worst : worst + 2]} == {"kind 050", "kind 051"}
-    assert "These have the lowest IoU of 90 classes; --json has all." in told_lines
+    shown_lines = run("evaluate", tmp_path / "m.skmix", tmp_path / "t.csv").stdout.splitlines()
+    assert len(shown_lines) < 50
+    worst = next(place for place, line in enumerate(shown_lines) if line.startswith("class")) + 2
+    assert {line[:8] for line in shown_lines[worst : worst + 2]} == {"kind 050", "kind 051"}
+    assert "These have the lowest IoU of 90 classes; --json has all." in shown_lines
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no file that is always full")

@@ -87,10 +87,10 @@ def test_what_fit_says(folder: Path, tmp_path: Path) -> None:
         *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "n", "--hold-out", 0.2, "--seed", 3),
         "--json",
     )
-    told = json.loads(again.stdout)
-    assert told["n_rows"] == 120
-    assert told["held_out"]["n_rows"] == 30
-    assert told["features"] == NAMES
+    printed = json.loads(again.stdout)
+    assert printed["n_rows"] == 120
+    assert printed["held_out"]["n_rows"] == 30
+    assert printed["features"] == NAMES
     assert (tmp_path / "m").read_bytes() == (tmp_path / "n").read_bytes()
 
 
@@ -130,13 +130,13 @@ def test_settings_reach_the_model(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_is_left_open_is_searched_for(folder: Path, tmp_path: Path) -> None:
     arguments = ("fit", folder / "even.csv", "-t", "species", "-o", tmp_path / "m", "--outliers", 0)
-    told = json.loads(run(*arguments, "--json").stdout)
+    printed = json.loads(run(*arguments, "--json").stdout)
     search = SharedKernelClassifierCV(SharedKernelClassifier(max_iter=200), random_state=0)
     search.fit(X[::2], SPECIES[::2])
     model = skmix.load(tmp_path / "m")
     assert_array_equal(model.means_, search.classifier_.means_)
     assert model.temperature_ == search.classifier_.temperature_
-    assert told["n_candidates"] == len(search.cv_results_["params"])
+    assert printed["n_candidates"] == len(search.cv_results_["params"])
     assert model.covariance_type == search.best_params_["covariance_type"]
 
     run(*arguments, "--covariance", "diag", "--criterion", "icl")
@@ -162,8 +162,8 @@ def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -
     predicted = run("predict", tmp_path / "m", tmp_path / "t.csv").stdout.splitlines()
     assert predicted[0] == "label,p_a,p_b,log_density,outlier"
     assert sum(line.endswith(",1") for line in predicted[1:]) == 1
-    told = json.loads(run("evaluate", tmp_path / "m", tmp_path / "t.csv", "--json").stdout)
-    assert told["accuracy"] > 0.85
+    printed = json.loads(run("evaluate", tmp_path / "m", tmp_path / "t.csv", "--json").stdout)
+    assert printed["accuracy"] > 0.85
     assert "SharedKernelClassifierCV" in run("show", tmp_path / "m").stdout
     page = tmp_path / "page.html"
     run("show", tmp_path / "m", "--html", page, "--data", tmp_path / "t.csv")
@@ -212,8 +212,8 @@ def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(
         pd.read_parquet(out), read.drop(columns="flower"), check_dtype=False, check_exact=False, rtol=1e-12
     )
-    told = json.loads(run("predict", folder / "iris.skmix", folder / "odd.csv", "-o", out, "--json").stdout)
-    assert told == {
+    found = json.loads(run("predict", folder / "iris.skmix", folder / "odd.csv", "-o", out, "--json").stdout)
+    assert found == {
         "file": str(out),
         "n_rows": 75,
         "n_outliers": n_outliers,
@@ -229,13 +229,13 @@ def test_far_rows_are_outliers(folder: Path) -> None:
 
 def test_evaluations_agree_with_predictions(folder: Path) -> None:
     result = run("evaluate", folder / "iris.skmix", folder / "odd.csv", "--json")
-    told = json.loads(result.stdout)
+    printed = json.loads(result.stdout)
     model = skmix.load(folder / "iris.skmix")
     del model.feature_names_in_
     truth = SPECIES[1::2]
     right = model.classes_[model.predict_proba(X[1::2]).argmax(axis=1)] == truth
-    assert told["accuracy"] == pytest.approx(right.mean())
-    assert np.trace(told["confusion"]) == right.sum()
+    assert printed["accuracy"] == pytest.approx(right.mean())
+    assert np.trace(printed["confusion"]) == right.sum()
     text = run("evaluate", folder / "iris.skmix", folder / "odd.csv").stdout
     assert f"accuracy          {right.mean():.4f}" in text
     for name in ("mean IoU", "log-loss", "calibration error", "outliers", "precision", "recall"):
@@ -304,10 +304,10 @@ def test_show(folder: Path) -> None:
         "██████",
     ):
         assert part in text
-    told = json.loads(run("show", folder / "iris.skmix", "--json").stdout)
+    printed = json.loads(run("show", folder / "iris.skmix", "--json").stdout)
     model = skmix.load(folder / "iris.skmix")
-    assert told["groups"][0]["weights"] == model.weights_.tolist()
-    assert told["settings"]["n_kernels"] == 3
+    assert printed["groups"][0]["weights"] == model.weights_.tolist()
+    assert printed["settings"]["n_kernels"] == 3
 
 
 def test_samples(folder: Path, tmp_path: Path) -> None:
@@ -319,8 +319,10 @@ def test_samples(folder: Path, tmp_path: Path) -> None:
     assert list(made) == [*NAMES, "species"]
     assert_array_equal(made[NAMES], model.sample(50, "virginica")[0])
     assert set(made["species"]) == {"virginica"}
-    told = json.loads(run("sample", folder / "iris.skmix", 9, "-o", tmp_path / "made.csv", "--json").stdout)
-    assert told == {"file": str(tmp_path / "made.csv"), "n_rows": 9, "columns": [*NAMES, "species"]}
+    printed = json.loads(
+        run("sample", folder / "iris.skmix", 9, "-o", tmp_path / "made.csv", "--json").stdout
+    )
+    assert printed == {"file": str(tmp_path / "made.csv"), "n_rows": 9, "columns": [*NAMES, "species"]}
     first = run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout
     assert run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout == first
     assert run("sample", folder / "iris.skmix", 5, "--seed", 2).stdout != first
@@ -330,8 +332,8 @@ def test_samples(folder: Path, tmp_path: Path) -> None:
 
 def test_export(folder: Path, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    told = json.loads(run("export", folder / "iris.skmix", "--onnx", tmp_path / "m.onnx", "--json").stdout)
-    assert told["features"] == NAMES
+    printed = json.loads(run("export", folder / "iris.skmix", "--onnx", tmp_path / "m.onnx", "--json").stdout)
+    assert printed["features"] == NAMES
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     model = skmix.load(folder / "iris.skmix")
     del model.feature_names_in_
@@ -389,9 +391,9 @@ def test_missing_values_and_negative_labels(tmp_path: Path) -> None:
     table.write_text(lines_of(NAMES, rows, y=CODES - 1))
     run("fit", table, "-t", "y", "-o", tmp_path / "m", "--kernels", 3)
     assert skmix.load(tmp_path / "m").classes_.tolist() == ["-1", "0", "1"]
-    told = json.loads(run("evaluate", tmp_path / "m", table, "--json").stdout)
-    assert told["n_rows"] == 150
-    assert told["accuracy"] > 0.9
+    printed = json.loads(run("evaluate", tmp_path / "m", table, "--json").stdout)
+    assert printed["n_rows"] == 150
+    assert printed["accuracy"] > 0.9
 
 
 def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) -> None:
@@ -530,21 +532,21 @@ def test_fits_report_their_passes_to_who_watches() -> None:
 
     from skmix.estimators import watched_by
 
-    told: list[tuple[str, int | None, list[str]]] = []
+    printed: list[tuple[str, int | None, list[str]]] = []
 
     @contextmanager
     def watcher(title: str, total: int | None):
         messages: list[str] = []
-        told.append((title, total, messages))
+        printed.append((title, total, messages))
         yield messages.append
 
     with watched_by(watcher):
         model = SharedKernelClassifier(random_state=0, max_iter=77).fit(X, CODES)
-    title, total, messages = told[-1]
+    title, total, messages = printed[-1]
     assert (title, total, len(messages)) == ("passes", 77, model.n_iter_)
-    told.clear()
+    printed.clear()
     SharedKernelClassifier(random_state=0).fit(X, CODES)
-    assert told == []
+    assert printed == []
 
 
 cells = st.sampled_from(["", "0", "1", "1", "2.5", "-3e8", "1e308", "x", "NA", "true", "0"])

@@ -113,9 +113,9 @@ def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
     assert again.stdout.isascii()
     assert "24 runs are kept from before." in again.stderr
     assert "Making" not in again.stderr
-    told = json.loads(again.stdout)
-    assert [table["name"] for table in told["tables"]][:2] == ["table1", "table2"]
-    assert {"claim", "target", "measured", "holds", "note"} == set(told["verdicts"][0])
+    printed = json.loads(again.stdout)
+    assert [table["name"] for table in printed["tables"]][:2] == ["table1", "table2"]
+    assert {"claim", "target", "measured", "holds", "note"} == set(printed["verdicts"][0])
     assert {path for path, content in written.items() if path.read_bytes() != content} == set()
 
 

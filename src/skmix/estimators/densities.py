@@ -7,6 +7,7 @@ rows (n, M) and, where labels are given, their classes (n,).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -179,7 +180,7 @@ def n_parameters(model: Any) -> int:
         covariance_type = getattr(part, "covariance_type_", part.covariance_type)
         structure = structure_of(covariance_type).of(part.covariances_)
         total += structure.n_parameters(n_kernels, n_features)
-        total += n_kernels * n_features + (n_kernels - 1) * (part.weights_.size // n_kernels)
+        total += n_kernels * n_features + (n_kernels - 1) * (math.prod(part.weights_.shape) // n_kernels)
     return total
 
 

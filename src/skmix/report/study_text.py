@@ -93,7 +93,7 @@ def paragraphs(rows: Sequence[dict[str, Any]], variants: Sequence[str]) -> list[
     by_key = {row["key"]: row for row in rows}
     printed = by_key["paper"]
     number = f"{len(variants)} variants" if len(variants) != 1 else "one variant"
-    told = [
+    sentences = [
         "The paper learns to read images of seven-segment digits with Gaussian kernels that all ten classes "
         f"share: each class has its own weights, the kernels are common to all. It tries {number} of its "
         "classifier, which differ in the features they see, each from many random starting points with K = "
@@ -114,7 +114,7 @@ def paragraphs(rows: Sequence[dict[str, Any]], variants: Sequence[str]) -> list[
             f"With starting points taken from the classes’ own rows, skmix’s default, {_fail(row)}, and the "
             f"average run reaches {row['mean']}; the paper’s best runs average {printed['best']}."
         )
-    return [*told, " ".join(ran)] if ran else told
+    return [*sentences, " ".join(ran)] if ran else sentences
 
 
 def _fail(row: dict[str, Any]) -> str:
