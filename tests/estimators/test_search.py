@@ -587,10 +587,10 @@ def refused(
 
 @pytest.mark.parametrize("search", [SharedKernelClassifierCV, SharedKernelMixtureCV])
 def test_settings_that_leave_nothing_to_try_are_refused(search: Any) -> None:
-    refused("n_kernels must be 'auto'.*got an empty list", search(n_kernels=[]))
-    refused("n_kernels must be 'auto'.*got 0", search(n_kernels=[3, 0]))
-    refused("n_kernels must be 'auto'.*got 2.5", search(n_kernels=[2.5]))
-    refused("n_kernels must be 'auto'.*got True", search(n_kernels=[True]))
+    refused("n_kernels must be 'auto'.*got \\[\\]", search(n_kernels=[]))
+    refused("n_kernels must be 'auto'.*got \\[3, 0\\]", search(n_kernels=[3, 0]))
+    refused("n_kernels must be 'auto'.*got \\[2.5\\]", search(n_kernels=[2.5]))
+    refused("n_kernels must be 'auto'.*got \\[True\\]", search(n_kernels=[True]))
     refused("n_kernels must be 'auto'.*got 'best'", search(n_kernels="best"))
     refused("covariance_type must be 'auto', one of full.*got 'round'", search(covariance_type="round"))
     refused("'estimator' parameter", search(GroupKFold()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -112,18 +112,6 @@ def _column(values: list[Any]) -> np.ndarray:
     return array if any(value is None or isinstance(value, list) for value in values) else np.array(values)
 
 
-def listed(given: Any, name: str, allowed: Callable[[Any], bool], what: str) -> list[Any] | None:
-    """Return the values of a setting to try; None for 'auto'."""
-    if isinstance(given, str) and given == "auto":
-        return None
-    values = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    wrong = [value for value in values if not allowed(value)]
-    if wrong or not values:
-        got = repr(wrong[0]) if wrong else "an empty list"
-        raise ValueError(f"{name} must be 'auto', {what} or a list of them, got {got}.")
-    return values
-
-
 def delegated(name: str, doc: str) -> Any:
     """Return a method that asks the fitted model, of rows X (n, M) and what else its method takes."""
 
@@ -184,14 +172,21 @@ class Search(SavingMixin, ExportMixin, BaseEstimator):
 
     def _candidates(self) -> tuple[list[int] | None, list[str] | None]:
         """Return the numbers of kernels, from few to many, and the covariance types; None for 'auto'."""
-
-        def counts(k: Any) -> bool:
-            return isinstance(k, Integral) and not isinstance(k, bool) and int(k) > 0
-
-        numbers = listed(self.n_kernels, "n_kernels", counts, "an integer of at least 1")
-        known = f"one of {', '.join(COVARIANCE_TYPES)}"
-        types = listed(self.covariance_type, "covariance_type", COVARIANCE_TYPES.__contains__, known)
-        return None if numbers is None else sorted({int(k) for k in numbers}), types
+        numbers, types = (
+            None if isinstance(given, str) and given == "auto" else np.atleast_1d(given).tolist()
+            for given in (self.n_kernels, self.covariance_type)
+        )
+        if numbers is not None and (not numbers or any(type(k) is not int or k < 1 for k in numbers)):
+            raise ValueError(
+                "n_kernels must be 'auto', an integer of at least 1 or a list of them, got "
+                f"{self.n_kernels!r}."
+            )
+        if types is not None and (not types or not set(types) <= set(COVARIANCE_TYPES)):
+            raise ValueError(
+                f"covariance_type must be 'auto', one of {', '.join(COVARIANCE_TYPES)} or a list of them, "
+                f"got {self.covariance_type!r}."
+            )
+        return None if numbers is None else sorted(set(numbers)), types
 
     def _store(self, trials: Trials, best: Trial) -> None:
         """Store the table of trials and the winner."""
