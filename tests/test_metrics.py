@@ -1,0 +1,25 @@
+"""The expected calibration error and its bins, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from skmix.metrics import calibration_error, reliability_bins
+
+# Two rows at 0.9, one right. Three at 0.6, all right. One at 1.0, right.
+PROBABILITIES = np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.4, 0.6], [0.6, 0.4], [0.0, 1.0]])
+CODES = np.array([0, 1, 0, 1, 0, 1])
+
+
+def test_calibration_error_by_hand() -> None:
+    # 0.9 and 1.0 fall into one bin: 2.8 expected and 2 right there, 1.8 and 3 in the other.
+    assert calibration_error(PROBABILITIES, CODES) == pytest.approx((0.8 + 1.2) / 6)
+    assert calibration_error(PROBABILITIES, CODES, n_bins=100) == pytest.approx((0.8 + 1.2) / 6)
+    assert calibration_error(PROBABILITIES[:2], CODES[:2]) == pytest.approx(0.4)
+
+
+def test_bins_are_those_that_have_rows() -> None:
+    low, high = reliability_bins(PROBABILITIES, CODES)
+    assert low == pytest.approx((0.6, 1.0, 3))
+    assert high == pytest.approx((2.8 / 3, 2 / 3, 3))
