@@ -138,6 +138,11 @@ class Monitor:
             self._fit = estimator._init_callback_context(max_subtasks=n_models if self._grouped else max_iter)
             self._fit.call_on_fit_task_begin(estimator=estimator, **self._data)
 
+    @property
+    def active(self) -> bool:
+        """Whether anybody is told of passes."""
+        return self._fit is not None or _watcher.get() is not None
+
     @contextmanager
     def model(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
         """Yield what to call after each pass of one model, or None.

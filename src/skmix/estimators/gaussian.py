@@ -19,12 +19,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood, kernel_log_densities, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
 from .io import ExportMixin, SavingMixin, kernels_of, log_probabilities, savable
 from .rows import refuse_blocks, updating
+from .solving import NUMBERS_TOGETHER
 
 _SINGULAR = (
     "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
@@ -131,40 +132,41 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
         fresh = not (self.warm_start and hasattr(self, "converged_"))
         options = self._options()
         random_state = check_random_state(self.random_state)
-        starts = []
-        for _ in range(self.n_init if fresh else 1):
-            if fresh:
-                self._initialize_parameters(X, random_state, xp=np)
-            starts.append(self._current())
-        batch = Parameters(
-            np.stack([s.weights for s in starts]),
-            np.stack([s.means for s in starts]),
-            np.stack([s.covariances for s in starts]),
-        )
+        n_starts, together = self.n_init if fresh else 1, 1
+        if fresh:
+            size = np.prod(structure_of(self.covariance_type).shape(self.n_components, X.shape[1]))
+            together = max(1, int(NUMBERS_TOGETHER // size))
+        source, best, bounds, reached = open_source(X), None, np.empty(0), -np.inf
+        for first in range(0, n_starts, together):
+            starts = []
+            for _ in range(min(together, n_starts - first)):
+                if fresh:
+                    self._initialize_parameters(X, random_state, xp=np)
+                starts.append(self._current())
+            if self.max_iter == 0:
+                continue
+            batch = Parameters(
+                *(np.stack([getattr(s, n) for s in starts]) for n in ("weights", "means", "covariances"))
+            )
+            result = fit(source, batch, options, resume=None if fresh else self._last_bound(source, batch))
+            paths = [path[:, 0] / len(X) for path in result.path]
+            for start, path in enumerate(paths, start=first):
+                self._report(start, path, bool(result.status[start - first] == Status.CONVERGED))
+            ends = np.array([path[-1] if len(path) else -np.inf for path in paths])
+            # A start that degenerated has kept its last good parameters; it serves when there is no other.
+            failed = result.status == Status.FAILED
+            own = int(np.argmax(ends if failed.all() else np.where(failed, -np.inf, ends)))
+            if not len(paths[own]):
+                continue
+            if best is None or _rank(best.status[0], reached) < _rank(result.status[own], ends[own]):
+                best, bounds, reached = _one(result, own), paths[own], ends[own]
         if self.max_iter == 0:
             self.converged_, self.n_iter_, self.lower_bound_, self.lower_bounds_ = False, 0, -np.inf, []
             self._store(starts[-1], X.dtype)
             return
-        source, resume = open_source(X), None
-        if not fresh:
-            # The stopping rule goes on from the bound of the last fit.
-            structure = structure_of(self.covariance_type)
-            frame = source.summary.frame(structure)
-            last = len(X) * (self.lower_bound_ + np.log(frame.scale).sum())
-            resume = replace(
-                RunState.begin(frame.enter(batch, structure), 1, 1), previous=np.full((1, 1), last)
-            )
-        result = fit(source, batch, options, resume=resume)
-        if not any(len(path) for path in result.path):
+        if best is None:
             raise ValueError(_SINGULAR)
-        bounds = [path[:, 0] / len(X) for path in result.path]
-        reached = np.array([bound[-1] if len(bound) else -np.inf for bound in bounds])
-        # A start that degenerated has kept its last good parameters; it serves when there is no other.
-        failed = result.status == Status.FAILED
-        best = int(np.argmax(reached if failed.all() else np.where(failed, -np.inf, reached)))
-        for start, bound in enumerate(bounds):
-            self._report(start, bound, bool(result.status[start] == Status.CONVERGED))
-        self.converged_ = bool(result.status[best] == Status.CONVERGED)
+        self.converged_ = bool(best.status[0] == Status.CONVERGED)
         if not self.converged_:
             warnings.warn(
                 "Best performing initialization did not converge. "
@@ -173,10 +175,18 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        self.n_iter_ = int(result.n_iter[best])
-        self.lower_bound_ = float(reached[best])
-        self.lower_bounds_ = [float(value) for value in bounds[best]]
-        self._store(result.parameters.take(best), X.dtype)
+        self.n_iter_ = int(best.n_iter[0])
+        self.lower_bound_ = float(reached)
+        self.lower_bounds_ = [float(value) for value in bounds]
+        self._store(best.parameters.take(0), X.dtype)
+
+    def _last_bound(self, source: Any, batch: Parameters) -> RunState:
+        """Return a state in which the stopping rule goes on from the bound of the last fit."""
+        structure = structure_of(self.covariance_type)
+        frame = source.summary.frame(structure)
+        last = source.summary.total * (self.lower_bound_ + np.log(frame.scale).sum())
+        begin = RunState.begin(frame.enter(batch, structure), 1, 1)
+        return replace(begin, previous=np.full((1, 1), last))
 
     def _options(self) -> Options:
         return Options(
@@ -267,6 +277,18 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             return values
         values = kernel_log_densities(np.asarray(X), self._current(), self.covariance_type)
         return values.astype(np.result_type(X, self.means_), copy=False)
+
+
+def _rank(status: int, bound: float) -> tuple[bool, float]:
+    """Return what starts are ordered by: those that degenerated come first."""
+    return bool(status != Status.FAILED), float(bound)
+
+
+def _one(result: Result, start: int) -> Result:
+    """Return the result of one start."""
+    own = slice(start, start + 1)
+    parameters = result.parameters.take(own).copy()
+    return replace(result, parameters=parameters, status=result.status[own], n_iter=result.n_iter[own])
 
 
 def _covariances_of(precisions_cholesky: FloatArray, covariance_type: str) -> FloatArray:

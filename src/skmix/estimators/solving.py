@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..engine import starts
 from ..engine.compute.arrays import pick
 from ..engine.covariances import Structure, most_factors, structure_of
 from ..engine.em import Run, RunState, fit
-from ..engine.model import Options, Parameters, Result, Status, join
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shrink import share_of, with_shrinkage
 from ..engine.rules.variational import degrees_of_freedom, wishart_of
@@ -37,7 +38,7 @@ OF_THE_POSTERIOR = (
 )
 OF_SHRINKAGE = ("shrinkage_", "covariance_prior_")
 # Starts run together while their covariances have at most this many numbers, otherwise in several groups.
-_NUMBERS_TOGETHER = 1 << 17
+NUMBERS_TOGETHER = 1 << 17
 
 
 def fit_model(
@@ -69,8 +70,8 @@ def fit_model(
     prune : bool
         Whether to start with `n_kernels` and remove those that do not pay for their parameters.
     """
-    result = solve(model, training, columns, monitor=monitor, attributes=attributes, path=path, prune=prune)
-    store_result(model, result, training, prune=prune)
+    outcome = solve(model, training, columns, monitor=monitor, attributes=attributes, path=path, prune=prune)
+    store_result(model, *outcome, training, prune=prune)
     model.class_count_ = training.sizes
     vars(model).pop("stream_", None)
 
@@ -84,8 +85,12 @@ def solve(
     attributes: Any = None,
     path: Path | None = None,
     prune: bool = False,
-) -> Result:
-    """Run all starts, or resume those of a checkpoint, and return how they ended; see `fit_model`."""
+) -> tuple[Result, IntArray, FloatArray]:
+    """Run all starts, or resume those of a checkpoint; see `fit_model`.
+
+    Returns the result of the starts that ran together with the best, and of all starts (n_init,) the status
+    and the log-likelihood they reached.
+    """
     structure = structure_for(model, training.n_features)
     options, summary = options_of(model, training.n_features), training.source.summary
     frame = summary.frame(structure, columns)
@@ -93,7 +98,10 @@ def solve(
     if path is not None and not prune:
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
     resume = None if saved is None else saved.read()
-    given = make_starts(model, training, frame, structure)
+    # With callbacks, and when pruning, all starts run together.
+    told_of = path is not None or (monitor is not None and monitor.active) or prune
+    groups = start_groups(model, training, frame, structure, None if told_of else NUMBERS_TOGETHER)
+    given = next(groups)
     for name in OF_SHRINKAGE:
         vars(model).pop(name, None)
     n_kernels, n_features = given.means.shape[1:]
@@ -111,14 +119,32 @@ def solve(
             if saved is not None:
                 saved(run)
 
-        quiet = told is None and saved is None
-        result = _run(training, given, options, frame, None if quiet else after_pass, resume, prune=prune)
-    if model.freeze is None:
-        return result
-    # Not even the last bit may change, as it does from one system of coordinates to the other.
-    frozen = {"weights": ("weights",), "kernels": ("means", "covariances")}[model.freeze]
-    kept = {name: getattr(given, name).copy() for name in frozen}
-    return replace(result, parameters=replace(result.parameters, **kept))
+        if prune:
+            callback = None if told is None else after_pass
+            results = iter([prune_kernels(training.source, given, options, frame=frame, callback=callback)])
+        else:
+            callback = None if told is None and saved is None else after_pass
+            results = (
+                fit(training.source, starts, options, frame=frame, callback=callback, resume=resume)
+                for starts in chain([given], groups)
+            )
+        best = next(results)
+        status, reached = [best.status], [best.log_likelihood.sum(axis=1)]
+        for result in results:
+            status.append(result.status)
+            reached.append(result.log_likelihood.sum(axis=1))
+            best = result if _objective(result) > _objective(best) else best
+    if model.freeze is not None:
+        # Not even the last bit may change, as it does from one system of coordinates to the other.
+        frozen = {"weights": ("weights",), "kernels": ("means", "covariances")}[model.freeze]
+        kept = {name: getattr(given, name).copy() for name in frozen}
+        best = replace(best, parameters=replace(best.parameters, **kept))
+    return best, np.concatenate(status), np.concatenate(reached)
+
+
+def _objective(result: Result) -> float:
+    """Return the objective of the best start that did not fail."""
+    return float(np.where(result.status == Status.FAILED, -np.inf, result.objective).max())
 
 
 def _shrink(
@@ -142,44 +168,6 @@ def _shrink(
         if saved is not None:
             saved.prior = model.covariance_prior_
     return options
-
-
-def _run(
-    training: Training,
-    given: Parameters,
-    options: Options,
-    frame: Frame,
-    callback: Callable[[Run], None] | None,
-    resume: RunState | None,
-    *,
-    prune: bool,
-) -> Result:
-    """Run all starts, as many at a time as memory should hold."""
-    if prune:
-        return prune_kernels(training.source, given, options, frame=frame, callback=callback)
-    n_starts = len(given.means)
-    together = max(1, _NUMBERS_TOGETHER * n_starts // given.covariances.size)
-    if together >= n_starts or callback is not None:
-        return fit(training.source, given, options, frame=frame, callback=callback, resume=resume)
-    parts = [given.take(slice(start, start + together)) for start in range(0, n_starts, together)]
-    return _joined([fit(training.source, part, options, frame=frame) for part in parts])
-
-
-def _joined(results: list[Result]) -> Result:
-    """Return the results of groups of starts as one; of variational fits the priors are the same."""
-    arrays = {
-        name: np.concatenate([getattr(result, name) for result in results])
-        for name in ("status", "n_iter", "log_likelihood", "objective")
-    }
-    last = results[-1]
-    return replace(
-        last,
-        parameters=join([result.parameters for result in results]),
-        path=[path for result in results for path in result.path],
-        counts=None if last.counts is None else np.concatenate([result.counts for result in results]),
-        bounds=None if last.bounds is None else [each for r in results for each in r.bounds or []],
-        **arrays,
-    )
 
 
 # ---------------------------------------------------------------- settings
@@ -247,8 +235,13 @@ def check_inference(estimator: Any, *, prune: bool = False) -> None:
 # ---------------------------------------------------------------- starts
 
 
-def make_starts(model: Any, training: Training, frame: Frame, structure: Structure) -> Parameters:
-    """Return the starting points of a mixture, with a leading axis of their number."""
+def start_groups(
+    model: Any, training: Training, frame: Frame, structure: Structure, n_numbers: int | None = None
+) -> Iterator[Parameters]:
+    """Yield the starting points of a mixture, with a leading axis, in groups of few enough numbers.
+
+    Starts are drawn one after the other, so that groups change none of them.
+    """
     n_kernels, classes = model.n_kernels, training.classes
     n_classes, n_features = len(classes), training.n_features
     # Only rows without a label need class priors.
@@ -258,7 +251,8 @@ def make_starts(model: Any, training: Training, frame: Frame, structure: Structu
         expected = len(model.means_) if n_kernels is None else n_kernels
         same_shape = model.covariances_.shape == structure.shape(expected, n_features)
         if same_shape and last == (model.covariance_type, classes.tolist(), (expected, n_features)):
-            return replace(model._parameters, class_prior=prior).batch()
+            yield replace(model._parameters, class_prior=prior).batch()
+            return
     if model.freeze is not None and (isinstance(model.init, str) or model.freeze not in _given(model.init)):
         raise ValueError(
             f"freeze={model.freeze!r} keeps what a start gives, so init must be a dict with them; "
@@ -267,23 +261,29 @@ def make_starts(model: Any, training: Training, frame: Frame, structure: Structu
     if not isinstance(model.init, str):
         variances = frame.variance * frame.scale**2
         start = check_start(model.init, structure, n_kernels, n_classes, variances)
-        return replace(start, class_prior=prior).batch()
+        yield replace(start, class_prior=prior).batch()
+        return
     n_kernels = n_classes if n_kernels is None else int(n_kernels)
     random_state = check_random_state(model.random_state)
     rows, codes, weights = training.source.start_rows()
     if has_gaps(rows):
         rows = fill_gaps(rows, codes)
-    shared = model.n_init, n_kernels, frame, structure, random_state
-    if model.init == "uniform":
-        found = starts.uniform(model.n_init, n_kernels, n_classes, n_features, structure, random_state)
-    elif model.init == "class":
-        own: Any = slice(None) if prior is None else np.flatnonzero(codes >= 0)
-        own_weights = None if weights is None else weights[own]
-        found = starts.class_wise(pick(rows, own), codes[own], n_classes, *shared, own_weights)
-    else:
-        choose = starts.k_means_plus_plus if model.init == "k-means++" else starts.random_from_data
-        found = choose(rows, n_classes, *shared, weights)
-    return found if prior is None else replace(found, class_prior=np.tile(prior, (model.n_init, 1)))
+    if model.init == "class" and prior is not None:
+        own = np.flatnonzero(codes >= 0)
+        rows, codes, weights = pick(rows, own), codes[own], None if weights is None else weights[own]
+    size = np.prod(structure.shape(n_kernels, n_features))
+    together = model.n_init if n_numbers is None else max(1, int(n_numbers // size))
+    for first in range(0, model.n_init, together):
+        n_starts = min(together, model.n_init - first)
+        shared = n_starts, n_kernels, frame, structure, random_state, weights
+        if model.init == "uniform":
+            found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
+        elif model.init == "class":
+            found = starts.class_wise(rows, codes, n_classes, *shared)
+        else:
+            choose = starts.k_means_plus_plus if model.init == "k-means++" else starts.random_from_data
+            found = choose(rows, n_classes, *shared)
+        yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
 
 
 def _given(init: Mapping[str, Any]) -> set[str]:
@@ -295,9 +295,17 @@ def _given(init: Mapping[str, Any]) -> set[str]:
 # ---------------------------------------------------------------- results
 
 
-def store_result(model: Any, result: Result, training: Training, *, prune: bool = False) -> None:
-    """Store the best start of a fit in a mixture."""
-    best = best_start(result, model.variance_floor)
+def store_result(
+    model: Any,
+    result: Result,
+    status: IntArray,
+    reached: FloatArray,
+    training: Training,
+    *,
+    prune: bool = False,
+) -> None:
+    """Store the best start of a fit in a mixture, and the status and log-likelihood (n_init,) of all."""
+    best = best_start(result, model.variance_floor, len(status))
     parameters = result.parameters.take(best)
     if prune or model.inference == "variational":
         parameters = living_kernels(parameters, structure_of(model.covariance_type))
@@ -310,22 +318,22 @@ def store_result(model: Any, result: Result, training: Training, *, prune: bool 
     model.n_iter_ = int(result.n_iter[best])
     model.log_likelihood_ = float(result.log_likelihood[best].sum())
     model.log_likelihood_path_ = result.path[best]
-    model.start_status_ = np.array([Status(s).name.lower() for s in result.status])
-    model.start_log_likelihoods_ = result.log_likelihood.sum(axis=1)
+    model.start_status_ = np.array([Status(s).name.lower() for s in status])
+    model.start_log_likelihoods_ = reached
     _store_posterior(model, result, best)
     if not model.converged_:
         warn_caller(
-            f"The best of {len(result.status)} starts did not converge in {model.n_iter_} passes. "
+            f"The best of {len(status)} starts did not converge in {model.n_iter_} passes. "
             f"Increase max_iter ({model.max_iter}) or tol ({model.tol}).",
             ConvergenceWarning,
         )
 
 
-def best_start(result: Result, variance_floor: float) -> int:
+def best_start(result: Result, variance_floor: float, n_starts: int) -> int:
     """Return the number of the best start; refuse a result of failed ones alone."""
     if np.all(result.status == Status.FAILED):
         raise ValueError(
-            f"All {len(result.status)} starts ended in a singular covariance, with variance_floor="
+            f"All {n_starts} starts ended in a singular covariance, with variance_floor="
             f"{variance_floor}. Use a larger one (1e-6 by default), a covariance_prior or another start."
         )
     return result.best

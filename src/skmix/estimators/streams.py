@@ -32,7 +32,7 @@ from .rows import (
     observed_rows,
     read_labels,
 )
-from .solving import OF_SHRINKAGE, OF_THE_POSTERIOR, best_start, make_starts, options_of
+from .solving import OF_SHRINKAGE, OF_THE_POSTERIOR, best_start, options_of, start_groups
 
 _OF_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 
@@ -167,11 +167,11 @@ def _first_batch(model: Any, batch: Batch, options: Options) -> tuple[Frame, Par
         beginner = copy(model).set_params(n_kernels=len(batch.classes))
     structure = structure_of(options.covariance_type)
     frame = own.source.summary.frame(structure)
-    starts = make_starts(beginner, own, frame, structure)
+    starts = next(start_groups(beginner, own, frame, structure))
     # With few rows a kernel may collapse onto some of them, and the stream would never free it again.
     careful = replace(options, covariance_prior=options.covariance_prior or own.n_features + 2.0)
     result = fit(own.source, starts, careful, frame=frame)
-    best = result.parameters.take(best_start(result, model.variance_floor))
+    best = result.parameters.take(best_start(result, model.variance_floor, len(result.status)))
     weights = uniform_weights(1, len(best.means), len(batch.classes))[0]
     weights[:, present] = best.weights
     return frame, Parameters(weights, best.means, best.covariances, prior)

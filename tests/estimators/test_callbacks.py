@@ -1,0 +1,102 @@
+"""scikit-learn's callbacks on fits, and watchers of all fits."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from models import AfterPass
+from sklearn.model_selection import GridSearchCV
+
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.estimators import watched_by
+from skmix.estimators.callbacks import _Task
+
+callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has no callbacks")
+
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 3, 200)
+X = RNG.normal(size=(200, 2)) + 3.0 * np.eye(3)[Y][:, :2]
+
+
+def test_a_monitor_sees_the_log_likelihood_rise_to_that_of_the_fit() -> None:
+    monitor = callback.ScoringMonitor(scoring={"score": lambda model, X, y: model.score(X, y)})
+    model = SharedKernelMixture(4, random_state=0).set_callbacks(monitor).fit(X, Y)
+    passes = [row for row in monitor.get_logs().data if row["task_name"] == "pass"]
+    scores = [row["score"] for row in passes]
+    assert len(scores) == model.n_iter_
+    # The score after a pass is the mean log-likelihood, each row in its own class.
+    expected = model.log_likelihood_path_.sum(axis=1) / len(X)
+    np.testing.assert_allclose(scores[:-1], expected[1:], rtol=1e-10)
+    np.testing.assert_allclose(scores[-1], model.log_likelihood_ / len(X), rtol=1e-10)
+
+
+def test_a_monitor_of_a_classifier_is_given_fitted_classifiers() -> None:
+    def reached(estimator: Any, X: Any, y: Any) -> dict[str, float]:
+        return {"accuracy": estimator.score(X, y), "log_likelihood": estimator.log_likelihood_}
+
+    monitor = callback.ScoringMonitor(scoring=reached)
+    model = SharedKernelClassifier(4, random_state=0).set_callbacks(monitor).fit(X, Y)
+    passes = [row for row in monitor.get_logs().data if row["task_name"] == "pass"]
+    assert passes[-1]["accuracy"] == model.score(X, Y)
+    told = [row["log_likelihood"] for row in passes]
+    np.testing.assert_allclose(told, model.log_likelihood_path_.sum(axis=1), rtol=1e-10)
+
+
+@pytest.mark.parametrize("settings", [{}, {"feature_groups": [[0], [1]]}, {"n_init": 3}])
+def test_a_progress_bar_follows_a_fit(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("rich")
+    model = SharedKernelClassifier(4, random_state=0, **settings).set_callbacks(callback.ProgressBar())
+    model.fit(X, Y)
+    assert "SharedKernelClassifier - fit" in capsys.readouterr().out
+
+
+def test_callbacks_of_a_search_reach_the_fits() -> None:
+    seen: list[int] = []
+    mixture = SharedKernelMixture(random_state=0, tol=1e-2).set_callbacks(AfterPass(seen.append))
+    GridSearchCV(mixture, {"n_kernels": [2, 3]}, cv=2).fit(X)
+    assert seen.count(1) == 5
+
+
+def test_an_error_in_a_callback_ends_the_fit_and_leaves_the_estimator() -> None:
+    def fail(number: int) -> None:
+        raise KeyError(number)
+
+    model = SharedKernelMixture(4, random_state=0).set_callbacks(AfterPass(fail))
+    with pytest.raises(KeyError):
+        model.fit(X, Y)
+    assert not hasattr(model, "means_")
+    assert not hasattr(model, "_callback_fit_ctx")
+
+
+def test_watchers_are_told_the_mean_log_likelihood() -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def watcher(title: str, total: int | None) -> Any:
+        assert (title, total) == ("passes", 77)
+        yield told.append
+
+    gaps = X.copy()
+    gaps[::5, 0] = np.nan
+    with watched_by(watcher):
+        model = SharedKernelMixture(4, random_state=0, max_iter=77).fit(gaps, Y)
+    assert len(told) == model.n_iter_
+    last = model.log_likelihood_path_[-1].sum() / len(X)
+    assert f"mean log-likelihood {last:.5f}, changed by" in told[-1]
+    told.clear()
+    SharedKernelMixture(4, random_state=0).fit(X, Y)
+    assert told == []
+
+
+def test_without_the_api_of_scikit_learn_callbacks_see_the_same_tasks() -> None:
+    seen: list[int] = []
+    after = AfterPass(seen.append)
+    fit = _Task([after], "fit", 0, 3)
+    for _ in range(3):
+        task = fit.subcontext("pass")
+        task.call_on_fit_task_begin(estimator=None)
+        task.call_on_fit_task_end(estimator=None, X=X, reconstruction_attributes=None)
+    assert seen == [1, 2, 3]

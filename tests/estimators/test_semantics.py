@@ -1,0 +1,262 @@
+"""What holds for every kind of rows and labels: unlabelled and empty rows, frozen parts, threads."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load, open_rows
+from skmix.engine.compute.blocks import Block, Listed
+from skmix.engine.model import Status
+from skmix.estimators import densities, streams
+
+
+def sample(n_rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    y = random.integers(0, 3, n_rows)
+    return random.normal(size=(n_rows, 3)) + 3.0 * np.eye(3)[y], y
+
+
+@pytest.mark.parametrize("maker", [SharedKernelMixture, SharedKernelClassifier])
+@pytest.mark.parametrize("labels", [[-1, 0, 1], [-2, -1, 0], [-1.0, 0.0, 1.0]])
+def test_labels_among_which_minus_one_may_be_a_class_are_refused(maker: Any, labels: list[float]) -> None:
+    X, y = sample()
+    with pytest.raises(ValueError, match=r"-1 marks rows without a label, .*y\.astype\(str\).*numpy\.nan"):
+        maker(3, random_state=0).fit(X, np.array(labels)[y])
+    # Both remedies work.
+    text = maker(3, random_state=0, tol=1e-2).fit(X, np.array(labels)[y].astype(str))
+    assert len(text.classes_) == 3
+    marked = np.where(y == 0, np.nan, np.array([-1.0, 0.0, 1.0])[y])
+    assert maker(3, random_state=0, tol=1e-2).fit(X, marked).classes_.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("maker", [SharedKernelMixture, SharedKernelClassifier])
+def test_rows_without_a_label_may_be_marked_in_three_ways(maker: Any) -> None:
+    X, y = sample()
+    hidden = np.arange(len(y)) % 4 == 0
+    names = np.array(["a", "b", "c"])
+    by_number = maker(3, random_state=0).fit(X, np.where(hidden, -1, y))
+    by_nan = maker(3, random_state=0).fit(X, np.where(hidden, np.nan, y))
+    by_none = maker(3, random_state=0).fit(X, np.where(hidden, None, names[y].astype(object)))
+    assert by_number.classes_.tolist() == by_nan.classes_.tolist() == [0, 1, 2]
+    assert by_none.classes_.tolist() == ["a", "b", "c"]
+    for other in (by_nan, by_none):
+        assert_array_equal(other.means_, by_number.means_)
+        assert_array_equal(other.class_prior_, by_number.class_prior_)
+
+
+def test_a_stream_marks_rows_without_a_label_as_a_fit_does() -> None:
+    X, y = sample()
+    hidden = np.where(np.arange(len(y)) % 4 == 0, -1, y)
+    mixture = SharedKernelMixture(3, random_state=0).partial_fit(X, hidden)
+    assert mixture.classes_.tolist() == [0, 1, 2]
+    assert mixture.class_count_.sum() == np.count_nonzero(hidden >= 0)
+    mixture.partial_fit(X, np.where(hidden < 0, np.nan, hidden))
+    assert mixture.class_count_.sum() == 2 * np.count_nonzero(hidden >= 0)
+    with pytest.raises(ValueError, match="-1 marks rows without a label"):
+        SharedKernelMixture(3).partial_fit(X, y - 1)
+    # Named among the classes of the stream, -1 is one of them.
+    stream = SharedKernelClassifier(3, random_state=0).partial_fit(X, y - 1, classes=[-1, 0, 1])
+    assert stream.class_count_.sum() == len(y)
+
+
+def test_a_first_batch_that_cannot_be_fitted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = sample()
+    fit = streams.fit
+
+    def failed(*given: Any, **more: Any) -> Any:
+        result = fit(*given, **more)
+        result.status[:] = Status.FAILED
+        return result
+
+    monkeypatch.setattr(streams, "fit", failed)
+    model = SharedKernelMixture(3, random_state=0)
+    with pytest.raises(ValueError, match="All 1 starts ended in a singular covariance"):
+        model.partial_fit(X, y)
+    assert not hasattr(model, "means_")
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "low_rank"])
+def test_a_row_without_any_value_has_the_prior_and_harms_no_other(covariance_type: str) -> None:
+    X, y = sample()
+    rows = X[:5].copy()
+    rows[2] = np.nan
+    rows[3, 1] = np.nan
+    others = [0, 1, 3, 4]
+    classifier = SharedKernelClassifier(4, covariance_type=covariance_type, random_state=0, tol=1e-2)
+    classifier.fit(X, y)
+    assert_allclose(classifier.predict_proba(rows)[2], classifier.class_prior_)
+    assert abs(classifier.score_samples(rows)[2]) < 1e-15
+    assert_array_equal(classifier.predict_proba(rows)[others], classifier.predict_proba(rows[others]))
+    assert classifier.predict(rows)[2] == classifier.classes_[np.argmax(classifier.class_prior_)]
+    mixture = classifier.models_[0]
+    assert_allclose(mixture.responsibilities(rows)[2], mixture.weights_ @ mixture.class_prior_)
+    expected = mixture.weights_ @ mixture.class_prior_ @ mixture.means_
+    assert_allclose(mixture.impute(rows)[2], expected)
+    from_file = classifier.predict_proba(open_rows(rows, chunk_rows=2))
+    assert_allclose(from_file, classifier.predict_proba(rows))
+
+
+def test_rows_of_weight_zero_may_be_empty_in_memory_and_in_blocks() -> None:
+    X, y = sample()
+    X[7], weights = np.nan, np.ones(len(X))
+    weights[7] = 0.0
+    here = SharedKernelMixture(3, random_state=0, tol=1e-2).fit(X, y, sample_weight=weights)
+    there = SharedKernelMixture(3, random_state=0, tol=1e-2).fit(Listed([Block(X, y, weights)]))
+    assert_allclose(here.means_, there.means_, rtol=1e-9)
+    for fit in (
+        lambda: SharedKernelMixture().fit(X, y),
+        lambda: SharedKernelMixture().fit(Listed([Block(X, y)])),
+    ):
+        with pytest.raises(ValueError, match=r"no value: .* a weight of zero"):
+            fit()
+
+
+@pytest.mark.parametrize("accelerate", [False, True])
+@pytest.mark.parametrize("freeze", ["kernels", "weights"])
+def test_what_is_frozen_keeps_every_bit(freeze: str, accelerate: bool) -> None:
+    X, y = sample()
+    random = np.random.default_rng(1)
+    start = {
+        "means": random.normal(size=(2, 3)) / 3.0,
+        # Far below the floor of the variances.
+        "covariances": np.stack([np.diag([1e-9, 0.7, 0.1]), np.eye(3) / 3.0]),
+        "weights": np.array([[0.1, 0.2, 0.7], [0.9, 0.8, 0.3]]),
+    }
+    model = SharedKernelMixture(init=start, freeze=freeze, accelerate=accelerate, max_iter=500, tol=1e-2)
+    model.fit(X, y)
+    frozen = {"kernels": ["means", "covariances"], "weights": ["weights"]}[freeze]
+    for name, given in start.items():
+        assert np.array_equal(getattr(model, f"{name}_"), given) == (name in frozen)
+
+
+def test_threads_may_be_set_after_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = sample()
+    classifier = SharedKernelClassifier(3, random_state=0, n_jobs=1).fit(X, y).set_params(n_jobs=2)
+    used = []
+    scoring = densities.density.class_log_likelihood
+
+    def note(rows: Any, parameters: Any, kind: str, n_jobs: int = 1) -> Any:
+        used.append(n_jobs)
+        return scoring(rows, parameters, kind, n_jobs)
+
+    monkeypatch.setattr(densities.density, "class_log_likelihood", note)
+    classifier.predict(X)
+    classifier.responsibilities(X)
+    classifier.bic(X, y)
+    assert set(used) == {2}
+
+
+@pytest.mark.parametrize("accelerate", [False, True])
+def test_the_path_has_a_row_for_each_pass(accelerate: bool) -> None:
+    X, y = sample()
+    for kernels in (4, 6, 8):
+        model = SharedKernelMixture(kernels, accelerate=accelerate, random_state=0, tol=1e-7, max_iter=3000)
+        assert model.fit(X, y).log_likelihood_path_.shape == (model.n_iter_, 3)
+
+
+def test_a_mixture_predicts_the_kernel_of_each_row() -> None:
+    X, y = sample()
+    model = SharedKernelMixture(4, random_state=0)
+    assert_array_equal(model.fit_predict(X, y), model.predict(X))
+    assert_array_equal(model.predict_proba(X), model.responsibilities(X))
+    assert_array_equal(model.predict(X), model.predict_proba(X).argmax(axis=1))
+    assert_array_equal(model.predict(open_rows(X, chunk_rows=50)), model.predict(X))
+    # An ordinary mixture predicts as scikit-learn's does from the same start.
+    ours = SharedKernelMixture(3, init={"means": X[:3]}, variance_floor=0.0, tol=1e-9, max_iter=2000).fit(X)
+    theirs = GaussianMixture(3, means_init=ours.means_, reg_covar=0.0, random_state=0)
+    theirs.fit(X)
+    order = ((theirs.means_[:, None] - ours.means_) ** 2).sum(axis=2).argmin(axis=1)
+    assert np.mean(order[theirs.predict(X)] == ours.predict(X)) > 0.98
+
+
+@pytest.mark.parametrize("method", ["score_samples", "predict", "impute", "bic", "aic", "responsibilities"])
+def test_methods_take_the_same_kinds_of_rows(method: str, tmp_path: Any) -> None:
+    array = pytest.importorskip("dask.array", reason="needs the extra dask")
+    X, y = sample()
+    X[::9, 1] = np.nan
+    np.save(tmp_path / "rows.npy", X)
+    model = SharedKernelMixture(3, random_state=0, tol=1e-2).fit(X, y)
+    expected = getattr(model, method)(X)
+    for rows in (open_rows(X, chunk_rows=70), tmp_path / "rows.npy", array.from_array(X, chunks=(90, 3))):
+        assert_allclose(np.asarray(getattr(model, method)(rows)), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_dask_fit_computes_no_label_on_the_client() -> None:
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    import dask.array as da
+
+    X, y = sample()
+    computed = []
+
+    class Watched(np.ndarray):
+        def __array_finalize__(self, obj: Any) -> None:
+            pass
+
+    with (
+        distributed.LocalCluster(
+            n_workers=1, processes=True, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        gather = client.gather
+
+        def note(futures: Any, *given: Any, **more: Any) -> Any:
+            found = gather(futures, *given, **more)
+            parts = found if isinstance(found, list) else [found]
+            computed.extend(part for part in parts if isinstance(part, np.ndarray) and len(part) > 20)
+            return found
+
+        client.gather = note
+        lazy = da.from_array(X, chunks=(100, 3)), da.from_array(y, chunks=100)
+        model = SharedKernelClassifier(3, random_state=0, tol=1e-2).fit(*lazy)
+    assert model.class_count_.tolist() == np.bincount(y).tolist()
+    assert not computed
+
+
+def test_many_starts_of_many_features_need_bounded_memory() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(1500, 80)) + 4.0 * random.integers(0, 2, size=(1500, 1))
+    peaks = []
+    for n_init in (1, 10):
+        for maker in (
+            lambda n: SharedKernelMixture(10, n_init=n, random_state=0, tol=1e-1, covariance_prior=None),
+            lambda n: GaussianMixture(10, n_init=n, random_state=0, tol=1e-1),
+        ):
+            model = maker(n_init)
+            tracemalloc.start()
+            model.fit(X)
+            peaks.append(tracemalloc.get_traced_memory()[1] / 2**20)
+            tracemalloc.stop()
+    # Ten times the covariances of ten kernels are 5 MB; the rest does not grow with the number of starts.
+    assert peaks[2] - peaks[0] < 16.0
+    assert peaks[3] - peaks[1] < 16.0
+
+
+def test_starts_in_groups_end_where_they_do_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = sample()
+    settings: dict[str, Any] = {"n_init": 7, "init": "random_from_data", "random_state": 0, "max_iter": 900}
+    together = SharedKernelMixture(4, **settings).fit(X, y)
+    monkeypatch.setattr("skmix.estimators.solving.NUMBERS_TOGETHER", 2 * 4 * 9)
+    apart = SharedKernelMixture(4, **settings).fit(X, y)
+    assert_allclose(apart.start_log_likelihoods_, together.start_log_likelihoods_, rtol=1e-10)
+    assert apart.start_status_.tolist() == together.start_status_.tolist()
+    assert_allclose(apart.means_, together.means_, rtol=1e-8)
+
+
+def test_a_classifier_stores_its_model_once(tmp_path: Any) -> None:
+    X, y = sample()
+    classifier = SharedKernelClassifier(3, random_state=0).fit(X, y)
+    for name in ("weights_", "means_", "covariances_", "log_likelihood_path_", "classes_"):
+        assert name not in vars(classifier)
+        assert getattr(classifier, name) is getattr(classifier.models_[0], name)
+    classifier.save(tmp_path / "model.skmix")
+    assert_array_equal(load(tmp_path / "model.skmix").means_, classifier.means_)
+    grouped = SharedKernelClassifier(3, feature_groups=[[0], [1, 2]], random_state=0).fit(X, y)
+    with pytest.raises(AttributeError, match="no means_: it has 2 feature groups"):
+        _ = grouped.means_
+    assert grouped.n_kernels_ == [3, 3]
