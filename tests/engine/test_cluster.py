@@ -212,6 +212,7 @@ def test_work_is_pickled_once_a_pass_whatever_the_number_of_blocks(client):
         assert len(work.times) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_killed_in_the_midst_of_a_pass_costs_only_time(client, tmp_path):
     blocks = open_collections(*collections(), None, VERSION)
     before = blocks.reduce(Add(), add)
@@ -224,6 +225,7 @@ def test_a_worker_killed_in_the_midst_of_a_pass_costs_only_time(client, tmp_path
     assert set(client.run(os.getpid).values()) != pids
 
 
+@pytest.mark.slow
 def test_blocks_that_only_a_dead_worker_had_are_named(client):
     address = sorted(client.scheduler_info()["workers"])[0]
     scattered = client.scatter([ROWS[:200], ROWS[200:]], workers=[address])

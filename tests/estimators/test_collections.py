@@ -88,6 +88,7 @@ class TestOnACluster:
         with pytest.raises(ValueError, match="feature names should match"):
             far.predict(lazy[["v", "u", "w"]])
 
+    @pytest.mark.slow
     def test_a_worker_killed_in_the_midst_of_a_fit_costs_only_time(self, client):
         mixture = SharedKernelMixture(5, init=START, max_iter=7, tol=0.0)
         killed = []

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
 
-from skmix import report
+from skmix import (
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    report,
+)
 from skmix.cli._common import (
     STANDARD,
     WRONG_USE,
@@ -17,24 +27,14 @@ from skmix.cli._common import (
     counted,
     examples,
     guarded,
+    note,
     print_json,
     say,
     stop,
 )
-from skmix.cli._fitting import (
-    Choices,
-    Training,
-    check_columns,
-    fit_classifier,
-    fit_mixture,
-    outlier_label,
-    parse_groups,
-    parse_number,
-    parse_priors,
-    training_rows,
-)
 from skmix.cli._progress import watching
 from skmix.cli._tables import Data, Drop, NoHeader, Seed, check_place, read, write_model
+from skmix.datasets import TableRows, class_labels
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
@@ -43,6 +43,37 @@ _of_search = partial(typer.Option, rich_help_panel="How it is found")
 
 Covariance = Literal["full", "tied", "diag", "spherical", "low_rank", "auto"]
 Criterion = Literal["bic", "icl", "aic", "cv"]
+
+# With fewer rows any whole numbers may happen to be consecutive.
+_MIN_COUNTED = 10
+
+
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """Rows X (n, M) to fit with labels y (n,), of which some may be None, and rows held out."""
+
+    X: NDArray[np.float64]
+    y: NDArray[Any] | None
+    known: NDArray[np.bool_]
+    held_rows: NDArray[np.float64] | None = None
+    held_labels: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """What the user has chosen, or left open by 'auto'; `tune` None leaves tuning to the search."""
+
+    n_kernels: Any
+    covariance_type: str
+    feature_groups: Any
+    criterion: str
+    tune: bool | None
+
+    @property
+    def open(self) -> bool:
+        """Whether anything has to be chosen."""
+        choices = (self.n_kernels, self.covariance_type, self.feature_groups)
+        return any(isinstance(each, str) and each == "auto" for each in choices)
 
 
 @app.command(
@@ -166,7 +197,7 @@ def fit(
         stop(f"--tune does not work with {other}; leave one of them out.", WRONG_USE)
     if jobs == 0:
         raise typer.BadParameter("0 threads do no work; -1 takes all there are.", param_hint="--jobs")
-    n_kernels = parse_number("--kernels", kernels, least=1, whole=True)
+    n_kernels = _parse_number("--kernels", kernels, least=1, whole=True)
     if covariance is None:
         covariance = "auto" if n_kernels == "auto" and target is not None else "full"
     if criterion is None:
@@ -175,7 +206,7 @@ def fit(
         stop(f"--criterion {criterion} does not work with --groups; cv does.", WRONG_USE)
     strength = None
     if covariance_prior != "none":
-        strength = parse_number("--covariance-prior", covariance_prior, least=0)
+        strength = _parse_number("--covariance-prior", covariance_prior, least=0)
         if strength == 0:
             raise typer.BadParameter(f"{covariance_prior} is not above 0.", param_hint="--covariance-prior")
     settings: dict[str, Any] = {
@@ -189,14 +220,14 @@ def fit(
     with guarded(), watching() as watch:
         with watch.share("reading") as progress:
             rows = read(data, target=target, drop=drop or (), header=not no_header, progress=progress)
-        check_columns(rows)
-        training = training_rows(rows, target, unlabelled, hold_out, seed)
-        feature_groups = parse_groups(groups, rows.feature_names)
-        choices = Choices(n_kernels, covariance, feature_groups, criterion, tune)
+        _check_columns(rows)
+        training = _training_rows(rows, target, unlabelled, hold_out, seed)
+        feature_groups = _parse_groups(groups, rows.feature_names)
+        choices = _Choices(n_kernels, covariance, feature_groups, criterion, tune)
         with watch.steps("fitting", None):
             metadata: dict[str, Any] = {"target": target}
             if training.y is None:
-                model, search = fit_mixture(training, choices, settings)
+                model, search = _fit_mixture(training, choices, settings)
                 if outliers:
                     densities = np.asarray(model.score_samples(training.X))
                     metadata["outlier_threshold"] = float(
@@ -204,10 +235,10 @@ def fit(
                     )
             else:
                 classes = np.unique(training.y[training.known].tolist())
-                settings["priors"] = parse_priors(priors, [str(label) for label in classes.tolist()])
+                settings["priors"] = _parse_priors(priors, [str(label) for label in classes.tolist()])
                 if outliers:
-                    settings |= {"reject_below": outliers, "outlier_label": outlier_label(classes)}
-                model, search = fit_classifier(training, choices, settings)
+                    settings |= {"reject_below": outliers, "outlier_label": _outlier_label(classes)}
+                model, search = _fit_classifier(training, choices, settings)
         model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         model.metadata_ = metadata
         write_model(out, model)
@@ -219,7 +250,7 @@ def fit(
             say(line, err=out == STANDARD)
 
 
-def _outcome(model: Any, search: Any, training: Training, out: str) -> dict[str, Any]:
+def _outcome(model: Any, search: Any, training: _Training, out: str) -> dict[str, Any]:
     """Return the result of the fit in plain values."""
     described = report.describe(model)
     facts = ("kind", "features", "n_components", "target", "classes", "covariance_type", "n_parameters")
@@ -275,3 +306,187 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
     if outcome["model"] is not None:
         lines.append(f"written into {outcome['model']}")
     return lines
+
+
+def _check_columns(rows: TableRows) -> None:
+    """Refuse a feature without any value, and note one that numbers the rows."""
+    n_rows = len(rows.X)
+    for name, column in zip(rows.feature_names, rows.X.T, strict=True):
+        if np.isnan(column).all():
+            raise ValueError(f"column {name!r} has no value in any row. Leave it out with --drop {name!r}.")
+        whole = np.array_equal(column, np.round(column))
+        if n_rows >= _MIN_COUNTED and whole and np.ptp(column) == n_rows - 1 == len(np.unique(column)) - 1:
+            note(
+                f"column {name!r} numbers the rows from {column.min():.0f} to {column.max():.0f}. If this "
+                f"is an identifier and not a measurement, leave it out with --drop {name!r}."
+            )
+
+
+def _training_rows(
+    rows: TableRows, target: str | None, unlabelled: str, hold_out: float, seed: int
+) -> _Training:
+    """Return the rows of a table to fit, with their labels.
+
+    `unlabelled` says what becomes of rows without a label: 'refuse', 'drop' or 'use'. `hold_out` is the share
+    of the labelled rows of each class to keep apart.
+    """
+    if target is None or rows.labels is None:
+        return _Training(rows.X, None, np.ones(len(rows.X), dtype=np.bool_))
+    X = rows.X
+    y, known = class_labels(rows.labels, target)
+    n_missing = int(np.count_nonzero(~known))
+    if n_missing and unlabelled == "refuse":
+        raise ValueError(
+            f"column {target!r} has no label in {n_missing} of {len(y)} rows. Leave these rows out with "
+            "--unlabelled drop, or learn from them too with --unlabelled use."
+        )
+    if unlabelled == "drop":
+        X, y, known = X[known], y[known], known[known]
+    elif n_missing:
+        y = y.astype(object)
+        y[~known] = None
+    if not hold_out:
+        return _Training(X, y, known)
+    labelled = np.flatnonzero(known)
+    classes, counts = np.unique(y[labelled], return_counts=True)
+    if counts.min() < 2:
+        raise ValueError(
+            f"--hold-out needs two rows of each class, and {str(classes[counts.argmin()])!r} has one. Give "
+            "it another row, or leave it out."
+        )
+    n_held = int(np.ceil(hold_out * len(labelled)))
+    if min(n_held, len(labelled) - n_held) < len(classes):
+        raise ValueError(
+            f"--hold-out {hold_out:g} keeps {n_held} of {len(labelled)} rows apart, and both parts need a "
+            f"row of each of {len(classes)} classes."
+        )
+    kept, held = train_test_split(
+        labelled, test_size=hold_out, stratify=y[labelled].astype(str), random_state=seed
+    )
+    training = np.sort(np.concatenate([kept, np.flatnonzero(~known)]))
+    return _Training(X[training], y[training], known[training], X[held], y[held])
+
+
+def _fit_classifier(training: _Training, choices: _Choices, settings: dict[str, Any]) -> tuple[Any, Any]:
+    """Return a fitted classifier, and the search that chose its settings if anything was open."""
+    X, y, known = training.X, training.y, training.known
+    assert y is not None
+    search: Any = None
+    chosen = {"n_kernels": choices.n_kernels, "covariance_type": choices.covariance_type}
+    classifier = SharedKernelClassifier(**settings)
+    if choices.open and choices.criterion == "cv":
+        search = SharedKernelClassifierCV(
+            classifier,
+            **chosen,
+            feature_groups=choices.feature_groups,
+            tune="auto" if choices.tune is None else choices.tune,
+            n_jobs=settings["n_jobs"],
+            random_state=settings["random_state"],
+        ).fit(X, y)
+        # A search that reduces the features first is a model of its own.
+        return (search.classifier_ if search.projection_ is None else search), search
+    if choices.tune and np.isnan(X).any():
+        raise ValueError(
+            f"--tune needs rows without missing values, and {int(np.isnan(X).any(axis=1).sum())} of {len(X)} "
+            "rows have some. Leave --kernels and --covariance open, or leave --tune out."
+        )
+    if choices.open:
+        search = _density_search(choices, settings).fit(X, y)
+        chosen = search.best_params_
+    classifier.set_params(**chosen, feature_groups=choices.feature_groups).fit(X, y)
+    if choices.tune:
+        # From a list, labels beside which there were some None have their own type again.
+        classifier.tune(X[known], np.array(y[known].tolist()), random_state=settings["random_state"])
+    return classifier, search
+
+
+def _fit_mixture(training: _Training, choices: _Choices, settings: dict[str, Any]) -> tuple[Any, Any]:
+    """Return a fitted mixture, and the search that chose its settings if anything was open."""
+    if choices.open:
+        search = _density_search(choices, settings).fit(training.X)
+        return search.best_estimator_, search
+    chosen = {"n_kernels": choices.n_kernels, "covariance_type": choices.covariance_type}
+    return SharedKernelMixture(**settings, **chosen).fit(training.X), None
+
+
+def _density_search(choices: _Choices, settings: dict[str, Any]) -> SharedKernelMixtureCV:
+    """Return the search for kernels and covariances by a criterion of densities."""
+    own = SharedKernelMixture().get_params()
+    return SharedKernelMixtureCV(
+        SharedKernelMixture(**{name: value for name, value in settings.items() if name in own}),
+        n_kernels=choices.n_kernels,
+        covariance_type=choices.covariance_type,
+        criterion="log_likelihood" if choices.criterion == "cv" else choices.criterion,
+        n_jobs=settings["n_jobs"],
+        random_state=settings["random_state"],
+    )
+
+
+def _outlier_label(classes: NDArray[Any]) -> Any:
+    """Return a label for outliers that is none of the classes."""
+    if classes.dtype.kind in "iu":
+        return -1
+    label = "outlier"
+    while label in classes:
+        label += "_"
+    return label
+
+
+def _parse_number(option: str, given: str, *, least: float, whole: bool = False) -> Any:
+    """Return a number, or 'auto', from the command line."""
+    if given == "auto":
+        return given
+    try:
+        number = int(given) if whole else float(given)
+    except ValueError:
+        number = np.nan
+    if not least <= number < np.inf:
+        kind = "a whole number" if whole else "a number"
+        raise typer.BadParameter(
+            f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.", param_hint=option
+        )
+    return number
+
+
+def _parse_groups(given: str | None, names: Sequence[str]) -> list[list[int]] | str | None:
+    """Return the columns of each group, given names such as ``a,b;c,d``."""
+    if given is None or given == "auto":
+        return given
+    places = {name: place for place, name in enumerate(names)}
+    groups = []
+    for group in given.split(";"):
+        chosen = [name for name in (part.strip() for part in group.split(",")) if name]
+        unknown = [name for name in chosen if name not in places]
+        if unknown:
+            raise typer.BadParameter(
+                f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}.",
+                param_hint="--groups",
+            )
+        if not chosen:
+            raise typer.BadParameter(f"a group of {given!r} is empty.", param_hint="--groups")
+        groups.append([places[name] for name in chosen])
+    return groups
+
+
+def _parse_priors(given: str | None, labels: Sequence[str]) -> list[float] | str | None:
+    """Return the prior of each class, given ``uniform`` or all of them, such as ``yes=0.1,no=0.9``."""
+    if given is None or given == "uniform":
+        return given
+    priors = {}
+    for part in given.split(","):
+        label, _, number = part.rpartition("=")
+        try:
+            prior = float(number)
+        except ValueError:
+            prior = np.nan
+        priors[label.strip()] = prior
+        if not 0 <= prior < np.inf:
+            raise typer.BadParameter(
+                f"{part!r} is not of the form label=number, with a number of at least 0.",
+                param_hint="--priors",
+            )
+    if sorted(priors) != sorted(labels):
+        raise typer.BadParameter(
+            f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.", param_hint="--priors"
+        )
+    return [priors[label] for label in labels]

@@ -79,7 +79,7 @@ _PARAMETERS = """
     device : str, default=None
         Where to compute: the name of a PyTorch device, such as 'cuda' or 'cuda:1', to which NumPy rows are
         sent; results come back as NumPy arrays. None computes where the rows are: on the CPU, or, under
-        scikit-learn's ``array_api_dispatch``, on the device of a PyTorch, CuPy or JAX array. Rows with
+        scikit-learn's ``array_api_dispatch``, on the device of a PyTorch or JAX array. Rows with
         missing values stay on the CPU. Sums over rows are of float64; 'cuda/float32' and 'cuda/tf32' take
         single precision, which keeps about five digits of means and covariances, or TF32, which keeps two to
         three. Sums over chunks and the M-step are of float64 always.

@@ -147,7 +147,7 @@ class Operations:
     def precision(self, name: str) -> Iterator[None]:
         """Set the precision of float32 matrix products."""
         if name == "tf32":
-            raise ValueError("precision='tf32' needs PyTorch tensors on a CUDA device.")
+            raise ValueError("TF32 needs PyTorch tensors on a CUDA device.")
         yield
 
 

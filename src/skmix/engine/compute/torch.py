@@ -128,7 +128,7 @@ class TorchOperations(Operations):
     def precision(self, name: str) -> Iterator[None]:
         """Set the precision of float32 matrix products."""
         if name == "tf32" and not self._cuda:
-            raise ValueError(f"precision='tf32' needs a CUDA device, got {self.device}.")
+            raise ValueError(f"TF32 needs a CUDA device, got {self.device}.")
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
         try:
