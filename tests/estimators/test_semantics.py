@@ -260,3 +260,13 @@ def test_a_classifier_stores_its_model_once(tmp_path: Any) -> None:
     with pytest.raises(AttributeError, match="no means_: it has 2 feature groups"):
         _ = grouped.means_
     assert grouped.n_kernels_ == [3, 3]
+
+
+def test_models_of_features_in_very_different_units_can_be_saved(tmp_path: Any) -> None:
+    random = np.random.default_rng(0)
+    y = np.repeat([0, 1], 6)
+    X = (random.normal(size=(12, 4)) + y[:, None]) * np.array([1e-9, 1e9, 1.0, 1e3])
+    classifier = SharedKernelClassifier(random_state=0, tol=1e-2).fit(X, y)
+    assert classifier.models_[0].covariance_prior_[0] > 0
+    classifier.save(tmp_path / "model.skmix")
+    assert_array_equal(load(tmp_path / "model.skmix").predict_proba(X), classifier.predict_proba(X))

@@ -60,17 +60,20 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
         return array
     full = structure.to_full(array[None], n_kernels, n_features)[0]
     for k, matrix in enumerate(full):
-        gap = np.abs(matrix - matrix.T)
-        deviations = np.sqrt(np.abs(np.diagonal(matrix)))
+        gap, variances = np.abs(matrix - matrix.T), np.diagonal(matrix)
+        deviations = np.sqrt(np.abs(variances))
         if np.any(gap > 1e-6 * deviations[:, None] * deviations):
             raise ValueError(
                 f"the covariance of kernel {k} is not symmetric: entries differ by {gap.max():.3g}."
             )
-        smallest = np.linalg.eigvalsh(matrix)[0]
+        # Of correlations: those of features in very different units would be lost to rounding.
+        smallest = variances.min()
+        if smallest > 0:
+            smallest = np.linalg.eigvalsh(matrix / deviations[:, None] / deviations)[0]
         if not smallest > 0:
             raise ValueError(
-                f"the covariance of kernel {k} is not positive definite: "
-                f"its smallest eigenvalue is {smallest:.3g}."
+                f"the covariance of kernel {k} is not positive definite: its smallest eigenvalue is "
+                f"{smallest:.3g}, with features in units of their deviations."
             )
     if array.ndim > 1 and array.shape[-1] == array.shape[-2] == n_features and covariance_type != "diag":
         array = 0.5 * (array + np.swapaxes(array, -1, -2))

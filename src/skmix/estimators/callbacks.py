@@ -28,7 +28,7 @@ from ..engine.sources.summary import Frame
 from ..io import Record, decode, encode, read, write
 
 try:
-    from sklearn.callback import CallbackSupportMixin
+    from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
 except ImportError:  # scikit-learn before 1.9
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
@@ -133,7 +133,8 @@ class Monitor:
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         self._data = {"X": X, "y": y, "metadata": metadata}
         self._grouped, self._max_iter = n_models > 1, max_iter
-        self._fit = self._task = None
+        self._fit: Any = None
+        self._task: Any = None
         if getattr(estimator, "_skl_callbacks", None):
             self._fit = estimator._init_callback_context(max_subtasks=n_models if self._grouped else max_iter)
             self._fit.call_on_fit_task_begin(estimator=estimator, **self._data)
@@ -327,9 +328,8 @@ class SavedRun:
         if self._run is None:
             return 0
         state = self._run.state()
-        fields = {"settings": self._settings, "rows": self._rows, "prior": None, "state": state.to_dict()}
-        if self.prior is not None:
-            fields["prior"] = list(self.prior)
+        prior = None if self.prior is None else list(self.prior)
+        fields = {"settings": self._settings, "rows": self._rows, "prior": prior, "state": state.to_dict()}
         write(self.path, *encode(Record(_KIND, fields)), _version.__version__)
         self._written = time.monotonic()
         return int(state.n_iter.max())

@@ -30,12 +30,12 @@ from .rows import Training, labels_in, open_training, refuse_paths, score_rows, 
 from .solving import check_inference, fit_model
 
 
-def _of_its_model(name: str) -> Any:
-    """Return a property that is that of the only model; with feature groups there is none."""
+def _of_its_model(name: str, *, alone: bool = True) -> Any:
+    """Return a property that is that of the model; with feature groups, of the first one or none."""
 
     def get(self: Any) -> Any:
         models = vars(self).get("models_", ())
-        if len(models) != 1:
+        if not models or (alone and len(models) > 1):
             why = f"it has {len(models)} feature groups, see models_" if models else "it is not fitted"
             raise AttributeError(f"{type(self).__name__} has no {name}: {why}.")
         return getattr(models[0], name)
@@ -127,6 +127,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     temperature_: float
     threshold_: float
 
+    classes_ = _of_its_model("classes_", alone=False)
+    class_count_ = _of_its_model("class_count_", alone=False)
+    covariance_type_ = _of_its_model("covariance_type_", alone=False)
     weights_ = _of_its_model("weights_")
     means_ = _of_its_model("means_")
     covariances_ = _of_its_model("covariances_")
@@ -203,37 +206,15 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self.outlier_label = outlier_label
 
     @property
-    def classes_(self) -> np.ndarray:  # type: ignore[override]
-        """Class labels (L,), sorted."""
-        return self._first("classes_").classes_
-
-    @property
-    def class_count_(self) -> FloatArray:
-        """Number (L,) of labelled training rows of each class, or the sum of their weights."""
-        return self._first("class_count_").class_count_  # type: ignore[no-any-return]
-
-    @property
-    def covariance_type_(self) -> str:
-        """The covariance type that was fitted."""
-        return self._first("covariance_type_").covariance_type_
-
-    @property
     def n_kernels_(self) -> int | list[int]:
         """Number of kernels; with feature groups, one number for each."""
-        first = self._first("n_kernels_").n_kernels_
-        return first if len(self.models_) == 1 else [model.n_kernels_ for model in self.models_]
+        numbers = [model.n_kernels_ for model in self.models_]
+        return numbers[0] if len(numbers) == 1 else numbers
 
     @property
     def n_iter_(self) -> int:
         """Passes of the best start; with feature groups, the most of any group."""
-        self._first("n_iter_")
         return max(model.n_iter_ for model in self.models_)
-
-    def _first(self, name: str) -> SharedKernelMixture:
-        """Return the first model, for an attribute that all have."""
-        if "models_" not in vars(self):
-            raise AttributeError(f"{type(self).__name__} has no {name}: it is not fitted.")
-        return self.models_[0]
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -342,7 +323,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self.class_prior_ = self._prior(models[0].class_prior_)
         self.feature_groups_, self.models_ = groups, models
         self.temperature_, self.threshold_ = 1.0, -np.inf
-        vars(self).pop("tuned_", None)
+        self.__dict__.pop("tuned_", None)
 
     def _prior(self, learnt: FloatArray) -> FloatArray:
         """Return the class priors, given those (L,) that were learnt."""
@@ -357,7 +338,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     ) -> dict[str, Any]:
         """Return the attributes of a classifier that is fitted as far as a pass has come."""
         part = copy(model)
-        vars(part).update(model._fitted_attributes(parameters, log_likelihood, training))
+        part.__dict__.update(model._fitted_attributes(parameters, log_likelihood, training))
         return {
             "models_": [part],
             "feature_groups_": self._groups(training.n_features),
@@ -566,11 +547,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
             X, y = source, np.concatenate([np.array(labels_in(block)) for block in source.blocks()])  # type: ignore[assignment]
         refuse_paths(X, y=y, sample_weight=sample_weight)
-        given = [
-            on_host(each.compute() if is_collection(each) else each)
-            for each in (y, self.predict(X), sample_weight)
-        ]
-        return float(accuracy_score(*given[:2], sample_weight=given[2]))
+        given: tuple[Any, ...] = (y, self.predict(X), sample_weight)
+        given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)
+        return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:

@@ -197,7 +197,7 @@ def _estimator_of(record: Record, *, is_parameter: bool = False) -> Any:
     kind = _CLASSES.get(record.kind)
     if kind is None:
         raise ValueError(f"its class is {record.kind!r}, known are {', '.join(sorted(_CLASSES))}")
-    parts = [record.fields.get(part) for part in ("parameters", "fitted", "output", "requests")]
+    parts: list[Any] = [record.fields.get(part) for part in ("parameters", "fitted", "output", "requests")]
     if not all(isinstance(part, dict) for part in parts):
         raise ValueError("its parameters or fitted attributes are missing")
     parameters, fitted, output, requests = parts

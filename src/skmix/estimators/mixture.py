@@ -237,4 +237,4 @@ def _lazy(method: Any) -> Any:
 
 
 SharedKernelMixture.transform = _lazy(SharedKernelMixture.transform)  # type: ignore[method-assign]
-SharedKernelMixture.fit_transform = _lazy(SharedKernelMixture.fit_transform)  # type: ignore[method-assign]
+SharedKernelMixture.fit_transform = _lazy(SharedKernelMixture.fit_transform)

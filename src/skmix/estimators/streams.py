@@ -84,7 +84,7 @@ def _read_labels(
     estimator: Any, y: Any, classes: Any, n_rows: int, first: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return all labels of the stream, and those of the batch as indices into them, −1 for none."""
-    given = None if classes is None else np.asarray(classes)
+    given: Any = None if classes is None else np.asarray(classes)
     if first and y is None and not is_classifier(estimator):
         return np.zeros(1, dtype=np.int64), np.zeros(n_rows, dtype=np.int64)
     if first and given is None:
@@ -110,7 +110,7 @@ def _read_labels(
 
 def absorb_batch(model: Any, batch: Batch, decay: Any) -> None:
     """Update a mixture with a batch."""
-    if not isinstance(decay, Real) or not 0.5 < decay <= 1.0:
+    if not isinstance(decay, Real) or not 0.5 < float(decay) <= 1.0:
         raise ValueError(f"decay must be above 0.5 and at most 1, got {decay!r}.")
     options = options_of(model, batch.rows.shape[1])
     past: Any
@@ -123,7 +123,7 @@ def absorb_batch(model: Any, batch: Batch, decay: Any) -> None:
         past, parameters = _first_batch(model, batch, options)
         count = np.zeros(len(batch.classes))
     found, running, log_likelihood = absorb(
-        batch.rows, batch.codes, parameters, past, options, decay=decay, row_weights=batch.weights
+        batch.rows, batch.codes, parameters, past, options, decay=float(decay), row_weights=batch.weights
     )
     # A stream is never shrunk, but an earlier fit may have been.
     for name in OF_SHRINKAGE:
