@@ -80,7 +80,7 @@ class RunState:
         made = dict(values)
         made["parameters"] = Parameters(**values["parameters"])
         if values["squarem"] is not None:
-            parts = {
+            parts: dict[str, Any] = {
                 name: Parameters(**value) if isinstance(value, dict) else np.array(value)
                 for name, value in values["squarem"].items()
             }
@@ -297,8 +297,9 @@ class Run:
         watched = log_likelihood
         if self._rule.bounds and objective is not None:
             watched = objective[:, None]
-            for i in np.flatnonzero(np.isfinite(objective)):
-                self._bounds[active[i]].append(float(objective[i]))
+            for r, value in zip(active, objective.tolist(), strict=True):
+                if np.isfinite(value):
+                    self._bounds[r].append(value)
         done = self._stopping.done(watched, wasted)
         if self._squarem is not None and objective is not None:
             done = self._squarem.settled(done)

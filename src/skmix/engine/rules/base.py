@@ -11,9 +11,15 @@ from ..model import BoolArray, Factor, FloatArray, Parameters, Statistics
 class UpdateRule(Protocol):
     """How parameters improve, for R starts at once, in the coordinates of the loop."""
 
-    freeze: str | None
-    bounds: bool
-    """Whether the rule climbs a bound of the evidence, which the stopping rule then watches."""
+    @property
+    def freeze(self) -> str | None:
+        """What keeps its starting value: 'kernels', 'weights' or nothing."""
+        ...
+
+    @property
+    def bounds(self) -> bool:
+        """Whether the rule climbs a bound of the evidence, which the stopping rule then watches."""
+        ...
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return parameters that a pass may start from, sharing no memory, and their factor."""

@@ -81,7 +81,9 @@ class Prepared:
         """Return the starts that `index` selects."""
         rest = {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
         structure, factor = rest.pop("structure"), rest.pop("factor")
-        picked = {name: None if value is None else pick(value, index) for name, value in rest.items()}
+        picked: dict[str, Any] = {
+            name: None if value is None else pick(value, index) for name, value in rest.items()
+        }
         return Prepared(structure=structure, factor=factor.take(index), **picked)
 
     def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:

@@ -175,7 +175,7 @@ class OwnKernelsCV(SharedKernelClassifierCV):
         return made.set_params(n_kernels=None, init=starts if groups else starts[0])
 
 
-def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: int) -> dict[str, FloatArray]:
+def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: Any) -> dict[str, FloatArray]:
     """Return a start in which each class has its own kernels; EM keeps weights of zero at zero."""
     parts = []
     for c in range(int(codes.max()) + 1):
