@@ -87,21 +87,10 @@ def check_start(
     n_classes: int,
     default_covariance: FloatArray,
 ) -> Parameters:
-    """Return the starting point that a dict of `means`, `covariances` and `weights` describes.
+    """Return the starting point that a dict of `means` (K, M), `covariances` and `weights` (K, L) describes.
 
-    Parameters
-    ----------
-    start : mapping
-        `means` (K, M) is required; `covariances` defaults to the features' variances over K^(2/M), and
-        `weights` (K, L) to uniform ones.
-    structure : Structure
-        Covariance structure.
-    n_kernels : int or None
-        K; None takes it from the means.
-    n_classes : int
-        L.
-    default_covariance : ndarray of shape (M,)
-        The features' variances.
+    Covariances default to the features' variances (M,) over K^(2/M), weights to uniform ones; without
+    `n_kernels`, K is that of the means.
     """
     unknown = set(start) - {"means", "covariances", "weights"}
     if unknown or "means" not in start:

@@ -112,18 +112,9 @@ def progress_bar(title: str, total: int | None) -> Iterator[Report]:
 
 
 class Monitor:
-    """Calls the callbacks of an estimator while it is fitted.
+    """Calls the callbacks of an estimator while `n_models` models are fitted, in at most `max_iter` passes.
 
-    Parameters
-    ----------
-    estimator : SharedKernelMixture or SharedKernelClassifier
-        The estimator.
-    X, y, sample_weight
-        As given to `fit`.
-    n_models : int
-        Number of models to fit, one for each feature group.
-    max_iter : int or None
-        Most passes of each; None if it is unknown.
+    X, y and sample_weight are as given to `fit`; `max_iter` is None where it is unknown.
     """
 
     def __init__(
@@ -148,12 +139,8 @@ class Monitor:
     def model(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
         """Yield what to call after each pass of one model, or None.
 
-        Parameters
-        ----------
-        attributes : callable or None
-            From parameters and log-likelihood of the best start to the attributes of a fitted estimator.
-        n_rows : float
-            Number of rows, or the sum of their weights.
+        `attributes` makes the attributes of a fitted estimator of the parameters and log-likelihood of the
+        best start; `n_rows` is the number of rows, or the sum of their weights.
         """
         self._task = self._fit
         if self._fit is not None and self._grouped:
@@ -278,28 +265,11 @@ def checkpoint_paths(estimator: Any, n_models: int) -> list[Path | None]:
 
 
 class SavedRun:
-    """The passes of one model's fit in a file.
+    """The passes of one model's fit in a file: arrays and plain values, nothing that could run.
 
-    The file has the form of model files: arrays and plain values, nothing that could run. It says which fit
-    it belongs to, by its settings and the outline of its rows.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    model : SharedKernelMixture
-        With the settings of the fit.
-    frame : Frame
-        Of the rows.
-    classes : ndarray of shape (L,)
-        Labels.
-    sizes : ndarray of shape (L,)
-        Rows of each class, or the sum of their weights.
-
-    Attributes
-    ----------
-    prior : tuple of float and ndarray of shape (M, M), or None
-        Rows and covariance of the prior that shrinks, found before the first pass that is saved.
+    The file says which fit it belongs to, by the settings of the model, the frame of the rows, and the labels
+    and sizes (L,) of the classes. `prior` are rows and covariance (M, M) of the prior that shrinks, found
+    before the first pass that is saved.
     """
 
     def __init__(self, path: Path, model: Any, frame: Frame, classes: np.ndarray, sizes: FloatArray) -> None:
@@ -337,10 +307,7 @@ class SavedRun:
     def read(self) -> RunState | None:
         """Return the state at which the fit was interrupted; None when there is no file.
 
-        Raises
-        ------
-        ValueError
-            When the file is not a checkpoint, or that of another fit, with the difference.
+        A file that is not a checkpoint, or of another fit, is refused with the difference.
         """
         if not self.path.exists():
             return None

@@ -101,14 +101,7 @@ def threshold_of(classifier: Any, training: Training) -> float:
 class CountDensities:
     """Counts the log-densities of a block's rows by their next digit, in an order-preserving code.
 
-    Attributes
-    ----------
-    classifier : SharedKernelClassifier
-        The fitted classifier.
-    prefix : int
-        Leading digits that are known.
-    n_known : int
-        Number of bits they have.
+    `prefix` are the leading digits that are known, of `n_known` bits.
     """
 
     classifier: Any

@@ -570,16 +570,7 @@ def kernels_of(
 ) -> Kernels:
     """Return the kernels of one model as the graph needs them, in the engine's own coordinates.
 
-    Parameters
-    ----------
-    parameters : Parameters
-        One model.
-    covariance_type : str
-        Its covariance structure.
-    columns : list of int
-        Its columns of X.
-    by_class : bool
-        Whether the graph is to sum over kernels, with each class's weights.
+    `columns` are its columns of X; the graph sums over kernels with each class's weights if `by_class`.
     """
     structure = structure_of(covariance_type)
     n_kernels, n_features = parameters.means.shape

@@ -32,16 +32,9 @@ _NEGLIGIBLE = 1e-12
 
 
 def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Training) -> None:
-    """Fit the models of all feature groups to rows of which some have no label.
+    """Fit the models of all feature groups to rows in memory of which some have no label.
 
-    Parameters
-    ----------
-    models : sequence of SharedKernelMixture
-        One for each group, unfitted; fitted on return, with a common `class_prior_`.
-    groups : sequence of lists of int
-        Their columns.
-    training : Training
-        Rows in memory, of all columns.
+    The models are fitted on return, with a common `class_prior_`; `groups` are their columns.
     """
     in_blocks = hasattr(training.source, "blocks")
     if models[0].inference == "variational" or in_blocks:

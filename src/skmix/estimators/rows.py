@@ -103,16 +103,10 @@ def open_training(
 ) -> Training:
     """Open training rows of any kind, read their labels, and note the features in the estimator.
 
-    Parameters
-    ----------
-    estimator : SharedKernelMixture or SharedKernelClassifier
-        The estimator to fit.
-    X, y, sample_weight
-        As for `fit`.
-    supervised : bool
-        Whether labels are required; without them there is one class.
+    Without labels there is one class, unless they are required (`supervised`).
     """
-    blocks = _open_blocks(X, y, sample_weight)
+    plain = all(each is None or type(each) is np.ndarray for each in (X, y, sample_weight))
+    blocks = None if plain else _open_blocks(X, y, sample_weight)
     if blocks is not None:
         _check_device_of_blocks(estimator)
         return _training_in_blocks(estimator, blocks, supervised)
@@ -250,7 +244,8 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
     """
     if is_device_array(X):
         return _check_device_rows(estimator, X, fitting=fitting)
-    refuse_blocks(X)
+    if type(X) is not np.ndarray:
+        refuse_blocks(X)
     rows: np.ndarray = validate_data(
         estimator,
         X,
@@ -537,27 +532,18 @@ def score_rows(
 ) -> Any:
     """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted.
-    X : array-like of shape (n, M), path, Source or Dask collection
-        Rows; those of a file are read in blocks, and for a Dask collection the result is a lazy Dask array.
-    function : callable
-        Function of a module that takes the estimator with NumPy arrays, validated rows (n, M) and, when
-        labels are given, their classes (n,); returns an array (n, …).
-    y : array-like of shape (n,), optional
-        Labels.
-    on_cpu : bool
-        Whether the function needs NumPy rows, wherever they are.
+    Rows of a file are read in blocks, and for a Dask collection the result is a lazy Dask array. The function
+    is one of a module; it takes the estimator with NumPy arrays, validated rows (n, M) and, when labels are
+    given, their classes (n,), and returns an array (n, …). It needs NumPy rows where `on_cpu`.
     """
     check_is_fitted(estimator)
     model = host_copy(estimator)
-    if is_collection(X):
-        return _score_lazily(model, X, function, y)
-    source = source_of(X)
-    if source is not None:
-        return _score_blocks(model, source, function, y)
+    if type(X) is not np.ndarray:
+        if is_collection(X):
+            return _score_lazily(model, X, function, y)
+        source = source_of(X)
+        if source is not None:
+            return _score_blocks(model, source, function, y)
     refuse_paths(X, y=y)
     home = detached(X) if _is_dispatched(estimator, X) else None
     rows = check_rows(model, on_host(X) if home is None or on_cpu else home, fitting=False)

@@ -51,24 +51,11 @@ def fit_model(
     path: Path | None = None,
     prune: bool = False,
 ) -> None:
-    """Fit a mixture to training rows.
+    """Fit a mixture to training rows of its features, and set its attributes.
 
-    Parameters
-    ----------
-    model : SharedKernelMixture
-        The mixture, whose attributes are set.
-    training : Training
-        Rows of its features.
-    columns : list of int, optional
-        The features' columns, for error messages.
-    monitor : Monitor, optional
-        Calls callbacks.
-    attributes : callable, optional
-        From parameters and log-likelihood after a pass to attributes that callbacks may ask for.
-    path : Path, optional
-        File of a checkpoint.
-    prune : bool
-        Whether to start with `n_kernels` and remove those that do not pay for their parameters.
+    `columns` are for error messages; `monitor` calls callbacks, for which `attributes` makes attributes of
+    parameters and log-likelihood after a pass; `path` is the file of a checkpoint. With `prune`, the fit
+    starts with `n_kernels` and removes those that do not pay for their parameters.
     """
     outcome = solve(model, training, columns, monitor=monitor, attributes=attributes, path=path, prune=prune)
     store_result(model, *outcome, training, prune=prune)
