@@ -1,9 +1,9 @@
 """
-None of these
-=============
+Novelty detection
+=================
 
-A classifier has to name one of its classes, even for a row that is nothing of the kind. A density knows
-better: with ``reject_below`` rows are refused that are less likely than nearly all rows seen in training.
+A classifier has to name one of its classes, even for a row that belongs to none of them. A density can say
+so: ``reject_below`` refuses rows that are less likely than nearly all rows seen in training.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
 """
-Many features, few rows
-=======================
+High-dimensional data
+=====================
 
 An image of 8 × 8 pixels has 64 features, and a full covariance of them has 2080 numbers. With a few dozen
 images of each digit they cannot all be known. Three remedies: shrink covariances towards the one that they

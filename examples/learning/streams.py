@@ -1,6 +1,6 @@
 """
-Streams
-=======
+Online learning
+===============
 
 Rows that come in batches and are never seen again: ``partial_fit`` keeps averages of the sums a pass of EM
 needs, and the kernels follow.

@@ -1,6 +1,6 @@
 """
-Training for classification
-===========================
+Discriminative training
+=======================
 
 EM puts kernels where the rows are, not where classes meet. When kernels are too few or too simple, the best
 description is not the best classifier. ``tune`` moves the same kernels until labels are predicted well.

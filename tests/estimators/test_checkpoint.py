@@ -202,6 +202,7 @@ def test_a_folder_that_is_missing_is_refused(tmp_path):
         mixture.set_params(inference="variational").fit(X, Y)
 
 
+@pytest.mark.slow
 def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(tmp_path):
     distributed = pytest.importorskip("distributed", reason="needs the extra dask")
     import dask

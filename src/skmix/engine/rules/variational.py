@@ -56,7 +56,6 @@ class Variational:
     prior: Prior
     floor: FloatArray
     freeze: str | None = None
-    bounds: bool = True
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as posteriors: points, the posteriors of infinitely many rows."""
