@@ -473,18 +473,6 @@ def test_the_warning_points_at_the_callers_line() -> None:
     assert caught[0].filename == __file__
 
 
-def test_the_number_of_threads_changes_no_bit() -> None:
-    X, y = labelled(n_rows=20_000)
-    fits = [
-        SharedKernelMixture(4, n_jobs=n_jobs, n_init=2, random_state=0, tol=1e-3).fit(X, y)
-        for n_jobs in (None, 2, -1)
-    ]
-    for model in fits[1:]:
-        assert_array_equal(model.means_, fits[0].means_)
-        assert_array_equal(model.covariances_, fits[0].covariances_)
-        assert_array_equal(model.score_samples(X), fits[0].score_samples(X))
-
-
 # ---------------------------------------------------------------- sampling
 
 

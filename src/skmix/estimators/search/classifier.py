@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -45,164 +46,11 @@ _MOST_NUMBERS_A_ROW = 2
 _MOST_PASSES, _TOLERANCE = 100, 1e-2
 
 
-@savable
-@documented
-class SharedKernelClassifierCV(ClassifierMixin, Search):
-    """SharedKernelClassifier with its settings chosen by cross-validation.
-
-    In this order are chosen, by the score of held-out rows: principal components, if there are more than 12
-    features; for each covariance type and strength of the prior on covariances, the number of kernels, from
-    one for each class upwards while it helps (with 20 classes or more, from one for every four classes); and
-    whether the winner is tuned for classification, and with how much of the likelihood. The temperature of
-    the probabilities is fitted to the same rows. The winner is then fitted to all rows.
-
-    Parameters
-    ----------
-    estimator : SharedKernelClassifier, default=None
-        Settings that are not searched: `init`, `n_init`, `max_iter`, `priors`, `reject_below` and so on. Its
-        `covariance_prior` and `weight_prior` are searched unless they differ from the default. None stops
-        fits after 100 passes, or when the mean log-likelihood changes by less than 0.01.
-    n_kernels : int, list of int or 'auto', default='auto'
-        Numbers of kernels to try.
-    covariance_type : str, list of str or 'auto', default='auto'
-        Covariance types to try; 'auto' is tied and full, with feature groups full.
-    feature_groups : list of lists of int or str, or 'auto', default=None
-        Feature groups of the product form, see `SharedKernelClassifier`. 'auto' searches for groups, and for
-        features to leave out, with the first number of kernels. With groups features are not reduced, and 4,
-        8 and 16 kernels are tried for each group.
-    tune : {'auto', False} or float, default='auto'
-        Whether to tune the winner for classification, see `SharedKernelClassifier.tune`. 'auto' does so where
-        held-out rows are predicted better; a number is the share of the likelihood, and always used.
-    scoring : str or callable, default='neg_log_loss'
-        What is maximised: the name of a scorer of scikit-learn, or a callable ``scorer(estimator, X, y)``.
-        The log-loss is that at the best temperature, of all held-out rows together.
-    {parameters}
-
-    Attributes
-    ----------
-    best_estimator_ : SharedKernelClassifier or Pipeline
-        The winner, fitted to all rows and calibrated; where features are reduced, a pipeline.
-    classifier_ : SharedKernelClassifier
-        The classifier in it.
-    projection_ : tuple or None
-        Offset b (M,) and matrix A (M, q) of the features (x − b) A that the classifier takes; None where
-        features are not reduced.
-    best_params_ : dict
-        Settings of the winner: `n_kernels`, `covariance_type`, `prior_rows` (strength of the prior in rows
-        for each feature), `weight_prior`, `feature_groups`, `reduction` and `trade_off`.
-    best_score_ : float
-        Its score on held-out rows; NaN where no row could be held out.
-    {results}
-
-    Notes
-    -----
-    The winner's score is optimistic, since it won. Cross-validate the whole search to estimate it, as in
-    ``cross_val_score(SharedKernelClassifierCV(), X, y)``.
-
-    Missing values are filled by a Gaussian fitted to the training rows of a fold while settings are chosen,
-    and for tuning; the final EM fit uses what is observed.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from skmix import SharedKernelClassifierCV
-    >>> X, y = load_iris(return_X_y=True)
-    >>> search = SharedKernelClassifierCV(random_state=0).fit(X, y)
-    >>> bool(search.score(X, y) > 0.96)
-    True
-    """
-
-    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        **Search._parameter_constraints,
-        "estimator": [SharedKernelClassifier, None],
-        "feature_groups": [list, tuple, StrOptions({"auto"}), None],
-        "tune": [StrOptions({"auto"}), "boolean", Interval(Real, 0, None, closed="left"), None],
-        "scoring": [str, callable],
-    }
-
-    def __init__(
-        self,
-        estimator: SharedKernelClassifier | None = None,
-        *,
-        n_kernels: int | Sequence[int] | str = "auto",
-        covariance_type: str | Sequence[str] = "auto",
-        feature_groups: Sequence[Sequence[int | str]] | str | None = None,
-        tune: str | bool | float | None = "auto",
-        scoring: Any = "neg_log_loss",
-        cv: Any = None,
-        time_limit: float | None = None,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.n_kernels = n_kernels
-        self.covariance_type = covariance_type
-        self.feature_groups = feature_groups
-        self.tune = tune
-        self.scoring = scoring
-        self.cv = cv
-        self.time_limit = time_limit
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-
-    def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
-        rows, kept = self._open(X, y, sample_weight)
-        if rows.codes.max() < 1:
-            label = rows.labelled.y.tolist()[0]
-            raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
-        prototype = self._prototype(SharedKernelClassifier(max_iter=_MOST_PASSES, tol=_TOLERANCE))
-        seed = prototype.random_state
-        folds = []
-        for training, held in make_folds(rows, self.cv, groups, kept, seed):
-            fill = filler(training.X, seed)
-            folds.append((training.map(fill), held.map(fill)))
-        selection = _Selection(self, prototype, rows, folds, trials)
-        best = selection.choose()
-        complete = rows.map(filler(rows.X, seed))
-        self.projection_ = fit_reduction(best.params["reduction"], complete.X, seed)
-        reduce = partial(project, projection=self.projection_)
-        reduced = rows.map(reduce)
-        given = (X, y, sample_weight) if self.projection_ is None else (reduced.X, reduced.y, reduced.weights)
-        self.classifier_ = selection.make(best.params, reduced).fit(*given)
-        if best.params["trade_off"] is not None:
-            _tune(self.classifier_, complete.map(reduce), best.params["trade_off"])
-        self.classifier_.temperature_ = best.columns.get("temperature", 1.0)
-        return best
-
-    @property
-    def best_estimator_(self) -> Any:
-        """The winner, fitted to all rows: a classifier, or a pipeline that reduces the features first."""
-        if self.projection_ is None:
-            return self.classifier_
-        reduction = FunctionTransformer(project, kw_args={"projection": self.projection_})
-        return make_pipeline(reduction, self.classifier_)
-
-    @property
-    def _model(self) -> SharedKernelClassifier:
-        return self.classifier_
-
-    def _features(self, X: Any) -> Any:
-        X = super()._features(X)
-        if self.projection_ is None:
-            return X
-        rows = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
-        return project(rows, self.projection_)
-
-    def _graph_parts(self) -> dict[str, Any]:
-        return {**super()._graph_parts(), "projection": self.projection_}
-
-    predict = delegated(SharedKernelClassifier.predict)
-    predict_proba = delegated(SharedKernelClassifier.predict_proba)
-    predict_log_proba = delegated(SharedKernelClassifier.predict_log_proba)
-    class_log_likelihood = delegated(SharedKernelClassifier.class_log_likelihood)
-    score_samples = delegated(SharedKernelClassifier.score_samples)
-
-
 @dataclass
-class _Selection:
+class Selection:
     """The choice of settings: which candidates are tried, and how they are scored on held-out rows."""
 
-    search: SharedKernelClassifierCV
+    search: Any
     prototype: Any
     rows: Rows
     folds: list[Fold]
@@ -216,8 +64,9 @@ class _Selection:
         """Try candidates, and return the winner."""
         folds, trials = self.folds, self.trials
         numbers, types = self.search._candidates()
+        n_classes = int(self.rows.codes.max()) + 1
         params: Params = {
-            "n_kernels": numbers[0] if numbers else int(self.rows.codes.max()) + 1,
+            "n_kernels": numbers[0] if numbers else n_classes,
             "covariance_type": types[0] if types else "full" if folds else "tied",
             "prior_rows": _MIDDLE_PRIOR if self.prototype.covariance_prior == "auto" else None,
             "weight_prior": None,
@@ -234,7 +83,9 @@ class _Selection:
         for name in names if len(names) > 1 else []:
             trials.add("reduction", {**params, "reduction": name}, self._evaluate)
         params["reduction"] = trials.best.params.get("reduction", names[0])
-        for sequence in self._sequences(params, numbers, types):
+        n_train = min(len(training.X) for training, _ in folds)
+        numbers = numbers or self.numbers(n_classes, n_train, params["feature_groups"])
+        for sequence in self.sequences(params, numbers, types):
             last = -np.inf
             for settings in sequence:
                 trial = trials.add("kernels", {**params, **settings}, self._evaluate)
@@ -255,25 +106,27 @@ class _Selection:
         found = GroupSearch(clone(self.prototype).set_params(**kernels), folds, self.trials).find()
         return None if found == [list(range(n_features))] else found
 
-    def _sequences(self, params: Params, numbers: Any, types: Any) -> Iterator[list[Params]]:
-        """Yield sequences of settings, each to be tried while it helps; a prior that is given stays."""
-        n_train = min(len(training.X) for training, _ in self.folds)
-        given, prototype = params["prior_rows"] is None, self.prototype
-        if params["feature_groups"] is not None:
-            numbers = numbers or sorted({min(k, n_train) for k in _KERNELS_OF_GROUP})
-            weigh = prototype.weight_prior is None and prototype.inference == "em"
-            weights = _WEIGHT_PRIORS_OF_GROUP if weigh else (None,)
-            strengths = (None,) if given else _PRIOR_ROWS_OF_GROUP
-            for k, name, rows, weight in product(numbers, types or ["full"], strengths, weights):
-                yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight}]
-            return
-        n_classes = int(self.rows.codes.max()) + 1
+    def numbers(self, n_classes: int, n_train: int, groups: list[list[int]] | None) -> list[int]:
+        """Return the numbers of kernels that 'auto' tries, given how many rows there are to train with."""
+        if groups is not None:
+            return sorted({min(k, n_train) for k in _KERNELS_OF_GROUP})
         fewer = _FEWER_THAN_CLASSES if n_classes >= _MANY_CLASSES else ()
         every = [round(per_class * n_classes) for per_class in (*fewer, *_KERNELS_PER_CLASS)]
-        numbers = numbers or [k for k in every if k <= n_classes or _ROWS_PER_KERNEL * k <= n_train]
-        for name in types or ["tied", "full"]:
-            for rows in (None,) if given else (_MIDDLE_PRIOR,) if name == "tied" else _PRIOR_ROWS:
-                yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows} for k in numbers]
+        return [k for k in every if k <= n_classes or _ROWS_PER_KERNEL * k <= n_train]
+
+    def sequences(self, params: Params, numbers: list[int], types: Any) -> Iterator[list[Params]]:
+        """Yield sequences of settings, each to be tried while it helps; a prior that is given stays."""
+        given = params["prior_rows"] is None
+        if params["feature_groups"] is None:
+            for name in types or ["tied", "full"]:
+                for rows in (None,) if given else (_MIDDLE_PRIOR,) if name == "tied" else _PRIOR_ROWS:
+                    yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows} for k in numbers]
+            return
+        weigh = self.prototype.weight_prior is None and self.prototype.inference == "em"
+        weights = _WEIGHT_PRIORS_OF_GROUP if weigh else (None,)
+        strengths = (None,) if given else _PRIOR_ROWS_OF_GROUP
+        for k, name, rows, weight in product(numbers, types or ["full"], strengths, weights):
+            yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight}]
 
     def _choose_tuning(self, best: Trial) -> Trial:
         """Try to tune the best candidate, and return the winner."""
@@ -356,3 +209,159 @@ def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: float) -> Shared
         sample_weight=own.weights,
         random_state=model.random_state,
     )
+
+
+@savable
+@documented
+class SharedKernelClassifierCV(ClassifierMixin, Search):
+    """SharedKernelClassifier with its settings chosen by cross-validation.
+
+    In this order are chosen, by the score of held-out rows: principal components, if there are more than 12
+    features; for each covariance type and strength of the prior on covariances, the number of kernels, from
+    one for each class upwards while it helps (with 20 classes or more, from one for every four classes); and
+    whether the winner is tuned for classification, and with how much of the likelihood. The temperature of
+    the probabilities is fitted to the same rows. The winner is then fitted to all rows.
+
+    Parameters
+    ----------
+    estimator : SharedKernelClassifier, default=None
+        Settings that are not searched: `init`, `n_init`, `max_iter`, `priors`, `reject_below` and so on. Its
+        `covariance_prior` and `weight_prior` are searched unless they differ from the default. None stops
+        fits after 100 passes, or when the mean log-likelihood changes by less than 0.01.
+    n_kernels : int, list of int or 'auto', default='auto'
+        Numbers of kernels to try.
+    covariance_type : str, list of str or 'auto', default='auto'
+        Covariance types to try; 'auto' is tied and full, with feature groups full.
+    feature_groups : list of lists of int or str, or 'auto', default=None
+        Feature groups of the product form, see `SharedKernelClassifier`. 'auto' searches for groups, and for
+        features to leave out, with the first number of kernels. With groups features are not reduced, and 4,
+        8 and 16 kernels are tried for each group.
+    tune : {'auto', False} or float, default='auto'
+        Whether to tune the winner for classification, see `SharedKernelClassifier.tune`. 'auto' does so where
+        held-out rows are predicted better; a number is the share of the likelihood, and always used.
+    scoring : str or callable, default='neg_log_loss'
+        What is maximised: the name of a scorer of scikit-learn, or a callable ``scorer(estimator, X, y)``.
+        The log-loss is that at the best temperature, of all held-out rows together.
+    {parameters}
+
+    Attributes
+    ----------
+    best_estimator_ : SharedKernelClassifier or Pipeline
+        The winner, fitted to all rows and calibrated; where features are reduced, a pipeline.
+    classifier_ : SharedKernelClassifier
+        The classifier in it.
+    projection_ : tuple or None
+        Offset b (M,) and matrix A (M, q) of the features (x − b) A that the classifier takes; None where
+        features are not reduced.
+    best_params_ : dict
+        Settings of the winner: `n_kernels`, `covariance_type`, `prior_rows` (strength of the prior in rows
+        for each feature), `weight_prior`, `feature_groups`, `reduction` and `trade_off`.
+    best_score_ : float
+        Its score on held-out rows; NaN where no row could be held out.
+    {results}
+
+    Notes
+    -----
+    The winner's score is optimistic, since it won. Cross-validate the whole search to estimate it, as in
+    ``cross_val_score(SharedKernelClassifierCV(), X, y)``.
+
+    Missing values are filled by a Gaussian fitted to the training rows of a fold while settings are chosen,
+    and for tuning; the final EM fit uses what is observed.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skmix import SharedKernelClassifierCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> search = SharedKernelClassifierCV(random_state=0).fit(X, y)
+    >>> bool(search.score(X, y) > 0.96)
+    True
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        **Search._parameter_constraints,
+        "estimator": [SharedKernelClassifier, None],
+        "feature_groups": [list, tuple, StrOptions({"auto"}), None],
+        "tune": [StrOptions({"auto"}), "boolean", Interval(Real, 0, None, closed="left"), None],
+        "scoring": [str, callable],
+    }
+    _selection: type[Selection] = Selection
+
+    def __init__(
+        self,
+        estimator: SharedKernelClassifier | None = None,
+        *,
+        n_kernels: int | Sequence[int] | str = "auto",
+        covariance_type: str | Sequence[str] = "auto",
+        feature_groups: Sequence[Sequence[int | str]] | str | None = None,
+        tune: str | bool | float | None = "auto",
+        scoring: Any = "neg_log_loss",
+        cv: Any = None,
+        time_limit: float | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_kernels = n_kernels
+        self.covariance_type = covariance_type
+        self.feature_groups = feature_groups
+        self.tune = tune
+        self.scoring = scoring
+        self.cv = cv
+        self.time_limit = time_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
+        rows, kept = self._open(X, y, sample_weight)
+        if rows.codes.max() < 1:
+            label = rows.labelled.y.tolist()[0]
+            raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
+        prototype = self._prototype(SharedKernelClassifier(max_iter=_MOST_PASSES, tol=_TOLERANCE))
+        seed = prototype.random_state
+        folds = []
+        for training, held in make_folds(rows, self.cv, groups, kept, seed):
+            fill = filler(training.X, seed)
+            folds.append((training.map(fill), held.map(fill)))
+        selection = self._selection(self, prototype, rows, folds, trials)
+        best = selection.choose()
+        complete = rows.map(filler(rows.X, seed))
+        self.projection_ = fit_reduction(best.params["reduction"], complete.X, seed)
+        reduce = partial(project, projection=self.projection_)
+        reduced = rows.map(reduce)
+        given = (X, y, sample_weight) if self.projection_ is None else (reduced.X, reduced.y, reduced.weights)
+        self.classifier_ = selection.make(best.params, reduced).fit(*given)
+        if best.params["trade_off"] is not None:
+            # The model may have the names of a data frame's columns, which filled rows lack.
+            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+            _tune(self.classifier_, complete.map(reduce), best.params["trade_off"])
+        self.classifier_.temperature_ = best.columns.get("temperature", 1.0)
+        return best
+
+    @property
+    def best_estimator_(self) -> Any:
+        """The winner, fitted to all rows: a classifier, or a pipeline that reduces the features first."""
+        if self.projection_ is None:
+            return self.classifier_
+        reduction = FunctionTransformer(project, kw_args={"projection": self.projection_})
+        return make_pipeline(reduction, self.classifier_)
+
+    @property
+    def _model(self) -> SharedKernelClassifier:
+        return self.classifier_
+
+    def _features(self, X: Any) -> Any:
+        X = super()._features(X)
+        if self.projection_ is None:
+            return X
+        rows = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return project(rows, self.projection_)
+
+    def _graph_parts(self) -> dict[str, Any]:
+        return {**super()._graph_parts(), "projection": self.projection_}
+
+    predict = delegated(SharedKernelClassifier.predict)
+    predict_proba = delegated(SharedKernelClassifier.predict_proba)
+    predict_log_proba = delegated(SharedKernelClassifier.predict_log_proba)
+    class_log_likelihood = delegated(SharedKernelClassifier.class_log_likelihood)
+    score_samples = delegated(SharedKernelClassifier.score_samples)
