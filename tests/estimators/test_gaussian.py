@@ -397,10 +397,11 @@ def test_collapsed_components_raise_what_theirs_raise(covariance_type: str) -> N
     settings = {"n_components": 2, "covariance_type": covariance_type, "reg_covar": 0.0, "random_state": 0}
     with pytest.raises(ValueError, match="ill-defined empirical covariance") as expected:
         Theirs(**settings).fit(X)
+    ours = GaussianMixture(**settings)
     with pytest.raises(ValueError, match="ill-defined empirical covariance") as found:
-        GaussianMixture(**settings).fit(X)
+        ours.fit(X)
     assert str(found.value) == str(expected.value)
-    assert not hasattr(GaussianMixture(**settings), "means_")
+    assert not hasattr(ours, "means_")
 
 
 def test_a_failed_fit_leaves_nothing_behind() -> None:

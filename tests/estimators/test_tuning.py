@@ -197,7 +197,8 @@ def test_a_class_of_one_row_is_tuned_to() -> None:
     X, y = bars(40, seed=2)
     keep = np.concatenate([np.flatnonzero(y == "lower"), np.flatnonzero(y == "upper")[:1]])
     model = fitted().tune(X[keep], y[keep], max_iter=2, random_state=0)
-    assert model.tuned_["before"]["error"] >= 0.0
+    assert model.tuned_["after"]["log_loss"] <= model.tuned_["before"]["log_loss"]
+    assert model.predict(X[keep[-1:]]) == ["upper"]
 
 
 def test_long_steps_overflow_nothing() -> None:
