@@ -63,7 +63,9 @@ def reliability_bins(
 def calibration_error(
     probabilities: NDArray[np.float64], codes: NDArray[np.int64], n_bins: int = 10
 ) -> float:
-    """Return the expected calibration error: the mean over rows of |confidence − accuracy| of their bin.
+    """Return the expected calibration error: the mean gap between confidence and accuracy.
+
+    Each row counts the absolute difference of the two in its bin.
 
     Parameters
     ----------

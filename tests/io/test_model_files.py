@@ -154,7 +154,7 @@ def test_the_digest_covers_the_whole_header(
 
 
 def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="absent"):
         read(tmp_path / "absent")
     with pytest.raises(OSError, match=tmp_path.name):
         read(tmp_path)

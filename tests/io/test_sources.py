@@ -259,9 +259,9 @@ def test_errors_of_the_reader_and_of_the_work_reach_the_caller(tmp_path: Path) -
     n_threads = threading.active_count()
 
     def fail(block: Block) -> int:
-        raise ZeroDivisionError
+        raise ZeroDivisionError("a row too few")
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError, match="a row too few"):
         open_rows(X, chunk_rows=10).reduce(fail, lambda a, b: a)
     assert threading.active_count() <= n_threads
 

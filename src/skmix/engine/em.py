@@ -134,7 +134,7 @@ def fit(
         rule = rule_of(options, setting, starts.means.shape[1], rows)
         if resume is None:
             resume = RunState.begin(
-                frame.enter(starts, structure), n_columns, 1 if rule.bounds else n_columns
+                frame.enter(starts, structure), n_columns, n_columns if rule.prior is None else 1
             )
         run = Run(rows, setting, rule, options, resume)
         while run.going:
@@ -280,7 +280,7 @@ class Run:
         survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
         wasted = np.zeros(len(active), dtype=bool)
         objective = None
-        if self._squarem is not None or self._rule.bounds:
+        if self._squarem is not None or self._rule.prior is not None:
             objective = self._rule.objective(log_likelihood, current, factor)
         if self._squarem is not None and objective is not None:
             wasted = self._squarem.wasted(objective, survived)
@@ -294,7 +294,7 @@ class Run:
             # A wasted pass leaves the start where it was.
             self._path[r].append(self._path[r][-1] if wasted[i] else log_likelihood[i])
         watched = log_likelihood
-        if self._rule.bounds and objective is not None:
+        if self._rule.prior is not None and objective is not None:
             watched = objective[:, None]
             for r, value in zip(active, objective.tolist(), strict=True):
                 if np.isfinite(value):
@@ -361,7 +361,7 @@ class Run:
         empty = np.empty((0, self._n_columns))
         path = [np.array(values) if values else empty for values in self._path]
         point = rule.finish(last)
-        if not isinstance(rule, Variational):
+        if rule.prior is None:
             return Result(point, status, self._n_iter, log_likelihood, objective, path)
         bounds = [np.array([*values, value]) for values, value in zip(self._bounds, objective, strict=True)]
         log_likelihood = self._log_likelihood(point, factor)

@@ -15,11 +15,10 @@ import skmix
 from skmix.cli import app
 from skmix.engine.compute import dask as compute_dask
 from skmix.engine.compute.dask import ClusterError
-from skmix.experiments.harness import ExperimentError, missing
+from skmix.experiments.harness import ExperimentError, Store, missing
 from skmix.experiments.paper import (
     Cell,
     Settings,
-    Store,
     StudyData,
     make_study,
     run_one,

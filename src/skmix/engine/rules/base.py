@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from ..model import BoolArray, Factor, FloatArray, Parameters, Statistics
+from ..model import BoolArray, Factor, FloatArray, Parameters, Prior, Statistics
 
 
 class UpdateRule(Protocol):
@@ -17,8 +17,8 @@ class UpdateRule(Protocol):
         ...
 
     @property
-    def bounds(self) -> bool:
-        """Whether the rule maximises a bound of the evidence, which the stopping rule then uses."""
+    def prior(self) -> Prior | None:
+        """Prior of a rule that maximises a bound of the evidence, which the stopping rule then uses."""
         ...
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:

@@ -28,7 +28,7 @@ class Likelihood:
     structure: Structure  # covariance structure
     regulariser: Regulariser  # floor, ridge and priors
     freeze: str | None = None  # which parameters stay at their starting values
-    bounds: bool = False
+    prior: None = None  # the stopping rule uses the log-likelihood, not a bound
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return parameters with covariances raised to the floor, unless frozen, and their factor."""

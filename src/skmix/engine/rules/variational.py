@@ -55,7 +55,6 @@ class Variational:
     prior: Prior
     floor: FloatArray
     freeze: str | None = None
-    bounds: bool = True
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as point posteriors, as if after infinitely many rows."""

@@ -227,6 +227,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             else:
                 model.fit(reduced.X, reduced.y, reduced.weights)
             if best.params["trade_off"] is not None:
+                # The model may have the names of a data frame's columns, which filled rows lack.
+                warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
                 _tune(model, complete, best.params["trade_off"], seed)
         model.temperature_ = best.columns.get("temperature", 1.0)
         self.classifier_ = model
