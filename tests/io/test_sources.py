@@ -158,7 +158,7 @@ def test_files_that_are_no_arrays_are_told(tmp_path: Path) -> None:
 
 
 def test_several_files_or_arrays_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"list of 2 strings or paths, such as 'a\.parquet'.*one folder"):
+    with pytest.raises(ValueError, match=r"list of 2 strings or paths, such as 'a\.parquet'.*in a folder"):
         open_rows(["a.parquet", Path("b.parquet")])
     with pytest.raises(ValueError, match="list of 1 strings or paths"):
         source_of(("a.npy",))
@@ -180,7 +180,7 @@ def test_bad_settings_are_told() -> None:
             open_rows(X, chunk_rows=chunk_rows)  # type: ignore[arg-type]
     for columns, words in (
         ([], "at least one"),
-        ([0, 0], "more than once"),
+        ([0, 0], "must not repeat"),
         ([3], "0 to 2"),
         (["a"], "0 to 2"),
     ):
