@@ -30,7 +30,7 @@ def expected_failures(estimator):
     return {
         "check_sample_weight_equivalence_on_dense_data": (
             "starts are drawn from the rows in their order, which the check changes; from the same start "
-            "weighted and repeated rows agree (tests/engine/test_incomplete.py)"
+            "weighted and repeated rows agree (tests/engine/sources/test_incomplete.py)"
         )
     }
 
