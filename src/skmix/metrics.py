@@ -1,4 +1,4 @@
-"""How far predicted probabilities are from observed frequencies."""
+"""Calibration: predicted probabilities compared with observed frequencies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reliability_bins(
     Returns
     -------
     list of ReliabilityBin
-        The bins that contain rows, by rising confidence.
+        The bins that contain rows, by increasing confidence.
     """
     confidence = probabilities.max(axis=1)
     correct = probabilities.argmax(axis=1) == codes

@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     fitted = QuadrantMass().fit(flat.reshape(2, 6, 10))
     with pytest.raises(ValueError, match=r"images have shape \(10, 6\), but those of the fit had \(6, 10\)"):
         fitted.transform(flat.reshape(2, 10, 6))
-    with pytest.raises(ValueError, match="start=10 and stop=20 do not choose entries of an axis that has 8"):
+    with pytest.raises(ValueError, match="start=10 and stop=20 must satisfy 0 <= start < stop <= 8"):
         PrincipalAxis().fit(np.ones((2, 64)))
     with pytest.raises(ValueError, match=r"quadrants=\(0, 1\) must be different numbers from 1 to 4"):
         QuadrantMass(quadrants=(0, 1)).fit(np.ones((2, 64)))

@@ -1,9 +1,8 @@
-"""Densities of rows under one fitted model, what it says of missing values, and rows drawn from it.
+"""Densities, responsibilities, imputation and sampling under one fitted model.
 
-A row's results depend on the row and the model alone, to the last bit, and not on the rows evaluated with it.
-So rows are evaluated in tiles of a fixed size, the last one padded, because the rounding of a matrix product
-depends on its shape. And the model and the row itself decide whether a log-density is computed from expanded
-terms or from differences.
+The result for a row is bitwise independent of the other rows of the call. The rounding of a matrix product
+depends on its shape, so rows are evaluated in tiles of a fixed size, the last one padded. Whether a
+log-density is computed from expanded terms or from differences depends on the model and the row alone.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from .sources.summary import FARTHEST, Frame, chunks, power_of_two
 
 # Rows within this many scales of the heaviest kernel are evaluated from expanded terms.
 _NEAR = 8.0
-# Columns of one matrix product, and of one with so many coefficients that small products would be slow.
+# Columns of one matrix product, and of one with more coefficients than `_LARGE`.
 _TILE, _LARGE_TILE, _LARGE = 64, 192, 1 << 16
-# Numbers of expanded rows and densities that are held at once, and the most rows.
+# Largest size of a part: numbers in expanded rows and densities, and rows.
 _PART, _MOST = 1 << 17, 8128
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-280
-# Predicted values of all kernels that are held at once.
+# Largest array of values predicted by all kernels.
 _CHUNK = 1 << 20
 
-# From log N(x_n; μ_k, P_k) of some rows (K, n) and their numbers (n,) to their results (n, …).
+# From log N(x_n; μ_k, P_k) of some rows (K, n) and the rows' indices (n,) to their results (n, …).
 Reduction = Callable[[FloatArray, IntArray], np.ndarray]
 Output = TypeVar("Output", FloatArray, IntArray)
 
@@ -54,13 +53,13 @@ def frame_of(parameters: Parameters, structure: Structure, bound: float = _NEAR)
 
 
 def _unweighted(parameters: Parameters, frame: Frame, structure: Structure) -> Parameters:
-    """Return one model as a batch in the frame, with weights of one: they are left to the reduction."""
+    """Return one model as a batch in the frame, with weights of one: the reduction applies the real ones."""
     return frame.enter(replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1))), structure)
 
 
 def part_size(n_numbers: int, tile: int, held: int = _PART, most: int = _MOST) -> int:
-    """Return how many rows to expand at once, given the numbers of each: an odd multiple of `tile`."""
-    # Rows a power of two apart would fall into the same lines of the cache.
+    """Return how many rows to expand at a time, each into `n_numbers`: an odd multiple of `tile`."""
+    # Strides that are powers of two would map to the same cache lines.
     return tile * (max(min(held // n_numbers, most) // tile - 1, 0) | 1)
 
 
@@ -85,8 +84,8 @@ def evaluate(
 ) -> Output:
     """Reduce the kernels' log-densities of rows X (N, M) under one model, part by part, into `out` (N, …).
 
-    NaN marks a missing value: the density is then that of the observed values, and one where there are none.
-    An array of another library may have no gaps; a new array of that library is returned.
+    NaN marks a missing value: the density is then that of the observed values, and 1 if there are none.
+    Arrays of other libraries must be complete; the result is then a new array of that library.
     """
     structure = structure_of(covariance_type)
     if not is_numpy(X):
@@ -106,7 +105,7 @@ def evaluate(
 
 
 def _padded(rows: IntArray, tile: int) -> IntArray:
-    """Return the numbers of rows, the last one repeated up to a multiple of `tile`."""
+    """Pad row indices to a multiple of `tile` by repeating the last."""
     missing = -len(rows) % tile
     return np.concatenate([rows, np.full(missing, rows[-1])]) if missing else rows
 
@@ -127,13 +126,13 @@ def _evaluate_complete(
     near = prepare(inside, structure, frame.bound)
     n_coefficients = near.coefficients.shape[-1]
     tile = _TILE if n_kernels * n_coefficients <= _LARGE else _LARGE_TILE
-    # Differences and projections are products of all rows of a part.
+    # Differences and projections are computed for a whole part, so its size must be fixed too.
     size: int = (
         tile if structure.projects or near.delicate.any() else part_size(n_coefficients + n_kernels, tile)
     )
 
     def work(own: np.ndarray, which: IntArray, prepared: Prepared, tile: int) -> IntArray:
-        """Evaluate rows (n, M), X[which]; return those (m,) that are too far out to be expanded."""
+        """Evaluate rows (n, M), X[which]; return the indices (m,) of those too far out for expanded terms."""
         rows = which if index is None else index[which]
         workspace, n, padded = pool.workspace, len(own), _padded(rows, tile)
         x = workspace.array("rows", (X.shape[1], len(padded)))
@@ -166,7 +165,7 @@ def _evaluate_complete(
 
 
 def _evaluate_on_device(X: Array, parameters: Parameters, structure: Structure, reduce: Reduction) -> Array:
-    """Reduce the kernels' log-densities of rows X (N, M) of another library, where they are."""
+    """Reduce the kernels' log-densities of rows X (N, M) of another library, on their device."""
     xp = namespace(X)
     frame = frame_of(parameters, structure, _NEAR)
     inside = _unweighted(parameters, frame, structure).map(lambda array: as_float64(array, X))
@@ -193,7 +192,7 @@ def _evaluate_on_device(X: Array, parameters: Parameters, structure: Structure, 
 
 
 def _empty(X: Array, *shape: int) -> FloatArray:
-    """Return memory for numbers (N, …) of rows X (N, M)."""
+    """Return an output array (N, …) for rows X (N, M); unused for other libraries."""
     return np.empty((X.shape[0], *shape) if is_numpy(X) else 0)
 
 
@@ -214,9 +213,9 @@ def log_sum(log_joint: Array) -> Array:
 
 
 def log_normalise(log_joint: FloatArray) -> FloatArray:
-    """Return log-probabilities (n, m) from log-joints (n, m) that may be too large to hold their own sum.
+    """Return log-probabilities (n, m) from log-joints (n, m).
 
-    Subtracting the largest first keeps the sum's logarithm, which vanishes beside 1e16.
+    The largest is subtracted first: next to log-joints of 1e16 the log of the sum would be rounded away.
     """
     xp = namespace(log_joint)
     relative = log_joint - xp.max(log_joint, axis=1, keepdims=True)
@@ -237,7 +236,7 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
     logs = xp.log(xp.where(lost, 1.0, sums)) + largest
     if not occurs(lost):
         return logs
-    # The rows' nearest kernels have no weight in some class: sum the terms of those that have.
+    # In some class the rows' nearest kernels have no weight: sum over the other kernels.
     log_weights = _log(weights)
     if not is_numpy(values):
         own = [log_sum((values + like(log_weights[:, c, None], values)).T) for c in range(weights.shape[1])]
@@ -248,7 +247,7 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
         if len(kernels):
             terms = values[np.ix_(kernels, rows)] + log_weights[kernels, c, None]
             highest = terms.max(axis=0)
-            # A running sum adds in the same order however many rows there are; a plain sum does not.
+            # A cumulative sum adds in the same order for any number of rows; a plain sum does not.
             logs[c, rows] = np.log(np.cumsum(np.exp(terms - highest), axis=0)[-1]) + highest
     return logs
 
@@ -383,7 +382,7 @@ def draw_missing(
 ) -> FloatArray:
     """Return C copies (C, N, M) of rows X (N, M) whose missing values, NaN, are drawn.
 
-    `kernels` (C, N) are the kernels that the copies of the rows came from.
+    `kernels` (C, N) is the kernel of each row and copy.
     """
     structure = structure_of(covariance_type)
     filled = np.tile(X.astype(np.float64), (len(kernels), 1, 1))
@@ -400,7 +399,7 @@ def draw_missing(
 
 
 def choose(probabilities: FloatArray, random_state: np.random.RandomState) -> IntArray:
-    """Return for each row of probabilities (n, m), summing to one, an index (n,) drawn by them."""
+    """Draw an index (n,) for each row of probabilities (n, m)."""
     cumulative = np.cumsum(probabilities, axis=1)
     cumulative /= cumulative[:, -1:]
     threshold = random_state.uniform(size=len(probabilities))
@@ -416,7 +415,7 @@ def draw(
     structure = structure_of(covariance_type)
     X = random_state.standard_normal((len(classes), n_features))
     for k in np.unique(kernels):
-        # One dense matrix at a time: of many features, all of them may be more than there is memory for.
+        # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
         root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
         own = kernels == k
