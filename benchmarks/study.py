@@ -17,6 +17,7 @@ import joblib
 from rich.console import Console
 from rich.table import Table
 
+from skmix.experiments.harness import Store
 from skmix.experiments.paper import (
     MAIN_KERNELS,
     MAIN_RUNS,
@@ -25,7 +26,6 @@ from skmix.experiments.paper import (
     Cell,
     Method,
     Settings,
-    Store,
     StudyData,
     make_data,
     make_study,

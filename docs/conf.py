@@ -87,7 +87,7 @@ sphinx_gallery_conf = {
     "thumbnail_size": (400, 280),
     "default_thumb_file": str(HERE / "images" / "illustration.png"),
 }
-# Warnings that examples expect are theirs to silence; fonts and back ends of this machine are nobody's news.
+# Examples silence the warnings that they expect.
 warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
 
 # ---------------------------------------------------------------- pages

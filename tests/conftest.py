@@ -18,6 +18,17 @@ settings.load_profile("skmix")
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 
 
+# Fixtures that start processes, which takes seconds.
+PROCESSES = {"clusters", "mortal_cluster", "chromium"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests on a cluster or in a browser as slow."""
+    for item in items:
+        if PROCESSES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str], dict[str, NDArray[Any]]]:
     """Return a loader: ``golden("illustration")`` gives the arrays of that file, read-only, by name."""

@@ -23,6 +23,7 @@ def script(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleTy
     return module
 
 
+@pytest.mark.slow
 def test_the_pictures_of_the_guide_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script("start", tmp_path, monkeypatch).draw()
     kernels = script("shared_kernels", tmp_path, monkeypatch)

@@ -37,6 +37,7 @@ def marks_of(axes: Axes) -> int:
     return sum(map(len, (axes.lines, axes.patches, axes.collections, axes.images, axes.texts)))
 
 
+@pytest.mark.slow
 @of_each_example
 def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[int] = []

@@ -16,6 +16,8 @@ import skmix
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "skmix"
 
+pytestmark = pytest.mark.slow
+
 building = pytest.importorskip("hatchling.build", reason="hatchling builds the package")
 
 

@@ -16,11 +16,13 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
-    assert found is not None, f"the README has no {language} block"
-    return found[1]
+    """Return all blocks of a language, one after the other."""
+    found = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    assert found, f"the README has no {language} block"
+    return "".join(found)
 
 
+@pytest.mark.slow
 def test_the_code_runs_and_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, object] = {}
     exec(compile(block("python"), "README.md", "exec"), namespace)
@@ -35,6 +37,7 @@ def compare_numbers(printed: str, shown: str) -> None:
         assert float(now) == pytest.approx(float(then), abs=0.02 if "." in then else 2)
 
 
+@pytest.mark.slow
 def test_the_commands_run_and_print_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     steps = re.findall(r"^\$ skmix (.*)\n((?:(?!\$ ).*\n)*)", block("console"), re.MULTILINE)

@@ -106,8 +106,8 @@ def draw_curves(repeats: int = 12, counts: tuple[int, ...] = (4, 8, 16, 32, 64, 
             new, labels = rows_of(0, 2000, seed=1000 + repeat, elsewhere=bool(place))
             for i, count in enumerate(counts):
                 X, y = rows_of(300, count, seed=repeat, elsewhere=bool(place))
-                for way, shared in enumerate((True, False)):
-                    scores[way, i, repeat] = score_of_rare(fitted(X, y, shared=shared), new[labels == RARE])
+                for which, shared in enumerate((True, False)):
+                    scores[which, i, repeat] = score_of_rare(fitted(X, y, shared=shared), new[labels == RARE])
         for values, colour, marker, name in zip(
             scores, (BLUE, ORANGE), "os", ("shared kernels", "kernels of its own"), strict=True
         ):

@@ -1,8 +1,8 @@
 """
-Probabilities to be believed
-============================
+Calibration
+===========
 
-A classifier that takes dependent features for independent evidence is far too sure of itself. ``calibrate``
+A classifier that treats dependent features as independent evidence is far too confident. ``calibrate``
 divides its log-probabilities by one number, chosen on rows kept out of training.
 """
 

@@ -1,9 +1,9 @@
 """
-None of these
-=============
+Novelty detection
+=================
 
-A classifier has to name one of its classes, even for a row that is nothing of the kind. A density knows
-better: with ``reject_below`` rows are refused that are less likely than nearly all rows seen in training.
+A classifier has to name one of its classes, even for a row that belongs to none of them. A density can say
+so: ``reject_below`` refuses rows that are less likely than nearly all rows seen in training.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ from skmix import SharedKernelClassifier
 
 # %%
 # The model learns the digits 0 to 7 and refuses what is rarer than one training row in fifty. 8 and 9 are
-# strangers.
+# novel.
 images, digits = load_digits(return_X_y=True)
 known = digits < 8
 X, X_test, y, y_test = train_test_split(images[known], digits[known], random_state=0)
@@ -42,13 +42,13 @@ axes.legend(frameon=False, loc="upper left")
 axes.set(xlabel="log-density", yticks=[])
 axes.spines[["top", "right", "left"]].set_visible(False)
 
-# Right: accepted digits, and strangers that are refused and that are not, with the class named for each.
-guesses, strangers = model.predict(X_test), rows["8 and 9"]
-named = model.predict(strangers)
+# Right: accepted digits, and novel ones that are refused or not, with the class named for each.
+guesses, novel = model.predict(X_test), rows["8 and 9"]
+named = model.predict(novel)
 lines = (
     ("known,\naccepted", X_test[guesses >= 0], guesses[guesses >= 0]),
-    ("strangers,\nrefused", strangers[named < 0], named[named < 0]),
-    ("strangers,\naccepted", strangers[named >= 0], named[named >= 0]),
+    ("novel,\nrefused", novel[named < 0], named[named < 0]),
+    ("novel,\naccepted", novel[named >= 0], named[named >= 0]),
 )
 grid = right.subplots(3, 6)
 for (title, pictures, labels), panels in zip(lines, grid, strict=True):

@@ -1,9 +1,9 @@
 """
-Posteriors instead of points
-============================
+Variational Bayes
+=================
 
 EM uses every kernel it is given, down to slivers of a few rows. A variational fit looks for the posterior
-of the parameters, and kernels that the rows do not call for go by themselves.
+of the parameters, and kernels that the rows do not support vanish.
 """
 
 import warnings
@@ -50,7 +50,7 @@ for split, (training, held_out) in enumerate(splits.split(wine, labels)):
             losses[i, j, split] = log_loss(labels[held_out], model.predict_proba(wine[held_out]))
 
 # %%
-# The more kernels, the more EM is taken in by the rows it has seen; the variational fit hardly minds.
+# The more kernels, the more EM overfits; the variational fit hardly changes.
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
 for model, name, axes in ((by_em, "EM", left), (by_bayes, "variational", middle)):
     axes.scatter(*X.T, s=10, c="0.7", lw=0)

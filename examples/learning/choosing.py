@@ -1,6 +1,6 @@
 """
-How many kernels, and of what shape
-===================================
+Model selection
+===============
 
 ``SharedKernelMixtureCV`` tries numbers of kernels and covariance types. Every candidate is in
 ``cv_results_``, so that you can see by how much the winner won.

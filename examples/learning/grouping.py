@@ -1,6 +1,6 @@
 """
-Features that belong together
-=============================
+Searching for feature groups
+============================
 
 A product of small models can beat one model of all features: it has fewer parameters, and a feature that
 fits badly spoils only its own group. ``SharedKernelClassifierCV`` looks for the groups.

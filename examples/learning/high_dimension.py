@@ -1,6 +1,6 @@
 """
-Many features, few rows
-=======================
+High-dimensional data
+=====================
 
 An image of 8 × 8 pixels has 64 features, and a full covariance of them has 2080 numbers. With a few dozen
 images of each digit they cannot all be known. Three remedies: shrink covariances towards the one that they
@@ -20,11 +20,11 @@ X, y = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=1000, stratify=y, random_state=0)
 
 # %%
-# One kernel for each digit, in four ways. `covariance_prior=None` is plain maximum likelihood; by default
+# One kernel for each digit, in four versions. `covariance_prior=None` is plain maximum likelihood; by default
 # covariances are shrunk while kernels have fewer than three rows for each feature, here 192.
 settings = {"tol": 1e-3, "random_state": 0}
 low_rank = {"covariance_type": "low_rank", "n_factors": 8, "variance_floor": 0.01}
-ways = {
+versions = {
     "full, maximum likelihood": (SharedKernelClassifier(covariance_prior=None, **settings), "#D55E00", "s"),
     "full, shrunk (default)": (SharedKernelClassifier(**settings), "#0072B2", "o"),
     "8 factors": (SharedKernelClassifier(**low_rank, **settings), "#009E73", "^"),
@@ -35,16 +35,16 @@ ways = {
     ),
 }
 sizes = np.array([6, 10, 20, 40, 70, 100])
-errors = {name: [] for name in ways}
+errors = {name: [] for name in versions}
 for size in sizes:
     own = np.concatenate([np.flatnonzero(y_train == digit)[:size] for digit in range(10)])
-    for name, (model, *_) in ways.items():
+    for name, (model, *_) in versions.items():
         errors[name].append(100.0 - 100.0 * model.fit(X_train[own], y_train[own]).score(X_test, y_test))
 
 # %%
 # What factors are: the directions in which the images of a digit differ from their mean. Any rotation of them
 # is as good, so they are turned into the principal axes of WWᵀ.
-factors = ways["8 factors"][0].fit(X_train, y_train)
+factors = versions["8 factors"][0].fit(X_train, y_train)
 heaviest = [int(np.argmax(factors.weights_[:, digit])) for digit in (0, 3, 7)]
 tiles = []
 for k in heaviest:
@@ -58,7 +58,7 @@ for i, j in np.ndindex(3, 5):
 # %%
 # With few rows maximum likelihood fails first; beside shrinking, principal components do best.
 figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.4), layout="constrained", width_ratios=[5, 4])
-for name, (_, colour, marker) in ways.items():
+for name, (_, colour, marker) in versions.items():
     left.plot(sizes, errors[name], marker=marker, color=colour, label=name)
 left.set(
     xscale="log", yscale="log", xlabel="training images of each digit", ylabel="test error, %", ylim=(1.5, 30)

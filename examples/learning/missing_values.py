@@ -2,8 +2,8 @@
 Missing values
 ==============
 
-A row with gaps has the density of what it does have, and EM takes the expectation over the rest. Nothing is
-filled in on the way, and nothing is thrown away.
+A row with gaps has the density of its observed values, and EM takes the expectation over the rest. Nothing is
+filled in, and nothing is thrown away.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
 """
-Streams
-=======
+Online learning
+===============
 
 Rows that come in batches and are never seen again: ``partial_fit`` keeps averages of the sums a pass of EM
 needs, and the kernels follow.
@@ -41,7 +41,7 @@ for size, values in scores.items():
             kept[batch.stop] = deepcopy(model)
 
 # %%
-# The kernels over the last 500 rows, and the way up to what a fit of all rows at once reaches.
+# The kernels over the last 500 rows, and the log-likelihood beside that of a fit to all rows at once.
 figure, (*panels, last) = plt.subplots(
     1, 4, figsize=(13, 3.7), layout="constrained", width_ratios=[2, 2, 2, 2.6]
 )

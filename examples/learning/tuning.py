@@ -1,6 +1,6 @@
 """
-Training for classification
-===========================
+Discriminative training
+=======================
 
 EM puts kernels where the rows are, not where classes meet. When kernels are too few or too simple, the best
 description is not the best classifier. ``tune`` moves the same kernels until labels are predicted well.
@@ -47,7 +47,7 @@ for title, axes in (("After EM", first), ("After tuning", second)):
     axes.set(xlim=(-6.5, 6.5), ylim=(-2.5, 3.5), xlabel="feature 1", ylabel="feature 2")
     axes.set_title(f"{title}: {1 - model.score(X_test, y_test):.1%} error")
 
-# On the way λ, the weight of the description, goes down; held-out rows decide where to stop.
+# λ, the weight of the likelihood, is lowered in stages; held-out rows decide where to stop.
 rounds = model.tuned_["rounds"]
 last.plot([row["log_loss"] for row in rounds], color=blue, lw=2.2)
 for i, row in enumerate(rounds):

@@ -1,9 +1,9 @@
 """
-Few labels
-==========
+Semi-supervised learning
+========================
 
-Labels are the dear part of the data. Rows without one still show where rows are; a handful of labels then
-says what they are called.
+Labels are often the expensive part of the data. Rows without a label still show where kernels belong; a
+handful of labels then names them.
 """
 
 import warnings

@@ -3,8 +3,8 @@ How the published arithmetic fails
 ==================================
 
 About one run in eight of the paper's study ends in NaN: a kernel is left with hardly any rows, its
-covariance becomes singular, and one pass later every number is lost. On this engine the same starts all
-come to an end.
+covariance becomes singular, and one pass later every number is NaN. On this engine no run fails from the same
+starts.
 """
 
 import matplotlib.pyplot as plt

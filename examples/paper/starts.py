@@ -2,7 +2,7 @@
 Starts compared
 ===============
 
-EM climbs the hill it starts on. Where should kernels begin? Four answers on the paper's digits, 15 starts
+EM finds a local maximum, so starting points matter. Four kinds of starts on the paper's digits, 15 starts
 each, all with the same engine.
 """
 

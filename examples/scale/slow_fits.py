@@ -1,9 +1,9 @@
 """
-Slow fits
-=========
+Accelerated EM
+==============
 
-Where kernels overlap, EM creeps: each pass gains a little less than the one before. ``accelerate=True``
-looks where the passes are heading and leaps ahead.
+Where kernels overlap, EM is slow: each pass gains a little less than the one before. ``accelerate=True``
+extrapolates between passes (SQUAREM).
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""How far predicted probabilities are from observed frequencies."""
+"""Calibration: predicted probabilities compared with observed frequencies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reliability_bins(
     Returns
     -------
     list of ReliabilityBin
-        The bins that contain rows, by rising confidence.
+        The bins that contain rows, by increasing confidence.
     """
     confidence = probabilities.max(axis=1)
     correct = probabilities.argmax(axis=1) == codes
@@ -63,7 +63,9 @@ def reliability_bins(
 def calibration_error(
     probabilities: NDArray[np.float64], codes: NDArray[np.int64], n_bins: int = 10
 ) -> float:
-    """Return the expected calibration error: the mean over rows of |confidence − accuracy| of their bin.
+    """Return the expected calibration error: the mean gap between confidence and accuracy.
+
+    Each row counts the absolute difference of the two in its bin.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Baum's auxiliary function, in closed form and by enumeration, and the variational bounds.
 
 EM for shared kernels rests on one identity: the expectation over all K^N assignments of the N rows to the K
-kernels is a double sum over rows and kernels, whatever the partition of the rows into classes. This module
-computes both sides independently, the bound that EM raises, and the bound of variational Bayes, where the
+kernels is a double sum over rows and kernels, for any partition of the rows into classes. This module
+computes both sides independently, the lower bound that EM maximises, and that of variational Bayes, where the
 parameters are random too.
 
 `parameters` is the model at which a function is evaluated, `previous` the model that gives the
@@ -45,15 +45,15 @@ def auxiliary_function(
     """Return Baum's auxiliary function Q(parameters, previous) in closed form.
 
     Q = sum over rows n and kernels k of w_nk (log pi_k,c(n) + log N(x_n; mu_k, P_k)), with responsibilities
-    w_nk of `previous`. A term whose responsibility is zero counts as zero, also where its weight is zero. Q
-    is minus infinity where `parameters` rules out what `previous` allows.
+    w_nk of `previous`. A term whose responsibility is zero counts as zero, even if its weight is zero. Q is
+    minus infinity if `parameters` gives weight zero to a kernel that `previous` uses.
 
     Parameters
     ----------
     X : array-like of shape (N, M)
         Rows.
     y : iterable of N hashable labels
-        Their classes; the sorted distinct labels belong to the columns of the weights.
+        Their classes; the columns of the weights are in the order of the sorted labels.
     parameters, previous : Parameters
         Weights (K, L), means (K, M) and covariances (K, M, M).
     """
@@ -84,7 +84,7 @@ def auxiliary_function_by_enumeration(
     parameters, previous : Parameters
         Weights (K, L), means (K, M) and covariances (K, M, M).
     max_sequences : int, default=1_000_000
-        A ValueError is raised when K^N is larger.
+        A ValueError is raised if K^N is larger.
     """
     rows, classes = _check_data(X, y, parameters, previous)
     n_rows, n_kernels = len(rows), len(parameters.means)
@@ -97,7 +97,7 @@ def auxiliary_function_by_enumeration(
         )
     log_joint = _log_joint(rows, classes, parameters)
     joint_of_previous = _log_joint(rows, classes, previous)
-    # Pr(z_n | x_n, c_n) by Bayes' rule, row by row; shared with no other function of this module.
+    # Pr(z_n | x_n, c_n) by Bayes' rule, computed independently of the rest of this module.
     probabilities = np.exp(joint_of_previous - joint_of_previous.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
 
@@ -133,7 +133,7 @@ def variational_bound(
     """Return the variational lower bound of the total log-likelihood of `parameters`.
 
     The bound is Q(parameters, previous) plus the entropy of the responsibilities of `previous`. It equals the
-    total log-likelihood where the models are the same, so raising Q raises that by at least as much.
+    total log-likelihood if both models are the same, so increasing Q increases that by at least as much.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Beliefs:
 
     concentration: FloatArray  # (K, L), of each class's weights
     means: FloatArray  # (K, M), expected
-    mean_precision: FloatArray  # (K,), how many rows the distribution of each mean is worth
+    mean_precision: FloatArray  # (K,), strength of the distribution of each mean, in rows
     degrees_of_freedom: FloatArray  # (K,), of each precision, above M - 1
     covariances: FloatArray  # (K, M, M), inverses of the expected precisions
 
@@ -168,7 +168,7 @@ def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prio
 
     The evidence is the probability of the rows with all parameters integrated out. The bound is the
     expectation of the terms of Q over `posterior`, plus the entropy of the best responsibilities, less the
-    divergence of `posterior` from `prior`. It is highest where `posterior` is nearest to the true one.
+    divergence of `posterior` from `prior`. It is highest when `posterior` is nearest to the true one.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prio
     posterior : Beliefs
         The distribution at which the bound is evaluated.
     prior : Beliefs
-        The distribution before any row was seen, of the same shapes.
+        The prior, of the same shapes.
     """
     n_features = posterior.means.shape[1]
     expected = Parameters(
@@ -288,7 +288,7 @@ def _log_responsibilities(X: FloatArray, classes: NDArray[np.intp], parameters: 
 def _check_data(
     X: ArrayLike, y: Iterable[Hashable], *models: Parameters
 ) -> tuple[FloatArray, NDArray[np.intp]]:
-    """Return the rows (N, M) as floats and their class columns (N,), or say what does not fit."""
+    """Return the rows (N, M) as floats and their class codes (N,); raise ValueError if shapes differ."""
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2:
         raise ValueError(f"X must be two-dimensional, (rows, features); got {rows.ndim} dimension(s).")
@@ -320,6 +320,6 @@ def _check_data(
 
 
 def _count(n_sequences: int) -> str:
-    """Return a count in digits, or in powers of ten where the digits would fill a page."""
+    """Return a count in digits, or as a power of ten if it is very large."""
     exponent = math.log10(n_sequences)
     return str(n_sequences) if exponent < 30 else f"about 10^{exponent:.1f}"

@@ -46,6 +46,7 @@ def test_accuracy_from_end_to_end(tmp_path: Path, table: Path) -> None:
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
 
 
+@pytest.mark.slow
 def test_sharing_from_end_to_end(tmp_path: Path, table: Path) -> None:
     out = tmp_path / "out"
     code, output = run("sharing", "--data", table, "--rows", 3, "--rows", 8, "--draws", 1, "--out", out)

@@ -206,7 +206,7 @@ def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "odd.parquet")
     out = tmp_path / "out.parquet"
     result = run("predict", folder / "iris.skmix", tmp_path / "odd.parquet", "-o", out)
-    assert "Note: ignored, as the model does not know it: flower." in result.stderr
+    assert "Note: ignored, not a feature of the model: flower." in result.stderr
     n_outliers = int(read["outlier"].sum())
     assert result.stdout == f"75 rows, {n_outliers} of them outliers, written into {out}\n"
     pd.testing.assert_frame_equal(
@@ -251,7 +251,7 @@ def test_labels_of_evaluations(folder: Path, tmp_path: Path) -> None:
     assert json.loads(result.stdout)["n_rows"] == 3
     table.write_text(lines_of(NAMES, X[:2], species=["rose", "setosa"]))
     result = run("evaluate", folder / "iris.skmix", table, code=1)
-    assert "column 'species' has labels that the model does not know: rose" in result.stderr
+    assert "column 'species' has labels that are not classes of the model: rose" in result.stderr
 
 
 def test_many_classes_show_their_worst_mistakes(tmp_path: Path) -> None:

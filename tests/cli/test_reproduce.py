@@ -188,10 +188,12 @@ def test_progress_is_a_few_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("below", ["", "below"])
-def test_a_folder_that_cannot_be_written_is_an_error_in_words(tmp_path: Path, below: str) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error_in_words(
+    runner: CliRunner, tmp_path: Path, below: str
+) -> None:
     (tmp_path / "file").write_text("in the way")
-    done = run_skmix("reproduce", "--out", str(tmp_path / "file" / below))
-    assert done.returncode == 2
+    done = runner.invoke(app, ["reproduce", "--out", str(tmp_path / "file" / below)])
+    assert done.exit_code == 2
     assert done.stdout == ""
     assert done.stderr.startswith(f"Error: cannot write the results into {tmp_path / 'file' / below}: ")
     assert "Traceback" not in done.stderr
@@ -199,21 +201,24 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_words(tmp_path: Path, be
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("option", "value", "message"),
     [
-        ["--seed", "-1"],
-        ["--seed", "4294967296"],
-        ["--seed", "one"],
-        ["--runs", "0"],
-        ["--jobs", "0"],
-        ["--only", "7D"],
-        ["--method", "best"],
-        ["--dither", "some"],
+        ("--seed", "-1", "greater than or equal to 0"),
+        ("--seed", "4294967296", "less than or equal to 4294967295"),
+        ("--seed", "one", "integer"),
+        ("--runs", "0", "greater than or equal to 1"),
+        ("--jobs", "0", "greater than or equal to 1"),
+        ("--only", "7D", "there is no variant '7D'"),
+        ("--method", "best", "'best'"),
+        ("--dither", "some", "'some'"),
     ],
 )
-def test_wrong_options_are_refused(runner: CliRunner, tmp_path: Path, arguments: list[str]) -> None:
-    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path), *arguments])
+def test_wrong_options_are_refused(
+    runner: CliRunner, tmp_path: Path, option: str, value: str, message: str
+) -> None:
+    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path), option, value])
     assert result.exit_code == 2
+    assert message in result.output
     assert list(tmp_path.iterdir()) == []
 
 

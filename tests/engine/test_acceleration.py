@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from oracles import COVARIANCE_TYPES, random_covariances
 from skmix.engine import starts
 from skmix.engine.covariances import structure_of
 from skmix.engine.covariances.reparametrisation import coordinates, from_coordinates
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result
 from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
 
+@cache
 def overlapping(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters]:
     random = np.random.default_rng(0)
     centres = 1.2 * random.normal(size=(4, 2))
@@ -29,11 +31,19 @@ def overlapping(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters]
     return X, classes, starts.k_means_plus_plus(X, 2, 6, 4, frame, structure, np.random.RandomState(0))
 
 
+@cache
+def without_leaps(covariance_type: str) -> Result:
+    """Return the fit that the accelerated ones are compared with."""
+    options = Options(covariance_type=covariance_type, max_iter=5000, tol=1e-7)
+    return fit(*overlapping(covariance_type), options)
+
+
+@pytest.mark.slow
 @each_type
 def test_half_the_passes_lead_as_high(covariance_type: str) -> None:
     X, classes, begin = overlapping(covariance_type)
     options = Options(covariance_type=covariance_type, max_iter=5000, tol=1e-7)
-    plain = fit(X, classes, begin, options)
+    plain = without_leaps(covariance_type)
     slow = np.flatnonzero(plain.n_iter >= 100)
     assert len(slow) >= 3
     for r in slow:
@@ -47,7 +57,7 @@ def test_half_the_passes_lead_as_high(covariance_type: str) -> None:
 def test_a_leap_never_lowers_where_a_start_goes_or_ends(covariance_type: str) -> None:
     X, classes, begin = overlapping(covariance_type)
     options = Options(covariance_type=covariance_type, max_iter=5000, tol=1e-7)
-    plain = fit(X, classes, begin, options).log_likelihood.sum(axis=1)
+    plain = without_leaps(covariance_type).log_likelihood.sum(axis=1)
     fast = fit(X, classes, begin, replace(options, accelerate=True))
     assert np.all(fast.log_likelihood.sum(axis=1) > plain - 1e-7 * len(X))
     for path in fast.path:

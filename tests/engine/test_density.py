@@ -163,7 +163,7 @@ def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str, 
 
 @each_type
 def test_a_model_changed_in_place_is_prepared_anew(covariance_type: str) -> None:
-    """Prepared models are remembered by their numbers, not by the arrays that hold them."""
+    """Prepared models are cached by their values, not by the identity of their arrays."""
     X, _, model = problem(covariance_type)
     for array in (model.means, model.covariances, model.weights):
         scoring.class_log_likelihood(X, model, covariance_type)

@@ -370,16 +370,6 @@ def test_the_number_of_threads_changes_no_bit(covariance_type: str, n_features: 
         assert_array_equal(np.stack(found.path), np.stack(expected.path))
 
 
-def test_the_number_of_threads_changes_no_bit_with_many_small_blocks() -> None:
-    X, classes, models = random_problem(11, "full", n_rows=60, n_kernels=4, n_classes=3, n_features=4)
-    cut = rows.Plan(3, 6, 12, 2)
-    with mock.patch.object(rows, "plan", return_value=cut):
-        fits = [fit(X, classes, models, replace(FEW_PASSES, n_jobs=n)) for n in (1, 2, 3)]
-    for found in fits[1:]:
-        assert_array_equal(found.parameters.covariances, fits[0].parameters.covariances)
-        assert_array_equal(found.log_likelihood, fits[0].log_likelihood)
-
-
 @reproducible
 @given(seed=seeds, covariance_type=covariance_types, size=sizes)
 def test_a_batch_gives_what_each_start_gives_alone(

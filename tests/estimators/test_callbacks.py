@@ -62,10 +62,10 @@ def test_callbacks_of_a_search_reach_the_fits() -> None:
 
 def test_an_error_in_a_callback_ends_the_fit_and_leaves_the_estimator() -> None:
     def fail(number: int) -> None:
-        raise KeyError(number)
+        raise KeyError(f"pass {number}")
 
     model = SharedKernelMixture(4, random_state=0).set_callbacks(AfterPass(fail))
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="pass 1"):
         model.fit(X, Y)
     assert not hasattr(model, "means_")
     assert not hasattr(model, "_callback_fit_ctx")

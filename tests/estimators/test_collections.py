@@ -263,8 +263,11 @@ def test_a_failed_fit_leaves_no_block_on_the_cluster(client):
         raise ZeroDivisionError("42 is no row")
 
     rows = lazily(np.where(X > 6, np.inf, X))[0]
-    for given, kind in [(rows, ValueError), (rows.map_blocks(refuse, meta=X[:0]), ZeroDivisionError)]:
-        with pytest.raises(kind) as caught:
+    for given, kind, message in [
+        (rows, ValueError, "infinity"),
+        (rows.map_blocks(refuse, meta=X[:0]), ZeroDivisionError, "42 is no row"),
+    ]:
+        with pytest.raises(kind, match=message) as caught:
             SharedKernelMixture(2, random_state=0).fit(given)
         # Where it happened on the worker is still told.
         assert caught.traceback[-1].name in ("refuse", "check")

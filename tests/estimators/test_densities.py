@@ -464,7 +464,7 @@ def test_nothing_works_before_the_fit(maker: Any) -> None:
         lambda: maker().log_responsibilities(X),
         lambda: maker().kernel_log_densities(X),
     ):
-        with pytest.raises(NotFittedError):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
             call()
 
 

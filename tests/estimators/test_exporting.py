@@ -186,7 +186,7 @@ def test_another_runtime_agrees() -> None:
 
 
 def test_bad_requests(runtime: Any) -> None:
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         SharedKernelClassifier().to_onnx()
     model = SharedKernelClassifier(random_state=0).fit(X, Y)
     with pytest.raises(ValueError, match="float64 or float32, got float16"):

@@ -147,10 +147,10 @@ def test_a_checkpoint_keeps_the_prior(tmp_path: Path) -> None:
     def cut(number: int) -> None:
         # The first fit, of the common covariance, shows no passes.
         if number == 4:
-            raise CutError
+            raise CutError("after pass 4")
 
     path = tmp_path / "kept"
-    with pytest.raises(CutError):
+    with pytest.raises(CutError, match="after pass 4"):
         clone(whole).set_callbacks(Checkpoint(path), AfterPass(cut)).fit(X, y)
     resumed = clone(whole).set_callbacks(Checkpoint(path)).fit(X, y)
     assert resumed.n_iter_ == expected.n_iter_

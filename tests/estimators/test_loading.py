@@ -167,7 +167,7 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("mixture", rename_class, "its class is 'os.system', known are GaussianMixture"),
     ("mixture", swap_class, "GaussianMixture has no parameter"),
     ("mixture", drop_fitted, "fitted attributes are missing"),
-    ("mixture", spare_array, "arrays that belong to no value: .'spare'"),
+    ("mixture", spare_array, "arrays that no value refers to: .'spare'"),
     ("mixture", lost_array, "'fitted.means_' is missing"),
     ("mixture", remove("means_"), "means_ is missing"),
     ("mixture", remove("covariance_type_"), "covariance_type_ is missing"),
@@ -184,7 +184,7 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("mixture", assign("fitted", "converged_", 1), "converged_ is a int"),
     ("mixture", assign("fitted", "log_likelihood_", {"is": "float", "of": "nan"}), "log_likelihood_ is NaN"),
     ("mixture", assign("fitted", "log_likelihood_", 10**400), "log_likelihood_ is a int"),
-    ("mixture", assign("fitted", "means_", [[1.0]]), "belong to no value: .'fitted.means_'"),
+    ("mixture", assign("fitted", "means_", [[1.0]]), "no value refers to: .'fitted.means_'"),
     ("mixture", assign("fitted", "n_iter_", [1]), "n_iter_ is a list"),
     (
         "mixture",

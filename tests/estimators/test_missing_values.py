@@ -74,6 +74,7 @@ def root_mean_square(deviations: FloatArray) -> FloatArray:
     return np.sqrt(np.mean(deviations**2, axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_gaps_move_parameters_less_than_complete_case_analysis_errs(covariance_type: str) -> None:
     # So many that chance alone does not reverse the order of two root mean squares, one half of the other.
@@ -91,6 +92,7 @@ def test_gaps_move_parameters_less_than_complete_case_analysis_errs(covariance_t
     assert np.mean((error / root_mean_square(fits.complete - fits.truth)) ** 2) < 1.0 / (1.0 - SHARE) ** 2
 
 
+@pytest.mark.slow
 def test_gaps_that_depend_on_an_observed_value_bias_complete_cases_only() -> None:
     fits = replicate("full", 15, depending_on_a_value=True)
     standard_errors = fits.complete.std(axis=0, ddof=1) / np.sqrt(15)

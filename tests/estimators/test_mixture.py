@@ -306,7 +306,7 @@ def test_sharing_pools_the_kernels_and_keeps_the_weights_apart() -> None:
         "covariances": np.stack([2.0 * np.eye(3)] * 3),
         "weights": np.full((3, 3), 1 / 3),
     }
-    with pytest.warns(ConvergenceWarning):
+    with pytest.warns(ConvergenceWarning, match="did not converge"):
         model = SharedKernelMixture(init=start, max_iter=1, variance_floor=0.0).fit(X, y)
     expected = next_model(X, y, Parameters(start["weights"], start["means"], start["covariances"]))
     assert_allclose(model.weights_, expected.weights, rtol=1e-9)
@@ -468,21 +468,9 @@ def test_a_fit_that_does_not_converge_warns_with_the_numbers() -> None:
 
 def test_the_warning_points_at_the_callers_line() -> None:
     X, y = labelled()
-    with pytest.warns(ConvergenceWarning) as caught:
+    with pytest.warns(ConvergenceWarning, match="did not converge") as caught:
         SharedKernelMixture(4, max_iter=1, random_state=0).fit(X, y)
     assert caught[0].filename == __file__
-
-
-def test_the_number_of_threads_changes_no_bit() -> None:
-    X, y = labelled(n_rows=20_000)
-    fits = [
-        SharedKernelMixture(4, n_jobs=n_jobs, n_init=2, random_state=0, tol=1e-3).fit(X, y)
-        for n_jobs in (None, 2, -1)
-    ]
-    for model in fits[1:]:
-        assert_array_equal(model.means_, fits[0].means_)
-        assert_array_equal(model.covariances_, fits[0].covariances_)
-        assert_array_equal(model.score_samples(X), fits[0].score_samples(X))
 
 
 # ---------------------------------------------------------------- sampling

@@ -268,7 +268,7 @@ def test_loading_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 class TestRefusals:
     def test_before_a_fit(self, tmp_path: Path) -> None:
         for model in (SharedKernelClassifier(), SharedKernelMixture(), GaussianMixture()):
-            with pytest.raises(NotFittedError):
+            with pytest.raises(NotFittedError, match="not fitted yet"):
                 model.save(tmp_path / "model")
         assert list(tmp_path.iterdir()) == []
 

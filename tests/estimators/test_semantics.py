@@ -186,16 +186,13 @@ def test_methods_take_the_same_kinds_of_rows(method: str, tmp_path: Any) -> None
         assert_allclose(np.asarray(getattr(model, method)(rows)), expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_dask_fit_computes_no_label_on_the_client() -> None:
     distributed = pytest.importorskip("distributed", reason="needs the extra dask")
     import dask.array as da
 
     X, y = sample()
     computed = []
-
-    class Watched(np.ndarray):
-        def __array_finalize__(self, obj: Any) -> None:
-            pass
 
     with (
         distributed.LocalCluster(
@@ -218,6 +215,7 @@ def test_a_dask_fit_computes_no_label_on_the_client() -> None:
     assert not computed
 
 
+@pytest.mark.slow
 def test_many_starts_of_many_features_need_bounded_memory() -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(1500, 80)) + 4.0 * random.integers(0, 2, size=(1500, 1))

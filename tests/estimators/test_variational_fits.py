@@ -149,7 +149,7 @@ def test_feature_groups_gaps_and_rows_without_labels() -> None:
         ({"accelerate": True}, "accelerate=True is for EM"),
         ({"stopping": "per-class"}, "stopping='per-class' is for EM"),
         ({"freeze": "kernels"}, "freeze='kernels' is for EM"),
-        ({"covariance_prior": 2.5}, "needs covariance_prior above 3"),
+        ({"covariance_prior": 2.5}, "needs covariance_prior > 3"),
         ({"inference": "em", "weight_prior": 0.5}, "weight_prior=0.5 must be at least 1 for EM"),
         ({"inference": "bayes"}, "inference"),
     ],

@@ -139,9 +139,7 @@ def test_a_single_pixel(row: int, column: int) -> None:
     [
         # Images of one row or one column, since the checks use any number of pixels.
         QuadrantMass(image_shape=(1, -1)),
-        QuadrantMass(quadrants=(2, 4), image_shape=(-1, 1)),
-        PrincipalAxis(start=0, stop=1, image_shape=(-1, 1)),
-        PrincipalAxis(start=0, stop=None, image_shape=(1, -1)),
+        PrincipalAxis(start=0, stop=None, image_shape=(-1, 1)),
     ]
 )
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
@@ -215,7 +213,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     fitted = QuadrantMass().fit(flat.reshape(2, 6, 10))
     with pytest.raises(ValueError, match=r"images have shape \(10, 6\), but those of the fit had \(6, 10\)"):
         fitted.transform(flat.reshape(2, 10, 6))
-    with pytest.raises(ValueError, match="start=10 and stop=20 do not choose entries of an axis that has 8"):
+    with pytest.raises(ValueError, match="start=10 and stop=20 must satisfy 0 <= start < stop <= 8"):
         PrincipalAxis().fit(np.ones((2, 64)))
     with pytest.raises(ValueError, match=r"quadrants=\(0, 1\) must be different numbers from 1 to 4"):
         QuadrantMass(quadrants=(0, 1)).fit(np.ones((2, 64)))
@@ -227,7 +225,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         digit_features(np.full((1, 28, 28), np.nan))
     with pytest.raises(ValueError, match=r"image_shape=\(28, 28\) does not fit images of 60 pixels"):
         digit_features(flat)
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         QuadrantMass().transform(flat)
 
 

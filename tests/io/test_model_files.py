@@ -84,8 +84,8 @@ NOT_A_MODEL = "is not a skmix model"
         (file_of([1, 2]), NOT_A_MODEL),
         (file_of(b"\xff\xfe\x00"), NOT_A_MODEL),
         (file_of({"__metadata__": 3}), NOT_A_MODEL),
-        (save({"a": np.zeros(3)}), "without our header"),
-        (save({"a": np.zeros(3)}, metadata={"format": "pt"}), "without our header"),
+        (save({"a": np.zeros(3)}), "without the skmix header"),
+        (save({"a": np.zeros(3)}, metadata={"format": "pt"}), "without the skmix header"),
         (save({}, metadata={FORMAT: "[" * 100_000}), "damaged header"),
         (save({}, metadata={FORMAT: "[]"}), "damaged header"),
         (save({}, metadata={FORMAT: "{}"}), "damaged header"),
@@ -119,7 +119,7 @@ NOT_A_MODEL = "is not a skmix model"
                 {"__metadata__": header(), "a": {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}},
                 b"\0" * 8,
             ),
-            "arrays of a type that NumPy does not have",
+            "arrays of a type that NumPy does not support",
         ),
     ],
 )
@@ -154,7 +154,7 @@ def test_the_digest_covers_the_whole_header(
 
 
 def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="absent"):
         read(tmp_path / "absent")
     with pytest.raises(OSError, match=tmp_path.name):
         read(tmp_path)

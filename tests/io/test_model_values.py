@@ -156,7 +156,7 @@ def test_what_has_no_place_is_named(value: Any, message: str) -> None:
         ({"is": "text", "of": "row"}, r"characters of type float64 and shape \(3,\)"),
         ({"is": "text", "of": "codes"}, "character code 4294967295"),
         (["x" * 100, {"is": "tuple", "of": "x" * 100}], r"xxx\.\.\.$"),
-        (3, "belong to no value"),
+        (3, "no value refers to"),
     ],
 )
 def test_what_encode_did_not_write_is_refused(content: Any, message: str) -> None:

@@ -77,7 +77,7 @@ def test_columns_are_taken_in_the_order_asked_for() -> None:
     text = "kind,extra,height,width\nx,?,2,1.5\n"
     rows = rows_of(text, features=["width", "height"], drop=["kind", "not there"])
     assert_array_equal(rows.X, [[1.5, 2.0]])
-    assert rows.notes == ("ignored, as the model does not know it: extra",)
+    assert rows.notes == ("ignored, not a feature of the model: extra",)
     assert rows_of(text, features=["width"], keep=["kind"]).kept == {"kind": ["x"]}
 
 
@@ -170,13 +170,13 @@ def test_a_named_pipe_is_read(tmp_path: Path) -> None:
         ("a,b\n1,2\n", {"drop": ["c"]}, "there is no column 'c'", "c"),
         ("a,a\n1,2\n", {}, "two columns are called 'a'", "a"),
         (",a\n0,2\n", {}, "column 1 has no name", ""),
-        ("a,b\n1\n", {}, "line 2 has 1 values, the first line has 2", None),
-        ("a,b\n1,2,3\n", {}, "line 2 has 3 values, the first line has 2", None),
-        ('a,b\n"1\n",2\n\n1\n', {}, "line 5 has 1 values, the first line has 2", None),
+        ("a,b\n1\n", {}, "line 2 has 1 values, but the first line has 2", None),
+        ("a,b\n1,2,3\n", {}, "line 2 has 3 values, but the first line has 2", None),
+        ('a,b\n"1\n",2\n\n1\n', {}, "line 5 has 1 values, but the first line has 2", None),
         ('a,b\n"1\n",2\n\n1,x\n', {}, "column 'b' holds text, such as 'x' on line 5", "b"),
         ("a,b\r1,2\r1,x\r", {}, "column 'b' holds text, such as 'x' on line 3", "b"),
         ('a,b\n5" pipe,2\n1,x\n', {"drop": ["a"]}, "column 'b' holds text, such as 'x' on line 3", "b"),
-        ("\n\na,b\n1\n", {}, "line 4 has 1 values, the first line has 2", None),
+        ("\n\na,b\n1\n", {}, "line 4 has 1 values, but the first line has 2", None),
         ("a,b\n1_000,2\n", {}, "column 'a' holds text, such as '1_000' on line 2", "a"),
         ("a,b\n", {}, "it has column names but no rows", None),
         ("", {}, "it is empty", None),
@@ -275,7 +275,7 @@ def test_labels_take_the_type_of_the_model() -> None:
             assert labels.dtype == classes.dtype
             assert_array_equal(labels, classes[::-1])
     with pytest.raises(
-        ColumnError, match="column 'y' has labels that the model does not know: 3; it knows 1, 2"
+        ColumnError, match="column 'y' has labels that are not classes of the model: 3; its classes are 1, 2"
     ):
         labels_like(["3", "1"], np.array([1, 2]), "y")
 

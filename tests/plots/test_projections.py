@@ -254,7 +254,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         plot_projections(model, "a", features=[])
     with pytest.raises(ValueError, match="style='pretty' is not one of 'paper', 'accessible'"):
         plot_projections(model, "a", style="pretty")  # type: ignore[arg-type]
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         plot_projections(SharedKernelMixture())
 
 

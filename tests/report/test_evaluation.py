@@ -107,14 +107,18 @@ def test_mixtures_name_kernels() -> None:
 
 def test_descriptions_are_plain_values(model: SharedKernelClassifier) -> None:
     groups = SharedKernelClassifier(2, feature_groups=[[0, 1], [3]], random_state=0).fit(X, CODES)
-    for each in (model, groups, SharedKernelMixture(2).fit(X), GaussianMixture(2).fit(X)):
+    # By the book: the numbers of a mean and of a covariance for each kernel, K - 1 weights for each class.
+    for each, n_parameters in [
+        (model, 3 * (2 + 3) + 3 * 2),
+        (groups, 2 * (2 + 3) + 3 + 2 * (1 + 1) + 3),
+        (SharedKernelMixture(2).fit(X), 2 * (4 + 10) + 1),
+        (GaussianMixture(2).fit(X), 2 * (4 + 10) + 1),
+    ]:
         described = describe(each)
         assert json.loads(json.dumps(described, allow_nan=False)) == described
-        assert described["n_parameters"] > 0
+        assert described["n_parameters"] == n_parameters
     described = describe(groups)
     assert [group["features"] for group in described["groups"]] == [["feature 1", "feature 2"], ["feature 4"]]
     assert described["settings"] == {"n_kernels": 2, "feature_groups": "[[0, 1], [3]]", "random_state": 0}
     assert describe(model)["classes"][1] == {"label": "versicolor", "n_rows": 50.0, "prior": 0.3}
     assert describe(model)["outlier_threshold"] == model.threshold_
-    # Parameters by the book: two means and three entries of a covariance a kernel, K − 1 weights a class.
-    assert describe(model)["n_parameters"] == 3 * (2 + 3) + 3 * 2

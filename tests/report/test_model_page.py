@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_refused() -> None:
         model_page(model, title="m", X=X, y=y[1:])
     with pytest.raises(ValueError, match="give X too"):
         model_page(model, title="m", y=y)
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         model_page(SharedKernelMixture(), title="m")
 
 

@@ -1,4 +1,4 @@
-"""Checks shared by the generators: every error names the numbers."""
+"""Argument checks shared by the generators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def finite(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Return the values as floats, or say how many of them are not finite numbers."""
+    """Return the values as floats; raise if any is not finite."""
     checked = np.asarray(values, dtype=np.float64)
     n_bad = int(np.count_nonzero(~np.isfinite(checked)))
     if n_bad:
@@ -20,7 +20,7 @@ def finite(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def whole_number(name: str, value: Any, *, least: int) -> int:
-    """Return the value as an int, or say that it is none or too small."""
+    """Return the value as an int; raise if it is not an integer of at least `least`."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, got {value!r}.")
     if value < least:
@@ -29,7 +29,7 @@ def whole_number(name: str, value: Any, *, least: int) -> int:
 
 
 def positive(name: str, value: Any) -> float:
-    """Return the value as a float, or say that it is not a positive finite number."""
+    """Return the value as a float; raise if it is not a positive finite number."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, got {value!r}.")
     number = float(value)

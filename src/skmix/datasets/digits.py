@@ -34,14 +34,14 @@ LIT_SEGMENTS: tuple[tuple[int, ...], ...] = (
     (1, 2, 3, 4, 5, 6, 7),
     (1, 2, 3, 5, 6, 7),
 )
-"""Lit segments, numbered from 1, of the digits 0 to 9; those of digit 1 are moved to the middle."""
+"""Lit segments, numbered from 1, of the digits 0 to 9; those of digit 1 are drawn in the middle."""
 
 # Segment centres in units of half length + half width, and which segments are horizontal.
 _CENTRES = ((1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 2), (0, 0))
 _HORIZONTAL = (False, False, True, False, False, True, True)
 # Half the width of an image, relative to the distance of the outermost edge of the segments from the middle.
 _MARGIN = 1.8
-# Images made at a time, to limit the memory of their points. The random numbers do not depend on it.
+# Images simulated at a time, to limit memory; it does not affect the random numbers.
 _IMAGES_AT_A_TIME = 1000
 
 
@@ -71,7 +71,7 @@ class SegmentLayout:
     bound: float
 
     def of_digit(self, digit: int) -> tuple[FloatArray, FloatArray]:
-        """Return the centres (s, 2) and covariances (s, 2, 2) of the s segments a digit lights."""
+        """Return the centres (s, 2) and covariances (s, 2, 2) of the s lit segments of a digit."""
         if not 0 <= digit < len(LIT_SEGMENTS):
             raise ValueError(f"digit must be between 0 and 9, got {digit}.")
         lit = np.array(LIT_SEGMENTS[digit]) - 1
@@ -172,7 +172,7 @@ def bin_points(
     image_index : array-like of shape (N,), int
         The image each point belongs to, 0 to n_images - 1, in any order.
     n_images : int, default=None
-        Number of images; None takes one more than the largest index.
+        Number of images; None means one more than the largest index.
     half_length, half_width : float, default=2.0, 0.5
         Size of a segment, which determines the extent of an image: see `segment_layout`.
 
@@ -278,7 +278,7 @@ def _count(points: FloatArray, image_index: IntArray, n_images: int, bound: floa
     """Return images (n, 28, 28) of points (N, 2)."""
     clamped = np.clip(points, -bound, bound)
     clamped += bound
-    # Multiplied first, so that the origin is exactly on the border between pixels.
+    # Multiply first, so that the origin is exactly on the border between pixels.
     clamped *= IMAGE_SIDE
     clamped /= 2.0 * bound
     # Pixels include their left and their upper border, as in the published code.

@@ -105,7 +105,7 @@ def load_mnist(folder: PathLike | None = None) -> SplitImages:
     FileNotFoundError
         If the folder lacks a file.
     ValueError
-        If a file is damaged, or images and labels do not belong together.
+        If a file is damaged, or images and labels do not match.
 
     Examples
     --------
@@ -124,8 +124,7 @@ def load_mnist(folder: PathLike | None = None) -> SplitImages:
     for images, labels in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or labels.shape != images.shape[:1]:
             raise ValueError(
-                f"images of shape {images.shape} and labels of shape {labels.shape} in {folder} do not "
-                "belong together."
+                f"images of shape {images.shape} and labels of shape {labels.shape} in {folder} do not match."
             )
     return SplitImages(arrays[0], arrays[1].astype(np.int64), arrays[2], arrays[3].astype(np.int64))
 

@@ -120,8 +120,8 @@ def make_shared_kernel_data(
     Raises
     ------
     ValueError
-        If shapes do not fit together, a column of weights is not a distribution, a covariance is not
-        symmetric positive semidefinite, or a number of rows is negative.
+        If shapes do not match, a column of weights is not a distribution, a covariance is not symmetric
+        positive semidefinite, or a number of rows is negative.
     TypeError
         If a number of rows is not an integer.
 
@@ -189,7 +189,7 @@ def _check_covariances(covariances: ArrayLike, n_kernels: int, n_features: int) 
             )
     deviations = np.sqrt(np.maximum(eigenvalues, 0.0))
     # The symmetric root exists for singular covariances and, unlike eigenvectors, has no arbitrary signs, so
-    # the sample of a seed does not depend on the linear algebra library.
+    # a seed gives the same sample with any linear algebra library.
     roots: FloatArray = (eigenvectors * deviations[:, np.newaxis, :]) @ eigenvectors.swapaxes(1, 2)
     return roots
 

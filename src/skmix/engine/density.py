@@ -1,9 +1,8 @@
-"""Densities of rows under one fitted model, what it says of missing values, and rows drawn from it.
+"""Densities, responsibilities, imputation and sampling under one fitted model.
 
-A row's results depend on the row and the model alone, to the last bit, and not on the rows evaluated with it.
-So rows are evaluated in tiles of a fixed size, the last one padded, because the rounding of a matrix product
-depends on its shape. And the model and the row itself decide whether a log-density is computed from expanded
-terms or from differences.
+The result for a row is bitwise independent of the other rows of the call. The rounding of a matrix product
+depends on its shape, so rows are evaluated in tiles of a fixed size, the last one padded. Whether a
+log-density is computed from expanded terms or from differences depends on the model and the row alone.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from .sources.summary import FARTHEST, Frame, chunks, power_of_two
 
 # Rows within this many scales of the heaviest kernel are evaluated from expanded terms.
 _NEAR = 4.0
-# Columns of one matrix product, and of one with so many coefficients that small products would be slow.
+# Columns of one matrix product, and of one with more coefficients than `_LARGE`.
 _TILE, _LARGE_TILE, _LARGE = 64, 192, 1 << 16
-# Numbers of expanded rows and densities that are held at once, and the most rows.
+# Largest size of a part of at least five tiles: numbers in expanded rows and densities, and rows.
 _PART, _MOST = 1 << 18, 8128
-# Numbers of the largest model that is remembered once prepared.
-_REMEMBERED = 1 << 17
+# Largest model, in numbers, that is cached once it is prepared.
+_CACHED = 1 << 17
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-280
-# Predicted values of all kernels that are held at once.
+# Largest array of values predicted by all kernels.
 _CHUNK = 1 << 20
 
-# From log N(x_n; μ_k, P_k) of some rows (K, n) and their numbers (n,) to their results (n, …).
+# From log N(x_n; μ_k, P_k) of some rows (K, n) and the rows' indices (n,) to their results (n, …).
 Reduction = Callable[[FloatArray, IntArray], np.ndarray]
 Output = TypeVar("Output", FloatArray, IntArray)
 
@@ -64,8 +63,8 @@ def _frame(means: FloatArray, covariances: FloatArray, heaviest: int, structure:
 
 
 def part_size(n_numbers: int, tile: int, held: int = _PART, most: int = _MOST) -> int:
-    """Return how many rows to expand at once, given the numbers of each: an odd multiple of `tile`."""
-    # Rows a power of two apart would fall into the same lines of the cache. Few rows take little longer.
+    """Return how many rows to expand at a time, each into `n_numbers`: an odd multiple of `tile`."""
+    # Strides that are powers of two would map to the same cache lines.
     return tile * (max(min(held // n_numbers, most) // tile - 1, 4) | 1)
 
 
@@ -90,8 +89,8 @@ def evaluate(
 ) -> Output:
     """Reduce the kernels' log-densities of rows X (N, M) under one model, part by part, into `out` (N, …).
 
-    NaN marks a missing value: the density is then that of the observed values, and one where there are none.
-    An array of another library may have no gaps; a new array of that library is returned.
+    NaN marks a missing value: the density is then that of the observed values, and 1 if there are none.
+    Arrays of other libraries must be complete; the result is then a new array of that library.
     """
     structure = structure_of(covariance_type)
     if not is_numpy(X):
@@ -111,7 +110,7 @@ def evaluate(
 
 
 def _padded(rows: IntArray, tile: int) -> IntArray:
-    """Return the numbers of rows, the last one repeated up to a multiple of `tile`."""
+    """Pad row indices to a multiple of `tile` by repeating the last."""
     missing = -len(rows) % tile
     return np.concatenate([rows, np.full(missing, rows[-1])]) if missing else rows
 
@@ -138,18 +137,18 @@ class _Prepared:
 
 
 def _prepare(parameters: Parameters, structure: Structure) -> _Prepared:
-    """Prepare one model, which takes longer than a few rows do: the latest small ones are remembered."""
+    """Prepare one model. Small ones are cached: preparing takes longer than scoring a few rows."""
     means = np.asarray(parameters.means, dtype=np.float64)
     covariances = np.asarray(parameters.covariances, dtype=np.float64)
     heaviest = _heaviest(parameters.weights)
-    if means.size + covariances.size > _REMEMBERED:
+    if means.size + covariances.size > _CACHED:
         return _Prepared(means, covariances, heaviest, structure)
     numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
-    return _remembered(*numbers, heaviest, structure.name)
+    return _prepare_cached(*numbers, heaviest, structure.name)
 
 
 @lru_cache(maxsize=4)
-def _remembered(
+def _prepare_cached(
     means: bytes,
     shape: tuple[int, ...],
     covariances: bytes,
@@ -157,7 +156,7 @@ def _remembered(
     heaviest: int,
     name: str,
 ) -> _Prepared:
-    """Prepare the model of these numbers, given as bytes, so that changed arrays are another model."""
+    """Prepare the model of these numbers; bytes, so that a model changed in place is prepared again."""
     arrays = np.frombuffer(means).reshape(shape), np.frombuffer(covariances).reshape(covariances_shape)
     return _Prepared(*arrays, heaviest, structure_of(name))
 
@@ -176,11 +175,11 @@ def _evaluate_complete(
     frame, near, n_kernels = model.frame, model.near, model.n_kernels
     log_volume = frame.log_volume()
     tile = _TILE if n_kernels * model.n_coefficients <= _LARGE else _LARGE_TILE
-    # Projections are products of all rows of a part.
+    # Projections are computed for a whole part, so its size must be fixed too.
     size = tile if structure.projects else part_size(model.n_coefficients + n_kernels, tile)
 
     def work(own: np.ndarray, which: IntArray, prepared: Prepared, tile: int) -> IntArray:
-        """Evaluate rows (n, M), X[which]; return those (m,) that are too far out to be expanded."""
+        """Evaluate rows (n, M), X[which]; return the indices (m,) of those too far out for expanded terms."""
         rows = which if index is None else index[which]
         workspace, n, padded = pool.workspace, len(own), _padded(rows, tile)
         x = workspace.array("rows", (X.shape[1], len(padded)))
@@ -214,7 +213,7 @@ def _evaluate_complete(
 
 
 def _evaluate_on_device(X: Array, parameters: Parameters, structure: Structure, reduce: Reduction) -> Array:
-    """Reduce the kernels' log-densities of rows X (N, M) of another library, where they are."""
+    """Reduce the kernels' log-densities of rows X (N, M) of another library, on their device."""
     xp = namespace(X)
     frame = frame_of(parameters, structure)
     weights = np.ones((1, len(parameters.means), 1))
@@ -243,7 +242,7 @@ def _evaluate_on_device(X: Array, parameters: Parameters, structure: Structure, 
 
 
 def _empty(X: Array, *shape: int) -> FloatArray:
-    """Return memory for numbers (N, …) of rows X (N, M)."""
+    """Return an output array (N, …) for rows X (N, M); unused for other libraries."""
     return np.empty((X.shape[0], *shape) if is_numpy(X) else 0)
 
 
@@ -264,9 +263,9 @@ def log_sum(log_joint: Array) -> Array:
 
 
 def log_normalise(log_joint: FloatArray) -> FloatArray:
-    """Return log-probabilities (n, m) from log-joints (n, m) that may be too large to hold their own sum.
+    """Return log-probabilities (n, m) from log-joints (n, m).
 
-    Subtracting the largest first keeps the sum's logarithm, which vanishes beside 1e16.
+    The largest is subtracted first: next to log-joints of 1e16 the log of the sum would be rounded away.
     """
     xp = namespace(log_joint)
     relative = log_joint - xp.max(log_joint, axis=1, keepdims=True)
@@ -287,7 +286,7 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
     logs = xp.log(xp.where(lost, 1.0, sums)) + largest
     if not occurs(lost):
         return logs
-    # The rows' nearest kernels have no weight in some class: sum the terms of those that have.
+    # In some class the rows' nearest kernels have no weight: sum over the other kernels.
     log_weights = _log(weights)
     if not is_numpy(values):
         own = [log_sum((values + like(log_weights[:, c, None], values)).T) for c in range(weights.shape[1])]
@@ -298,7 +297,7 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
         if len(kernels):
             terms = values[np.ix_(kernels, rows)] + log_weights[kernels, c, None]
             highest = terms.max(axis=0)
-            # A running sum adds in the same order however many rows there are; a plain sum does not.
+            # A cumulative sum adds in the same order for any number of rows; a plain sum does not.
             logs[c, rows] = np.log(np.cumsum(np.exp(terms - highest), axis=0)[-1]) + highest
     return logs
 
@@ -433,7 +432,7 @@ def draw_missing(
 ) -> FloatArray:
     """Return C copies (C, N, M) of rows X (N, M) whose missing values, NaN, are drawn.
 
-    `kernels` (C, N) are the kernels that the copies of the rows came from.
+    `kernels` (C, N) is the kernel of each row and copy.
     """
     structure = structure_of(covariance_type)
     filled = np.tile(X.astype(np.float64), (len(kernels), 1, 1))
@@ -450,7 +449,7 @@ def draw_missing(
 
 
 def choose(probabilities: FloatArray, random_state: np.random.RandomState) -> IntArray:
-    """Return for each row of probabilities (n, m), summing to one, an index (n,) drawn by them."""
+    """Draw an index (n,) for each row of probabilities (n, m)."""
     cumulative = np.cumsum(probabilities, axis=1)
     cumulative /= cumulative[:, -1:]
     threshold = random_state.uniform(size=len(probabilities))
@@ -466,7 +465,7 @@ def draw(
     structure = structure_of(covariance_type)
     X = random_state.standard_normal((len(classes), n_features))
     for k in np.unique(kernels):
-        # One dense matrix at a time: of many features, all of them may be more than there is memory for.
+        # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
         root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
         own = kernels == k

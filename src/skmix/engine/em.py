@@ -1,8 +1,8 @@
-"""EM for a whole batch of starts at once: init, step, terminate, over a row source and an update rule.
+"""The EM loop for a batch of starts: init, step, terminate, over a row source and an update rule.
 
-Every start is a slice of the same arrays: rows are read once for a group of starts, and small work is done
-for all at once. A start that has converged or failed leaves the batch; nothing raises because one start
-degenerated.
+Starts are slices of the same arrays, so rows are read once for a group of starts and small operations are
+vectorised over the batch. A start that has converged or failed leaves the batch; a degenerate start does not
+raise.
 """
 
 from __future__ import annotations
@@ -42,22 +42,21 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a batch of R starts stands between two passes, on the host: all there is to save and resume."""
+    """The state of R starts between two passes, on the host: everything needed to save and resume a fit."""
 
-    parameters: Parameters  # where each start is, in the coordinates of the frame; extrapolations aside
-    status: IntArray  # (R,): A `Status` each
+    parameters: Parameters  # current parameters in the frame, extrapolations excluded
+    status: IntArray  # (R,): a `Status` each
     n_iter: IntArray  # (R,): passes made
-    # (R, C) or (R, 1): what the stopping rule compares the next pass with: log-likelihoods, or the bound of
-    # the evidence
+    # (R, C) or (R, 1): log-likelihoods, or the evidence bound, of the last pass, for the stopping rule
     previous: FloatArray
-    latched: BoolArray  # (R, C) or (R, 1): classes that the paper's stopping rule takes as settled
+    latched: BoolArray  # (R, C) or (R, 1): classes that have converged by the paper's stopping rule
     path: list[FloatArray]  # (passes, C): as in `Result`, in the coordinates of the frame
     bounds: list[FloatArray]  # (passes,): of a variational fit, as in `Result`
     squarem: SquaremState | None = None  # of an accelerated fit
 
     @classmethod
     def begin(cls, starts: Parameters, n_columns: int, n_watched: int) -> RunState:
-        """Return the state before the first pass, of log-likelihoods in C columns, some of them watched."""
+        """Return the state before the first pass; the stopping rule watches `n_watched` columns."""
         n_starts = starts.means.shape[0]
         shape = n_starts, n_watched
         return cls(
@@ -76,7 +75,7 @@ class RunState:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunState:
-        """Return the record that `to_dict` described."""
+        """Return the record from the output of `to_dict`."""
         made = dict(values)
         made["parameters"] = Parameters(**values["parameters"])
         if values["squarem"] is not None:
@@ -107,23 +106,23 @@ def fit(
     callback: Callback | None = None,
     resume: RunState | None = None,
 ) -> Result:
-    """Run EM, or variational Bayes, from R starts and return how each one ended.
+    """Run EM or variational Bayes from R starts and return the outcome of each.
 
     Parameters
     ----------
     source : RowSource, or rows that `open_source` opens
-        Training rows. With unlabelled rows the starts have a `class_prior`, log-likelihoods of labelled rows
-        are of row and label together, and those of unlabelled rows make a last column.
+        Training rows. With unlabelled rows the starts have a `class_prior`; log-likelihoods of labelled rows
+        are then joint with the label, and those of unlabelled rows are the last column.
     starts : Parameters
         Starting points with a leading axis R, in the data's coordinates.
     options : Options
         How to fit.
     frame : Frame, optional
-        Frame of the rows, when known.
+        Frame of the rows, if already computed.
     callback : callable, optional
         Called after each pass with the `Run`.
     resume : RunState, optional
-        Where to go on, instead of at the starts.
+        State to continue from, instead of the starts.
     """
     rows = open_source(source)
     structure = structure_of(options.covariance_type).of(starts.covariances)
@@ -135,7 +134,7 @@ def fit(
         rule = rule_of(options, setting, starts.means.shape[1], rows)
         if resume is None:
             resume = RunState.begin(
-                frame.enter(starts, structure), n_columns, 1 if rule.bounds else n_columns
+                frame.enter(starts, structure), n_columns, n_columns if rule.prior is None else 1
             )
         run = Run(rows, setting, rule, options, resume)
         while run.going:
@@ -155,7 +154,7 @@ def fit(
 
 
 def rule_of(options: Options, setting: Setting, n_kernels: int, source: RowSource) -> UpdateRule:
-    """Return the update rule that the options ask for, with its arrays where the source wants them."""
+    """Return the update rule for the options, with its arrays on the source's device."""
     structure = setting.structure
     regulariser = regulariser_of(options, setting.frame, structure, n_kernels)
     if options.inference == "variational":
@@ -190,11 +189,11 @@ def expect(
     centres: Centres | None = None,
     moments: bool = True,
 ) -> tuple[Any, FloatArray]:
-    """Do the E-step, unlabelled rows included: they get the last column of the statistics."""
+    """Do the E-step; unlabelled rows are the last column of the statistics."""
     mixed = with_unlabelled(parameters)
     statistics, origins = source.expect(mixed, factor, setting, centres, moments)
     if parameters.class_prior is not None:
-        # Of row and label together, so that the sum over all rows is the likelihood that EM climbs.
+        # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.
         prior, xp = parameters.class_prior, namespace(parameters.class_prior)
         log_prior = xp.log(xp.where(prior > _TINY, prior, _TINY))
         log_prior = xp.concat([log_prior, xp.zeros_like(log_prior[:, :1])], axis=1)
@@ -212,7 +211,7 @@ def one_pass(
     following, next_factor, inaccurate = rule.improve(statistics, origins, parameters, factor)
     if rule.freeze != "kernels" and occurs(inaccurate):
         again = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
-        # The new means are right; the covariances want moments about them.
+        # The new means are accurate; the covariances need moments about them.
         centres = pick(inaccurate, again), pick(following.means, again)
         entered, own = parameters.take(again), factor.take(again)
         closer, origins = expect(source, entered, own, setting, centres=centres)
@@ -224,7 +223,7 @@ def one_pass(
 
 
 class Run:
-    """A batch of R starts on its way; the active ones still run.
+    """A running fit of R starts, of which the active ones have not ended.
 
     After a pass, `n_passes` is the number of passes made, `active` (A,) are the starts that took part in the
     last one, and `log_likelihood` (A, C) is that of the parameters that entered it, in the frame.
@@ -261,13 +260,13 @@ class Run:
                 given = state.squarem.map(placed, np.array)
                 self._latest, tried = placed(state.parameters), given.tried
             self._squarem = Squarem(setting.structure, rule, n_rows, given)
-        # An extrapolation may fail: the start then goes back.
+        # A singular extrapolation is not a failure: the start returns to its last EM step.
         failed = ~to_numpy(self._factor.usable) & ~tried & (self._status == Status.RUNNING)
         self._status[failed] = Status.FAILED
 
     @property
     def going(self) -> bool:
-        """Whether a pass is left to make."""
+        """Whether any start still runs and `max_iter` is not reached."""
         running = bool(np.any(self._status[self.active] == Status.RUNNING))
         return running and self.n_passes < self._options.max_iter
 
@@ -281,7 +280,7 @@ class Run:
         survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
         wasted = np.zeros(len(active), dtype=bool)
         objective = None
-        if self._squarem is not None or self._rule.bounds:
+        if self._squarem is not None or self._rule.prior is not None:
             objective = self._rule.objective(log_likelihood, current, factor)
         if self._squarem is not None and objective is not None:
             wasted = self._squarem.wasted(objective, survived)
@@ -295,7 +294,7 @@ class Run:
             # A wasted pass leaves the start where it was.
             self._path[r].append(self._path[r][-1] if wasted[i] else log_likelihood[i])
         watched = log_likelihood
-        if self._rule.bounds and objective is not None:
+        if self._rule.prior is not None and objective is not None:
             watched = objective[:, None]
             for r, value in zip(active, objective.tolist(), strict=True):
                 if np.isfinite(value):
@@ -329,7 +328,7 @@ class Run:
         return join([*(ended for _, ended in self._finished), parameters]).take(order)
 
     def state(self) -> RunState:
-        """Return a copy of where all starts stand."""
+        """Return a copy of the state of all starts."""
 
         def everyone(values: np.ndarray, blank: Any = 0) -> np.ndarray:
             every = np.full((len(self._status), *values.shape[1:]), blank, dtype=values.dtype)
@@ -362,7 +361,7 @@ class Run:
         empty = np.empty((0, self._n_columns))
         path = [np.array(values) if values else empty for values in self._path]
         point = rule.finish(last)
-        if not isinstance(rule, Variational):
+        if rule.prior is None:
             return Result(point, status, self._n_iter, log_likelihood, objective, path)
         bounds = [np.array([*values, value]) for values, value in zip(self._bounds, objective, strict=True)]
         log_likelihood = self._log_likelihood(point, factor)
@@ -380,8 +379,8 @@ class Run:
 class Stopping:
     """The two stopping rules, on the log-likelihoods of successive passes.
 
-    `previous` (R, C) are those before the first pass, infinite when there was none; `latched` (R, C) are the
-    classes that have settled, by the paper's rule; `n_rows` is N, or the sum of the rows' weights.
+    `previous` (R, C) are those of the last pass, infinite before the first; `latched` (R, C) are the classes
+    that have converged by the paper's rule; `n_rows` is N, or the sum of the row weights.
     """
 
     def __init__(self, options: Options, previous: FloatArray, latched: BoolArray, n_rows: float) -> None:
@@ -397,7 +396,7 @@ class Stopping:
     def done(self, log_likelihood: FloatArray, wasted: BoolArray | None = None) -> BoolArray:
         """Return which starts (R,) are done, given the log-likelihoods (R, C) of this pass.
 
-        Passes that were `wasted` (R,) do not count.
+        Rejected extrapolations, `wasted` (R,), do not count.
         """
         counts = np.ones(len(log_likelihood), dtype=bool) if wasted is None else ~wasted
         change = log_likelihood - self.previous

@@ -24,7 +24,7 @@ Record = TypeVar("Record")
 
 
 def _map(record: Record, function: Callable[[Array], Array]) -> Record:
-    """Return a record of what the function makes of each of its arrays."""
+    """Return a record with the function applied to each array."""
     return type(record)(*[None if a is None else function(a) for a in vars(record).values()])
 
 
@@ -35,7 +35,7 @@ def _put(record: Record, index: Any, other: Record) -> Record:
 
 
 def join(records: Sequence[Record]) -> Record:
-    """Return one record of several, joined along the first axes."""
+    """Concatenate records along the first axis."""
     parts = zip(*[vars(record).values() for record in records], strict=True)
     return type(records[0])(*[None if a[0] is None else namespace(a[0]).concat(list(a)) for a in parts])
 
@@ -45,7 +45,7 @@ class Status(enum.IntEnum):
 
     RUNNING = 0
     CONVERGED = 1
-    STOPPED = 2  # reached the largest allowed number of passes
+    STOPPED = 2  # reached `max_iter`
     FAILED = 3  # a covariance became singular, which only a floor of zero allows
 
 
@@ -59,8 +59,8 @@ class Parameters:
     # (..., K, M, q + 1).
     covariances: FloatArray
     class_prior: FloatArray | None = None  # (..., L): Pr(class j), estimated where rows have no label
-    # (..., K, L): inside a variational fit, the rows of each class that a kernel's posterior has seen;
-    # infinite for a point. Weights are then not normalised, see ``rules/variational.py``.
+    # (..., K, L): in a variational fit, the expected number of rows of each class and kernel; infinite for a
+    # point estimate. Weights are then not normalised, see ``rules/variational.py``.
     counts: FloatArray | None = None
 
     def take(self, index: Any) -> Parameters:
@@ -76,23 +76,23 @@ class Parameters:
         return self.map(lambda array: array.copy() if is_numpy(array) else array)
 
     def map(self, function: Callable[[Array], Array]) -> Parameters:
-        """Return a record of what the function makes of each array."""
+        """Return a record with the function applied to each array."""
         return _map(self, function)
 
     def batch(self) -> Parameters:
-        """Return a batch of one start, sharing memory with this record of one model."""
+        """Return this single model as a batch of one start that shares its memory."""
         return self.take(None)
 
 
 @dataclass(frozen=True)
 class Factor:
-    """Covariances made ready for densities."""
+    """Factorised covariances, for evaluating densities."""
 
     # W with W P Wᵀ = I: full (R, K, M, M), tied (R, 1, M, M), both lower triangular; diag (R, K, M);
     # spherical (R, K).
     whitener: FloatArray
     log_determinant: FloatArray  # (R, K) or (R, 1): of P
-    usable: BoolArray  # (R,): False where a covariance is not positive definite; its entries mean nothing
+    usable: BoolArray  # (R,): False where a covariance is not positive definite; other entries are undefined
 
     def take(self, index: Any) -> Factor:
         """Return the starts that `index` selects."""
@@ -105,12 +105,12 @@ class Factor:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What one pass needs of the rows. Statistics of disjoint rows add."""
+    """Sufficient statistics of one pass. Statistics of disjoint rows add."""
 
     log_likelihood: FloatArray  # (R, C): sum of log p(x_n | class) over the rows of each class
     mass: FloatArray  # (R, K, C): sum of the responsibilities of the rows of each class
     first: FloatArray  # (R, K, M): responsibility-weighted sum of the rows, about the kernel's origin
-    second: FloatArray  # (R, K, S): of second-order terms, packed as the structure orders them
+    second: FloatArray  # (R, K, S): the same sum of second-order terms, in the structure's packed order
 
     def add(self, other: Statistics) -> None:
         """Add `other` to this record in place."""
@@ -122,32 +122,30 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Regulariser:
-    """What keeps the M-step away from degenerate kernels, in the coordinates of the loop."""
+    """Floor, ridge and priors of the M-step, in the coordinates of the frame."""
 
     floor: FloatArray  # (M,): every covariance P has P − diag(floor) positive semidefinite
     ridge: FloatArray  # (M,): added to every covariance's diagonal
-    prior_rows: float  # strength of the inverse-Wishart prior on covariances, in imagined rows; 0 is none
-    prior_covariance: FloatArray  # (M, M): of those rows
-    weight_prior: float  # concentration of the Dirichlet prior on each class's weights; 1 is none
-    annihilation: float = 0.0  # mass that a kernel must earn before it has any weight; 0 keeps every kernel
+    prior_rows: float  # strength of the inverse-Wishart prior on covariances, in pseudo-rows; 0: no prior
+    prior_covariance: FloatArray  # (M, M): of those pseudo-rows
+    weight_prior: float  # concentration of the Dirichlet prior on each class's weights; 1: no prior
+    annihilation: float = 0.0  # mass below which a kernel loses its weight; 0: never
 
     def map(self, function: Callable[[Array], Array]) -> Regulariser:
-        """Return a record of what the function makes of each array."""
-        arrays_of_it = {
-            name: function(getattr(self, name)) for name in ("floor", "ridge", "prior_covariance")
-        }
-        return replace(self, **arrays_of_it)
+        """Return a record with the function applied to each array."""
+        names = ("floor", "ridge", "prior_covariance")
+        return replace(self, **{name: function(getattr(self, name)) for name in names})
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The prior of a variational fit as imagined rows, in the coordinates of the loop."""
+    """The prior of a variational fit, as pseudo-rows in the coordinates of the frame."""
 
-    n_kernels: int  # kernels that a posterior lacks are taken to have no rows
-    concentration: float  # of the Dirichlet distribution of weights: imagined rows for each kernel and class
-    mean_rows: float  # imagined rows at the origin, the data's mean, for each kernel's mean
-    covariance_rows: float  # imagined rows for each covariance
-    covariance: FloatArray  # (M, M): of those; its inverse is the expected precision
+    n_kernels: int  # number of kernels under the prior; kernels missing from a posterior have no rows
+    concentration: float  # of the Dirichlet prior on weights: pseudo-rows of each kernel and class
+    mean_rows: float  # pseudo-rows of each kernel's mean, at the origin (the data's mean)
+    covariance_rows: float  # pseudo-rows of each covariance
+    covariance: FloatArray  # (M, M): their covariance; its inverse is the expected precision
 
 
 @dataclass(frozen=True)
@@ -165,30 +163,30 @@ class Options:
     covariance_prior: float | None = None  # strength of the inverse-Wishart prior, in rows
     covariance_prior_scale: FloatArray | None = None  # (M, M): its covariance; None: variances over K^(2/M)
     weight_prior: float | None = None  # concentration of the Dirichlet prior on weights; at least 1 for EM
-    annihilate: bool = False  # whether kernels that do not pay for their parameters lose their weight
+    annihilate: bool = False  # whether kernels that explain too few rows for their parameters are removed
     n_jobs: int = 1  # number of threads; it never changes the result
     accelerate: bool = False  # whether to extrapolate between passes
-    freeze: Literal["kernels", "weights"] | None = None  # what keeps its starting value
+    freeze: Literal["kernels", "weights"] | None = None  # which parameters stay at their starting values
     precision: Literal["float64", "float32", "tf32"] = "float64"  # of products over rows, on an accelerator
     inference: Literal["em", "variational"] = "em"
-    mean_prior: float | None = None  # of a variational fit: rows that the prior of each mean is worth
-    prior_kernels: int | None = None  # of a variational fit: kernels of the priors, when starts have fewer
+    mean_prior: float | None = None  # variational fit: strength of the prior on each mean, in rows
+    prior_kernels: int | None = None  # variational fit: kernels under the prior, if starts have fewer
 
 
 @dataclass(frozen=True)
 class Result:
     """The outcome of a batch of R starts."""
 
-    parameters: Parameters  # the last of each start, always finite
+    parameters: Parameters  # final parameters of each start, always finite
     status: IntArray  # (R,): a `Status` each
     n_iter: IntArray  # (R,): passes made
-    log_likelihood: FloatArray  # (R, C): of each class's rows, under the last parameters
-    objective: FloatArray  # (R,): log-likelihood plus log-priors up to a constant, or the bound
-    # R arrays (n_iter, C): log-likelihood of the parameters that entered each pass; a pass wasted by an
-    # extrapolation repeats the last. In a variational fit it is the expectation under the posterior.
+    log_likelihood: FloatArray  # (R, C): of each class's rows, under the final parameters
+    objective: FloatArray  # (R,): log-likelihood plus log-priors up to a constant, or the evidence bound
+    # R arrays (n_iter, C): log-likelihood at the start of each pass; a rejected extrapolation repeats the
+    # previous value. In a variational fit it is the expectation under the posterior.
     path: list[FloatArray]
-    # Of a variational fit: rows that each kernel's posterior has seen (R, K, L), R arrays (n_iter,) of bounds
-    # of the log-evidence, and the prior.
+    # Variational fits only: expected rows of each kernel and class (R, K, L), R arrays (n_iter,) of lower
+    # bounds of the log-evidence, and the prior.
     counts: FloatArray | None = None
     bounds: list[FloatArray] | None = None
     prior: Prior | None = None

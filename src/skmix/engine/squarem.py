@@ -1,10 +1,10 @@
-"""Fewer passes: squared extrapolation of EM (SQUAREM), guarded so that the likelihood never falls.
+"""Squared extrapolation of EM (SQUAREM), safeguarded so that the likelihood never decreases.
 
 Two EM steps θ₀ → θ₁ → θ₂ give r = θ₁ − θ₀ and v = (θ₂ − θ₁) − r; the next pass enters at θ₀ − 2αr + α²v with
-α = −‖r‖/‖v‖ instead of at θ₂ (Varadhan and Roland, 2008, scheme S3). That pass finds the likelihood of where
-it entered: if it is lower than at θ₁, or not a number, the start goes back to θ₂ and only the pass is lost.
-Extrapolation uses coordinates in which every number is allowed: logarithms of weights, means, and the
-Cholesky factors of covariances with the logarithm of their diagonal.
+α = −‖r‖/‖v‖ instead of at θ₂ (Varadhan and Roland, 2008, scheme S3). That pass also yields the likelihood at
+the extrapolated point: if it is lower than at θ₁, or NaN, the start returns to θ₂ at the cost of one pass.
+Extrapolation uses unconstrained coordinates: logarithms of weights, means, and Cholesky factors of
+covariances with the logarithm of their diagonal.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from .covariances.reparametrisation import coordinates, from_coordinates
 from .model import BoolArray, Factor, FloatArray, IntArray, Parameters
 from .rules.base import UpdateRule, with_frozen
 
-# Longest step, in units of EM's own, at first and the factor it grows by when reached.
+# Initial limit on the step length, in EM steps, and the factor by which it grows when reached.
 _FIRST_LIMIT = 4.0
 _GROWTH = 4.0
-# Gain of the objective per row and pass below which passes count as slow.
+# Extrapolate only once the objective gains less than this per row and pass.
 _SLOW = 1e-3
-# Factor on the stopping rule's tolerance: extrapolation shortens EM's own steps.
+# Factor on the stopping rule's tolerance: between extrapolations EM takes shorter steps.
 STRICTER = 0.3
-# Passes of a cycle: two of EM, and one that enters at an extrapolation.
+# Passes of a cycle: two of EM, and one from an extrapolation.
 _CYCLE = 3
 
 
 @dataclass
 class SquaremState:
-    """Where the extrapolation of R starts stands between two passes."""
+    """The state of the extrapolation of R starts between two passes."""
 
-    entering: Parameters  # where the next pass enters
-    older: Parameters  # where the last pass entered, θ₁ of the next extrapolation
-    retreat: Parameters  # where to go back to if an extrapolation was no gain, θ₂
-    last: FloatArray  # (R,): objective of the last pass that counted
-    calm: IntArray  # (R,): passes in a row at which the stopping rule would have ended
+    entering: Parameters  # input of the next pass
+    older: Parameters  # input of the last pass, θ₁ of the next extrapolation
+    retreat: Parameters  # θ₂, used again if an extrapolation is rejected
+    last: FloatArray  # (R,): objective of the last accepted pass
+    calm: IntArray  # (R,): consecutive passes at which the stopping rule held
     steps: IntArray  # (R,): EM steps since the last extrapolation
     limit: FloatArray  # (R,): longest step allowed
-    tried: BoolArray  # (R,): whether the next pass enters at an extrapolation
-    reached: FloatArray  # (R,): objective that it must reach
+    tried: BoolArray  # (R,): whether the next pass starts from an extrapolation
+    reached: FloatArray  # (R,): objective that the extrapolation must reach
 
     @classmethod
     def begin(cls, entering: Parameters) -> SquaremState:
@@ -55,7 +55,7 @@ class SquaremState:
         return cls(entering, entering, entering, low, none, none.copy(), limit, none.astype(bool), low.copy())
 
     def map(self, models: Callable[[Parameters], Parameters], numbers: Callable[[Any], Any]) -> SquaremState:
-        """Return what the functions make of parameters and of arrays with one number for each start."""
+        """Apply one function to the parameters and another to the arrays (R,)."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         made: dict[str, Any] = {
             name: models(value) if isinstance(value, Parameters) else numbers(value) for name, value in values
@@ -68,7 +68,7 @@ class SquaremState:
 
 
 class Squarem:
-    """Decides where the next pass enters, for a batch of starts that fit `n_rows` rows by an update rule."""
+    """Chooses the input of each pass, for a batch of starts fitted to `n_rows` rows by an update rule."""
 
     def __init__(self, structure: Structure, rule: UpdateRule, n_rows: float, state: SquaremState) -> None:
         self._structure = structure
@@ -82,24 +82,23 @@ class Squarem:
         self.state, self._back = self.state.take(which), self._back[which]
 
     def wasted(self, objective: FloatArray, usable: BoolArray) -> BoolArray:
-        """Return which starts (R,) entered the pass at an extrapolation that was no gain.
+        """Return which starts (R,) entered the pass at an extrapolation that is rejected.
 
-        `objective` (R,) is that of the parameters that entered; `usable` (R,) says whether the pass ended
-        with proper parameters.
+        `objective` (R,) is at the pass's input; `usable` (R,) is whether its output is valid.
         """
         state = self.state
         self._back = state.tried & ~(usable & (objective >= state.reached))
         state.limit[self._back] = np.maximum(_FIRST_LIMIT, state.limit[self._back] / _GROWTH)
         state.steps[state.tried] = 0
-        # Far from the end EM's own steps are long, and a leap might land in another basin.
+        # Far from convergence EM steps are long, and an extrapolation might land in another basin.
         state.steps[~(objective - state.last < self._slow)] = 0
         state.last = np.where(self._back, state.last, objective)
         return self._back
 
     def settled(self, done: BoolArray) -> BoolArray:
-        """Return which starts (R,) the stopping rule would have ended in every pass of a whole cycle.
+        """Return the starts (R,) for which the stopping rule held in every pass of a cycle.
 
-        One short step alone proves little: it may be the one that follows an extrapolation.
+        A single short step is not enough: it may be the one after an extrapolation.
         """
         calm = np.where(done, self.state.calm + 1, 0)
         self.state.calm = np.where(self._back, self.state.calm, calm)
@@ -109,10 +108,10 @@ class Squarem:
     def onward(
         self, entered: Parameters, following: Parameters, factor: Factor, objective: FloatArray
     ) -> tuple[Parameters, Factor]:
-        """Return where the next pass enters, and the factor of its covariances.
+        """Return the input of the next pass and its factor.
 
-        `entered` and `following` are the parameters before and after the pass, `factor` is that of the
-        latter, and `objective` (R,) that of the former.
+        `entered` and `following` are the parameters before and after the last pass; `factor` belongs to
+        `following`, `objective` (R,) to `entered`.
         """
         state = self.state
         onward = following.copy()
@@ -140,7 +139,7 @@ class Squarem:
     def _extrapolate(
         self, first: Parameters, second: Parameters, third: Parameters, index: IntArray
     ) -> tuple[Parameters, BoolArray]:
-        """Return the extrapolated parameters, and whether each start's (R,) are a model."""
+        """Return the extrapolated parameters, and which starts (R,) may use them."""
         points = [_coordinates(p, self._structure) for p in (first, second, third)]
         r = [b - a for a, b in zip(points[0], points[1], strict=True)]
         v = [c - 2.0 * b + a for a, b, c in zip(*points, strict=True)]
@@ -152,7 +151,7 @@ class Squarem:
         far = like(step[:, None], points[0][0])
         away = [a + 2.0 * far * b + far**2 * c for a, b, c in zip(points[0], r, v, strict=True)]
         proposal = with_frozen(self._rule, _from_coordinates(away, third, self._structure), third)
-        good = step > 1.0  # a step of one is EM's own
+        good = step > 1.0  # a step of one is the EM step
         for array in (proposal.weights, proposal.means, proposal.covariances):
             xp = namespace(array)
             good &= to_numpy(xp.all(xp.isfinite(xp.reshape(array, (len(step), -1))), axis=1))

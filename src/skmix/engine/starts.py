@@ -1,7 +1,7 @@
 """Starting points, R at a time, in the data's coordinates.
 
-All but the paper's look at a random sample of rows, a fresh one for each start, so that their cost does not
-grow with the data and starts differ even where the seeding rule alone would be deterministic.
+All but the paper's draw a new random sample of rows for each start, so that their cost does not grow with the
+data and starts differ even where the seeding rule itself is deterministic.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .model import FloatArray, IntArray, Parameters, Regulariser
 from .sources.memory import separate_moments
 from .sources.summary import Frame
 
-# Rows looked at for each kernel, and improvements of the seeds by Lloyd's rule.
+# Rows sampled per kernel, and Lloyd iterations of k-means.
 _ROWS_PER_KERNEL = 25
 _LLOYD_PASSES = 3
-# Share of the features' variances in a start's covariance: keeps it well conditioned with few rows.
+# Share of the features' variances mixed into a start's covariance, for conditioning with few rows.
 _SHRINKAGE = 0.05
 # Share of a class's starting weight that is spread evenly over all kernels.
 _SPREAD_WEIGHT = 0.01
@@ -82,7 +82,7 @@ def k_means_plus_plus(
     random_state: np.random.RandomState,
     row_weights: FloatArray | None = None,
 ) -> Parameters:
-    """Return starts seeded by k-means++ over all rows, whatever their class."""
+    """Return starts seeded by k-means++ over the rows of all classes together."""
     everything = np.zeros(X.shape[0], dtype=np.int64)
     start = class_wise(X, everything, 1, n_starts, n_kernels, frame, structure, random_state, row_weights)
     return Parameters(uniform_weights(n_starts, n_kernels, n_classes), start.means, start.covariances)
@@ -99,12 +99,12 @@ def class_wise(
     random_state: np.random.RandomState,
     row_weights: FloatArray | None = None,
 ) -> Parameters:
-    """Return R starts seeded by k-means++ inside each class (N,), kernels dealt to the classes in turn.
+    """Return R starts seeded by k-means++ within each class (N,), kernels assigned to classes in turn.
 
     Covariances are the pooled scatter about the seeds. Nearly all of a class's weight is on its own kernels;
     the rest is spread over the others, because a weight of zero would stay zero. With fewer kernels than
-    classes, each start serves a random choice of classes, and the others begin with uniform weights. Row
-    weights (N,) say how likely each row is to be sampled.
+    classes, each start seeds a random subset of classes and gives the others uniform weights. Row weights
+    (N,) are proportional to sampling probabilities.
     """
     by_class = np.argsort(classes, kind="stable")
     bounds = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=n_classes))])
@@ -150,7 +150,7 @@ def from_responsibilities(
     mass: FloatArray = np.zeros(1)
     first: FloatArray = np.zeros(1)
     second: FloatArray = np.zeros(1)
-    # Moments about the overall mean lose digits of narrow kernels; a start can spare them.
+    # Moments about the overall mean cost narrow kernels some digits, which does not matter for a start.
     for a in range(0, n_rows, _CHUNK):
         b = min(a + _CHUNK, n_rows)
         x = _rows(X, np.arange(a, b), frame)
@@ -179,18 +179,14 @@ def _leave(
 def _cluster(
     sample: FloatArray, n_clusters: int, random_state: np.random.RandomState
 ) -> tuple[FloatArray, FloatArray]:
-    """Return cluster centres (q, M) of a few rows (n, M), and the rows less their centres.
-
-    Centres are seeded by k-means++ (each new one a row drawn with probability proportional to its squared
-    distance from the nearest so far) and improved by a few of Lloyd's passes.
-    """
+    """Return centres (q, M) of rows (n, M) by k-means++ and Lloyd iterations, and the rows' residuals."""
     centres = np.empty((n_clusters, sample.shape[1]))
     centres[0] = sample[random_state.randint(len(sample))]
     nearest = np.full(len(sample), np.inf)
     for q in range(1, n_clusters):
         nearest = np.minimum(nearest, ((sample - centres[q - 1]) ** 2).sum(axis=1))
         cumulative = np.cumsum(nearest)
-        # With fewer distinct rows than centres all distances are zero: the last row serves again.
+        # With fewer distinct rows than centres all distances are zero, and the last row is repeated.
         chosen = np.searchsorted(cumulative, random_state.uniform() * cumulative[-1], side="right")
         centres[q] = sample[min(chosen, len(sample) - 1)]
     for _ in range(_LLOYD_PASSES):

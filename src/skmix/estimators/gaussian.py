@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,11 @@ _SINGULAR = (
     "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
     "instance caused by singleton or collapsed samples). Try to decrease the number of components, increase "
     "reg_covar, or scale the input data."
+)
+
+# Methods of scikit-learn's mixture take the array namespace since 1.8.
+_NAMESPACE: dict[str, Any] = (
+    {"xp": np} if "xp" in signature(ScikitLearnGaussianMixture._check_parameters).parameters else {}
 )
 
 
@@ -83,7 +89,7 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
                     "Expected n_samples >= n_components "
                     f"but got n_components = {self.n_components}, n_samples = {len(rows)}"
                 )
-            self._check_parameters(rows, xp=np)
+            self._check_parameters(rows, **_NAMESPACE)
             self._run(rows)
         return rows
 
@@ -141,7 +147,7 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             starts = []
             for _ in range(min(together, n_starts - first)):
                 if fresh:
-                    self._initialize_parameters(X, random_state, xp=np)
+                    self._initialize_parameters(X, random_state, **_NAMESPACE)
                 starts.append(self._current())
             if self.max_iter == 0:
                 continue
@@ -228,7 +234,7 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
                 np.ascontiguousarray(values, dtype=dtype)
                 for values in (parameters.weights[:, 0], parameters.means, parameters.covariances, whitener)
             ),
-            xp=np,
+            **_NAMESPACE,
         )
 
     def _initialize_parameters(
@@ -237,7 +243,7 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
         """Set a start, as scikit-learn does but without an array of N × K responsibilities."""
         given = (self.weights_init, self.means_init, self.precisions_init)
         if get_config()["array_api_dispatch"] or all(value is not None for value in given):
-            super()._initialize_parameters(X, random_state, xp=xp)
+            super()._initialize_parameters(X, random_state, **({} if xp is None else {"xp": xp}))
             return
         n_rows, n_kernels = len(X), self.n_components
         labels = np.full(n_rows, -1)
@@ -268,12 +274,12 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             self.means_ = np.asarray(self.means_init)
         if self.precisions_init is not None:
             weights, means = self.weights_, self.means_
-            super()._initialize(X, None, xp=np)
+            super()._initialize(X, None, **_NAMESPACE)
             self.weights_, self.means_ = weights, means
 
     def _estimate_log_prob(self, X: np.ndarray, xp: Any = None) -> FloatArray:
         if get_config()["array_api_dispatch"]:
-            values: FloatArray = super()._estimate_log_prob(X, xp=xp)
+            values: FloatArray = super()._estimate_log_prob(X, **({} if xp is None else {"xp": xp}))
             return values
         values = kernel_log_densities(np.asarray(X), self._current(), self.covariance_type)
         return values.astype(np.result_type(X, self.means_), copy=False)

@@ -1,4 +1,4 @@
-"""Images to features, as scikit-learn transformers.
+"""Features of images, as scikit-learn transformers.
 
 All take images as an array (n, height, width) or flattened (n, height × width), row after row.
 """

@@ -1,4 +1,4 @@
-"""Deskewing: the slant of handwriting is removed by a shear."""
+"""Deskewing: removing the slant of handwriting by a shear."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Deskew(ImageTransformer):
 
 
 def _upright(images: FloatArray, centre: bool) -> FloatArray:
-    """Return images (n, height, width) without slant, centred if asked for."""
+    """Return images (n, height, width) without slant, centred if `centre`."""
     _, height, width = images.shape
     bright = np.maximum(images, 0.0)
     by_row, by_column = bright.sum(axis=2), bright.sum(axis=1)
@@ -107,7 +107,7 @@ def _upright(images: FloatArray, centre: bool) -> FloatArray:
 
 
 def _cells(places: FloatArray, length: int) -> tuple[NDArray[np.int64], FloatArray]:
-    """Return the pixel before each place, its index in an image with a margin, and the distance from it."""
+    """Return the pixel before each position, as an index in the padded image, and the distance from it."""
     inside = np.clip(places + 1.0, 0.0, length + 1.0)
     below = np.minimum(inside.astype(np.int64), length)
     return below, inside - below

@@ -69,8 +69,8 @@ class PrincipalAxis(ImageTransformer):
         stop = shape[1] if self.stop is None else self.stop
         if not 0 <= self.start < stop <= shape[1]:
             raise ValueError(
-                f"start={self.start} and stop={self.stop} do not choose entries of an axis that has "
-                f"{shape[1]}, one for each column of the images."
+                f"start={self.start} and stop={self.stop} must satisfy 0 <= start < stop <= {shape[1]}, the "
+                "number of columns of the images."
             )
 
     def _features(self, images: NDArray[Any]) -> FloatArray:
@@ -102,8 +102,8 @@ class QuadrantMass(ImageTransformer):
 
     Notes
     -----
-    A pixel counts if it is not zero, whatever its brightness. If height or width is odd, a pixel of the
-    middle row or column counts half on either side. All shares of an image without such pixels are zero.
+    Every non-zero pixel counts the same. If height or width is odd, a pixel of the middle row or column
+    counts half on either side. All shares of an image without non-zero pixels are zero.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Files: rows in blocks for the engine, tables by column names, models and ONNX graphs.
 
-Nothing here computes with rows. pyarrow, zarr, safetensors and onnx are imported when they are first used.
+This package only reads and writes. pyarrow, zarr, safetensors and onnx are imported on first use.
 """
 
 from .files import MAPPED_BYTES, open_rows, source_of

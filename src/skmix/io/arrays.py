@@ -27,9 +27,9 @@ class Values:
     dtype: np.dtype[Any]
     # Returns rows start … stop − 1 as an array in memory.
     read: Callable[[int, int], np.ndarray]
-    # Files, as they were when they were opened.
+    # State of the files when they were opened.
     stamps: dict[Path, Stamp] = field(default_factory=dict)
-    # Rows that are stored together: ranges that begin at multiples of it are read fastest.
+    # Rows of a storage chunk: ranges that begin at multiples of it are read fastest.
     unit: int = 1
 
 
@@ -81,7 +81,7 @@ def _rows_of_npy(
     start: int,
     stop: int,
 ) -> np.ndarray:
-    """Return rows of a file by reading it: touched pages of a mapping count as memory of the process."""
+    """Return rows of a file by reading it: pages of a memory map would count as memory of the process."""
     n_columns = math.prod(shape[1:])
     if transposed:
         first = [offset + (column * shape[0] + start) * dtype.itemsize for column in range(n_columns)]
@@ -93,7 +93,7 @@ def _rows_of_npy(
             path, dtype, (stop - start) * n_columns, offset=offset + start * n_columns * dtype.itemsize
         )
     if rows.size != (stop - start) * n_columns:
-        raise ValueError(f"{path} became shorter while it was read.")
+        raise ValueError(f"{path} became shorter while it was being read.")
     return rows.reshape(stop - start, *shape[1:])
 
 
@@ -112,7 +112,7 @@ def _rows_in_memory(array: Any, start: int, stop: int) -> np.ndarray:
 def _zarr(array: Any) -> Values:
     stored = getattr(array, "shards", None) or array.chunks
     stamps: dict[Path, Stamp] = {}
-    # Noticed are arrays that were replaced or resized, not chunks that were rewritten.
+    # These detect arrays that are replaced or resized, but not rewritten chunks.
     root = getattr(array.store_path.store, "root", None)
     if root is not None:
         folder = Path(root) / array.store_path.path
@@ -128,7 +128,7 @@ def _zarr(array: Any) -> Values:
 
 
 def is_path(thing: Any) -> bool:
-    """Return whether something is the path of a file."""
+    """Return whether something is a path."""
     return isinstance(thing, (str, os.PathLike))
 
 
@@ -149,7 +149,7 @@ def refuse_zarr_group(thing: Any, name: str) -> None:
 
 
 def check_exists(path: Path) -> None:
-    """Raise FileNotFoundError if there is nothing at a path."""
+    """Raise FileNotFoundError if a path does not exist."""
     if not path.exists():
         pattern = any(character in str(path) for character in "*?[")
         hint = " Patterns are not expanded: give the folder that holds the files." if pattern else ""
@@ -163,11 +163,11 @@ def stamp(path: Path) -> Stamp:
 
 
 def check_stamp(path: Path, before: Stamp) -> None:
-    """Raise ValueError if a file has changed since."""
+    """Raise ValueError if a file has changed since it was opened."""
     try:
         now = stamp(path)
     except FileNotFoundError:
-        raise ValueError(f"{path} is gone: files must stay in place while they are read.") from None
+        raise ValueError(f"{path} no longer exists: files must stay in place while they are read.") from None
     if now != before:
         raise ValueError(
             f"{path} has changed since it was opened ({before[0]} bytes then, {now[0]} now): "

@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays of numbers or lists of labels. The libraries are imported on first use."""
+"""Arrow columns as NumPy arrays of numbers or lists of labels. pyarrow is imported on first use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_text(kind: Any) -> bool:
 
 
 def label_kind(kind: Any) -> str | None:
-    """Return what labels of an Arrow type are: booleans, numbers or strings; None for any other type."""
+    """Return the kind of labels of an Arrow type: 'boolean', 'number', 'string', or None for other types."""
     import pyarrow.types as types
 
     if types.is_dictionary(kind):

@@ -24,9 +24,9 @@ from .arrays import (
 from .parquet import is_parquet, open_parquet
 from .sources import Source
 
-# Large enough that the overhead of a block does not matter, small enough that three of them fit anywhere.
+# Large enough that the overhead per block does not matter, small enough that three of them fit in any memory.
 BLOCK_BYTES = 1 << 25
-# Smaller mapped arrays are treated as arrays in memory: joblib hands such ones to its workers.
+# Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
 MAPPED_BYTES = 1 << 28
 
 
@@ -35,7 +35,7 @@ class ArrayRows(Source):
     """The rows of a matrix."""
 
     values: Values
-    # Columns that are features; None takes all.
+    # Columns that are features; None for all.
     columns: list[int] | None = None
 
     @property
@@ -66,28 +66,28 @@ def open_rows(
     weight: Any = None,
     chunk_rows: int | None = None,
 ) -> Source:
-    """Open rows that need not fit into memory, for `fit`, `predict` and the like.
+    """Open rows that need not fit in memory, for `fit`, `predict` and other methods.
 
     Parameters
     ----------
     rows : path, ndarray or zarr.Array
         A Parquet file or a folder of them, a .npy file, a Zarr array or its folder, or an array, which may be
-        mapped from a file.
+        memory-mapped.
     columns : sequence of str or int, default=None
-        The features: names of columns of Parquet files, indices otherwise. None takes all except those of
-        labels and weights.
+        The features: names of columns of Parquet files, indices otherwise. None uses all columns except those
+        of labels and weights.
     label : str, path or array-like of shape (N,), default=None
         Labels: the name of a column of Parquet files, or an array or its file.
     weight : str, path or array-like of shape (N,), default=None
         Weights of the rows, given like labels.
     chunk_rows : int, default=None
-        Rows of a block. Up to three blocks are in memory at a time, as the next one is read while one is
-        worked on. None takes about 32 MB. Zarr arrays are read fastest in multiples of their chunks.
+        Rows of a block. Up to three blocks are in memory at a time, since the next one is read while one is
+        processed. None means about 32 MB. Zarr arrays are read fastest in multiples of their chunks.
 
     Returns
     -------
     Source
-        What estimators take for X.
+        Rows to pass to an estimator as X.
 
     Examples
     --------
@@ -130,14 +130,14 @@ def _open(rows: Any, chunk_rows: int | None) -> Source:
     path = Path(rows)
     check_exists(path)
     if (path.is_dir() and not is_zarr_folder(path)) or (path.is_file() and is_parquet(path)):
-        # Smaller blocks, of 16 bytes a value: decoding one takes several times its memory.
+        # Count 16 bytes per value, which makes blocks smaller: decoding takes several times their memory.
         return open_parquet(path, partial(_rows_of_block, chunk_rows, 16, 1))
     return _open_array(values_at(path), chunk_rows)
 
 
 def _open_array(values: Values, chunk_rows: int | None) -> ArrayRows:
     if len(values.shape) != 2:
-        raise ValueError(f"{values.name} has shape {values.shape}; rows of features have two dimensions.")
+        raise ValueError(f"{values.name} has shape {values.shape}; expected two dimensions (rows, features).")
     if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
         raise ValueError(
             f"{values.name} is of type {values.dtype}; features must be numbers of at most 64 bits."
@@ -156,7 +156,7 @@ def _open_array(values: Values, chunk_rows: int | None) -> ArrayRows:
 
 
 def _rows_of_block(chunk_rows: int | None, itemsize: int, unit: int, n_columns: int) -> int:
-    """Return how many rows make a block: as asked for, or about `BLOCK_BYTES` in multiples of `unit` rows."""
+    """Return the rows of a block: `chunk_rows`, or about `BLOCK_BYTES` in multiples of `unit` rows."""
     if chunk_rows is not None:
         return int(chunk_rows)
     n_rows = max(256, BLOCK_BYTES // (n_columns * max(4, itemsize)))
@@ -168,12 +168,12 @@ def _choose(source: Source, columns: Sequence[int | str]) -> Source:
     if isinstance(columns, str) or not len(columns):
         raise ValueError(f"columns must be a list of at least one column, got {columns!r}.")
     if len(set(columns)) < len(columns):
-        raise ValueError(f"columns has a column more than once: {list(columns)}.")
+        raise ValueError(f"columns must not repeat a column, got {list(columns)}.")
     if source.named:
         if not all(isinstance(name, str) for name in columns):
             raise ValueError(f"Columns of Parquet files are chosen by name, got {list(columns)}.")
         chosen = source.select([str(name) for name in columns])
-        assert chosen.feature_names  # which checks them
+        assert chosen.feature_names  # the property checks the names
         return chosen
     wrong = [c for c in columns if not isinstance(c, (int, np.integer)) or not 0 <= c < source.n_features]
     if wrong:
@@ -186,6 +186,6 @@ def _choose(source: Source, columns: Sequence[int | str]) -> Source:
 def _refuse_lists(X: Any) -> None:
     if isinstance(X, (list, tuple)) and len(X) and all(is_path(each) for each in X):
         raise ValueError(
-            f"X is a list of {len(X)} strings or paths, such as {str(X[0])!r}. Give one path: put Parquet "
-            "files that belong together into one folder, and give its path."
+            f"X is a list of {len(X)} strings or paths, such as {str(X[0])!r}. Give a single path: put "
+            "Parquet files that belong together in a folder, and give the path of the folder."
         )

@@ -36,24 +36,24 @@ _DAMAGE = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, csv.Error
 
 @dataclass(frozen=True)
 class Table:
-    """A table of which only the column names have been read."""
+    """An open table; only the column names have been read."""
 
     names: list[str]
-    # Takes the positions of some columns, without repetition; yields Arrow record batches of these columns,
-    # in this order, each with the share of the table that has been read.
+    # From the distinct positions of some columns to Arrow record batches of these columns, in this order,
+    # each with the share of the table read so far.
     batches: Callable[[Sequence[int]], Iterator[tuple[Any, float]]]
-    # Takes a row, from 0; returns where it is in the file, such as "line 12".
+    # From a row number, counted from 0, to its position in the file, such as "line 12".
     place: Callable[[int], str]
-    # What was left out.
+    # Notes on content that is ignored.
     notes: list[str] = field(default_factory=list)
 
 
 @contextmanager
 def open_table(source: Path | BinaryIO, *, header: bool) -> Iterator[Table]:
-    """Open a file or a stream; `header` says whether the first line of a text file has names."""
+    """Open a file or a stream; `header` is whether the first line of a text file has names."""
     from pyarrow import ArrowException
 
-    # A pipe can be read only once, and Parquet and NPZ files are read from their ends.
+    # A pipe can be read only once, while Parquet and NPZ files must be seekable.
     if isinstance(source, Path) and (source.is_file() or not source.exists()):
         reopen: Callable[[], Any] = partial(open, source, "rb")
     else:
@@ -90,7 +90,7 @@ def _csv(reopen: Callable[[], Any], size: int, packed: bool, header: bool) -> Ta
 
     with reopen() as file:
         head = codecs.getincrementaldecoder("utf-8-sig")().decode(unpacked(file).read(_HEAD_BYTES))
-    # Separators within quotes do not count, and neither do line ends.
+    # Separators and line ends within quotes do not count.
     first = re.split("[\r\n]", re.sub('"[^"]*"', "", head).lstrip("\r\n"), maxsplit=1)[0]
     separator = max(SEPARATORS, key=first.count)
     records = enumerate(csv.reader(io.StringIO(head, newline=""), delimiter=separator))
@@ -98,7 +98,7 @@ def _csv(reopen: Callable[[], Any], size: int, packed: bool, header: bool) -> Ta
     names = [name.strip() if header else f"column_{i}" for i, name in enumerate(record, start=1)]
 
     def place(row: int) -> str:
-        """Return the line at which a row ends. Only errors need it, so it is found by reading again."""
+        """Return the line at which a row ends. Only needed for errors, so the file is read again."""
         with reopen() as file, suppress(csv.Error):
             text = io.TextIOWrapper(unpacked(file), "utf-8", "replace", newline="")
             lines = csv.reader(text, delimiter=separator)
@@ -122,7 +122,7 @@ def _csv(reopen: Callable[[], Any], size: int, packed: bool, header: bool) -> Ta
             try:
                 reader = pacsv.open_csv(
                     unpacked(file),
-                    # Without threads Arrow counts rows, for errors.
+                    # Arrow counts rows, for errors, only without threads.
                     pacsv.ReadOptions(
                         column_names=keys,
                         skip_rows_after_names=n_blank + header,
@@ -147,7 +147,7 @@ def _csv(reopen: Callable[[], Any], size: int, packed: bool, header: bool) -> Ta
                 row = invalid[0]
                 raise ValueError(
                     f"{place(row.number - 1 - n_blank - header)} has {row.actual_columns} values, "
-                    f"the first line has {row.expected_columns}."
+                    f"but the first line has {row.expected_columns}."
                 ) from None
 
     return Table(names, batches, place)
@@ -172,7 +172,7 @@ def _parquet(file: BinaryIO) -> Table:
 
 
 def _npz(file: BinaryIO) -> Table:
-    """Open arrays: vectors are columns, and a matrix is several."""
+    """Open arrays: a vector is a column, a matrix several columns."""
     import pyarrow as pa
 
     with closing(np.load(file, allow_pickle=False)) as stored:
@@ -184,7 +184,7 @@ def _npz(file: BinaryIO) -> Table:
                 raise ValueError(f"array {name!r} holds Python objects; save numbers or text.") from None
     matrices = [array for array in arrays.values() if array.ndim == 2]
     titles = next((arrays.pop(name) for name in _COLUMN_NAMES if name in arrays), None)
-    # The matrices, or else the first vector, say how many rows there are.
+    # The first matrix, or else the first vector, determines the number of rows.
     n_rows = next((len(array) for array in (*matrices, *arrays.values()) if array.ndim), 0)
     columns: dict[str, Any] = {}
     notes = []

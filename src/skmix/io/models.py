@@ -1,8 +1,8 @@
 """Model files: safetensors with a JSON header. Reading one never runs code.
 
-`encode` splits a value into JSON and named arrays, and `write` writes both; `read` and `decode` undo it.
-JSON's own types stand for themselves. Any other value is an object with the keys ``is`` (one of the kinds in
-`decode`) and ``of``, so that no value can be mistaken for another.
+`encode` splits a value into JSON and named arrays, and `write` writes both; `read` and `decode` are the
+inverse. JSON types are stored as they are. Any other value is an object with the keys ``is`` (one of the
+kinds in `decode`) and ``of``, so that the encoding is unambiguous.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
     """
     from safetensors.numpy import save
 
-    # safetensors copies memory as it is, whatever the strides.
+    # safetensors copies memory as it is, ignoring strides.
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     header = {"format": FORMAT, "version": VERSION, "library": library, "content": content}
     header["digest"] = _digest(header, arrays)
-    # One key only: safetensors does not fix the order of several, and equal models should be equal files.
+    # A single key, since safetensors does not fix the order of several: equal models give equal files.
     data = save(arrays, metadata={FORMAT: json.dumps(header, allow_nan=False)})
     with replacing(path) as file:
         file.write(data)
@@ -66,7 +66,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
 
     name = os.fspath(path)
     with open(name, "rb"):
-        pass  # safetensors' own errors do not name the file
+        pass  # raises an OSError with the file's name, which safetensors' errors lack
     try:
         # Checks that the index of arrays is valid and accounts for every byte of the file.
         with safe_open(name, framework="np") as file:
@@ -75,7 +75,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
     except SafetensorError as error:
         raise ValueError(f"{name} is not a skmix model, or it is truncated or damaged ({error}).") from None
     except (AttributeError, TypeError) as error:
-        raise ValueError(f"{name} has arrays of a type that NumPy does not have ({error}).") from None
+        raise ValueError(f"{name} has arrays of a type that NumPy does not support ({error}).") from None
     try:
         intact = header.pop("digest", None) == _digest(header, arrays)
     except (ValueError, RecursionError):
@@ -86,9 +86,9 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def _header(name: str, text: str | None) -> dict[str, Any]:
-    """Return our header, if it is one of a version that this skmix reads."""
+    """Return the parsed header, after checking that this version of skmix can read it."""
     if text is None:
-        raise ValueError(f"{name} is not a skmix model: it is a safetensors file without our header.")
+        raise ValueError(f"{name} is not a skmix model: it is a safetensors file without the skmix header.")
     try:
         header: dict[str, Any] = json.loads(text)
         version = header["version"]
@@ -126,7 +126,7 @@ def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
     lists, tuples, dicts with string keys and `Record` of these. Anything else is a TypeError with its path.
     """
     arrays: dict[str, np.ndarray] = {}
-    # An array that occurs twice is stored once. Keeping it here also keeps its id from being reused.
+    # An array that occurs twice is stored once. The reference prevents its id from being reused.
     stored: dict[int, tuple[np.ndarray, Any]] = {}
 
     def pack(value: Any, path: str) -> Any:
@@ -166,7 +166,7 @@ def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
     def pack_array(array: np.ndarray, path: str) -> Any:
         if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
-            # The memory order is kept: the rounding of sums, and so the last digits of scores, depend on it.
+            # Preserve the memory order: the rounding of sums, and so the last digits of scores, depend on it.
             if array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous:
                 return _tagged("fortran array", store(array.T, path))
             return _tagged("array", store(array, path))
@@ -192,7 +192,7 @@ def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def decode(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the value that `encode` split; ValueError if content and arrays did not come from there."""
+    """Return the value encoded by `encode`; raise ValueError if content and arrays are malformed."""
     made: dict[tuple[str, str], np.ndarray] = {}
 
     def unpack(content: Any) -> Any:
@@ -234,7 +234,7 @@ def decode(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     value = unpack(content)
     unused = set(arrays) - {name for _, name in made}
     if unused:
-        raise ValueError(f"it has arrays that belong to no value: {sorted(unused)[:3]}")
+        raise ValueError(f"it has arrays that no value refers to: {sorted(unused)[:3]}")
     return value
 
 
@@ -244,7 +244,7 @@ def _is_shape(shape: list[Any], n_items: int) -> bool:
 
 
 def _text(codes: np.ndarray) -> np.ndarray:
-    """Return strings from their code points, which are along the last axis."""
+    """Return strings (…) from their code points (…, length)."""
     if codes.dtype != np.uint32 or codes.ndim < 1 or codes.shape[-1] < 1:
         raise ValueError(f"it has characters of type {codes.dtype} and shape {codes.shape}")
     if codes.size and codes.max() > 0x10FFFF:

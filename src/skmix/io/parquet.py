@@ -1,4 +1,4 @@
-"""Parquet files, or a folder of them, in blocks."""
+"""A Parquet file, or a folder of them, in blocks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _BUFFER_BYTES = 1 << 20
 class ParquetRows(Source):
     """The rows of Parquet files, in the order of the files' names."""
 
-    # Of each file the Arrow types of its columns.
+    # Arrow types of the columns of each file.
     files: dict[Path, dict[str, Any]]
-    # The features; None takes all columns except those of labels and weights.
+    # The features; None for all columns except those of labels and weights.
     columns: list[str] | None = None
     label: str | None = None
     weight: str | None = None
-    # None takes single precision if no feature has more.
+    # None for single precision if no feature has more.
     dtype: np.dtype[Any] | None = None
     named = True
 
@@ -46,7 +46,7 @@ class ParquetRows(Source):
 
     @cached_property
     def feature_names(self) -> list[str]:
-        """Names of the features, which must be in all files, and numbers."""
+        """Names of the features, which must be numeric columns of all files."""
         names = self.columns
         if names is None:
             excluded = (self.label, self.weight)
@@ -59,8 +59,8 @@ class ParquetRows(Source):
             wrong = [f"{name!r} ({types[name]})" for name in names if not is_number(types[name])]
             if wrong:
                 raise ValueError(
-                    f"{len(wrong)} column(s) of {path} are not numbers: {', '.join(wrong[:5])}. "
-                    "Choose the features with columns=, or by open_rows(path, columns=[...], label=...)."
+                    f"{len(wrong)} column(s) of {path} are not numeric: {', '.join(wrong[:5])}. "
+                    "Choose the features with open_rows(path, columns=[...], label=...)."
                 )
         return list(names)
 
@@ -78,13 +78,13 @@ class ParquetRows(Source):
         return replace(self, columns=list(names), dtype=None)
 
     def unlabelled(self) -> Self:
-        """Return the rows without labels and weights, whose columns do not become features."""
+        """Return the rows without labels and weights; their columns do not become features."""
         if self.columns is None and (self.label is not None or self.weight is not None):
             return self.select(self.feature_names).unlabelled()
         return replace(super().unlabelled(), label=None, weight=None)
 
     def labelled(self, y: Any) -> Self:
-        """Return the rows with labels: a column of one kind in all files, or values of their own."""
+        """Return the rows with labels: a column of the same kind in all files, or other values."""
         if not isinstance(y, str):
             return super().labelled(y)
         first: Path | None = None
@@ -104,7 +104,7 @@ class ParquetRows(Source):
         return replace(self, label=y, labels=None)
 
     def weighted(self, weights: Any) -> Self:
-        """Return the rows with weights: a column, or values of their own."""
+        """Return the rows with weights: a column, or other values."""
         if not isinstance(weights, str):
             return super().weighted(weights)
         for path, types in self.files.items():
@@ -116,7 +116,7 @@ class ParquetRows(Source):
         return replace(self, weight=weights, weights=None)
 
     def read(self, *, labels: bool) -> Iterator[Block]:
-        """Yield the blocks; none has rows of two files."""
+        """Yield the blocks; a block never spans two files."""
         import pyarrow.parquet as pq
 
         label = self.label if labels else None
@@ -142,7 +142,7 @@ class ParquetRows(Source):
 
 
 def open_parquet(path: Path, rows_of_block: Callable[[int], int]) -> ParquetRows:
-    """Open a Parquet file or all those in a folder; `rows_of_block` takes the number of columns."""
+    """Open a Parquet file or all those in a folder; `rows_of_block` is called with the number of columns."""
     import pyarrow.parquet as pq
 
     paths = [path]
@@ -179,7 +179,7 @@ def _require(names: Sequence[str], path: Path, types: dict[str, Any]) -> None:
     missing = [name for name in names if name not in types]
     if missing:
         in_folders = any(part.startswith(f"{missing[0]}=") for part in path.parts)
-        hint = " Values in the names of folders are not read: write them into the files."
+        hint = " Values in folder names (Hive partitioning) are not read: write them into the files."
         raise ValueError(
             f"{path} has no column {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
             f"its columns are {list(types)[:20]}.{hint if in_folders else ''}"
@@ -187,7 +187,7 @@ def _require(names: Sequence[str], path: Path, types: dict[str, Any]) -> None:
 
 
 def labels_of(column: Any, name: str, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return a column's labels (n,); strings as indices into the names (C,) that are returned with them."""
+    """Return a column's labels (n,) and None; for strings, indices (n,) into names (C,), and the names."""
     import pyarrow as pa
 
     if column.null_count:

@@ -1,4 +1,4 @@
-"""Rows of a file as blocks: read in order, pass after pass, one block ahead of the work."""
+"""Rows of a file as blocks, read in order in every pass, one block ahead of the work."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Source(ABC):
     name: str
     n_rows: int
     chunk_rows: int
-    # Files, as they were when they were opened.
+    # State of the files when they were opened.
     stamps: dict[Path, Stamp]
     # Labels (N,) and weights (N,) that are not in the same file as the rows.
     labels: Values | None = None
     weights: Values | None = None
-    # If given, the labels of blocks are indices into these classes (L,). They are looked up in the first
-    # pass, and kept by the number of the block.
+    # If given, labels are encoded as indices into these classes (L,) in the first pass, and the codes of each
+    # block are cached by its number.
     classes: np.ndarray | None = None
     codes: dict[int, np.ndarray] = field(default_factory=dict)
 
@@ -63,15 +63,15 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, *, labels: bool) -> Iterator[Block]:
-        """Yield the blocks in order, with the labels in the same file only if asked for."""
+        """Yield the blocks in order; `labels` is whether to read labels stored in the same file."""
 
     @abstractmethod
     def take(self, columns: Sequence[int]) -> Self:
-        """Return the rows with some of their features; the blocks have the same rows as before."""
+        """Return the rows with some of their features, in the same blocks."""
 
     def select(self, names: Sequence[str]) -> Self:
         """Return the rows with the features of these names, in this order."""
-        raise ValueError(f"{self.name} has no feature names; columns are chosen by number.")
+        raise ValueError(f"{self.name} has no feature names; select columns by index.")
 
     def labelled(self, y: Any) -> Self:
         """Return the rows with labels: an array, its file or, in Parquet files, the name of a column."""
@@ -89,7 +89,7 @@ class Source(ABC):
         return replace(self, labels=None, weights=None, classes=None, codes={})
 
     def coded(self, classes: np.ndarray) -> Self:
-        """Return the rows with indices into `classes` (L,) for labels."""
+        """Return the rows with labels encoded as indices into `classes` (L,)."""
         return replace(self, classes=classes, codes={})
 
     def _for_each_row(self, given: Any, name: str, what: str) -> Values:
@@ -109,7 +109,7 @@ class Source(ABC):
         return read_ahead(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
-        # A pass that was interrupted leaves the codes of some blocks only.
+        # After an interrupted pass, only some blocks have codes.
         known = self.labels is not None or sum(map(len, self.codes.values())) == self.n_rows
         start = 0
         for block in self.read(labels=not known):
@@ -135,7 +135,7 @@ class Source(ABC):
 
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
         """Return the answers of all blocks, merged in order."""
-        # Closed at once if the work fails, so that reading stops.
+        # Closed immediately if the work fails, so that reading stops.
         with closing(self.blocks()) as blocks:
             answer = work(next(blocks))
             for block in blocks:

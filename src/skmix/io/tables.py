@@ -1,4 +1,4 @@
-"""Tables that fit into memory: features by name, a column of labels, and errors that name the column."""
+"""Tables that fit in memory: features by name, a column of labels, and errors that name the column."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ BoolArray = NDArray[np.bool_]
 MISSING = ("", "?", "NA", "NaN", "nan", "null")
 """Texts that stand for a missing value."""
 WRITABLE = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
-"""Endings of the names of tables that can be written."""
+"""File name suffixes of tables that can be written."""
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _WITH_COMMAS = re.compile(r"[-+]?[0-9]+([.,' ][0-9]+)*,[0-9]+([eE][-+]?[0-9]+)?")
 _BOOLEANS = {"true": 1.0, "false": 0.0}
-# A column does not hold classes if it has more fractions than this, or more different values than this with
-# fewer than two rows each.
+# A column does not hold classes if it has more fractional values than `_MOST_FRACTIONS`, or more distinct
+# values than `_MOST_OF_FEW_ROWS` with fewer than two rows each on average.
 _MOST_FRACTIONS = 10
 _MOST_OF_FEW_ROWS = 20
 _MOST_LISTED = 10
@@ -69,9 +69,9 @@ class TableRows:
     labels : list or None
         The column of labels, text or numbers, as it is in the table; see `class_labels`.
     kept : dict of str to list
-        Other columns that were asked for, as they are in the table.
+        Other requested columns, as they are in the table.
     notes : tuple of str
-        What was left out.
+        Notes on columns that were ignored.
     """
 
     X: FloatArray
@@ -96,7 +96,7 @@ def read_rows(
 ) -> TableRows:
     r"""Read a table with column names: CSV, TSV (both also compressed by gzip), Parquet or NPZ.
 
-    The format is recognised by the content. In an NPZ file, vectors are columns and a matrix is several,
+    The format is recognised by the content. In an NPZ file, a vector is a column and a matrix several,
     named by an array ``feature_names`` if there is one.
 
     Parameters
@@ -114,7 +114,7 @@ def read_rows(
     header : bool, default=True
         Whether the first line of a text file has names. Otherwise columns are ``column_1``, ``column_2`` …
     progress : callable, default=None
-        Called with the share that has been read, from 0 to 1.
+        Called with the share of the table read so far, from 0 to 1.
 
     Returns
     -------
@@ -173,7 +173,7 @@ def _read(
     names = [name for name in table.names if name not in not_features] if features is None else list(features)
     if features is None and "" in names:
         raise ColumnError(
-            f"column {positions[''] + 1} has no name. Often that is an index of the rows, not a feature.",
+            f"column {positions[''] + 1} has no name. Such a column is often a row index, not a feature.",
             "",
             is_feature=True,
         )
@@ -181,7 +181,7 @@ def _read(
         raise ValueError(f"no column is left as a feature; the table has {_listed(table.names)}.")
     used = {*names, *not_features}
     extra = [name or "(no name)" for name in table.names if name not in used]
-    notes = [*table.notes, *([f"ignored, as the model does not know it: {_listed(extra)}"] if extra else [])]
+    notes = [*table.notes, *([f"ignored, not a feature of the model: {_listed(extra)}"] if extra else [])]
 
     wanted = list(dict.fromkeys([*names, *aside]))
     blocks: list[FloatArray] = []
@@ -210,7 +210,7 @@ def _read(
 
 
 def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
-    """Return the position of each column, after a check of the names."""
+    """Check the column names and return the position of each."""
     if not names:
         raise ValueError("it is empty.")
     positions: dict[str, int] = {}
@@ -220,8 +220,8 @@ def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
         positions.setdefault(name, position)
     if header and all(_is_number(name) for name in names):
         raise ValueError(
-            f"its first line has numbers instead of names: {_listed(names)}. Add a line of names, or say "
-            "that there is none (--no-header, header=False)."
+            f"its first line has numbers instead of names: {_listed(names)}. Add a line of names, or use "
+            "--no-header (in Python, header=False)."
         )
     return positions
 
@@ -282,7 +282,7 @@ def _parsed(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
         return numbers_of(text.cast(pa.float64()))
     except pa.ArrowInvalid:
         pass
-    # Not all are plain numbers: look at each different text once, in the order of the rows.
+    # Not all are plain numbers: parse each distinct text once, in the order of the rows.
     coded = text.dictionary_encode()
 
     def place_of(value: str) -> str:
@@ -302,7 +302,7 @@ def _missing() -> Any:
 def _number(text: str, name: str, place_of: Callable[[str], str]) -> float:
     if text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
-    # Python alone would also read 1_000 and digits of other scripts.
+    # Python would also accept 1_000 and digits of other scripts.
     if text.isascii() and "_" not in text and _is_number(text):
         return float(text)
     shown = text if len(text) <= 40 else f"{text[:40]}…"
@@ -323,7 +323,7 @@ def _number(text: str, name: str, place_of: Callable[[str], str]) -> float:
 
 
 def _labels(column: Any, name: str) -> list[Any]:
-    """Return an Arrow column as a list of text or numbers, None where there is no value."""
+    """Return an Arrow column as a list of text or numbers, None where a value is missing."""
     import pyarrow as pa
 
     if pa.types.is_decimal(column.type):
@@ -335,10 +335,10 @@ def _labels(column: Any, name: str) -> list[Any]:
 
 
 def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolArray]:
-    """Return a column of a table, see `TableRows`, as class labels (n,), and where there is one (n,).
+    """Return a column of a table, see `TableRows`, as class labels (n,), and which rows have one (n,).
 
-    Labels are integers if all are whole numbers, text otherwise. A ColumnError says that there are fewer than
-    two, or so many that the column must hold a quantity or a name for each row.
+    Labels are integers if all are non-negative whole numbers, text otherwise. Raises ColumnError if there are
+    fewer than two distinct labels, or so many that the column seems to hold a quantity or an identifier.
     """
     text = [_text(value) for value in values]
     known = np.array([value is not None for value in text], dtype=np.bool_)
@@ -351,7 +351,7 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
     if len(fractions) > _MOST_FRACTIONS or (len(present) > _MOST_OF_FEW_ROWS and 2 * len(present) > n_known):
         raise ColumnError(
             f"column {name!r} has {len(present)} different values in {n_known} rows, such as {present[0]!r}: "
-            "too many for classes. Name a column of few labels, or none for a density of all columns.",
+            "too many for classes. Choose a column with fewer labels, or no target for a density model.",
             name,
         )
     # Negative numbers stay text: estimators take -1 for a row without a label.
@@ -361,18 +361,18 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
 
 
 def labels_like(values: Sequence[Any], classes: NDArray[Any], name: str) -> tuple[NDArray[Any], BoolArray]:
-    """Return a column of a table as labels (n,) of known classes (L,), and where there is one (n,).
+    """Return a column of a table as labels (n,) of known classes (L,), and which rows have one (n,).
 
-    Labels have the type of `classes`; missing ones are the first class. A ColumnError names labels that are
-    not among the classes.
+    Labels have the type of `classes`; missing ones become the first class. Raises ColumnError for labels that
+    are not among the classes.
     """
     codes = {_text(label): code for code, label in enumerate(classes.tolist())}
     text = [_text(value) for value in values]
     unseen = sorted({value for value in text if value is not None and value not in codes})
     if unseen:
         raise ColumnError(
-            f"column {name!r} has labels that the model does not know: {_listed(unseen)}; it knows "
-            f"{_listed([str(known) for known in codes])}.",
+            f"column {name!r} has labels that are not classes of the model: {_listed(unseen)}; its classes "
+            f"are {_listed([str(known) for known in codes])}.",
             name,
         )
     known = np.array([value is not None for value in text], dtype=np.bool_)
@@ -407,12 +407,12 @@ def write_columns(
     Parameters
     ----------
     target : path-like or binary stream
-        The file, whose ending decides the format (see `WRITABLE`); a stream becomes CSV.
+        The file, whose suffix determines the format (see `WRITABLE`); a stream gets CSV.
     columns : mapping of str to ndarray of shape (n,)
         Columns of numbers or text.
     digits : int, default=None
-        Significant digits of numbers in text; None writes as many as it takes to read the same number
-        again. Parquet files always have full precision.
+        Significant digits of numbers in text; None writes as many as are needed to read back the same number.
+        Parquet files always have full precision.
 
     Examples
     --------
@@ -435,7 +435,7 @@ def write_columns(
 
             pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), file)
         elif kind.endswith(".gz"):
-            # Without name and date, so that the same table gives the same bytes.
+            # No name or date, so that the same table gives the same bytes.
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
                 _write_text(packed, columns, separator, digits)
         else:
@@ -443,7 +443,7 @@ def write_columns(
 
 
 def check_writable(path: Path) -> str:
-    """Return the ending of a table's name, one of `WRITABLE`, or raise ValueError."""
+    """Return the suffix of a table's name, one of `WRITABLE`, or raise ValueError."""
     for ending in WRITABLE:
         if path.name.lower().endswith(ending):
             return ending
@@ -465,7 +465,7 @@ def _write_text(
 
 
 def _formatted(values: NDArray[Any], digits: int | None) -> list[Any]:
-    """Return values (n,) as they are written: a missing number is an empty cell."""
+    """Return values (n,) as cells of a text file, empty where a number is missing."""
     if values.dtype.kind != "f":
         return ["" if value is None else value for value in values.tolist()]
     if digits is None:

@@ -1,6 +1,6 @@
-"""Atomic writes: a new file is written beside the old one and renamed over it.
+"""Atomic writes: a new file is written in the same folder and renamed over the old one.
 
-A reader, or a run that resumes after an interruption, finds the whole old file or the whole new one.
+A reader, or a run resumed after an interruption, always finds a complete file, old or new.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     Parameters
     ----------
     path : path-like
-        The file to make or to replace; unchanged after an error. A symbolic link stays one, and the file it
-        points to is replaced. What is not a regular file, such as ``/dev/null``, is written to directly.
+        The file to create or replace; unchanged after an error. A symbolic link stays one, and the file it
+        points to is replaced. Anything but a regular file, such as ``/dev/null``, is written to directly.
 
     Yields
     ------
@@ -44,7 +44,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with open(temporary, "xb") as file:
             yield file
             file.flush()
-            # Otherwise a crash of the machine could leave an empty file under the new name.
+            # Without this, a crash of the machine could leave an empty file.
             os.fsync(file.fileno())
         os.replace(temporary, target)
     finally:

@@ -130,7 +130,7 @@ def test_the_whole_field_runs_with_gaps(tmp_path: Path) -> None:
         outcomes = run_comparison([data], FIELD, Settings(n_repeats=1), store)
     assert [each.classifier for each in outcomes] == [each.name for each in FIELD]
     assert [each.failure for each in outcomes] == [""] * len(FIELD)
-    assert all(each.error < 0.3 and each.n_parameters > 0 for each in outcomes)
+    assert all(each.error < 0.3 for each in outcomes)
     assert "kernels" in outcomes[0].settings
 
 

@@ -75,10 +75,10 @@ def test_cells_take_turns(tmp_path: Path) -> None:
 
 def test_an_interrupt_leaves_whole_batches(tmp_path: Path) -> None:
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("after a batch")
 
     with Store(tmp_path / "store") as store:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match="after a batch"):
             run_cells(CELLS, multiply, 1, store, progress=interrupt)
         assert len(store) == 3
         run_cells(CELLS, multiply, 1, store)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from skmix.experiments.harness import Claim
 from skmix.experiments.paper import (
     Beyond,
-    Claim,
     Margin,
     Run,
     Settings,

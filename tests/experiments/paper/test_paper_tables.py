@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skmix.experiments.paper import Run, Settings, StudyData, StudyResults, Table, make_tables, write_tables
+from skmix.experiments.harness import Table
+from skmix.experiments.paper import Run, Settings, StudyData, StudyResults, make_tables, write_tables
 from skmix.experiments.paper.records import BestRun
 from skmix.experiments.paper.tables import SOURCES, agreement, confusion_csv
 

@@ -12,12 +12,12 @@ from scipy.stats import multivariate_normal
 from study_runs import same_runs
 
 from skmix.experiments import harness
+from skmix.experiments.harness import Store
 from skmix.experiments.paper import (
     METHODS,
     Cell,
     GroupModel,
     Settings,
-    Store,
     StudyData,
     make_study,
     run_one,

@@ -15,11 +15,10 @@ import skmix
 from skmix.cli import app
 from skmix.engine.compute import dask as compute_dask
 from skmix.engine.compute.dask import ClusterError
-from skmix.experiments.harness import ExperimentError, missing
+from skmix.experiments.harness import ExperimentError, Store, missing
 from skmix.experiments.paper import (
     Cell,
     Settings,
-    Store,
     StudyData,
     make_study,
     run_one,
@@ -85,11 +84,11 @@ def test_a_cluster_that_is_lost_leaves_what_is_done(
 def test_an_address_without_a_scheduler_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason="needs the extra dask")
     monkeypatch.setattr(compute_dask, "_CONNECT", 0.5)
-    with pytest.raises(ClusterError, match=r"No Dask scheduler answers at tcp://127\.0\.0\.1:9"):
+    with pytest.raises(ClusterError, match=r"No Dask scheduler responds at tcp://127\.0\.0\.1:9"):
         compute_dask.connect("tcp://127.0.0.1:9", "1.0").__enter__()
     result = CliRunner().invoke(app, ["reproduce", "--out", str(tmp_path), "--dask", "tcp://127.0.0.1:9"])
     assert result.exit_code == 3
-    assert "No Dask scheduler answers at tcp://127.0.0.1:9" in result.output
+    assert "No Dask scheduler responds at tcp://127.0.0.1:9" in result.output
     assert not list(tmp_path.iterdir())
 
 

@@ -1,1 +1,1 @@
-"""Where passes run: the only rooms that know of threads, accelerators or clusters."""
+"""Threads, array libraries, accelerators and clusters: the hardware that passes run on."""

@@ -1,7 +1,7 @@
 """One set of functions for NumPy arrays and those of other libraries: PyTorch, JAX, CuPy, the array API.
 
-The engine asks `namespace` for the functions of an array's library; NumPy arrays pay nothing for it. What the
-standard lacks, or a library does better than the standard allows, is a method of `Operations`.
+`namespace` returns the functions of an array's library, at no cost for NumPy arrays. Operations that the
+standard lacks, or that a library does faster in its own way, are methods of `Operations`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BoolArray = NDArray[np.bool_]
 Array = operations.Array
 device_of, is_numpy, namespace = operations.device_of, operations.is_numpy, operations.namespace
 
-# Lists of integers up to this length stay on the device once they were sent.
+# Index arrays up to this length are cached on the device.
 _SHORT = 4096
 
 
@@ -66,7 +66,7 @@ def on_host(value: Any) -> Any:
 
 
 def detached(array: Any) -> Any:
-    """Return an array without PyTorch's record for derivatives."""
+    """Return an array detached from PyTorch's autograd graph."""
     return array.detach() if getattr(array, "requires_grad", False) else array
 
 
@@ -82,7 +82,7 @@ def send(X: np.ndarray, device: str) -> Array:
 
 
 def pick(array: Any, index: Any) -> Any:
-    """Return the entries along the first axis at a slice, an integer, None, a mask or integers."""
+    """Index the first axis by a slice, an integer, None, a mask or integers."""
     if is_numpy(array):
         return array[index]
     if index is None or isinstance(index, (slice, int, np.integer)):
@@ -111,7 +111,7 @@ def _integers(values: np.ndarray, example: Any) -> Any:
 
 
 def sent_once(values: np.ndarray, example: Any) -> Any:
-    """Return a short host array where the example is; the same values are sent to a device once."""
+    """Return a short host array on the example's device; equal values are sent only once."""
     if is_numpy(example):
         return values
     return constant(_parse, values.tobytes(), values.dtype.str, values.shape, example=example)
@@ -122,7 +122,7 @@ def _parse(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def constant(make: Callable[..., np.ndarray], *arguments: Any, example: Any) -> Any:
-    """Return the array ``make(*arguments)`` where the example is; on a device it is made once and kept."""
+    """Return the array ``make(*arguments)`` on the example's device, where it is cached."""
     return make(*arguments) if is_numpy(example) else operations_of(example).constant(make, arguments)
 
 
@@ -130,7 +130,7 @@ def constant(make: Callable[..., np.ndarray], *arguments: Any, example: Any) -> 
 
 
 class _Conditions(threading.local):
-    """The rare conditions that a thread records."""
+    """The rare conditions recorded by a thread."""
 
     recorded: list[Any] | None = None
     optimistic = False
@@ -142,8 +142,8 @@ _conditions = _Conditions()
 def occurs(condition: Array) -> bool:
     """Return whether a rare condition holds anywhere.
 
-    Reading the answer makes the host wait for the device. An optimistic pass therefore assumes that it is no,
-    and records the condition to check it afterwards.
+    Reading the result makes the host wait for the device. An optimistic pass therefore assumes that it is
+    False, and records the condition to check it afterwards.
     """
     if is_numpy(condition):
         return bool(condition.any())
@@ -157,7 +157,7 @@ def occurs(condition: Array) -> bool:
 
 @contextmanager
 def recorded(optimistic: bool) -> Iterator[list[Any]]:
-    """Yield a list of the answers to `occurs` in the body; in an optimistic one they stay on the device."""
+    """Yield a list of the results of `occurs` in the body; optimistic ones stay on the device."""
     _conditions.recorded, _conditions.optimistic = [], optimistic
     try:
         yield _conditions.recorded

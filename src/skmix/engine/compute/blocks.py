@@ -1,8 +1,7 @@
-"""Rows that are never all in one place: a file read piece by piece, the partitions of a cluster.
+"""Blocks of rows: a file read piece by piece, or the partitions of a cluster.
 
-Statistics of disjoint rows add, so nothing here asks for more than `reduce`: do some work on every block
-where it lies, and merge the answers. The work is an object that can be pickled and the merge a function of a
-module, so that both can be sent to the blocks.
+Statistics of disjoint rows add, so `reduce` is all that a fit needs: apply a function to every block and
+merge the results. Both functions can be pickled, so that they can be sent to where the blocks are.
 """
 
 from __future__ import annotations
@@ -28,10 +27,8 @@ class Block:
     # (n,): labels; in encoded blocks the class of each row, 0 … L − 1, and −1 for none. None for one class.
     y: np.ndarray | None = None
     weights: FloatArray | None = None  # (n,): weights of the rows; None when all are one
-    # Which block it is, for random draws: the same in every pass, and different from all others
-    number: int = 0
-    # (C,): when given, labels are indices into these: names are slow to sort, and there are few of them
-    names: np.ndarray | None = None
+    number: int = 0  # index of the block, the same in every pass: seeds its random draws
+    names: np.ndarray | None = None  # (C,): if given, y holds indices into these names, which sort faster
 
     def rows(self, which: np.ndarray) -> Block:
         """Return the rows that `which` selects."""
@@ -111,7 +108,7 @@ class Blocks(Protocol):
 
 
 def is_blocks(X: Any) -> bool:
-    """Return whether X is rows in blocks, by its class: some objects have an attribute of every name."""
+    """Return whether X is rows in blocks, judged by its class: some objects have any attribute."""
     return all(hasattr(type(X), method) for method in ("reduce", "coded", "take"))
 
 
@@ -120,7 +117,7 @@ class Listed:
 
     def __init__(self, blocks: Sequence[Block], feature_names: list[str] | None = None) -> None:
         if not len(blocks):
-            raise ValueError("There is no block of rows.")
+            raise ValueError("At least one block of rows is needed, got none.")
         self.feature_names = feature_names
         self.n_features: int = blocks[0].X.shape[1]
         self._blocks = [replace(block, number=number) for number, block in enumerate(blocks)]
@@ -142,9 +139,10 @@ class Listed:
 def encode(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return labels (n,) as indices into the sorted classes (L,), −1 for others.
 
-    They are of the smallest type: up to 16 bits, ordering rows by class is a radix sort and ten times faster.
+    The integer type is the smallest possible: up to 16 bits, NumPy orders rows by class with a radix sort,
+    which is ten times faster.
     """
     found = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     codes = np.where(classes[found] == labels, found, -1)
-    # The code after the last class is for rows without a label.
+    # One more code, after the last class, stands for rows without a label.
     return codes.astype(np.min_scalar_type(-len(classes) - 1))

@@ -1,9 +1,9 @@
 """Dask: collections as blocks of rows, functions mapped lazily over rows, and independent tasks on a cluster.
 
 The partitions of a Dask array or dataframe are the blocks. On a cluster they stay in the memory of the
-workers: a pass sends the work once to each worker, and the answers are summed by a tree of tasks on
-their way back, so that traffic does not depend on the number of rows. Without a cluster Dask's threads make
-each block anew in every pass, so that the data may be larger than memory.
+workers: a pass sends the work once to each worker, and a tree of tasks sums the results, so that traffic does
+not depend on the number of rows. Without a cluster Dask's threads recompute each block in every pass, so that
+the data may be larger than memory.
 
 Dask is imported inside functions: it is an optional dependency.
 """
@@ -35,19 +35,19 @@ Task = TypeVar("Task")
 
 # Answers that one task of the tree merges.
 _FAN_IN = 16
-# Seconds to wait for a scheduler and a first worker, between two looks at a running cluster, and for a worker
-# to join when all of them have left.
+# Seconds to wait for a scheduler and a first worker, between two polls of a running cluster, and for a worker
+# to join after all of them have left.
 _CONNECT = 10.0
 _POLL = 5.0
 _WITHOUT_WORKERS = 60.0
-# Parameters of many starts may well be larger than the 10 MB from which Dask warns.
+# Parameters of many starts often exceed the 10 MB above which Dask warns.
 _CONFIG = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
 # Evaluated on workers where skmix may be missing, so it cannot be one of our functions.
 _VERSION = "__import__('skmix').__version__"
 
 
 class ClusterError(RuntimeError):
-    """The cluster cannot finish the work; the message says why and what to do."""
+    """The cluster cannot finish the work."""
 
 
 def is_collection(value: Any) -> bool:
@@ -99,7 +99,7 @@ class DaskBlocks:
             shared = dask.delayed((work, self.columns), name=_unique_name(work), traverse=False)
             return self._merged(shared, merge).compute()
         with _cluster_errors(self.client), dask.config.set(_CONFIG):
-            # One task hands out the work: it is sent to each worker once, and made again if it is lost.
+            # As a task of its own, the work is sent to each worker once and recomputed if it is lost.
             shared = self.client.submit(_identity, (work, self.columns), key=_unique_name(work))
             future = self._merged(shared, merge)
             _wait(self.client, [future])
@@ -151,13 +151,13 @@ class DaskBlocks:
 
 
 def _answer(shared: tuple[Any, Any], rows: np.ndarray, labels: Any, weights: Any, number: int) -> Any:
-    """Return what the work makes of a block."""
+    """Return the work's result for a block."""
     work, columns = shared
     for name, part in (("y", labels), ("sample_weight", weights)):
         if part is not None and len(part) != len(rows):
             raise ValueError(
-                f"X and {name} are cut differently: block {number} of X has {len(rows)} rows, that of "
-                f"{name} {len(part)}. Make both from one collection, or call compute_chunk_sizes()."
+                f"X and {name} have different chunks: block {number} has {len(rows)} rows of X but "
+                f"{len(part)} of {name}. Make both from one collection, or call compute_chunk_sizes()."
             )
     block = Block(rows, labels, weights, number)
     return work(block if columns is None else block.take(columns))
@@ -192,19 +192,19 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
     if client is not None:
         with _cluster_errors(client):
             check_workers(client, version)
-            parts = _kept(client, parts)
+            parts = _persisted(client, parts)
     return DaskBlocks(rows.shape[1], _feature_names(X), parts, client)
 
 
-def _kept(client: Any, parts: list[_Part]) -> list[_Part]:
-    """Have workers make and keep the blocks; order these by worker, so that merging begins there."""
-    # In one call: what rows and labels have in common, such as a file, is read once.
+def _persisted(client: Any, parts: list[_Part]) -> list[_Part]:
+    """Persist the blocks on the workers and order them by worker, so that each merges its own first."""
+    # In one call, so that a file that both rows and labels come from is read once.
     names = [name for name in ("rows", "labels", "weights") if getattr(parts[0], name) is not None]
     futures = iter(client.compute([getattr(part, name) for part in parts for name in names]))
-    kept = [replace(part, **{name: next(futures) for name in names}) for part in parts]
-    _wait(client, [part.rows for part in kept])
-    holders = client.who_has([part.rows for part in kept])
-    placed = [replace(part, worker=min(holders[part.rows.key], default=None)) for part in kept]
+    held = [replace(part, **{name: next(futures) for name in names}) for part in parts]
+    _wait(client, [part.rows for part in held])
+    holders = client.who_has([part.rows for part in held])
+    placed = [replace(part, worker=min(holders[part.rows.key], default=None)) for part in held]
     return sorted(placed, key=lambda part: (part.worker or "", part.number))
 
 
@@ -228,7 +228,7 @@ def _matrix(X: Any) -> Any:
         wrong = [name for name, dtype in X.dtypes.items() if not _is_numeric(dtype)]
         if wrong:
             raise ValueError(
-                f"Column {wrong[0]!r} of X is of type {X.dtypes[wrong[0]]}, not a number "
+                f"Column {wrong[0]!r} of X has type {X.dtypes[wrong[0]]}, which is not numeric "
                 f"({len(wrong)} such columns). Drop or encode it first."
             )
         matrix = X.map_partitions(_as_rows, meta=np.empty((0, len(X.columns))))
@@ -274,7 +274,7 @@ def _column(values: Any, name: str) -> Any:
 
 
 def _aligned(rows: Any, column: Any, name: str) -> tuple[Any, Any]:
-    """Return rows and a column of theirs in blocks of the same rows."""
+    """Return rows (N, M) and a column (N,) with the same chunks."""
     import dask.array
 
     if column is None:
@@ -283,7 +283,7 @@ def _aligned(rows: Any, column: Any, name: str) -> tuple[Any, Any]:
     if math.isnan(rows.shape[0] + column.shape[0]):
         if not in_memory and column.numblocks[0] == rows.numblocks[0]:
             return rows, column
-        # The blocks do not match one by one, so their sizes are needed. On copies, since this computes them.
+        # The blocks do not match one to one, so their sizes are needed. Copies, since they change in place.
         rows = rows.copy().compute_chunk_sizes()
         column = column if in_memory else column.copy().compute_chunk_sizes()
     if rows.shape[0] != column.shape[0]:
@@ -304,7 +304,7 @@ def _as_rows(values: Any) -> np.ndarray:
 def map_rows(
     X: Any, function: Callable[..., np.ndarray], width: int | None, dtype: Any, y: Any = None
 ) -> Any:
-    """Return a lazy Dask array, in the blocks of X, of a function of the rows.
+    """Return a lazy Dask array of a function of the rows, in the blocks of X.
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ def map_rows(
 
 
 def _call(function: Callable[..., np.ndarray], empty: np.ndarray, rows: np.ndarray, *labels: Any) -> Any:
-    """Return the function of a block; the result of no rows is `empty`."""
+    """Apply the function to a block; an empty block gives `empty`."""
     return np.asarray(function(_as_rows(rows), *(y[:, 0] for y in labels))) if len(rows) else empty
 
 
@@ -341,7 +341,7 @@ def _call(function: Callable[..., np.ndarray], empty: np.ndarray, rows: np.ndarr
 
 @contextmanager
 def connect(address: str, version: str) -> Iterator[Any]:
-    """Yield a client of the cluster whose scheduler has that address, with skmix in that version."""
+    """Yield a client of the cluster at that address, after checking the workers' version of skmix."""
     try:
         import distributed
     except ImportError:
@@ -350,7 +350,7 @@ def connect(address: str, version: str) -> Iterator[Any]:
         client = distributed.Client(address, timeout=_CONNECT)
     except (OSError, ValueError) as error:
         raise ClusterError(
-            f"No Dask scheduler answers at {address} ({error}). Check the address and that it is running."
+            f"No Dask scheduler responds at {address} ({error}). Check the address and that it is running."
         ) from error
     with client:
         try:
@@ -399,7 +399,7 @@ def _alone(work: Callable[[Shared, Task], Answer], shared: Shared, task: Task) -
 
 
 def check_workers(client: Any, version: str) -> None:
-    """Refuse a cluster some of whose workers lack skmix in that version."""
+    """Refuse a cluster with workers that lack this version of skmix."""
     try:
         found = client.run(eval, _VERSION, on_error="return")
     except OSError as error:
@@ -445,7 +445,7 @@ def _wait(client: Any, futures: list[Any]) -> None:
                 ) from None
     for future in futures:
         if future.status == "error":
-            # A copy: the client keeps the error, and with it the frames it passes through and what they hold.
+            # A copy: the client keeps the error, and so the frames of its traceback and their variables.
             raise copy.copy(future.exception()).with_traceback(future.traceback())
 
 
@@ -458,16 +458,16 @@ def _cluster_errors(client: Any) -> Iterator[None]:
         yield
     except distributed.scheduler.KilledWorker as error:
         raise ClusterError(
-            f"Several workers died of the same task ({error.task}), perhaps out of memory. Use smaller "
+            f"Several workers died running the same task ({error.task}), perhaps out of memory. Use smaller "
             "blocks or give the workers more memory."
         ) from None
     except (CancelledError, asyncio.CancelledError, distributed.comm.CommClosedError, TimeoutError) as error:
         if client.status != "running":
             raise _lost(client, error) from None
         raise ClusterError(
-            "Rows were lost with their worker, and Dask cannot make them again: they were scattered, not "
-            "read or computed. Make the collection from files or functions (dask.array.from_zarr, "
-            "dask.dataframe.read_parquet) and fit again."
+            "Rows were lost with their worker, and Dask cannot recompute them, because they were scattered "
+            "rather than read or computed. Make the collection from files or functions "
+            "(dask.array.from_zarr, dask.dataframe.read_parquet) and fit again."
         ) from None
 
 
@@ -480,6 +480,6 @@ def _lost(client: Any, error: BaseException) -> ClusterError:
 
 
 def _unique_name(what: Any) -> str:
-    """Return a task name that occurs once, so that results of an earlier pass are never reused."""
+    """Return a unique task name, so that results of an earlier pass are never reused."""
     name = getattr(what, "__name__", type(what).__name__)
     return f"skmix-{name.strip('_').lower()}-{secrets.token_hex(8)}"

@@ -1,4 +1,4 @@
-"""What the engine needs of an array library: the array API standard, and a few operations beyond it."""
+"""The array API standard, and the operations beyond it that the engine needs of an array library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = Any
 # From arrays to arrays, on one device.
 Work = Callable[[list[Array]], list[Array]]
 
-# Numbers of a chunk's expanded rows and joint densities: enough to keep a device busy, little of its memory.
+# Numbers in a chunk's expanded rows and joint densities: enough to keep a device busy in little memory.
 CHUNK_ON_ACCELERATOR = 1 << 26
 _CHUNK_ON_CPU = 1 << 20
 # Logarithms relative to the largest are raised to this, since subnormal numbers are slow on CPUs.
@@ -41,8 +41,8 @@ def _namespace(kind: type, array: Any) -> Any:
 
         if compat.is_jax_array(array) and not _jax_has_float64():
             raise ValueError(
-                "JAX computes in float32 by default, and float64 is needed here: call "
-                "jax.config.update('jax_enable_x64', True) before X is made."
+                "skmix needs float64, which JAX disables by default: call "
+                "jax.config.update('jax_enable_x64', True) before creating X."
             )
         _namespaces[kind] = compat.array_namespace(array)
     return _namespaces[kind]
@@ -64,10 +64,10 @@ def device_of(array: Any) -> Any:
 
 
 class Operations:
-    """What the engine needs of a library beyond the standard's functions, here written with those alone."""
+    """Operations beyond the array API standard, implemented with the standard alone."""
 
     chunk = _CHUNK_ON_CPU
-    """Numbers of a chunk's expanded rows and joint densities."""
+    """Numbers in a chunk's expanded rows and joint densities."""
 
     def __init__(self, xp: Any, device: Any) -> None:
         self.device = device
@@ -103,7 +103,7 @@ class Operations:
         return xp.concat([x, products, xp.ones_like(x[:1, :]) if indicators is None else indicators])
 
     def normalise(self, values: Array) -> tuple[Array, Array]:
-        """Return responsibilities (R, K, n) and log-sums (R, n) of log-joints (R, K, n), which may change."""
+        """Return responsibilities (R, K, n) and log-sums (R, n); may overwrite the log-joints (R, K, n)."""
         xp = namespace(values)
         largest = xp.max(values, axis=1, keepdims=True)
         relative = values - largest
@@ -137,9 +137,9 @@ class Operations:
         """Return cached memory to the device."""
 
     def capture(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
-        """Return work that never waits for the device, made faster for calls with the same shapes.
+        """Return a faster version, for repeated calls with the same shapes, of work that never synchronises.
 
-        It takes the arrays, and a key for all else that the work depends on.
+        It takes the arrays, and a key for everything else that the work depends on.
         """
         return lambda arrays, key: work(arrays)
 

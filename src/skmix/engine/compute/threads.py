@@ -1,7 +1,7 @@
-"""NumPy on threads: an ordered map over blocks, with BLAS held to one thread each.
+"""NumPy on threads: an ordered map over blocks, with BLAS limited to one thread.
 
-Elementwise work does not use BLAS threads, so blocks are spread over our own; BLAS threads beside them would
-fight for the same cores, and their number would change the rounding.
+Elementwise operations do not use BLAS threads, so blocks run on our own. BLAS threads on top of them would
+compete for the same cores, and their number would change the rounding.
 """
 
 from __future__ import annotations
@@ -26,17 +26,14 @@ Made = TypeVar("Made")
 
 
 class Workspace(threading.local):
-    """Memory that one thread uses again and again.
-
-    Fresh memory from the system would cost more than the work in it.
-    """
+    """Arrays reused by one thread: allocating them anew would cost more than the work in them."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, FloatArray] = {}
         self._last: tuple[Hashable, Any] = (None, None)
 
     def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
-        """Return uninitialised memory of that shape, the same each time it is asked for by that name."""
+        """Return an uninitialised array of that shape; calls with the same name share memory."""
         size = math.prod(shape)
         memory = self._arrays.get(name)
         if memory is None or memory.size < size:
@@ -44,7 +41,7 @@ class Workspace(threading.local):
         return memory[:size].reshape(shape)
 
     def latest(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return what `make` made when last asked, if that was for the same `key`."""
+        """Return ``make()``, cached for calls with the same `key` in a row."""
         if self._last[0] != key:
             self._last = (key, make())
         made: Made = self._last[1]
@@ -52,7 +49,7 @@ class Workspace(threading.local):
 
 
 def aligned(size: int) -> FloatArray:
-    """Return memory that begins at a cache line: vector instructions are twice as fast there."""
+    """Return an array that begins at a cache line, where vector instructions are twice as fast."""
     raw = np.empty(size + 8)
     skip = -raw.ctypes.data % 64 // 8
     return raw[skip : skip + size]
@@ -73,7 +70,7 @@ class Workers:
         self._pool: ThreadPoolExecutor | None = None
 
     def __reduce__(self) -> tuple[type[Workers], tuple[int]]:
-        # Sent elsewhere, a pool starts threads of its own.
+        # An unpickled pool starts its own threads.
         return Workers, (self._n_jobs,)
 
     @property
@@ -82,7 +79,7 @@ class Workers:
         return self._n_jobs
 
     def map(self, work: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
-        """Yield the answers in the order of the tasks, few of them waiting at a time."""
+        """Yield the results in the order of the tasks, with few of them pending at a time."""
         if self._n_jobs == 1 or len(tasks) == 1:
             yield from map(work, tasks)
             return
@@ -97,19 +94,19 @@ class Workers:
             yield waiting.popleft().result()
 
     def close(self) -> None:
-        """End the threads."""
+        """Shut down the threads."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
 
 @lru_cache(maxsize=1)
 def _controller() -> ThreadpoolController:
-    # Looking for the loaded BLAS libraries takes milliseconds: once is enough.
+    # Cached, since finding the loaded BLAS libraries takes milliseconds.
     return ThreadpoolController()
 
 
 class _Limit:
-    """Holds BLAS to one thread while at least one fit runs: the first sets the limit, the last lifts it."""
+    """Limits BLAS to one thread while any fit runs: the first sets the limit, the last restores it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -134,7 +131,7 @@ one_blas_thread = _Limit()
 
 @contextmanager
 def workers(n_jobs: int) -> Iterator[Workers]:
-    """Lend a pool of `n_jobs` threads while BLAS is held to one thread."""
+    """Yield a pool of `n_jobs` threads while BLAS is limited to one thread."""
     pool = Workers(n_jobs)
     try:
         with one_blas_thread:

@@ -17,7 +17,7 @@ import torch
 
 from .operations import CHUNK_ON_ACCELERATOR, Array, Operations, Work
 
-# Two calls warm up what is made on first use; the third is captured.
+# The first two calls are for warm-up; the third is captured.
 _CALLS_BEFORE_CAPTURE = 3
 
 
@@ -27,9 +27,9 @@ def send(X: np.ndarray, device: str) -> Array:
     Raises
     ------
     ValueError
-        When there is no such device, or it cannot compute in float64.
+        If the device does not exist or cannot compute in float64.
     MemoryError
-        When the rows do not fit.
+        If the rows do not fit.
     """
     try:
         place = torch.device(device)
@@ -46,8 +46,8 @@ def send(X: np.ndarray, device: str) -> Array:
     except torch.OutOfMemoryError:
         free, _ = torch.cuda.mem_get_info(place)
         raise MemoryError(
-            f"X takes {X.nbytes / 2**30:.1f} GiB, and {device} has {free / 2**30:.1f} GiB free. Fit part "
-            "of the rows there, or all of them without device."
+            f"X takes {X.nbytes / 2**30:.1f} GiB, but {device} has only {free / 2**30:.1f} GiB free. Fit "
+            "fewer rows, or fit on the CPU with device=None."
         ) from None
 
 
@@ -96,7 +96,7 @@ class TorchOperations(Operations):
         return terms
 
     def normalise(self, values: Array) -> tuple[Array, Array]:
-        """Return responsibilities (R, K, n) and log-sums (R, n) of log-joints (R, K, n), which may change."""
+        """Return responsibilities (R, K, n) and log-sums (R, n); may overwrite the log-joints (R, K, n)."""
         return super().normalise(values) if self._kernels is None else self._kernels.normalise(values)
 
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
@@ -121,7 +121,7 @@ class TorchOperations(Operations):
             torch.cuda.empty_cache()
 
     def capture(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
-        """Return work that never waits for the device, on CUDA as a graph; see `Operations.capture`."""
+        """Return work as a CUDA graph where possible; see `Operations.capture`."""
         return _Graph(work) if self._cuda else super().capture(work)
 
     @contextmanager
@@ -138,7 +138,7 @@ class TorchOperations(Operations):
 
 
 class _Graph:
-    """Work captured as a CUDA graph, which the device replays without the host."""
+    """Work captured as a CUDA graph and replayed."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -149,7 +149,7 @@ class _Graph:
         self._outputs: list[Any] = []
 
     def __call__(self, arrays: list[Array], key: Hashable) -> list[Array]:
-        """Return ``work(arrays)``, replayed once the same key and shapes came several times in a row."""
+        """Return ``work(arrays)``, replayed after several consecutive calls with the same key and shapes."""
         key = (key, tuple(array.shape for array in arrays))
         if key != self._key:
             self._key, self._calls, self._graph = key, 0, None
@@ -179,7 +179,7 @@ class _Graph:
                 self._graph = graph
             except Exception as error:
                 warnings.warn(
-                    f"Passes are slower, since one could not be captured as a CUDA graph: {error!r:.200}.",
+                    f"Passes will be slower: capturing a CUDA graph failed with {error!r:.200}.",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -189,7 +189,7 @@ class _Graph:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Freeing another graph, which cycles of references may hold, would end the capture."""
+    """Disable garbage collection: freeing another graph, held by a reference cycle, would end the capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -200,14 +200,14 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _triton_kernels(device: Any) -> Any:
-    """Return the Triton kernels; None, with a warning, where Triton is missing or cannot compile."""
+    """Return the Triton kernels; None, with a warning, if Triton is missing or cannot compile."""
     try:
         from . import triton
 
         triton.check(device)
     except Exception as error:  # Triton needs a compiler, a driver and a device that it supports
         warnings.warn(
-            f"Passes are slower without Triton, which cannot be used here: {error!r:.200}.",
+            f"Passes will be slower: Triton cannot be used on this machine ({error!r:.200}).",
             RuntimeWarning,
             stacklevel=2,
         )

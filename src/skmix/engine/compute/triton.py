@@ -1,6 +1,6 @@
 """Triton kernels for the memory-bound steps of a pass: each reads its input and writes its output once.
 
-The same steps as single operations of PyTorch take three to five times the memory traffic.
+As sequences of PyTorch operations, the same steps take three to five times the memory traffic.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import triton.language as tl
 
 from .operations import Array
 
-# Sizes that were the fastest on an H200 for 10 to 256 kernels and 16 to 128 features, or nearly so.
+# Fastest or nearly fastest sizes on an H200 for 10 to 256 kernels and 16 to 128 features.
 _TILE = 1024
 _PRODUCTS = 512
 _ROWS = 4096
-# More kernels than this do not fit a tile.
+# More kernels than this do not fit in a tile.
 _MOST_KERNELS = 4096
 
 
@@ -100,7 +100,7 @@ def normalise(values: Array) -> tuple[Array, Array]:
 
 
 def check(device: Any) -> None:
-    """Run the kernels once on a small problem; raise when Triton cannot compile or gives wrong numbers."""
+    """Run the kernels on a small problem; raise if Triton cannot compile or gives wrong numbers."""
     rows = torch.arange(6.0, dtype=torch.float64, device=device).reshape(3, 2)
     unit = torch.ones(2, dtype=torch.float64, device=device)
     terms = torch.zeros((3, 3), dtype=torch.float64, device=device)

@@ -9,13 +9,13 @@ from .low_rank import LowRank, most_factors
 from .spherical import Spherical
 from .tied import Tied
 
-# What 'auto' chooses from.
+# The candidates of 'auto'.
 STRUCTURES: dict[str, Structure] = {s.name: s for s in (Full(), Tied(), Diagonal(), Spherical())}
 COVARIANCE_TYPES = (*STRUCTURES, LowRank.name)
 
 
 def structure_of(covariance_type: str, n_factors: int | None = None) -> Structure:
-    """Return the structure of that name; `n_factors` is for 'low_rank' where there is no model yet."""
+    """Return the structure of that name; `n_factors` is for 'low_rank' without covariances yet."""
     if covariance_type == LowRank.name:
         return LowRank(n_factors)
     try:

@@ -1,9 +1,9 @@
 """The interface of covariance structures.
 
-A Gaussian log-density is linear in the second-order terms of x, in x itself and in 1, so for all kernels of
-all starts it is one matrix product. A structure says which second-order terms it needs, how a covariance
-becomes their coefficients, and how their weighted sums become a covariance again. A new structure is one new
-file with such a class, and a line in ``covariances/__init__.py``.
+A Gaussian log-density is linear in the second-order terms of x, in x and in 1, so one matrix product computes
+it for all kernels of all starts. A structure defines which second-order terms it needs, how a covariance is
+turned into their coefficients, and how their weighted sums are turned into a covariance. To add a structure,
+add a file with such a class and a line in ``covariances/__init__.py``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from ..compute.arrays import namespace, pick
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Regulariser, Statistics
 
-# Rows a kernel needs for each number that its covariance has per feature. With fewer, shrinkage gives higher
-# held-out likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
+# Rows that a kernel needs per covariance parameter and feature. With fewer, shrinkage gives higher held-out
+# likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
 ROWS_PER_NUMBER = 3.0
 
 Product = tuple[FloatArray, FloatArray, FloatArray]
@@ -31,11 +31,11 @@ class Wishart:
     Attributes
     ----------
     dimension : int
-        Size of the matrices: M, or 1 where features do not vary together.
+        Size of the matrices: M, or 1 if features are independent.
     copies : int
-        Number of independent matrices that make up a precision.
+        Number of independent matrices in a precision.
     repeats : int
-        How often each of them occurs in a precision: each row is that many observations of it.
+        How often each of them occurs in a precision: each row counts as that many observations.
     shared : bool
         Whether all kernels have the same precision.
     """
@@ -47,22 +47,22 @@ class Wishart:
 
 
 class Structure(ABC):
-    """A covariance structure, without state. S is the number of second-order terms it needs."""
+    """A stateless covariance structure with S second-order terms."""
 
     name: str
     isotropic: bool = False
-    """Whether features must share one scale for the structure to survive rescaling."""
+    """Whether rescaling must use one scale for all features."""
     triangular: bool = False
     """Whether whiteners are lower triangular matrices; otherwise they are diagonals, or factors."""
     projects: bool = False
     """Whether log-densities have a term ½‖Vx‖² besides those that are linear in second-order terms."""
     pools_as: str | None = None
-    """Structure whose fit gives the covariance to shrink towards; None where covariances are not shrunk."""
+    """Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk."""
     largest_cancellation: float = 2.0**24
-    """Largest sum of terms of a log-density that may cancel; 2^24 leaves an accuracy of about 1e-9."""
+    """Largest magnitude of cancelling terms in a log-density; 2^24 leaves an accuracy of about 1e-9."""
 
     def of(self, covariances: FloatArray) -> Structure:
-        """Return the structure with the size of these covariances, where it has one of its own."""
+        """Return the structure with the number of factors of these covariances, if it has any."""
         return self
 
     def n_sums(self, n_features: int) -> int:
@@ -75,13 +75,13 @@ class Structure(ABC):
 
     @abstractmethod
     def pairs(self, n_features: int) -> tuple[IntArray, IntArray]:
-        """Return the two features (S,) and (S,) whose product each second-order term is."""
+        """Return the two features, (S,) and (S,), of each second-order term."""
 
     @abstractmethod
     def products(self, twice: FloatArray, out: FloatArray) -> list[Product]:
         """Return (left, right, out) of the products that make the second-order terms `out` (S, n).
 
-        All are views of `out` and of `twice` (2M, n), which holds the rows x (M, n) two times.
+        All are views of `out` and of `twice` (2M, n), which holds the rows x (M, n) twice.
         """
 
     @abstractmethod
@@ -90,10 +90,10 @@ class Structure(ABC):
 
     @abstractmethod
     def from_full(self, covariances: FloatArray) -> FloatArray:
-        """Return the structure's covariances nearest to full ones (R, K, M, M), averaged where it shares."""
+        """Return the structure's approximation of full covariances (R, K, M, M), averaged if shared."""
 
     def from_common(self, covariances: FloatArray, n_kernels: int) -> FloatArray:
-        """Return covariances to start from, with one (R, M, M) that all K kernels have."""
+        """Return starting covariances of K kernels from a common one (R, M, M)."""
         return self.from_full(np.repeat(covariances[:, None], n_kernels, axis=1))
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Structure(ABC):
 
     @abstractmethod
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
-        """Return the second moments of kernels' rows (..., n, M), given also times their weights."""
+        """Return second moments from rows (..., n, M) and the same rows times their weights."""
 
     @abstractmethod
     def pack(self, moments: FloatArray) -> FloatArray:
@@ -150,12 +150,12 @@ class Structure(ABC):
         offset : ndarray of shape (R, K, M)
             New mean less the origin of the moments.
         second : ndarray of shape (R, K, S)
-            Second-order sums about that origin; a structure that projects has those of x(Vx)ᵀ behind them.
+            Second-order sums about that origin; for a structure that projects, followed by sums of x(Vx)ᵀ.
         regulariser : Regulariser
             Floor, ridge and prior.
         previous : ndarray, optional
-            Covariances that the sums were collected with: a structure that projects makes one step from them,
-            which raises the expected log-likelihood without maximising it.
+            Covariances of the E-step: a structure that projects makes one step from them, which increases the
+            expected log-likelihood without maximising it.
         """
 
     @abstractmethod
@@ -180,13 +180,13 @@ class Structure(ABC):
         Parameters
         ----------
         observed : Statistics
-            Of the observed features.
+            Statistics of the observed features.
         columns : ndarray of shape (O,)
-            Which features those are.
+            Indices of the observed features.
         shift : ndarray of shape (R, K, O)
-            The origin of their moments, less the origin that the result is to have.
+            Origin of their moments, relative to the origin of the result.
         parameters : Parameters
-            Of all features; the means are less the latter origin.
+            Parameters of all features, with means relative to the origin of the result.
         """
 
     @abstractmethod
@@ -199,10 +199,10 @@ class Structure(ABC):
 
     @abstractmethod
     def variances(self, covariances: FloatArray) -> FloatArray:
-        """Return variances (R, K or 1, M or 1) of the kernels, to hold against squared offsets."""
+        """Return variances (R, K or 1, M or 1) of the kernels."""
 
     def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        """Return `new` covariances where kernels are `alive` (R, K), `old` ones elsewhere."""
+        """Return `new` covariances of kernels that are `alive` (R, K), and `old` ones of the others."""
         xp = namespace(new)
         which = xp.reshape(alive, alive.shape + (1,) * (new.ndim - 2))
         return xp.where(which, new, old)
@@ -217,7 +217,7 @@ class Structure(ABC):
         """Return the number of free covariance parameters."""
 
     def rows_wanted(self, n_features: int) -> float:
-        """Return the number of rows of a kernel from which on its covariance is better not shrunk."""
+        """Return the number of rows of a kernel above which its covariance should not be shrunk."""
         return 0.0
 
     def wishart(self, n_features: int) -> Wishart | None:
@@ -238,7 +238,7 @@ class Structure(ABC):
         return factor.whitener[r, min(k, factor.whitener.shape[1] - 1)]
 
     def whiteners_of(self, factor: Factor, kernels: Sequence[tuple[int, int]]) -> FloatArray:
-        """Return the whiteners (q, …) of some kernels, given by start and kernel."""
+        """Return the whiteners (q, …) of q kernels, given as (start, kernel)."""
         n_starts, n_kernels = factor.whitener.shape[:2]
         flat = namespace(factor.whitener).reshape(
             factor.whitener, (n_starts * n_kernels, *factor.whitener.shape[2:])

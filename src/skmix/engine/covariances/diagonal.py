@@ -84,7 +84,7 @@ class Diagonal(Structure):
     ) -> tuple[FloatArray, FloatArray]:
         mass, first, second = np.sum(observed.mass, axis=-1), observed.first, observed.second
         means, covariances = parameters.means, parameters.covariances
-        # What is missing is independent of what is observed: it has the kernel's mean and variance.
+        # Missing values are independent of observed ones: they have the kernel's mean and variance.
         variances = np.broadcast_to(self.variances(covariances), means.shape)
         all_first = mass[..., None] * means
         all_second = mass[..., None] * (means**2 + variances)

@@ -17,8 +17,8 @@ from .linalg import invert_lower, whiten_batch, whiten_bounded
 def pairs(n_features: int) -> tuple[IntArray, IntArray]:
     """Return every pair of features once: (i, i + s mod M) for s = 0, 1, … ⌊M/2⌋.
 
-    In this order all products are one strided elementwise product of the rows with themselves, one call
-    rather than one for each feature.
+    In this order all products are one strided elementwise product of the rows with themselves: one call
+    instead of one per feature.
     """
     steps = np.arange(n_features * (n_features + 1) // 2) // n_features
     first = np.arange(len(steps)) % n_features
@@ -27,7 +27,7 @@ def pairs(n_features: int) -> tuple[IntArray, IntArray]:
 
 @lru_cache(maxsize=64)
 def _packed(n_features: int) -> IntArray:
-    """Return where in a flat matrix (M · M,) each pair (S,) is."""
+    """Return the index (S,) of each pair in a flat matrix (M · M,)."""
     i, j = pairs(n_features)
     return i * n_features + j
 
@@ -43,7 +43,7 @@ def _unpacked(n_features: int) -> IntArray:
 
 @lru_cache(maxsize=64)
 def _multiplicity(n_features: int) -> FloatArray:
-    """Return −½ times how often each pair (S,) of features comes in x'Qx."""
+    """Return −½ times how often each pair (S,) of features occurs in x'Qx."""
     i, j = pairs(n_features)
     return np.where(i == j, -0.5, -1.0)
 
@@ -69,7 +69,7 @@ class Full(Structure):
         terms = out[: whole * n_features].reshape(whole, n_features, n_rows)
         products = [(twice[:n_features], shifted, terms)]
         if n_features % 2 == 0:
-            # Half the circle away every pair would come twice.
+            # At an offset of M/2 every pair would occur twice.
             half = n_features // 2
             products.append((twice[:half], twice[half:n_features], out[whole * n_features :]))
         return products
@@ -144,8 +144,8 @@ class Full(Structure):
         n_known = len(columns)
         ordered = self.marginal(covariances, np.concatenate([columns, gaps]))
         whitener = self.factor(ordered, n_features).whitener
-        # The last rows of W whiten the gaps given the known features. The inverse of their square is a
-        # covariance whatever the rounding; the textbook's difference of two matrices need not be one.
+        # The last rows of W whiten the gaps given the known features. The inverse of their square is positive
+        # definite despite rounding, unlike the textbook's difference of two matrices.
         root = invert_lower(whitener[..., n_known:, n_known:])
         remaining = root @ np.swapaxes(root, -1, -2)
         remaining = 0.5 * (remaining + np.swapaxes(remaining, -1, -2))
@@ -216,7 +216,7 @@ def unpack(second: FloatArray, n_features: int) -> FloatArray:
 def bounded(covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
     """Raise covariances (R, K, M, M) to P ⪰ diag(floor); return them and their factor.
 
-    NumPy's are raised in place.
+    NumPy arrays change in place.
     """
     xp, n_features = namespace(covariances), covariances.shape[-1]
     flat, whitened = whiten_bounded(xp.reshape(covariances, (-1, n_features, n_features)), floor)

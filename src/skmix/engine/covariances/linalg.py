@@ -1,7 +1,7 @@
-"""Factorisation of many small covariance matrices at once; singular ones are marked, and nothing raises.
+"""Batched factorisation of small covariance matrices; singular ones are flagged instead of raising.
 
-NumPy's batched Cholesky raises for the whole batch when one matrix is singular, and calling LAPACK once per
-matrix costs more than the arithmetic when matrices are small. A batch of starts has thousands of them.
+NumPy's batched Cholesky raises for the whole batch if one matrix is singular, and one LAPACK call per matrix
+costs more than the arithmetic of a small matrix. A batch of starts has thousands of them.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from ..compute.arrays import (
 )
 from ..model import BoolArray, FloatArray, IntArray
 
-# Up to this order a vectorised elimination over the batch beats one LAPACK call per matrix (5000 matrices
-# of order 6: 3 ms against 20 ms; the two meet between orders 16 and 24).
+# Up to this order an elimination vectorised over the batch beats one LAPACK call per matrix (5000 matrices
+# of order 6: 3 ms versus 20 ms; they break even between orders 16 and 24).
 _LARGEST_VECTORISED = 16
-# The factor of a matrix whose variance inflation, max P_ii (P⁻¹)_ii, is this large has lost half its digits
-# to rounding; it is computed again in extended precision, where the platform has it.
+# With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
+# it is recomputed in extended precision where the platform has it.
 _INFLATED = 2e6
 # Pivots of a correlation matrix below this are zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
 
-# Of B matrices P (M, M): lower triangular whiteners W with W P Wᵀ = I; logarithms of determinants (B,); and
-# which are numerically positive definite (B,). Where one is not, its W is finite but meaningless.
+# For B matrices P (M, M): lower triangular whiteners W with W P Wᵀ = I, log-determinants (B,), and which are
+# numerically positive definite (B,). If one is not, its W is finite but undefined.
 Whitened = tuple[Array, Array, Array]
 
 
 def whiten_batch(matrices: Array) -> Whitened:
-    """Return the inverse Cholesky factors, and more, of symmetric matrices (B, M, M)."""
+    """Return the `Whitened` of symmetric matrices (B, M, M)."""
     if not is_numpy(matrices):
         found, inflated = _whiten_on_device(matrices)
         if occurs(inflated):
             found = _factor_on_host(matrices, found, np.flatnonzero(to_numpy(inflated)))
         return found
-    # Scaled to a diagonal near one, by powers of two, no product over- or underflows and nothing is rounded.
+    # Scaling to a diagonal near one avoids overflow and underflow; powers of two make it exact.
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
     proper = np.all((diagonal > 0) & np.isfinite(diagonal), axis=1)
     _, exponents = np.frexp(np.where(proper[:, None], diagonal, 1.0))
@@ -117,7 +117,7 @@ def _factor_each(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArra
 
 
 def invert_lower(matrices: FloatArray) -> FloatArray:
-    """Return the inverses of lower triangular matrices (..., M, M) whose diagonals have no zero."""
+    """Return the inverses of lower triangular matrices (..., M, M) with nonzero diagonals."""
     inverse = np.zeros_like(matrices)
     for j in range(matrices.shape[-1]):
         inverse[..., j, :] = -(matrices[..., j, None, :j] @ inverse[..., :j, :])[..., 0, :]
@@ -142,7 +142,7 @@ def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:
 
 
 def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
-    """Raise matrices (B, M, M) to P ⪰ diag(floor), NumPy's in place; return them and their whiteners."""
+    """Raise matrices (B, M, M) to P ⪰ diag(floor), NumPy arrays in place; return them and their whiteners."""
     if is_numpy(matrices):
         found = whiten_batch(matrices)
         if floor.all():
@@ -170,7 +170,7 @@ def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
 def _might_be_low(found: Whitened, floor: Array) -> Array:
     """Return which matrices (B,) may have an eigenvalue relative to diag(floor) below one."""
     whiteners, _, positive = found
-    # tr(P⁻¹ diag(floor)) < 1 proves that none is.
+    # tr(P⁻¹ diag(floor)) < 1 proves that there is none.
     squares = namespace(whiteners).sum(whiteners * whiteners, axis=-2)
     return ~positive | (squares @ floor >= 1.0)
 
@@ -193,7 +193,7 @@ def _whiten_on_device(matrices: Array) -> tuple[Whitened, Array]:
 
 
 def _factor_on_host(matrices: Array, found: Whitened, index: IntArray) -> Whitened:
-    """Factor the chosen matrices again, on the host, where there is extended precision."""
+    """Refactor the chosen matrices on the host, in extended precision."""
     if not len(index):
         return found
     whiteners, log_determinants, positive = whiten_batch(to_numpy(pick(matrices, index)))

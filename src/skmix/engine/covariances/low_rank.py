@@ -1,8 +1,8 @@
-"""A few factors and a variance of each feature for every kernel: mixtures of factor analysers.
+"""Low-rank factors plus a diagonal for every kernel: mixtures of factor analysers.
 
-P = WWᵀ + diag(d) with q columns W, so that a kernel has M(q + 1) numbers where a full one has M(M + 1)/2. By
-the Woodbury identity P⁻¹ = diag(1/d) − VᵀV with V = L⁻¹Wᵀdiag(1/d) and LLᵀ = I + Wᵀdiag(1/d)W. A log-density
-is therefore that of a diagonal covariance plus ½‖Vx‖², and no matrix of M × M appears in a pass.
+P = WWᵀ + diag(d) with q columns W, so that a kernel has M(q + 1) numbers instead of M(M + 1)/2. By the
+Woodbury identity P⁻¹ = diag(1/d) − VᵀV with V = L⁻¹Wᵀdiag(1/d) and LLᵀ = I + Wᵀdiag(1/d)W. A log-density is
+therefore that of a diagonal covariance plus ½‖Vx‖², and a pass needs no M × M matrix.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from .base import ROWS_PER_NUMBER, Structure
 from .diagonal import Diagonal
 from .linalg import whiten_batch
 
-# A column of zeros would stay zero under EM: at a start every factor has this share of the variances.
+# A column of zeros would stay zero under EM: in a start every factor has this share of the variances.
 _SEED = 0.01
-# Least share of each feature's variance that is left to its own variance d.
+# Smallest share of d in each feature's variance.
 _SMALLEST_SHARE = 1e-12
 
 
 def automatic_factors(n_features: int) -> int:
-    """Return the default number of factors of M features: twice the root of M, as far as they help."""
+    """Return the default number of factors of M features: 2√M, up to `most_factors`."""
     return min(round(2.0 * math.sqrt(n_features)), most_factors(n_features))
 
 
 def most_factors(n_features: int) -> int:
-    """Return the number of factors with which every covariance of M features can be written."""
+    """Return the number of factors that can represent any covariance of M features."""
     return max(1, n_features - 1)
 
 
 class LowRank(Diagonal):
     """Covariances of shape (R, K, M, q + 1): q columns of factors W, and the variances d as the last column.
 
-    `n_factors` is q where there are no covariances yet to take it from; by default `automatic_factors`.
+    `n_factors` is q, by default `automatic_factors`.
     """
 
     name = "low_rank"
     pools_as = "low_rank"
     projects = True
-    # Hundreds of features, some of them nearly constant, reach 2^24 with terms that are all harmless. The
-    # log-density keeps an accuracy of about 1e-7.
+    # Hundreds of features, some of them nearly constant, reach 2^24 without harm. This limit leaves an
+    # accuracy of about 1e-7.
     largest_cancellation = 2.0**30
 
     def __init__(self, n_factors: int | None = None) -> None:
@@ -62,7 +62,7 @@ class LowRank(Diagonal):
         return (n_kernels, n_features, self._count(n_features) + 1)
 
     def from_full(self, covariances: FloatArray) -> FloatArray:
-        # Principal factors of the correlations, exact when there are M − 1 of them; d is what they leave.
+        # Principal factors of the correlations, exact for M − 1 factors; d is the remainder.
         n_features = covariances.shape[-1]
         n_factors = self._count(n_features)
         variances = np.diagonal(covariances, axis1=-2, axis2=-1)
@@ -82,7 +82,7 @@ class LowRank(Diagonal):
         found = self.from_full(covariances)
         factors, own = found[..., :-1], found[..., -1]
         variances = np.diagonal(covariances, axis1=-2, axis2=-1)
-        # Cosines involve all features, whichever of them turn out to be correlated.
+        # Cosines involve all features, since it is unknown which ones are correlated.
         n_features, n_factors = factors.shape[-2:]
         waves = np.cos(
             np.pi * np.outer(np.arange(n_features) + 0.5, np.arange(1, n_factors + 1)) / n_features
@@ -154,9 +154,9 @@ class LowRank(Diagonal):
         regulariser: Regulariser,
         previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
-        # The maximum would need all of the scatter S. One step of EM for factor analysis needs diag(S) and
-        # SVᵀ, and raises the expected log-likelihood, which is enough for EM to be monotone.
-        assert previous is not None, "the step starts at the covariances that the sums were collected with"
+        # Maximisation would need the whole scatter S. One EM step of factor analysis needs only diag(S) and
+        # SVᵀ, and increases the expected log-likelihood, which is enough for EM to be monotone.
+        assert previous is not None, "the step starts from the covariances of the E-step"
         n_features = offset.shape[-1]
         factor, _, inverse = self._parts(previous)
         projections = factor.whitener[..., :-1]
@@ -177,8 +177,8 @@ class LowRank(Diagonal):
         spread = np.swapaxes(inverse, -1, -2) @ (0.5 * (middle + np.swapaxes(middle, -1, -2))) @ inverse
         flat, _, _ = whiten_batch(spread.reshape(-1, n_factors, n_factors))
         root = flat.reshape(spread.shape)
-        # Parameter-expanded EM (Liu, Rubin & Wu, 1998), a longer step: scale W so that the factors have unit
-        # mean square.
+        # Parameter-expanded EM (Liu, Rubin & Wu, 1998) takes a longer step: scale W so that the factors have
+        # unit mean square.
         factors = crossed @ inverse @ np.swapaxes(root, -1, -2)
         own = squares - (factors**2).sum(axis=-1) + regulariser.ridge
         return self.raised(np.concatenate([factors, own[..., None]], axis=-1), regulariser.floor)
@@ -217,7 +217,7 @@ class LowRank(Diagonal):
         total = along + mass[..., None] * moved
         both = np.swapaxes(seen, -1, -2) @ crossed
 
-        # E[x_gaps | x_observed] = constant + slope · Vx, and what remains is slope · slopeᵀ + diag(d).
+        # E[x_gaps | x_observed] = constant + slope · Vx, with covariance slope · slopeᵀ + diag(d).
         slope = covariances[..., gaps, :-1] @ np.swapaxes(inverse, -1, -2)
         constant = means[..., gaps] - _column(slope @ (np.swapaxes(seen, -1, -2) @ means[..., columns, None]))
         predicted = _column(slope @ np.swapaxes(total, -1, -2))
@@ -231,7 +231,7 @@ class LowRank(Diagonal):
         all_squares[..., gaps] = (
             mass * (constant**2 + own) + 2.0 * constant * predicted + ((slope @ inside) * slope).sum(axis=-1)
         )
-        # The sums of x(Vx)ᵀ, now with V of all features: turned from the old V, and with the gaps' share.
+        # Sums of x(Vx)ᵀ with V of all features: converted from V of the observed ones, plus the gaps' share.
         turned = inverse @ gram @ np.swapaxes(whole_inverse, -1, -2)
         share = _row(np.swapaxes(unseen, -1, -2) @ constant[..., None])
         mixed = np.swapaxes(slope, -1, -2) @ unseen
@@ -252,7 +252,7 @@ class LowRank(Diagonal):
         return _packed(self.variances(covariances), crossed)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
-        # The expected log-likelihood has one term for each d, so the floor on d is exact; it bounds P too.
+        # The expected log-likelihood separates over d, so the floor on d is exact; it also bounds P.
         raised = covariances.copy()
         raised[..., -1] = np.maximum(raised[..., -1], floor)
         return raised, self.factor(raised, floor.shape[0])
@@ -273,14 +273,14 @@ class LowRank(Diagonal):
         return trace - ((covariance @ projections) * projections).sum(axis=(-2, -1))
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
-        # Factors count up to rotations, and no more than a full covariance has.
+        # Factors are unique only up to rotation; a full covariance limits the number of parameters.
         n_factors = self._count(n_features)
         free = n_features * (n_factors + 1) - n_factors * (n_factors - 1) // 2
         return n_kernels * min(free, n_features * (n_features + 1) // 2)
 
 
 def _packed(squares: FloatArray, crossed: FloatArray) -> FloatArray:
-    """Return sums of squares (R, K, M) and of x(Vx)ᵀ (R, K, M, q) side by side, as statistics have them."""
+    """Concatenate sums of squares (R, K, M) and of x(Vx)ᵀ (R, K, M, q), as in `Statistics.second`."""
     flat = crossed.reshape(*squares.shape[:2], -1)
     return np.concatenate([squares, flat], axis=-1)
 

@@ -1,9 +1,9 @@
-"""Unconstrained coordinates of covariances, for methods that extrapolate or optimise without bounds.
+"""Unconstrained coordinates of covariances, for extrapolation and unconstrained optimisation.
 
-A covariance is given by its whitener W, lower triangular or diagonal, with the logarithm of its diagonal: any
-numbers make a positive definite covariance. `coordinates` and `from_coordinates` do this for the covariances
-of R starts, on any array library. `Local` does it for V in VW₀, where W₀ belongs to a given model: zero is
-that model, steps have the units of its kernels, and there are gradients.
+A covariance is represented by its whitener W, lower triangular or diagonal, with the logarithm of its
+diagonal: any values give a positive definite covariance. `coordinates` and `from_coordinates` convert the
+covariances of R starts, in any array library. `Local` represents W = VW₀ by V, where W₀ belongs to a given
+model: zero is that model, steps are in units of its kernels, and gradients are available.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def coordinates(covariances: FloatArray, structure: Structure) -> FloatArray:
     """Return covariances of R starts as unconstrained numbers (R, Q)."""
     xp = namespace(covariances)
     if structure.projects:
-        # Factors have no constraints.
+        # Factors are unconstrained.
         numbers = xp.concat([covariances[..., :-1], xp.log(covariances[..., -1:])], axis=-1)
     elif structure.triangular:
         whitener = structure.factor(covariances, covariances.shape[-1]).whitener
@@ -51,26 +51,26 @@ def from_coordinates(numbers: FloatArray, shape: tuple[int, ...], structure: Str
 
 
 class Local:
-    """Coordinates around the covariances of one model: B = K of them, or one that all kernels share.
+    """Coordinates around the covariances of one model, B = K of them, or B = 1 if kernels share one.
 
     Parameters
     ----------
     factor : Factor
-        Of the given covariances, with a leading axis of one start.
+        Factor of the given covariances, with a leading axis of one start.
     structure : Structure
-        Covariance structure; one that projects is refused.
+        Covariance structure, which must not project.
 
     Attributes
     ----------
     shape : tuple of int
-        B, and the coordinates of each covariance.
+        B, and the number of coordinates of each covariance.
     """
 
     def __init__(self, factor: Factor, structure: Structure) -> None:
         if structure.projects:
             raise ValueError(
-                f"Covariances of the type {structure.name!r} cannot be tuned; those of 'full', 'tied', "
-                "'diag' and 'spherical' can."
+                f"Covariances of type {structure.name!r} cannot be tuned; those of 'full', 'tied', 'diag' "
+                "and 'spherical' can."
             )
         self.structure = structure
         self._base, self._log_determinant = factor.whitener[0], factor.log_determinant[0]
@@ -99,7 +99,7 @@ class Local:
         return Factor(whitener[None], log_determinant[None], np.ones(1, dtype=bool))
 
     def covariances(self, factor: Factor) -> FloatArray:
-        """Return the structure's covariances, with a leading axis of one start, of a factor."""
+        """Return the covariances of a factor, with a leading axis of one start."""
         if self.structure.triangular:
             root = invert_lower(factor.whitener)
             full = root @ np.swapaxes(root, -1, -2)
@@ -146,12 +146,12 @@ class Local:
 
 
 def _diagonal(n_features: int) -> BoolArray:
-    """Return where the diagonal of a matrix (M, M) is."""
+    """Return the mask of the diagonal of a matrix (M, M)."""
     return np.eye(n_features, dtype=bool)
 
 
 @lru_cache(maxsize=64)
 def _triangle(n_features: int) -> IntArray:
-    """Return where in a flat matrix (M · M,) its lower triangle is."""
+    """Return the indices of the lower triangle in a flat matrix (M · M,)."""
     i, j = np.tril_indices(n_features)
     return i * n_features + j

@@ -1,1 +1,1 @@
-"""What is done with fits beyond EM's loop: shrinking, pruning, discriminative training, streams."""
+"""Methods around the EM loop: shrinkage, pruning, discriminative training, calibration, streams."""

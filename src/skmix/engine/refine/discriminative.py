@@ -1,4 +1,4 @@
-"""Discriminative training of a fitted model: optimisers of the hybrid objective, judged by held-out rows."""
+"""Discriminative training of a fitted model: optimisation of the hybrid objective with early stopping."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from ..sources.summary import Frame, measure
 from .objective import Criterion, Labelled, Objective
 from .temperature import least_log_loss
 
-# Adam's first step, in the units of the kernels, and how it averages gradients and their squares.
+# Adam's initial step size, in units of the kernels, and its decay rates.
 _STEP = 3e-3
 _MOMENTUM, _SQUARES, _SMALL = 0.9, 0.999, 1e-8
-# The model of a round is a running average of those after each step.
+# The model of a round is a running average over steps.
 _AVERAGED = 0.998
-# Temperature of the class probabilities while training, so that rows that are told apart, but not by much,
-# still count. On held-out rows of MNIST, 3 was better than the models' own 1.3 and 1.6 in both cases tried.
+# Temperature of the class probabilities during training, so that rows with a small margin still count. On
+# held-out rows of MNIST, 3 was better than the models' own 1.3 and 1.6 in both cases tried.
 _TEMPERATURE = 3.0
-# A stage ends when held-out rows have found nothing better for this many rounds of mini-batches, or steps of
-# L-BFGS.
+# Patience of early stopping, in rounds of mini-batches or steps of L-BFGS.
 _PATIENCE, _PATIENCE_OF_STEPS = 5, 20
-# A covariance is below its floor when raising it changes its log-determinant by more than this.
+# A covariance is below its floor if raising it changes its log-determinant by more than this.
 _RAISED = 1e-9
 
 
@@ -40,12 +39,12 @@ class TuningOptions:
     fitted : Options
         How the model was fitted: its structure, floor and priors, and the number of threads.
     trade_offs : tuple of float
-        Values of λ, one stage each; a stage goes on from the best model so far, or from the last one where no
+        Values of λ, one stage each; a stage continues from the best model so far, or from the last one if no
         rows are held out.
     max_iter : int
         Largest number of rounds of a stage: passes over mini-batches, or steps of L-BFGS.
     batch_size : int or None
-        Rows of a mini-batch; None takes all of them, and L-BFGS.
+        Rows of a mini-batch; None means all rows, with L-BFGS.
     """
 
     fitted: Options
@@ -56,16 +55,16 @@ class TuningOptions:
 
 @dataclass(frozen=True)
 class Scores:
-    """How a model does on held-out rows, per row or unit of their weight."""
+    """Scores of a model on held-out rows, per row or unit of weight."""
 
-    log_loss: float  # at the temperature that makes it least
-    error: float  # share of rows whose class is not the most probable
+    log_loss: float  # at the best temperature
+    error: float  # share of misclassified rows
     log_likelihood: float  # mean of log p(x, c)
     temperature: float  # at least 1
 
 
 def score(log_joints: FloatArray, rows: Labelled) -> Scores:
-    """Return how log-joints (N, L) of labelled rows do."""
+    """Return the scores of log-joints (N, L) of labelled rows."""
     temperature, log_loss = least_log_loss(log_joints, rows.codes, rows.weights)
     own = log_joints[np.arange(len(rows.codes)), rows.codes]
     return Scores(
@@ -86,19 +85,19 @@ class Round:
 
 @dataclass(frozen=True)
 class Tuned:
-    """The outcome.
+    """The result of discriminative training.
 
     Attributes
     ----------
     parameters : Parameters
-        The best model by the held-out rows, in the data's coordinates; the given one where none was better.
-        Without such rows, the last one.
+        The best model on the held-out rows, in the data's coordinates; the given one if none was better.
+        Without held-out rows, the last one.
     trade_off : float or None
-        λ with which it was found; None for the given model.
+        λ of that model; None for the given model.
     before, after : Scores or None
-        Of the given and of the best model, on the held-out rows.
+        Scores of the given and of the best model on the held-out rows.
     rounds : list of Round
-        All models that were scored.
+        Scores of every round.
     """
 
     parameters: Parameters
@@ -109,10 +108,10 @@ class Tuned:
 
 
 class Judge:
-    """Chooses the best model by held-out rows: the least log-loss, with no more errors than the given model.
+    """Selects the model of least log-loss on held-out rows, with no more errors than the given model.
 
-    The objective is around the given model, and the floor (M,) that of covariances in the frame. Without
-    held-out rows the last model counts as the best.
+    The objective is around the given model; the variance floor (M,) is in the frame. Without held-out rows
+    the last model counts as the best.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class Judge:
         self.n_seen = self.since_better = 0
 
     def see(self, objective: Objective, numbers: FloatArray, trade_off: float) -> Parameters | None:
-        """Score a model; return it with raised covariances when they were below the floor."""
+        """Score a model; return it with raised covariances if any was below the floor, else None."""
         point = objective.point(numbers)
         parameters = objective.parameters_at(point)
         covariances, factor = objective.structure.raised(parameters.covariances[None], self._floor)
@@ -159,19 +158,19 @@ def tune(
     options: TuningOptions,
     random_state: np.random.RandomState,
 ) -> Tuned:
-    """Train a fitted model to tell classes apart.
+    """Train a fitted model discriminatively.
 
     Parameters
     ----------
     parameters : Parameters
         One model, in the data's coordinates.
     class_prior : ndarray of shape (L,)
-        Class priors, which stay as they are.
+        Class priors, which are not trained.
     training : Labelled
         Rows to train on.
     validation : Labelled or None
-        Held-out rows that decide when to stop and which model is best. With None all rounds are made, and the
-        last model is returned.
+        Held-out rows for early stopping and model selection. With None all rounds are run and the last model
+        is returned.
     options : TuningOptions
         How to train.
     random_state : RandomState
@@ -201,10 +200,10 @@ def tune(
 
 
 def _priors_of(fitted: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
-    """Return floor and priors of the fit, for an objective that is maximised.
+    """Return the floor and priors of the fit, for an objective that is maximised.
 
-    A variational fit always has a prior on covariances. A concentration below one, which only such a fit
-    takes, is ignored: nothing would keep weights from falling to zero.
+    A variational fit always has a prior on covariances. Its concentration may be below one, which is ignored:
+    under maximisation it would drive weights to zero.
     """
     found = regulariser_of(fitted, frame, structure, n_kernels)
     if fitted.inference != "variational":
@@ -243,7 +242,7 @@ def lbfgs(
         )
         if sunk is None:
             return
-        # Where a covariance sank below the floor, the optimiser goes on from the floor.
+        # A covariance fell below the floor: continue from the floor.
         objective = objective.around(sunk)
 
 
@@ -257,7 +256,7 @@ def adam(
     batch_size: int,
     random_state: np.random.RandomState,
 ) -> None:
-    """Make up to `max_iter` passes over mini-batches, with Adam's steps, which shrink to nothing."""
+    """Make up to `max_iter` passes over mini-batches with Adam, its step size decaying linearly to zero."""
     n_rows = len(rows.codes)
     n_batches = -(-n_rows // batch_size)
     n_steps = max_iter * n_batches
@@ -271,7 +270,7 @@ def adam(
         square += (1.0 - _SQUARES) * (gradient**2 - square)
         length = _STEP * (1.0 - (step - 1) / n_steps) / (1.0 - _MOMENTUM**step)
         numbers += length * mean / (np.sqrt(square / (1.0 - _SQUARES**step)) + _SMALL)
-        # At first the average is over all models so far.
+        # At first the average is over all steps so far.
         average += (numbers - average) * max(1.0 - _AVERAGED, 1.0 / step)
         if batch < n_batches - 1:
             continue

@@ -3,9 +3,9 @@
 For labelled rows the objective is Σ_n u_n [log s_n(c_n) + λ log p(x_n, c_n)] over Σ_n u_n: u are the rows'
 weights, and s_n(j) ∝ p(x_n, j)^(1/T) the class probabilities at temperature T. Its derivative with respect to
 log N(x_n; μ_k, P_k) is Σ_j ([j = c_n] (1/T + λ) − s_n(j)/T) r_nkj, where r_nkj are the responsibilities given
-class j. All else follows from sums that have the shape of EM's statistics, so that a gradient costs what a
-pass costs: two matrix products. The logarithm of the fit's priors is added, times 1/T + λ: an imagined row of
-a prior counts as much as a row whose class is certain.
+class j. The gradient follows from sums with the shape of EM's statistics, so it costs as much as a pass: two
+matrix products. The log-priors of the fit are added, times 1/T + λ: a pseudo-row of a prior counts as much as
+a row whose class is certain.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ..sources.summary import Frame, turn
 
 Answer = TypeVar("Answer")
 
-# Numbers of expanded rows that are held at once, and the most rows.
+# Largest size of a part: numbers in expanded rows, and rows.
 _NUMBERS, _MOST = 1 << 20, 2112
-# As in the E-step: exponentials below this only slow matrix products down.
+# As in the E-step: subnormal exponentials would slow down matrix products.
 _LOWEST_LOG = -600.0
-# A class whose share of a row's density is below this does not count.
+# Lower limit on a class's share of a row's density.
 _LEAST = 1e-280
-# Derivatives below this share of the largest do not change a sum. Where fewer than the second share are above
-# it, in parts of so many features and rows, rows are picked kernel by kernel, which is faster.
+# Derivatives below this share of the largest are negligible. If fewer than `_SPARSE` of them are not, in
+# parts of at least `_WIDE` features and `_LONG` rows, moments are faster kernel by kernel.
 _NEGLIGIBLE, _SPARSE, _WIDE, _LONG = 1e-12, 0.1, 16, 1024
-# How far weights and covariances, as exponents, and means, in the units of their kernels, may be moved.
+# Bounds on the moves of weights and covariances, as exponents, and of means, in units of their kernels.
 _FARTHEST_POWER, _FARTHEST_STEP = 30.0, 1e6
 
 
@@ -49,7 +49,7 @@ class Criterion:
 
     @property
     def of_own_class(self) -> float:
-        """Weight 1/T + λ that a row has for the kernels of its own class."""
+        """Weight 1/T + λ of a row for the kernels of its own class."""
         return 1.0 / self.temperature + self.trade_off
 
 
@@ -84,7 +84,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Point:
-    """A model near the given one, ready for densities."""
+    """A model near the given one, prepared for evaluating densities."""
 
     weights: FloatArray  # (K, L)
     means: FloatArray  # (K, M), in the frame
@@ -94,7 +94,7 @@ class Point:
 
 @dataclass
 class Sums:
-    """What a gradient needs of the rows. Sums of disjoint rows add."""
+    """Sums over rows that make up a gradient. Sums of disjoint rows add."""
 
     conditional: float  # Σ log s(c_n)
     joint: float  # Σ log p(x_n, c_n), in the frame
@@ -110,10 +110,10 @@ class Sums:
 
 
 class Objective:
-    """The hybrid objective of all models near a given one, as a function of Q numbers; zero is that model.
+    """The hybrid objective around a given model, as a function of Q numbers; zero is that model.
 
-    Weights are the given ones times exponentials of their numbers, normalised, so that a weight of zero stays
-    zero; means move in the units of their kernel; covariances have the coordinates of `Local`.
+    Weights are multiplied by exponentials of their numbers and normalised, so that a weight of zero stays
+    zero; means move in units of their kernels; covariances have the coordinates of `Local`.
 
     Parameters
     ----------
@@ -122,13 +122,13 @@ class Objective:
     structure : Structure
         Its covariance structure.
     frame : Frame
-        Coordinates of the computation, with a bound that holds for all rows.
+        Coordinates of the computation, with a bound valid for all rows.
     class_prior : ndarray of shape (L,)
-        Class priors, which stay as they are.
+        Class priors, which are fixed.
     regulariser : Regulariser, optional
         Priors on weights and covariances, in the frame.
     n_rows : float
-        Number of rows, or the sum of their weights, in all batches together: what the priors stand beside.
+        Number of rows, or the sum of their weights, over all batches; it scales the priors.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Objective:
         )
 
     def limits(self) -> FloatArray:
-        """Return how far numbers (Q,) may go, so that no trial of an optimiser overflows."""
+        """Return bounds (Q,) on the numbers, so that no trial of an optimiser overflows."""
         return np.repeat([_FARTHEST_POWER, _FARTHEST_STEP, _FARTHEST_POWER], self._sizes)
 
     def point(self, numbers: FloatArray) -> Point:
@@ -209,7 +209,7 @@ class Objective:
     def _map(
         self, work: Callable[[Part, Labelled], Answer], rows: Labelled, prepared: Prepared, pool: Workers
     ) -> Iterator[Answer]:
-        """Yield in order what `work` makes of expanded parts of the rows; cuts do not depend on threads."""
+        """Yield the results of `work` on expanded parts of the rows, in order and independent of threads."""
         n_rows, n_features = rows.X.shape
         size = part_size(prepared.coefficients.shape[-1], 64, _NUMBERS, _MOST)
 
@@ -221,7 +221,7 @@ class Objective:
         return pool.map(on, range(0, n_rows, size))
 
     def _prepare(self, point: Point) -> tuple[Prepared, FloatArray]:
-        """Return the kernels with their weights in all classes together, and each class's share (K, L)."""
+        """Return the kernels with weights summed over classes, and each class's share (K, L) of them."""
         joint = point.weights * self.class_prior
         mixed = joint.sum(axis=1)
         shares = joint / np.where(mixed > 0, mixed, 1.0)[:, None]
@@ -244,8 +244,8 @@ class Objective:
     def _log_prior(self, point: Point, regulariser: Regulariser) -> tuple[float, FloatArray]:
         """Return the logarithm of the priors, up to a constant, and its gradient (Q,).
 
-        The prior on covariances acts like rows about each kernel's mean, that on weights like rows that each
-        kernel has of each class. Weights of zero, which stay, are left out.
+        The prior on covariances acts like rows about each kernel's mean, that on weights like rows of each
+        class in each kernel. Weights of zero, which stay zero, are left out.
         """
         n_kernels, n_features = point.means.shape
         positive = point.weights > 0.0
@@ -254,7 +254,7 @@ class Objective:
         mass, second = np.zeros(n_kernels), np.zeros((n_kernels, self.structure.n_second(n_features)))
         if regulariser.prior_rows:
             value += float(self.structure.log_prior(point.factor, regulariser)[0])
-            # Kernels with one covariance between them have one prior between them.
+            # A shared covariance has one prior for all kernels.
             mass += regulariser.prior_rows * self._local.shape[0] / n_kernels
             wanted = self.structure.from_full(np.tile(regulariser.prior_covariance, (1, n_kernels, 1, 1)))
             second += mass[:, None] * self.structure.terms_of(wanted, n_kernels, n_features)[0]
@@ -273,7 +273,7 @@ def sum_part(
 ) -> Sums:
     """Return the sums of n rows, expanded in `part`.
 
-    Kernels are prepared with their weights in all classes together; classes have `shares` (K, L) in these.
+    Kernels are prepared with weights summed over classes, in which the classes have `shares` (K, L).
     """
     n_kernels, n_classes = shares.shape
     codes, n_rows = rows.codes, len(rows.codes)
@@ -297,7 +297,7 @@ def sum_part(
     each = np.ones(n_rows) if rows.weights is None else rows.weights
     conditional = float(each @ (logs[codes, every] - np.log(total)))
     joint = float(each @ (log_own + largest) + each.sum() * prepared.levels[0])
-    # The own class's part of both terms is taken together: nothing cancels for rows that are certain.
+    # Combining both terms of the row's own class avoids cancellation for rows that are certain.
     posterior *= each / criterion.temperature
     others = posterior / of_classes
     others[codes, every] = 0.0
@@ -316,12 +316,12 @@ def own_terms(
 ) -> tuple[FloatArray, FloatArray]:
     """Return responsibilities given the rows' own classes (K, n), and log p(c, x) (n,).
 
-    `values` (K, n) are the kernels' log-joints in all classes together, less the row's largest.
+    `values` (K, n) are the kernels' log-joints summed over classes, less the row's largest.
     """
     own = workspace.array("own", values.shape)
     with np.errstate(divide="ignore"):
         log_shares = np.log(shares)
-    # The −inf of a share of zero is below the lower limit, too.
+    # The −inf of a share of zero is raised to the lower limit as well.
     np.add(values, log_shares[:, codes], out=own)
     nearest = own.max(axis=0)
     own -= nearest

@@ -1,7 +1,7 @@
-"""EM on a stream: the statistics of the past fade, those of each new batch are added.
+"""Online EM on a stream (Cappé and Moulines, 2009).
 
-Online EM (Cappé and Moulines, 2009): the average statistics s of a row are moved towards those of the newest
-batch, s ← (1 − η) s + η s_batch with η = t^−decay in the t-th batch, and the M-step is that of batch EM.
+The average statistics s of a row move towards those of the newest batch, s ← (1 − η) s + η s_batch with
+η = t^−decay for the t-th batch, and the M-step is that of batch EM.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Running:
     frame : Frame
         Coordinates of the statistics, from the first batch.
     statistics : Statistics
-        Of one row, on average, with a leading axis of one start.
+        Average statistics of a row, with a leading axis of one start.
     origins : ndarray of shape (1, K, M)
-        What their moments are taken about.
+        Origins of their moments.
     n_batches : int
         Batches seen.
     n_rows : float
@@ -52,7 +52,7 @@ class Running:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Running:
-        """Return the record that `to_dict` described."""
+        """Return the record from the output of `to_dict`."""
         frame = Frame(**{field.name: values[field.name] for field in fields(Frame)})
         statistics = Statistics(**{field.name: values[field.name] for field in fields(Statistics)})
         return cls(frame, statistics, values["origins"], values["n_batches"], values["n_rows"])
@@ -61,7 +61,7 @@ class Running:
 def resume(
     parameters: Parameters, frame: Frame, covariance_type: str, n_batches: int, n_rows: float
 ) -> Running:
-    """Return the state of a stream that a fitted model stands for: the statistics at which it is the maximum.
+    """Return a stream's state for a fitted model: the statistics whose M-step gives that model.
 
     The model, in the data's coordinates and with its `class_prior`, counts as that many batches and rows.
     The variances of the frame are replaced by those of the model's density.
@@ -138,7 +138,7 @@ def absorb(
         following = replace(following, means=inside.means, covariances=inside.covariances)
     found = frame.leave(following, structure).take(0)
     if options.freeze == "kernels":
-        # The frame's coordinates have rounded them.
+        # Undo the rounding of the change of coordinates.
         found = replace(found, means=parameters.means, covariances=parameters.covariances)
     return found, Running(frame, average, inside.means, n_batches, n_rows), log_likelihood
 

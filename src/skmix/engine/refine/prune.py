@@ -1,12 +1,12 @@
-"""From too many kernels down to as many as pay for their parameters (Figueiredo & Jain, 2002).
+"""Pruning by description length, starting from too many kernels (Figueiredo & Jain, 2002).
 
-A round is an ordinary fit in which kernels that cannot pay are annihilated; see `annihilate`. At its end the
-lightest kernel that is left is removed too, and the next round begins there, down to one kernel for each
-class: fewer could not tell the classes apart. The round with the shortest description of rows and parameters
-together is the result. All starts of a batch make their rounds together.
+A round is a fit that removes kernels with too few rows for their parameters; see `annihilate`. After it the
+lightest remaining kernel is removed, and the next round continues from there, down to one kernel per class:
+fewer could not separate the classes. The result is the round with the shortest description of rows and
+parameters. All starts of a batch are pruned together.
 
-Rounds may be variational fits. Their bound contains the price of a kernel, and the round with the highest
-bound is the result.
+Rounds may be variational fits: their bound already includes the cost of a kernel, and the result is the round
+with the highest bound.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ def prune_kernels(
 ) -> Result:
     """Fit from R starts, with fewer kernels in each round, and return the best round of each start.
 
-    Removed kernels have a weight of zero in every class. The description length is subtracted from the
-    objective. Path and passes are those of all rounds up to the returned one.
+    Removed kernels have weight zero in every class. The objective is less the description length of the
+    parameters. Path and passes cover all rounds up to the returned one.
 
     Parameters
     ----------
     source, starts, options, frame, callback
-        As for `fit`; `options.annihilate` is taken as set.
+        As for `fit`; `options.annihilate` is set.
     """
     structure = structure_of(options.covariance_type).of(starts.covariances)
     n_starts, n_kernels, n_features = starts.means.shape
     frame = source.summary.frame(structure) if frame is None else frame
     n_rows, counted = source.summary.total, source.summary.class_sizes(starts.weights.shape[-1])
-    # Removed kernels stay in the prior, so that the bounds of all rounds are of one evidence.
+    # Removed kernels stay in the prior, so that all rounds bound the same evidence.
     options = replace(options, annihilate=True, prior_kernels=n_kernels)
     variational = options.inference == "variational"
     if options.covariance_prior_scale is None:
-        # The default depends on the number of kernels: rounds would have different objectives.
+        # The default depends on the number of kernels, which would give each round another objective.
         spread = frame.variance * frame.scale**2 / n_kernels ** (2.0 / n_features)
         options = replace(options, covariance_prior_scale=np.diag(spread))
     price = price_of_kernel(structure, n_features)
@@ -98,9 +98,9 @@ def _store(
     rounds: IntArray,
     structure: Structure,
 ) -> None:
-    """Let rounds of `result` take the places of the best so far of some starts."""
+    """Replace the best results of `starts` by those of `rounds` in `result`."""
     n_kernels, n_left = best.parameters.means.shape[1], result.parameters.means.shape[1]
-    # Copies of the first kernel, without weight, fill the places of those that were removed.
+    # Removed kernels become copies of the first kernel without weight.
     filled = np.where(np.arange(n_kernels) < n_left, np.arange(n_kernels), 0)
     better = take_kernels(result.parameters.take(rounds), np.tile(filled, (len(rounds), 1)), structure)
     better.weights[:, n_left:] = 0.0
@@ -114,12 +114,11 @@ def _store(
 
 
 def description_length(weights: FloatArray, price: float, n_rows: float) -> FloatArray:
-    """Return the description length (R,) of kernels: half the logarithm of the rows for each parameter.
+    """Return the description length (R,) of kernels: ½ log N for each parameter.
 
-    The `price` is half the parameters of a kernel; kernels without `weights` (R, K, L) are not described.
-    Minus the log-likelihood it is half the Bayesian information criterion, up to a constant. The message
-    length of the reference charges next to nothing for kernels of a few rows, which favours those that have
-    collapsed.
+    The `price` is half the parameters of a kernel; kernels without `weights` (R, K, L) do not count. Less the
+    log-likelihood it is half the BIC, up to a constant. The reference's message length charges almost nothing
+    for kernels of a few rows, which favours collapsed kernels.
     """
     alive = np.count_nonzero(weights.any(axis=-1), axis=1)
     length: FloatArray = alive * (price + 0.5 * weights.shape[-1]) * math.log(n_rows)
@@ -127,10 +126,9 @@ def description_length(weights: FloatArray, price: float, n_rows: float) -> Floa
 
 
 def without_lightest(parameters: Parameters, class_sizes: FloatArray) -> tuple[Parameters, BoolArray]:
-    """Take all weight from the lightest kernel that has any, of R starts with class sizes (R, L).
+    """Remove the lightest kernel of each start, given class sizes (R, L); also return where possible (R,).
 
-    The second result (R,) says where that is possible. Where a class would be left with nothing, or fewer
-    kernels than classes, starts are returned as they were.
+    A start is left unchanged if a class would have no kernels, or there would be fewer kernels than classes.
     """
     rows = np.einsum("rkc,rc->rk", parameters.weights, class_sizes)
     lightest = np.argmin(np.where(rows > 0, rows, np.inf), axis=1)
@@ -144,7 +142,7 @@ def without_lightest(parameters: Parameters, class_sizes: FloatArray) -> tuple[P
 
 
 def compact(parameters: Parameters, class_sizes: FloatArray, structure: Structure) -> Parameters:
-    """Return starts with heavy kernels first, and no more kernels than one of the starts needs."""
+    """Return starts with heavy kernels first, and only as many kernels as the largest start has."""
     rows = np.einsum("rkc,rc->rk", parameters.weights, class_sizes)
     n_left = int((rows > 0).sum(axis=1).max())
     order = np.argsort(-rows, axis=1, kind="stable")[:, :n_left]

@@ -1,18 +1,18 @@
-"""Covariances shrunk towards the one that kernels have in common, by an amount found from the rows.
+"""Empirical-Bayes shrinkage of covariances towards a common one.
 
-The covariance of a kernel with few rows is uncertain, while that of all kernels together is well known. So
-kernels are fitted twice. The first fit is of what they have in common: full covariances are fitted as tied.
-Its mean covariance T, with correlations reduced by what chance adds to them, becomes the covariance of an
-inverse-Wishart prior of ν rows. The second fit, from the same start, is one with that prior.
+The covariance of a kernel with few rows is uncertain, while the average over kernels is well determined. So
+kernels are fitted twice. The first fit uses a simpler structure (tied instead of full). Its mean covariance
+T, with correlations reduced by the share due to chance, becomes the covariance of an inverse-Wishart prior of
+ν rows. The second fit, from the same start, uses that prior.
 
-ν is the one of the highest marginal likelihood, given the kernels' scatters under the first fit. With S the
-scatter of a kernel's m rows about their mean, and the kernel's covariance P ~ inverse-Wishart of mean T,
+ν maximises the marginal likelihood of the kernels' scatters under the first fit. With S the scatter of a
+kernel's m rows about their mean, and the kernel's covariance P ~ inverse-Wishart of mean T,
 
     p(S | ν) ∝ |νT|^(a/2) |νT + S|^(−(a + m − 1)/2) Γ_M((a + m − 1)/2) / Γ_M(a/2),    a = ν + M + 1,
 
-and the mean of P given S is (S + νT) / (ν + m − 1). Where scatters differ no more than by chance, ν has no
-upper limit. Diagonal covariances have one such factor, of M = 1, for each feature. So have low-rank ones:
-their scatters are only known along the diagonal.
+and the mean of P given S is (S + νT) / (ν + m − 1). If scatters differ only by chance, ν is unbounded.
+Diagonal covariances have one such factor, of M = 1, for each feature. So do low-rank ones, since only the
+diagonals of their scatters are known.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from ..sources.summary import Frame
 
 # The range of ν, in rows.
 _FEWEST, _MOST = 1e-2, 1e6
-# Largest number of passes of the first fit: covariances settle early.
+# Largest number of passes of the first fit: covariances converge early.
 _PASSES = 50
-# Kernels of fewer rows are left out of the marginal likelihood.
+# Kernels with fewer rows are left out of the marginal likelihood.
 _FEWEST_ROWS = 2.0
 # A feature with less than this share of the common variance counts as constant among a kernel's rows.
 _CONSTANT = 1e-3
 
 
 def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, frame: Frame) -> Options:
-    """Return options with the prior on covariances that shrinks them; as they are where nothing shrinks.
+    """Return options with a shrinkage prior on covariances, unchanged if the structure is not shrunk.
 
-    Parameters are as for `fit`; the options have no prior on covariances yet.
+    Parameters are as for `fit`; the options must have no prior on covariances yet.
     """
     structure = structure_of(options.covariance_type).of(starts.covariances)
     if structure.pools_as is None:
@@ -63,7 +63,7 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
         return options
     best = result.parameters.take(slice(result.best, result.best + 1))
     mass, scatters = _scatters(source, best, common, first, frame)
-    # Each kernel's mean has taken one degree of freedom.
+    # Each kernel's mean takes one degree of freedom.
     target = reduce_correlations(_mean_covariance(best, common, mass), float(mass.sum()) - n_kernels)
     own = mass > _FEWEST_ROWS
     spreads = relative_spreads(scatters[own], target / (frame.scale[:, None] * frame.scale), mass[own])
@@ -74,15 +74,15 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
 
 
 def share_of(rows: float, rows_per_kernel: float) -> float:
-    """Return the share of T in the covariance of a kernel with that many rows of its own, for a ν."""
+    """Return the share of T in the covariance of a kernel with `rows_per_kernel` rows, for ν = `rows`."""
     return rows / (rows + rows_per_kernel)
 
 
 def reduce_correlations(covariance: FloatArray, n_rows: float) -> FloatArray:
-    """Return a covariance (M, M) whose correlations are reduced by what chance adds to them in n rows.
+    """Shrink the correlations of a covariance (M, M) by the share due to chance in n rows.
 
-    The share of the diagonal is that of Schäfer & Strimmer (2005), with the variance (1 − ρ²)² / (n − 1) of a
-    correlation of Gaussian rows.
+    The intensity is that of Schäfer & Strimmer (2005), with the variance (1 − ρ²)² / (n − 1) of a correlation
+    of Gaussian rows.
     """
     deviations = np.sqrt(np.diagonal(covariance))
     correlations = covariance / (deviations[:, None] * deviations)
@@ -96,9 +96,9 @@ def reduce_correlations(covariance: FloatArray, n_rows: float) -> FloatArray:
 def relative_spreads(scatters: FloatArray, target: FloatArray, mass: FloatArray) -> FloatArray:
     """Return the eigenvalues (K, M) of scatters (K, M, M) relative to a covariance T (M, M).
 
-    Of diagonals (K, M), the ratios to that of T are returned. Features that hardly vary among a kernel's
-    rows, `mass` (K,) of them, are left out of its scatter and of T, and as many eigenvalues are NaN. Pixels
-    that are white in all images of a class would otherwise make ν zero, whatever the others say.
+    For diagonals (K, M), the ratios to that of T are returned. Features that hardly vary among a kernel's
+    `mass` (K,) rows are left out of its scatter and of T, and replaced by NaN eigenvalues: pixels that are
+    white in all images of a class would otherwise drive ν to zero.
     """
     variances = scatters if scatters.ndim == 2 else np.diagonal(scatters, axis1=-2, axis2=-1)
     ratios = variances / np.diagonal(target)
@@ -123,10 +123,10 @@ def log_marginal_likelihood(rows: float, mass: FloatArray, spreads: FloatArray, 
     mass, spreads : ndarray of shape (K,) and (K, M)
         Rows of each kernel, and `relative_spreads`.
     order : int
-        Features of one inverse-Wishart distribution: M, or 1 when each feature has its own.
+        Dimension of each inverse-Wishart distribution: M, or 1 if each feature has its own.
     """
     used = np.isfinite(spreads).sum(axis=1)
-    # The covariance of some features has the distribution of all, as if there were no others.
+    # The marginal distribution of some features has the same form.
     orders = used if order > 1 else np.ones_like(used)
     freedom = (rows + orders + 1.0)[:, None]
     after = freedom + mass[:, None] - 1.0
@@ -143,7 +143,7 @@ def log_marginal_likelihood(rows: float, mass: FloatArray, spreads: FloatArray, 
 
 
 def likeliest_rows(mass: FloatArray, spreads: FloatArray, order: int) -> float:
-    """Return the ν of the highest marginal likelihood, see `log_marginal_likelihood`."""
+    """Return the ν that maximises `log_marginal_likelihood`."""
     if not np.isfinite(spreads).any():
         return _MOST
     grid = np.linspace(np.log(_FEWEST), np.log(_MOST), 60)
@@ -177,11 +177,11 @@ def _scatters(
 
 
 def _mean_covariance(parameters: Parameters, structure: Structure, mass: FloatArray) -> FloatArray:
-    """Return the covariance (M, M) of kernels, averaged over their masses (K,)."""
+    """Return the mean covariance (M, M) of kernels, weighted by their masses (K,)."""
     n_kernels, n_features = parameters.means.shape[1:]
     target = np.zeros((n_features, n_features))
     for k in range(n_kernels):
-        # One dense matrix at a time: with many features, there may not be memory for all.
+        # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances, np.array([[k]]))
         target += mass[k] / mass.sum() * structure.to_full(one, 1, n_features)[0, 0]
     return target

@@ -1,4 +1,4 @@
-"""Temperature scaling: what to divide log-joints by so that held-out rows have the least log-loss."""
+"""Temperature scaling: the divisor of log-joints that minimises the log-loss of held-out rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 
 from ..model import FloatArray, IntArray
 
-# The range of temperatures: beyond its ends all classes are as good as equally probable, or one is certain.
+# The range of temperatures: at its ends, all classes are practically equally probable, or one is certain.
 _HIGHEST, _LOWEST = 1e6, 1e-6
 
 
@@ -21,7 +21,7 @@ def least_log_loss(
 ) -> tuple[float, float]:
     """Return the temperature of least log-loss, and that loss.
 
-    The loss is convex in the inverse temperature, so that its slope has one root unless it is monotone.
+    The loss is convex in the inverse temperature, so its slope has one root unless it is monotone.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ def least_log_loss(
     weights : ndarray of shape (n,), optional
         Weights of the rows.
     lowest : float, default=1.0
-        Lowest temperature. The default never sharpens probabilities: where no row is misclassified, nothing
-        else would stop that. Zero sets no limit.
+        Lowest temperature. The default never sharpens probabilities, which would not end if no row is
+        misclassified. Zero sets no limit.
     log_prior : ndarray of shape (L,), optional
         Logarithms of class priors, added after the division; `log_joints` are then log-likelihoods.
     """
@@ -72,9 +72,9 @@ def log_losses(
 def _relative(
     log_joints: FloatArray, codes: IntArray, log_prior: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return log-joints (n, L) less that of the true class, and what is added whatever the temperature.
+    """Return log-joints (n, L) less that of the true class, and terms (n, L) independent of the temperature.
 
-    A class of density zero has probability zero at any temperature: that is in the second.
+    A class of density zero has probability zero at any temperature, so its −inf is in the second.
     """
     own = log_joints[np.arange(len(codes)), codes, None]
     possible = (log_joints > -np.inf) & (own > -np.inf)

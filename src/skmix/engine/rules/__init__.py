@@ -1,1 +1,1 @@
-"""Update rules: statistics in, the next parameters out. No rule sees a row."""
+"""Update rules: from sufficient statistics to the next parameters, without access to rows."""

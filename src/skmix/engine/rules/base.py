@@ -1,28 +1,28 @@
-"""What the loop asks of an update rule: from statistics to the next parameters, never from rows."""
+"""The protocol of update rules: from sufficient statistics to the next parameters."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Protocol
 
-from ..model import BoolArray, Factor, FloatArray, Parameters, Statistics
+from ..model import BoolArray, Factor, FloatArray, Parameters, Prior, Statistics
 
 
 class UpdateRule(Protocol):
-    """How parameters improve, for R starts at once, in the coordinates of the loop."""
+    """An update of the parameters of R starts, in the coordinates of the frame."""
 
     @property
     def freeze(self) -> str | None:
-        """What keeps its starting value: 'kernels', 'weights' or nothing."""
+        """Which parameters stay at their starting values: 'kernels', 'weights' or None."""
         ...
 
     @property
-    def bounds(self) -> bool:
-        """Whether the rule climbs a bound of the evidence, which the stopping rule then watches."""
+    def prior(self) -> Prior | None:
+        """Prior of a rule that maximises a bound of the evidence, which the stopping rule then uses."""
         ...
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
-        """Return parameters that a pass may start from, sharing no memory, and their factor."""
+        """Return a valid copy of the parameters for a pass to start from, and its factor."""
         ...
 
     def improve(
@@ -30,9 +30,8 @@ class UpdateRule(Protocol):
     ) -> tuple[Parameters, Factor, BoolArray]:
         """Return the next parameters, their factor, and the kernels (R, K) whose covariances lost digits.
 
-        `origins` (R, K, M) are what the moments were taken about; `factor` is that of `previous`. A start
-        that is not usable in the new factor has degenerated. Kernels that lost digits want moments about
-        their new means.
+        Moments are about `origins` (R, K, M); `factor` is that of `previous`. A start that is not usable in
+        the new factor has degenerated. Kernels that lost digits need moments about their new means.
         """
         ...
 
@@ -46,7 +45,7 @@ class UpdateRule(Protocol):
 
 
 def with_frozen(rule: UpdateRule, parameters: Parameters, previous: Parameters) -> Parameters:
-    """Return parameters with what the rule freezes as it was before."""
+    """Return parameters with the frozen ones restored from `previous`."""
     if rule.freeze == "kernels":
         return replace(parameters, means=previous.means, covariances=previous.covariances)
     if rule.freeze == "weights":

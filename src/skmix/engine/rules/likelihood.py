@@ -14,7 +14,7 @@ from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from .base import with_frozen
 
-# A kernel or weight whose mass is below this has only responsibilities of that floor: it is retired.
+# Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
 _EMPTY = 1e-130
 _TINY = float(np.finfo(np.float64).tiny)
 # Sums of terms this much larger than their result keep an accuracy of about 1e-9.
@@ -27,15 +27,15 @@ class Likelihood:
 
     structure: Structure  # covariance structure
     regulariser: Regulariser  # floor, ridge and priors
-    freeze: str | None = None  # what keeps its starting value
-    bounds: bool = False
+    freeze: str | None = None  # which parameters stay at their starting values
+    prior: None = None  # the stopping rule uses the log-likelihood, not a bound
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return parameters with covariances raised to the floor, unless frozen, and their factor."""
         structure = self.structure
         if self.freeze == "kernels":
             return parameters.copy(), structure.factor(parameters.covariances, parameters.means.shape[-1])
-        # A start below the floor would look like one that collapsed, and its squares might overflow.
+        # A start below the floor would look degenerate, and its squares might overflow.
         covariances, factor = structure.raised(parameters.covariances, self.regulariser.floor)
         return replace(parameters, covariances=covariances).copy(), factor
 
@@ -68,9 +68,9 @@ def maximise(
 ) -> tuple[Parameters, Factor, BoolArray]:
     """Do the M-step: return new parameters of R starts, their factor, and kernels (R, K) that lost digits.
 
-    The statistics' moments are about `origins` (R, K, M); a kernel without rows keeps what `previous` has.
-    A start that is not usable in the factor has degenerated. Kernels so narrow, and so far from the origin of
-    their moments, that the covariance lost digits want an E-step with moments about their new means.
+    Moments are about `origins` (R, K, M); an empty kernel stays as in `previous`. A start that is not usable
+    in the factor has degenerated. Kernels that are narrow and far from their origin lose digits of the
+    covariance; they need another E-step with moments about their new means.
     """
     xp = namespace(statistics.mass)
     mass = xp.sum(statistics.mass, axis=-1)
@@ -93,25 +93,25 @@ def maximise(
     if regulariser.annihilation:
         class_mass = annihilate(class_mass, regulariser.annihilation)
     sizes = xp.sum(class_mass, axis=1, keepdims=True)
-    # A class that no row of a stream has had yet keeps its weights.
+    # In a stream, a class without rows so far keeps its weights.
     weights = xp.where(sizes > 0, class_mass / xp.where(sizes > 0, sizes, 1.0), previous.weights)  # (M1)
     inaccurate = alive & lost_digits(offset, covariances, structure)
     return Parameters(weights, means, covariances, prior), factor, inaccurate
 
 
 def price_of_kernel(structure: Structure, n_features: int) -> float:
-    """Return T/2, T the number of parameters that a kernel has to itself: mean and covariance."""
+    """Return T/2, where T is the number of parameters of a kernel's own mean and covariance."""
     own = structure.n_parameters(2, n_features) - structure.n_parameters(1, n_features)
     return 0.5 * (n_features + own)
 
 
 def annihilate(mass: FloatArray, price: float) -> FloatArray:
-    """Return the mass (R, K, L) of kernels less the price of each; a kernel that cannot pay loses all of it.
+    """Return the mass (R, K, L) of kernels less the price of each; a kernel below its price may lose it all.
 
-    A kernel of T parameters must explain T/2 rows before it has any weight (Figueiredo & Jain, 2002); classes
-    share the price as they share the kernel's rows. In one pass at most the lightest kernel of a start is
-    removed, since its rows may save its neighbours, and none whose removal would leave a class with nothing,
-    or fewer kernels than classes.
+    A kernel of T parameters must explain T/2 rows to have any weight (Figueiredo & Jain, 2002); the price is
+    split among classes like the kernel's rows. A pass removes at most the lightest kernel of a start, since
+    its rows may support its neighbours, and never leaves a class without kernels or fewer kernels than
+    classes.
     """
     xp = namespace(mass)
     total = xp.sum(mass, axis=-1)
@@ -126,7 +126,7 @@ def annihilate(mass: FloatArray, price: float) -> FloatArray:
 
 
 def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:
-    """Return kernels (R, K) that are too narrow for the offset (R, K, M) of their means from the origin."""
+    """Return the kernels (R, K) that are too narrow for the offset (R, K, M) of their means."""
     xp, variances = namespace(offset), structure.variances(covariances)
     variances = xp.where(variances > _TINY, variances, _TINY)
     found: BoolArray = xp.any(offset**2 > _LARGEST_CANCELLATION * variances, axis=-1)
@@ -136,7 +136,7 @@ def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structur
 def with_unlabelled(parameters: Parameters) -> Parameters:
     """Return parameters whose weights (R, K, L + 1) have a last column for rows without a label.
 
-    Such a row comes from kernel k with probability Σ_j Pr(class j) π_kj, whatever its class may be.
+    Such a row comes from kernel k with probability Σ_j Pr(class j) π_kj.
     """
     if parameters.class_prior is None:
         return parameters
@@ -146,10 +146,10 @@ def with_unlabelled(parameters: Parameters) -> Parameters:
 
 
 def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArray, FloatArray | None]:
-    """Divide the mass (R, K, L + 1) of rows without a label among the classes: the E-step over the classes.
+    """Split the mass (R, K, L + 1) of unlabelled rows among the classes: the E-step over classes.
 
-    Returns the mass (R, K, L) of each class and its share (R, L) in all mass. Where every row has a label,
-    the mass is (R, K, L) already, and the share None.
+    Returns the mass (R, K, L) of each class and the class shares (R, L). If every row has a label, the mass
+    (R, K, L) is returned as it is, and None for the shares.
     """
     if previous.class_prior is None:
         return mass, None

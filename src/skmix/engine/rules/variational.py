@@ -6,9 +6,9 @@ a constant plus that of a Gaussian,
 
     E log π_kj + E log N(x; μ_k, Λ_k⁻¹) = log ω_kj + log N(x; m_k, E[Λ_k]⁻¹),
 
-so the E-step is that of EM at the mean m_k and the covariance E[Λ_k]⁻¹, with ω_kj in the place of weights,
-for every row source. `learn` turns its statistics into the next posterior. The log-likelihood of the E-step
-less the `divergence` of posterior from prior is a lower bound of the log-evidence that never falls.
+so the E-step of any row source is that of EM with means m_k, covariances E[Λ_k]⁻¹ and weights ω_kj. `learn`
+turns its statistics into the next posterior. The log-likelihood of the E-step less the `divergence` of
+posterior from prior is a lower bound of the log-evidence, and never decreases.
 
 The equations are those of Bishop, "Pattern Recognition and Machine Learning" (2006), section 10.2, for
 classes that share their kernels.
@@ -27,12 +27,11 @@ from ..model import BoolArray, Factor, FloatArray, Options, Parameters, Prior, R
 from .base import with_frozen
 from .likelihood import assign_unlabelled, lost_digits
 
-# By default the prior of the covariances is worth this many rows more than the dimension of their matrices
-# (Fraley & Raftery, 2007).
+# The default prior on covariances is worth this many rows more than their dimension (Fraley & Raftery, 2007).
 _COVARIANCE_ROWS = 2.0
 # A kernel that explains less than this many rows is superfluous.
 _FEWEST_ROWS = 1.0
-# Exponentials of lower logarithms would be subnormal, and slow; such weights change no digit of a sum.
+# Exponentials of lower logarithms would be subnormal, and slow; such weights are negligible.
 _LOWEST_LOG = -700.0
 
 
@@ -45,21 +44,20 @@ class Variational:
     structure : Structure
         Covariance structure.
     prior : Prior
-        Of all kernels.
+        Prior of all kernels.
     floor : ndarray of shape (M,)
-        Of the covariances of starts.
+        Variance floor of the starts.
     freeze : {None, 'kernels', 'weights'}
-        What keeps its starting value.
+        Which parameters stay at their starting values.
     """
 
     structure: Structure
     prior: Prior
     floor: FloatArray
     freeze: str | None = None
-    bounds: bool = True
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
-        """Return starts as posteriors: points, the posteriors of infinitely many rows."""
+        """Return starts as point posteriors, as if after infinitely many rows."""
         floor = np.zeros_like(self.floor) if self.freeze == "kernels" else self.floor
         covariances, factor = self.structure.raised(parameters.covariances, floor)
         counts = np.full(parameters.weights.shape, np.inf)
@@ -80,19 +78,19 @@ class Variational:
         return log_likelihood.sum(axis=1) - divergence(parameters, factor, self.structure, self.prior)
 
     def finish(self, parameters: Parameters) -> Parameters:
-        """Return the models of expected weights."""
+        """Return point estimates with expected weights."""
         return point_estimate(parameters, self.prior)
 
 
 def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n_kernels: int) -> Prior:
-    """Return the prior that the options ask for, with defaults that suit the data."""
+    """Return the prior of the options, with defaults from the data."""
     n_features = len(regulariser.floor)
     dimension = wishart_of(structure, n_features).dimension
     rows = options.covariance_prior or default_rows(structure, n_features)
     if not rows > dimension - 1:
         raise ValueError(
-            f"A prior of {rows} rows says nothing of {structure.name} covariances of {dimension} features: "
-            f"a variational fit needs covariance_prior above {dimension - 1}."
+            f"covariance_prior={rows} makes an improper prior on {structure.name} covariances of {dimension} "
+            f"features: a variational fit needs covariance_prior > {dimension - 1}."
         )
     return Prior(
         n_kernels=n_kernels,
@@ -104,7 +102,7 @@ def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n
 
 
 def default_rows(structure: Structure, n_features: int) -> float:
-    """Return how many rows the prior of the covariances is worth by default."""
+    """Return the default strength of the prior on covariances, in rows."""
     return wishart_of(structure, n_features).dimension + _COVARIANCE_ROWS
 
 
@@ -135,31 +133,32 @@ def learn(
     structure : Structure
         Covariance structure.
     prior : Prior
-        Of all kernels.
+        Prior of all kernels.
 
     Returns
     -------
     parameters : Parameters
         Means m_k, covariances E[Λ_k]⁻¹, weights ω_kj and the counts behind them: the posterior.
     factor, inaccurate
-        As of `maximise`.
+        As for `maximise`.
     """
     n_kernels, n_features = origins.shape[1:]
     wishart = wishart_of(structure, n_features)
     n_sharing = n_kernels if wishart.shared else 1
     counts, class_prior = assign_unlabelled(statistics.mass, previous)
-    # As with EM, a kernel that no class gives any weight to stays without rows.
+    # As in EM, a kernel without weight in any class stays without rows.
     gone = ~np.any(previous.weights > 0, axis=-1)[..., None]
     counts = np.where(gone, 0.0, counts)
-    # The prior's rows, some at the frame's origin and some with the prior's covariance, are added to mass and
-    # moments; an update without a prior of its own does the rest.
+    # Add the prior's pseudo-rows to mass and moments, then update without a prior.
     mass = np.sum(statistics.mass, axis=-1) + prior.mean_rows
     away = -origins[..., None, :]
-    imagined = structure.from_full(np.broadcast_to(prior.covariance, (1, n_kernels, n_features, n_features)))
+    covariance = structure.from_full(
+        np.broadcast_to(prior.covariance, (1, n_kernels, n_features, n_features))
+    )
     second = statistics.second + structure.pack(structure.second_moment(away, prior.mean_rows * away))
-    second += prior.covariance_rows / n_sharing * structure.terms_of(imagined, n_kernels, n_features)
+    second += prior.covariance_rows / n_sharing * structure.terms_of(covariance, n_kernels, n_features)
     offset = (statistics.first - prior.mean_rows * origins) / mass[..., None]
-    # Rows of the means' prior add to the scatter, but not to the degrees of freedom.
+    # Pseudo-rows of the prior on means add to the scatter, but not to the degrees of freedom.
     left = prior.covariance_rows - n_sharing * prior.mean_rows
     none = np.zeros(n_features)
     bare = Regulariser(none, none, left, np.zeros((n_features, n_features)), 1.0)
@@ -170,7 +169,7 @@ def learn(
 
 
 def degrees_of_freedom(counts: FloatArray, wishart: Wishart, covariance_rows: float) -> FloatArray:
-    """Return those of the precisions' posterior (R, K or 1), given counts (R, K, L) of rows."""
+    """Return the degrees of freedom (R, K or 1) of the precisions' posterior, given counts (R, K, L)."""
     rows = np.sum(counts, axis=-1)
     if wishart.shared:
         rows = np.sum(rows, axis=1, keepdims=True)
@@ -179,7 +178,7 @@ def degrees_of_freedom(counts: FloatArray, wishart: Wishart, covariance_rows: fl
 
 
 def expected_weights(counts: FloatArray, structure: Structure, prior: Prior, n_features: int) -> FloatArray:
-    """Return ω (R, K, L), which weights are replaced by in the E-step, given counts (R, K, L)."""
+    """Return ω (R, K, L), the weights of the E-step, given counts (R, K, L)."""
     wishart = wishart_of(structure, n_features)
     sums = np.sum(counts, axis=1, keepdims=True) + prior.n_kernels * prior.concentration
     logs = digamma(counts + prior.concentration) - digamma(sums)
@@ -234,8 +233,8 @@ def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, pri
     dimension, copies, repeats = wishart.dimension, wishart.copies, wishart.repeats
     now = degrees_of_freedom(counts, wishart, prior.covariance_rows)
     before = repeats * prior.covariance_rows
-    imagined = structure.from_full(prior.covariance[None, None])
-    determinant = structure.factor(imagined, n_features).log_determinant
+    covariance = structure.from_full(prior.covariance[None, None])
+    determinant = structure.factor(covariance, n_features).log_determinant
     # log|W|, as E[Λ] = νW.
     log_now = -factor.log_determinant / repeats - copies * dimension * np.log(now)
     log_before = -determinant / repeats - copies * dimension * math.log(before)
@@ -262,9 +261,9 @@ def _is_known(counts: FloatArray) -> BoolArray:
 
 
 def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
-    """Return models with expected weights, without those of superfluous kernels.
+    """Return models with expected weights.
 
-    A kernel that explains less than one row has no weight left, unless it is the heaviest of a class.
+    A kernel that explains less than one row gets no weight, unless it is the heaviest of a class.
     """
     counts = parameters.counts
     assert counts is not None

@@ -1,4 +1,4 @@
-"""Row sources: the E-step where the rows are. Nothing above this room asks what kind of rows there are."""
+"""Row sources: the E-step for each kind of rows. Code above this package does not depend on the kind."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     Parameters
     ----------
     X : array of shape (N, M), Blocks or RowSource
-        Rows: a NumPy array of float64 or float32, NaN where a value is missing; an array of another library,
-        without gaps, where passes then run; or blocks, which hold their class codes and weights.
+        Rows: a NumPy array of float64 or float32, NaN where a value is missing; a complete array of another
+        library, on whose device passes then run; or blocks, which hold their class codes and weights.
     codes : ndarray of shape (N,) or None
         Class of each row, 0 … L − 1, and −1 for rows without a label; None for one class.
     weights : ndarray of shape (N,), optional

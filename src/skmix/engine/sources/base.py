@@ -1,4 +1,4 @@
-"""What the loop asks of rows, wherever they are."""
+"""The protocol of row sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RowSource(ABC):
     """Labelled rows: in memory, with gaps, on a device, in blocks."""
 
     n_features: int
-    summary: Summary  # what one look at all rows finds; made on first use and kept
+    summary: Summary  # computed on first use and cached
 
     @abstractmethod
     def take(self, columns: Sequence[int]) -> RowSource:
@@ -32,7 +32,7 @@ class RowSource(ABC):
 
     @abstractmethod
     def start_rows(self) -> tuple[Array, IntArray, FloatArray | None]:
-        """Return rows (s, M) to make starts from, their class codes (s,), −1 for none, and weights (s,)."""
+        """Return rows (s, M) for the starts, their class codes (s,), −1 for none, and weights (s,)."""
 
     @abstractmethod
     def expect(
@@ -48,33 +48,33 @@ class RowSource(ABC):
         Parameters
         ----------
         parameters : Parameters
-            In the frame; where rows have no label, with a last column of weights for them.
+            Parameters in the frame; with unlabelled rows, their weights are the last column.
         factor : Factor
-            Of the covariances.
+            Factor of the covariances.
         setting : Setting
             Frame, structure and threads.
         centres : tuple of arrays of shape (R, K) and (R, K, M), optional
             Kernels whose moments to take about the given points.
         moments : bool
-            False when only the log-likelihood is wanted.
+            False if only the log-likelihood is needed.
         """
 
     def place(self, array: Array) -> Array:
-        """Return a host array where the parameters of a pass must be: by default it stays."""
+        """Move a host array to where passes run; by default the host."""
         return array
 
     def quick(self, step: Step, setting: Setting) -> Step:
-        """Return a pass that does the same and may be faster on these rows; refuse what they cannot do."""
+        """Return an equivalent pass that may be faster on these rows; raise if the setting is unsupported."""
         return step
 
     def forget(self) -> None:  # noqa: B027
-        """Drop memory that was kept from pass to pass."""
+        """Free the memory cached between passes."""
 
 
 class ArrayRows(RowSource):
     """Rows X (N, M) of one array, with class codes (N,), −1 for none, and positive weights (N,).
 
-    Codes of None are one class; a row of weight two counts like two rows. Codes and weights are NumPy's.
+    Codes of None mean one class; a row of weight two counts as two. Codes and weights are NumPy arrays.
     """
 
     def __init__(self, X: Any, codes: IntArray | None, weights: FloatArray | None = None) -> None:
@@ -83,7 +83,7 @@ class ArrayRows(RowSource):
 
     @cached_property
     def summary(self) -> Summary:  # type: ignore[override]
-        """What one look at all rows finds."""
+        """Data summary of the rows."""
         with one_blas_thread:
             return summarise(self.X, self.codes, self.weights)
 

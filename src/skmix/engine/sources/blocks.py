@@ -21,7 +21,7 @@ Sums = tuple[Statistics, FloatArray]
 
 @dataclass(frozen=True)
 class Summarise:
-    """Summarises a block, with a random sample by `seed`."""
+    """Summarises a block, including a random sample from `seed`."""
 
     seed: int = 0
 
@@ -35,7 +35,7 @@ class Summarise:
         labels, index = None, None
         if block.y is not None:
             labels, index = number(block.y, block.names)
-        # More BLAS threads would change the rounding from machine to machine.
+        # With more BLAS threads the rounding would differ between machines.
         with one_blas_thread:
             found = summarise(block.X, index, block.weights)
         if index is None:
@@ -50,7 +50,7 @@ def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
 
 
 class BlockRows(RowSource):
-    """Rows in blocks, with encoded labels; rows of weight zero or without any value are passed over."""
+    """Rows in blocks, with encoded labels; rows of weight zero or without any value are skipped."""
 
     def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
         self.blocks = blocks
@@ -60,7 +60,7 @@ class BlockRows(RowSource):
 
     @property
     def summary(self) -> Summary:  # type: ignore[override]
-        """What one look at all rows finds."""
+        """Data summary of the rows."""
         if self._summary is None:
             self._summary = summarise_blocks(self.blocks, self._seed)
         return self._summary
@@ -70,12 +70,12 @@ class BlockRows(RowSource):
         return BlockRows(self.blocks.coded(classes), self.summary.coded(classes), self._seed)
 
     def take(self, columns: Sequence[int]) -> BlockRows:
-        """Return some of the features; summarised again where rows may have none of them."""
+        """Return some of the features; with gaps, a new summary leaves out rows that have none of them."""
         summary = None if self.summary.gaps else self.summary.take(columns)
         return BlockRows(self.blocks.take(list(columns)), summary, self._seed)
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
-        """Return the sample, its class codes, and weights that undo the sampling."""
+        """Return the sample, its class codes, and weights that correct for the sampling."""
         return self.summary.start_rows()
 
     def expect(
@@ -98,7 +98,7 @@ class Expect:
     parameters: Parameters  # as for `RowSource.expect`
     factor: Factor  # as for `RowSource.expect`
     setting: Setting  # as for `RowSource.expect`
-    gaps: bool  # whether any block has gaps: all of them must take their moments about the same origins
+    gaps: bool  # whether any block has gaps: all blocks must take moments about the same origins
     centres: Centres | None  # as for `RowSource.expect`
     moments: bool  # as for `RowSource.expect`
 
@@ -110,7 +110,7 @@ class Expect:
             return self._nothing()
         kind: Any = GapRows if self.gaps else MemoryRows
         source = kind(block.X, block.y, block.weights)
-        # On another machine, nobody else holds BLAS to one thread.
+        # On a worker of a cluster, BLAS is not limited yet.
         with one_blas_thread:
             found: Sums = source.expect(
                 self.parameters, self.factor, self.setting, self.centres, self.moments
@@ -118,7 +118,7 @@ class Expect:
         return found
 
     def _nothing(self) -> Sums:
-        """Return the statistics of no row; NaN origins leave the choice to other blocks."""
+        """Return the statistics of an empty block; NaN origins are replaced by those of another block."""
         shape, n_classes = self.parameters.means.shape, self.parameters.weights.shape[-1]
         n_sums = self.setting.structure.n_sums(shape[-1])
         none = Statistics(
@@ -131,7 +131,7 @@ class Expect:
 
 
 def add(a: Sums, b: Sums) -> Sums:
-    """Return the sums of both blocks; neither is changed, since a cluster may need them again."""
+    """Return the sum, leaving both inputs unchanged: a cluster may need them again."""
     (left, origins), (right, others) = a, b
     total = Statistics(
         left.log_likelihood + right.log_likelihood,

@@ -1,8 +1,8 @@
-"""Rows of another array library, on an accelerator or not: the E-step in large chunks, where the rows are.
+"""Rows of another array library: the E-step in large chunks, on the device of the rows.
 
-The form is that of rows in memory (`expanded`): rows expanded into terms, one matrix product with the
-coefficients of all kernels of all starts, and one with the responsibilities. Nothing depends on the values of
-the rows within a pass, so that the host need not wait for the device.
+As for rows in memory, rows are expanded into terms and multiplied once by the coefficients of all kernels of
+all starts, and once by the responsibilities. The control flow of a pass does not depend on the values of the
+rows, so the host need not wait for the device.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from .summary import FARTHEST, Frame, Setting
 
 Result = TypeVar("Result")
 
-# Out of memory with chunks of this many rows, the device cannot do the work at all.
+# Smallest chunk, in rows: if it does not fit in the device's memory, give up.
 _FEWEST_ROWS = 64
-# Rows of a chunk are a multiple of this, for the shapes of matrix products.
+# Chunks are a multiple of this many rows, for well-shaped matrix products.
 _ROUND = 256
 # Rows of one product of second moments.
 _PIECE = 1024
@@ -49,7 +49,7 @@ _LOG_ZERO = -1e30
 
 
 class DeviceRows(ArrayRows):
-    """A source of rows of another array library, without gaps; passes run where they are."""
+    """Complete rows of another array library; passes run on their device."""
 
     _framed: FramedRows | None = None
 
@@ -89,18 +89,18 @@ class DeviceRows(ArrayRows):
         """Return the step as optimistic passes."""
         if setting.structure.projects:
             raise ValueError(
-                f"covariance_type={setting.structure.name!r} runs only on the CPU: give X as a NumPy array, "
-                "without device."
+                f"covariance_type={setting.structure.name!r} runs only on the CPU: give X as a NumPy array "
+                "and leave device out."
             )
         return OptimisticStep(step, self)
 
     @property
     def delicate(self) -> list[tuple[int, int]]:
-        """Start and kernel of each delicate kernel of the last pass."""
+        """(start, kernel) of each delicate kernel of the last pass."""
         return [] if self._framed is None else self._framed.delicate
 
     def forget(self) -> None:
-        """Drop memory that was kept from pass to pass."""
+        """Free the memory cached between passes."""
         self._framed = None
 
 
@@ -150,13 +150,13 @@ class FramedRows(Ordered):
         return replace(total, log_likelihood=total.log_likelihood + self._sizes * prepared.levels[:, None])
 
     def map_joints(self, prepared: Prepared, function: Callable[[Array, int, int], Array]) -> list[Array]:
-        """Return a function of each chunk: of its log-joints (R, K, n), first and last-plus-one row."""
+        """Apply a function to each chunk's log-joints (R, K, n) and its bounds start, stop."""
         return self._in_chunks(
             prepared, lambda cuts: [function(self._log_joint(a, b, prepared)[0], a, b) for a, b in cuts]
         )
 
     def _in_chunks(self, prepared: Prepared, work: Callable[[list[tuple[int, int]]], Result]) -> Result:
-        """Do work on chunks of rows, smaller ones when the device runs out of memory."""
+        """Do work on chunks of rows, in smaller chunks if the device runs out of memory."""
         self._find_delicate(prepared)
         n_joint = prepared.coefficients.shape[0] * prepared.coefficients.shape[1]
         while True:
@@ -170,7 +170,7 @@ class FramedRows(Ordered):
             self._most_rows = max(_FEWEST_ROWS, n_rows // 2)
 
     def _chunk(self, n_joint: int) -> int:
-        """Return the rows of a chunk when each has that many joint densities."""
+        """Return the size of a chunk, in rows of `n_joint` joint densities each."""
         width = self.n_coefficients + min(self.n_classes, 2) + n_joint
         most = max(_FEWEST_ROWS, self._operations.chunk // width)
         if self._most_rows is not None:
@@ -181,7 +181,7 @@ class FramedRows(Ordered):
         return _ROUND * -(-self.n_rows // (n_chunks * _ROUND))
 
     def _find_delicate(self, prepared: Prepared) -> None:
-        """Find out which kernels are delicate; an optimistic pass assumes those of the pass before."""
+        """Find the delicate kernels; an optimistic pass assumes those of the previous pass."""
         known: Array = np.zeros(prepared.delicate.shape, dtype=bool)
         if any(r >= known.shape[0] or k >= known.shape[1] for r, k in self.delicate):
             self.delicate = []
@@ -191,7 +191,7 @@ class FramedRows(Ordered):
             self.delicate = prepared.delicate_kernels
 
     def _log_joint(self, start: int, stop: int, prepared: Prepared) -> tuple[Array, Array, Array | None]:
-        """Return what the E-step needs of rows start … stop − 1.
+        """Return the log-joints and expanded terms of rows start … stop − 1.
 
         Returns
         -------
@@ -245,7 +245,7 @@ class FramedRows(Ordered):
         return self._xp.astype(pick(flat, index), self._type, copy=False)
 
     def _groups(self, kernels: list[tuple[int, int]], n_rows: int) -> list[list[tuple[int, int]]]:
-        """Cut a list of kernels so that the differences of rows from their means fit into memory."""
+        """Split a list of kernels so that the differences of rows from their means fit in memory."""
         most = max(1, self._operations.chunk // (self.n_features * n_rows))
         return [kernels[a : a + most] for a in range(0, len(kernels), most)]
 
@@ -271,7 +271,7 @@ class FramedRows(Ordered):
         if weights is not None:
             responsibilities = responsibilities * xp.astype(weights, self._type, copy=False)
         flat = xp.reshape(responsibilities, (n_starts * n_kernels, stop - start))
-        # The order of the factors that is faster on an H200, by a tenth to a quarter.
+        # This order of the factors is 10 to 25 % faster on an H200.
         sums = xp.astype((terms @ flat.T).T, xp.float64, copy=False)
         first, second = sums[:, :n_features], sums[:, n_features:n_shared]
         recentred = self.delicate if prepared.recentred is prepared.delicate else prepared.recentred_kernels
@@ -304,7 +304,7 @@ class FramedRows(Ordered):
     def _second_moments(self, difference: Array, weighted: Array) -> Array:
         """Return second moments of rows (q, M, n), summed over pieces.
 
-        One product with a small result would keep one multiprocessor busy; many products keep all of them.
+        One product with a small result would occupy a single multiprocessor; many products occupy all.
         """
         xp, second_moment = self._xp, self.structure.second_moment
         n_kernels, n_features, n_rows = difference.shape
@@ -338,12 +338,12 @@ def _sum(one: Statistics, other: Statistics) -> Statistics:
 
 
 class OptimisticStep:
-    """Passes that assume that no rare condition holds, and check this afterwards.
+    """Passes that assume that no rare condition holds, and check afterwards.
 
-    A kernel may lose its rows, a covariance fall below its floor, a factor lose digits. Asking the device
-    whether one did makes the host wait, and waiting often takes longer than the work. An optimistic pass
-    records the conditions instead, and reads them with the log-likelihoods at its end. If one held, the pass
-    is repeated carefully, and so are the following ones until none holds.
+    A kernel may become empty, a covariance fall below its floor, a factor lose digits. Reading such a
+    condition makes the host wait for the device, often for longer than the work takes. An optimistic pass
+    records the conditions instead, and reads them at its end with the log-likelihoods. If one held, the pass
+    is repeated with every check, and so are the following ones until none holds.
     """
 
     def __init__(self, step: Step, source: DeviceRows) -> None:

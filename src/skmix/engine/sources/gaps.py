@@ -1,8 +1,8 @@
-"""Rows with missing values: grouped by which values they have, each group an ordinary set of rows.
+"""Rows with missing values, grouped by which features are observed.
 
-Under missing at random, a row with gaps has the density of what is observed, the marginal of the mixture. Its
-expected second-order terms are linear in those of the observed features. So the E-step of a group is that of
-any rows, under the marginal parameters, and its statistics are completed afterwards; nothing is imputed.
+If values are missing at random, the density of a row is the marginal density of its observed values, and its
+expected second-order terms are linear in those of the observed features. So each group has an ordinary E-step
+with marginal parameters, whose statistics are completed afterwards; no value is imputed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHUNK = 1 << 13
 
 
 def has_gaps(X: np.ndarray) -> bool:
-    """Return whether any value of X (N, M) is missing, looking at a chunk of rows at a time."""
+    """Return whether any value of X (N, M) is missing."""
     if not is_numpy(X):
         xp = namespace(X)
         return bool(xp.any(xp.isnan(xp.sum(X, axis=0))) and xp.any(xp.isnan(X)))
@@ -31,7 +31,7 @@ def has_gaps(X: np.ndarray) -> bool:
 
 
 def group_rows(X: np.ndarray) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield (rows, columns) for each pattern of gaps: the rows that have it, and the features they have."""
+    """Yield (rows, columns) for each pattern of gaps: its rows and its observed features."""
     observed = np.packbits(~np.isnan(X), axis=1)
     patterns, pattern_of = np.unique(observed, axis=0, return_inverse=True)
     order = np.argsort(pattern_of.ravel(), kind="stable")
@@ -46,7 +46,7 @@ class GapRows(ArrayRows):
     _groups: tuple[Setting, int, list[tuple[IntArray, Rows]]] | None = None
 
     def take(self, columns: Sequence[int]) -> GapRows:
-        """Return some of the features, of the rows that have a value there."""
+        """Return some of the features, of the rows with a value in any of them."""
         X = self.X[:, list(columns)]
         seen = np.flatnonzero(~np.isnan(X).all(axis=1))
         codes = None if self.codes is None else self.codes[seen]
@@ -79,7 +79,7 @@ class GapRows(ArrayRows):
         return total, origins
 
     def _groups_in(self, setting: Setting, n_classes: int) -> list[tuple[IntArray, Rows]]:
-        """Return the columns and rows of each pattern; kept while the setting is the same."""
+        """Return the columns and rows of each pattern, cached for the setting."""
         if self._groups is None or self._groups[0] is not setting or self._groups[1] != n_classes:
             codes, weights = self.codes_within(n_classes), self.weights
             groups = [
@@ -100,7 +100,7 @@ class GapRows(ArrayRows):
         return self._groups[2]
 
     def forget(self) -> None:
-        """Drop the grouped rows."""
+        """Free the grouped rows."""
         self._groups = None
 
 

@@ -1,12 +1,12 @@
-"""Rows in memory, as NumPy holds them: the E-step in expanded form, two matrix products a pass.
+"""Rows in a NumPy array: the E-step in expanded form, two matrix products per pass.
 
 A Gaussian log-density is linear in x, in the products of its features and in 1; the log-weight of a class is
 linear in the indicator of that class. A row expanded into these terms needs one product with the coefficients
 of all kernels to give its log-joint densities, and one with its responsibilities to give all statistics:
 equation (E) of ``docs/notation.md``.
 
-Work is cut by the sizes of the problem alone, never by the number of threads, and blocks are always summed in
-order: the same data give the same bits however many threads work.
+How work is split depends on the sizes of the problem, never on the number of threads, and blocks are always
+summed in order: results are bitwise the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statist
 from .base import ArrayRows, Centres
 from .summary import Frame, Setting, turn
 
-# Numbers that stay in a core's second-level cache beside what else is used.
+# Numbers that fit in a core's second-level cache along with other data.
 _CACHED = 1 << 17
-# Expanded rows are read by matrix products, which have a cache scheme of their own: they may be more.
+# Expanded rows may be larger: matrix products do their own cache blocking.
 _EXPANDED = 1 << 21
-# Below this many multiplications OpenBLAS takes a route without packing, which suits skinny products.
+# Below this many multiplications OpenBLAS skips packing, which suits skinny products.
 _SMALL_PRODUCT = 1_000_000
-# Numbers of a part's expanded rows and responsibilities together, within a second-level cache, and how many
-# products it takes: threads hand over the interpreter between operations, so that two of them keep two cores
-# busy only when operations are long; but products have a best size of their own.
+# Numbers in a part's expanded rows and responsibilities, within a second-level cache, and matrix products per
+# part: threads release the interpreter lock only inside operations, so operations must be long to keep two
+# cores busy, while matrix products have an optimal size.
 _PART = 155_000
 _TILES = 3
 _CLASSES_PER_PART = 16
-# Data up to this size are put into the frame, and expanded, once and kept, not once a pass.
+# Data up to this size are transformed to the frame and expanded once, not in every pass.
 _SMALL = 1 << 20
 # Subnormal numbers make the next matrix product 5 to 10 times slower: log-densities, relative to the highest
 # peak of their start, are raised to this.
 _LOWEST_LOG = -600.0
-# A row whose density relative to that peak is below this has its terms divided by the largest of them first.
+# A row whose density relative to that peak is below this is normalised by its largest term first.
 _SMALLEST_TOTAL = 1e-120
-# With fewer than this share of responsibilities above zero, kernel by kernel is the faster route.
+# With a smaller share of non-negligible responsibilities, moments are faster kernel by kernel.
 _SPARSE = 0.2
 _FEWEST_FEATURES_FOR_SPARSE = 16
 _NEGLIGIBLE = 1e-22
-# All rows together cannot bring a kernel with such responsibilities to the mass below which it is retired.
+# Responsibilities below this cannot add up to the mass of a kernel that is not empty.
 _NOTHING = 1e-160
-# Projections of rows that are held at once.
+# Largest array of projected rows.
 _PROJECTED = 1 << 18
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Parameters of R starts, expanded into what the rows' terms are multiplied with."""
+    """Parameters of R starts, expanded into coefficients of the rows' terms."""
 
     structure: Structure  # covariance structure
     # (R, K, M + S + L): coefficients of x, of the second-order terms and of the class indicators in log π_kj
@@ -96,16 +96,16 @@ class Prepared:
 
     @cached_property
     def delicate_kernels(self) -> list[tuple[int, int]]:
-        """Start and kernel of each delicate kernel."""
+        """(start, kernel) of each delicate kernel."""
         return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(self.delicate))]
 
     @cached_property
     def recentred_kernels(self) -> list[tuple[int, int]]:
-        """Start and kernel of each kernel whose moments are taken about an origin of its own."""
+        """(start, kernel) of each kernel whose moments are about an origin of its own."""
         return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(self.recentred))]
 
     def coefficients_for(self, classes: slice) -> FloatArray:
-        """Return the coefficients (R, K, M + S + C) with the indicators of C consecutive classes alone."""
+        """Return the coefficients (R, K, M + S + C) for the indicators of C consecutive classes."""
         n_classes = self.log_weights.shape[-1]
         if classes == slice(0, n_classes):
             return self.coefficients
@@ -117,7 +117,7 @@ class Prepared:
 def prepare(
     parameters: Parameters, structure: Structure, bound: FloatArray, factor: Factor | None = None
 ) -> Prepared:
-    """Expand the parameters of R starts, given in the frame, where no feature exceeds `bound` (M,)."""
+    """Expand the parameters of R starts in the frame, where magnitudes of features are up to `bound` (M,)."""
     weights, means = parameters.weights, parameters.means
     xp, n_features = namespace(means), means.shape[-1]
     if factor is None:
@@ -165,22 +165,22 @@ def term_features(structure: Structure, n_features: int, which: int) -> np.ndarr
 
 @dataclass(frozen=True)
 class Plan:
-    """How the work of a pass is cut."""
+    """How the work of a pass is split."""
 
     tile: int  # rows of one matrix product
-    part: int  # rows expanded into second-order terms at once, a multiple of `tile`
+    part: int  # rows expanded into second-order terms at a time, a multiple of `tile`
     block: int  # rows of one task, a multiple of `part`
     group: int  # starts of one task
 
 
 def plan(n_rows: int, n_classes: int, n_starts: int, n_kernels: int, n_coefficients: int) -> Plan:
-    """Cut a pass so that each task's arrays stay in cache and its matrix products are of a good shape.
+    """Split a pass so that each task's arrays stay in cache and its matrix products are well shaped.
 
     `n_coefficients` is the length M + S of an expanded row without its class.
     """
     block = min(n_rows, max(320, min(12288, 2 * _CACHED // n_kernels)))
     group = min(n_starts, max(1, _CACHED // (n_kernels * block)))
-    # An expanded row has an indicator of each class in its part: with many small classes, take short parts.
+    # An expanded row has an indicator for each class in its part: with many small classes, use short parts.
     width = n_coefficients + min(n_classes, _CLASSES_PER_PART)
     tile = max(64, min(max(320, _EXPANDED // width), _CLASSES_PER_PART * n_rows // n_classes))
     tiles = 1
@@ -194,7 +194,7 @@ def plan(n_rows: int, n_classes: int, n_starts: int, n_kernels: int, n_coefficie
         n_tiles = -(-n_rows // tile)
         tile = 64 * -(-n_rows // (64 * n_tiles))
         return Plan(tile, n_tiles * tile, n_tiles * tile, group)
-    # Rows a power of two apart would fall into the same lines of the cache: take odd multiples of 64.
+    # Strides that are powers of two would map to the same cache lines: use odd multiples of 64.
     tile = 64 * _odd(min(tile, block) // 64)
     part = tile * _odd(min(tiles, block // tile))
     return Plan(tile, part, part * (block // part), group)
@@ -208,7 +208,7 @@ def _odd(number: int) -> int:
 class Terms:
     """Memory for n rows expanded into x, second-order terms, and indicators of C consecutive classes.
 
-    `matrix` (M + S + C, n) and `transposed` (n, M + S + C) are views of memory that `workspace` lends.
+    `matrix` (M + S + C, n) and `transposed` (n, M + S + C) are views of memory from `workspace`.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class Terms:
         else:
             memory = workspace.array("terms", shape)
         twice, second = memory[: 2 * n_features], memory[2 * n_features : 2 * n_features + n_second]
-        # A second copy of x lies in front: products of pairs that wrap around run on into x.
+        # A second copy of x precedes it, so that products of pairs that wrap around are contiguous.
         self._twice = twice.reshape(2, n_features, n_rows)
         self._products = structure.products(twice, second)
         self._indicators = memory[2 * n_features + n_second :]
@@ -235,7 +235,7 @@ class Terms:
         self.transposed = self.matrix.T
 
     def fill(self, x: FloatArray, segments: Sequence[tuple[int, int, int]] = ()) -> None:
-        """Expand rows x (M, n); `segments` say which class's indicator is one where."""
+        """Expand rows x (M, n) with the classes of `segments`."""
         self._twice[:] = x
         for left, right, out in self._products:
             np.multiply(left, right, out=out)
@@ -250,17 +250,17 @@ class Terms:
 class Part:
     """Consecutive rows of a block, expanded."""
 
-    start: int  # first and last-plus-one row, counted from the block's first
-    stop: int  # first and last-plus-one row, counted from the block's first
+    start: int  # first row, relative to the block
+    stop: int  # last row plus one, relative to the block
     x: FloatArray  # (M, n): the rows
     terms: Terms  # the rows expanded
-    segments: list[tuple[int, int, int]]  # the classes present, rows counted from `start`
+    segments: list[tuple[int, int, int]]  # (class, i, j) of the classes present, relative to `start`
     tile: int  # rows of one matrix product
     weights: FloatArray | None = None  # (n,): weights of the rows; None when all are one
 
     @property
     def classes(self) -> slice:
-        """The consecutive classes that the terms indicate."""
+        """The consecutive classes with an indicator."""
         return slice(self.segments[0][0], self.segments[-1][0] + 1)
 
     @cached_property
@@ -270,10 +270,7 @@ class Part:
 
 
 class Ordered:
-    """Rows of shape (N, M) in the order of their classes (N,), so that each class is a run of neighbours.
-
-    A row of weight two counts like two rows.
-    """
+    """Rows of shape (N, M) sorted by class (N,), so that each class is contiguous."""
 
     def __init__(
         self,
@@ -311,7 +308,7 @@ class Ordered:
         return None if self._weights is None else self._weights[start:stop]
 
     def cuts(self, block: int) -> list[tuple[int, int]]:
-        """Return the first and last-plus-one rows of blocks of that many rows."""
+        """Return (start, stop) of blocks of that many rows."""
         return [(a, min(a + block, self.n_rows)) for a in range(0, self.n_rows, block)]
 
     def segments(self, start: int, stop: int) -> list[tuple[int, int, int]]:
@@ -325,7 +322,7 @@ class Ordered:
 
 
 class Rows(Ordered):
-    """Labelled rows X (N, M) in memory, cut into blocks and parts."""
+    """Labelled rows X (N, M) in memory, split into blocks and parts."""
 
     def __init__(
         self,
@@ -350,7 +347,7 @@ class Rows(Ordered):
         return same and self.n_classes == n_classes
 
     def plan(self, n_starts: int, n_kernels: int) -> Plan:
-        """Return how to cut a pass of R starts of K kernels."""
+        """Return how to split a pass of R starts of K kernels."""
         return plan(self.n_rows, self.n_classes, n_starts, n_kernels, self.n_coefficients)
 
     def block(self, start: int, stop: int, workspace: Workspace) -> FloatArray:
@@ -363,7 +360,7 @@ class Rows(Ordered):
     def parts(self, x: FloatArray, start: int, stop: int, cut: Plan, workspace: Workspace) -> Iterable[Part]:
         """Yield the block x of rows start … stop − 1 in expanded parts of `cut.part` rows.
 
-        A part lives until the next one is asked for, unless the data are small enough to be kept.
+        A part is valid until the next one is generated, unless the data are small enough to be cached.
         """
         if self.n_rows * self.n_coefficients > _SMALL:
             return self._expand(x, start, stop, cut, workspace)
@@ -383,9 +380,9 @@ class Rows(Ordered):
                 terms = Terms(self.structure, *shape)
             else:
                 terms = workspace.latest(shape, lambda: Terms(self.structure, *shape, workspace))  # noqa: B023
-            here = x[:, a - start : b - start]
-            terms.fill(here, segments)
-            yield Part(a - start, b - start, here, terms, segments, cut.tile, self.weights(a, b))
+            own = x[:, a - start : b - start]
+            terms.fill(own, segments)
+            yield Part(a - start, b - start, own, terms, segments, cut.tile, self.weights(a, b))
 
 
 def gather(rows: Rows, prepared: Prepared, pool: Workers, *, moments: bool = True) -> Statistics:
@@ -421,7 +418,7 @@ def collect(
 ) -> Statistics:
     """Return the statistics of rows start … stop − 1 under R starts.
 
-    With `moments` False only the log-likelihood is wanted; the rest is then zero.
+    With `moments` False only the log-likelihood is computed; the rest is zero.
     """
     x = rows.block(start, stop, workspace)
     n_features, n_rows = x.shape
@@ -430,7 +427,7 @@ def collect(
     n_shared = n_coefficients - n_classes
     pooled = np.zeros((n_starts, n_kernels, n_coefficients))
     log_sums = workspace.array("log_sums", (n_starts, n_rows))
-    # Responsibilities of the whole block, for kernels whose moments take a route of their own.
+    # Responsibilities of the whole block, for kernels whose moments are computed separately.
     kept = workspace.array("kept", (n_starts, n_kernels, n_rows))
     own_route = prepared.recentred
     if prepared.projections is not None:
@@ -458,14 +455,14 @@ def collect(
     if prepared.projections is not None:
         second = np.zeros((n_starts, n_kernels, n_features * (1 + prepared.projections.shape[2])))
     if moments and keep:
-        # Whole rows are far quicker to pick than columns.
+        # Selecting rows is much faster than selecting columns.
         by_row = workspace.array("by_row", (n_rows, n_features))
         turn(x, by_row)
         given = by_row, kept[own_route], prepared.origins[own_route], prepared.structure
         if prepared.projections is None:
             first[own_route], second[own_route] = separate_moments(*given)
         else:
-            # All kernels take this route, with arrays that are worth not copying.
+            # All kernels are computed separately; avoid copies of the large arrays.
             projections = prepared.projections.reshape(-1, *prepared.projections.shape[2:])
             flat, crossed = separate_moments(*given, projections)
             first, second = flat.reshape(first.shape), crossed.reshape(second.shape)
@@ -485,7 +482,7 @@ def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
     multiply(prepared.coefficients_for(part.classes), part.terms.matrix, out, part.tile)
     if prepared.projections is not None:
         add_projections(part.x, prepared.projections, out)
-    # As in the product above, so that a row's bits do not depend on the number of rows.
+    # Tile by tile, like the product, so that a row's bits do not depend on the other rows.
     n_features, n_rows = part.x.shape
     x = part.x
     if n_rows % part.tile == 0:
@@ -500,13 +497,13 @@ def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
 def multiply(stack: FloatArray, matrix: FloatArray, out: FloatArray, tile: int) -> None:
     """Multiply each start's matrix of a stack (R, K, a) by a common one (a, n) into `out` (R, K, n).
 
-    One product for each start and `tile` columns, so that a start's bits do not depend on the others in the
-    batch and each product has a shape that BLAS is quick with.
+    There is one product per start and `tile` columns, so that a start's rounding does not depend on the rest
+    of the batch and BLAS is fast.
     """
     n_starts, n_kernels, n_rows = out.shape
     whole = n_rows - n_rows % tile
     if n_starts == 1 and n_rows <= tile:
-        # np.matmul keeps the interpreter's lock when its result is small; np.dot never does.
+        # np.matmul holds the interpreter lock for small results; np.dot never does.
         np.dot(stack[0], matrix, out=out[0])
     elif n_rows <= tile:
         np.matmul(stack, matrix, out=out)
@@ -553,7 +550,7 @@ def multiply_back(values: FloatArray, terms: FloatArray, tile: int, workspace: W
 def exponentiate(values: FloatArray, total: FloatArray) -> BoolArray:
     """Turn log-joints (R, K, n) into joint densities in place, and sum them into `total` (R, n).
 
-    Returns which starts (R,) are good: the others have a row of so low a density that its terms lost digits.
+    Returns which starts (R,) are accurate: the others lost digits at a row of very low density.
     """
     np.maximum(values, _LOWEST_LOG, out=values)
     np.exp(values, out=values)
@@ -565,7 +562,7 @@ def exponentiate(values: FloatArray, total: FloatArray) -> BoolArray:
 def normalise(
     part: Part, prepared: Prepared, values: FloatArray, total: FloatArray, log_sums: FloatArray
 ) -> None:
-    """Fill `values` (R, K, n) with the part's joint densities, each row's up to a factor of its own.
+    """Fill `values` (R, K, n) with the part's joint densities, up to a factor for each row.
 
     Their sums over kernels go to `total` (R, n), and log p(x_n | c_n) less the level to `log_sums` (R, n).
     """
@@ -591,7 +588,7 @@ def add_sums(
 ) -> None:
     """Add a part's sums of terms, weighted by responsibilities (R, K, n), to `pooled` (R, K, M + S + L).
 
-    Starts that are `sparse` (R,) take only their masses from here, the sums of the class indicators.
+    For `sparse` starts (R,) only the masses are added, the sums of the class indicators.
     """
     terms = part.terms.transposed
     mass = pooled[..., n_shared:][..., part.classes]
@@ -617,11 +614,11 @@ def separate_moments(
     structure: Structure,
     projections: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return moments of k kernels, each about its own origin (k, M) and from the rows that matter to it.
+    """Return moments of k kernels, each about its own origin (k, M), skipping negligible rows.
 
-    Rows with less than 1e-22 of a kernel's largest responsibility cannot change a digit and are left out.
-    Returned are first moments (k, M) and packed second-order terms (k, S), followed by sums of x(Vx)ᵀ (M · q)
-    where the structure has projections V (k, q, M). Rows are (n, M), responsibilities (k, n).
+    Rows with less than 1e-22 of a kernel's largest responsibility do not affect the result and are skipped.
+    Returns first moments (k, M) and packed second-order terms (k, S), followed by sums of x(Vx)ᵀ (M · q) if
+    the structure has projections V (k, q, M). Rows are (n, M), responsibilities (k, n).
     """
     n_kernels, n_rows = responsibilities.shape
     cutoff = np.maximum(_NEGLIGIBLE * responsibilities.max(axis=1, keepdims=True), _NOTHING)
@@ -648,7 +645,7 @@ def separate_moments(
 
 
 class MemoryRows(ArrayRows):
-    """Rows without gaps."""
+    """Complete rows in a NumPy array."""
 
     _rows: Rows | None = None
 
@@ -675,7 +672,7 @@ class MemoryRows(ArrayRows):
         return gather(rows, prepared, setting.pool, moments=moments), prepared.origins
 
     def _rows_in(self, setting: Setting, n_classes: int) -> Rows:
-        """Return the rows ordered by class and ready to be expanded; kept while the setting is the same."""
+        """Return the rows sorted by class, cached for the setting."""
         rows = self._rows
         if rows is None or not rows.suits(setting, n_classes):
             codes = self.codes_within(n_classes)
@@ -684,5 +681,5 @@ class MemoryRows(ArrayRows):
         return rows
 
     def forget(self) -> None:
-        """Drop the rows that were expanded."""
+        """Free the expanded rows."""
         self._rows = None

@@ -1,6 +1,6 @@
-"""The data summary: what one look at all rows finds before the first pass.
+"""The data summary, from one scan of all rows before the first pass.
 
-It holds each feature's extent, mean and spread (hence the frame, the coordinates of the loop), the sizes of
+It holds each feature's range, mean and spread (hence the frame, the coordinates of the loop), the sizes of
 the classes, and a random sample of each label for the starts. Summaries of disjoint rows merge in any order.
 """
 
@@ -19,14 +19,14 @@ from ..model import FloatArray, IntArray, Parameters
 
 _CHUNK = 1 << 14
 _DEVICE_CHUNK = 1 << 20
-# Values farther out than this many scales are clipped: their squares stay finite.
+# Values beyond this many scales are clipped so that their squares stay finite.
 FARTHEST = 1e100
-# A constant feature has no spread: its scale comes from its magnitude, up to here.
+# The scale of a constant feature comes from its magnitude, up to this limit.
 _LARGEST_SCALE = 2.0**500
-# Rows this wide are transposed this many at a time, which takes a quarter to half of the time.
+# Rows this wide are transposed in pieces, which is two to four times faster.
 _WIDE = 24
 _PIECE = 128
-# Rows of each label in the sample for the starts: at most this many, and as these numbers in all allow.
+# Rows of each label in the sample for the starts, and numbers in the whole sample.
 _MOST_ROWS = 1 << 14
 _FEWEST_ROWS = 64
 _SAMPLED = 1 << 22
@@ -34,10 +34,10 @@ _SAMPLED = 1 << 22
 
 @dataclass(frozen=True)
 class Frame:
-    """The coordinates of the loop, x' = x / scale − shift, and the extent of the rows in them.
+    """The coordinates of the loop, x' = x / scale − shift, and the range of the rows in them.
 
-    Moments about the origin lose digits when rows lie far from it, and squares overflow when values are huge.
-    Centring cures the first; scaling by powers of two cures the second without rounding.
+    Moments about the origin lose digits if rows lie far from it, and squares of huge values overflow.
+    Centring prevents the first; scaling by powers of two prevents the second without rounding.
     """
 
     scale: FloatArray  # (M,): powers of two
@@ -78,7 +78,7 @@ class Frame:
         return Frame(self.scale[columns], self.shift[columns], self.variance[columns], self.bound[columns])
 
     def reaching(self, X: np.ndarray) -> Frame:
-        """Return the same frame with the extent of other rows X (n, M) in it."""
+        """Return the same frame with the range of other rows X (n, M)."""
         with np.errstate(over="ignore"):
             bound = np.fmax.reduce(np.abs(X / self.scale - self.shift), axis=0)
         return replace(self, bound=np.minimum(np.fmax(bound, 0.0), FARTHEST))
@@ -90,7 +90,7 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """How a source is to run passes."""
+    """The settings of an E-step."""
 
     frame: Frame  # coordinates of the parameters
     structure: Structure  # covariance structure
@@ -104,19 +104,19 @@ def turn(matrix: np.ndarray, out: FloatArray) -> None:
         out[:] = matrix.T
         return
     if len(matrix) < matrix.shape[1]:
-        matrix, out = matrix.T, out.T  # the same transposition, seen from the other side
+        matrix, out = matrix.T, out.T  # the same transposition
     for a in range(0, len(matrix), _PIECE):
         out[:, a : a + _PIECE] = matrix[a : a + _PIECE].T
 
 
 def power_of_two(magnitude: FloatArray) -> FloatArray:
-    """Return the powers of two next to positive magnitudes, 1 for zeros."""
+    """Return the next larger powers of two of positive magnitudes, 1 for zeros."""
     _, exponent = np.frexp(np.where(magnitude > 0, magnitude, 0.5))
     return np.ldexp(1.0, np.clip(exponent, -1000, 1000))
 
 
 def chunks(X: Array) -> list[slice]:
-    """Return slices of rows to look at at once."""
+    """Return the slices of rows to scan at a time."""
     chunk = _CHUNK if is_numpy(X) else _DEVICE_CHUNK
     n_rows = X.shape[0]
     return [slice(a, min(a + chunk, n_rows)) for a in range(0, n_rows, chunk)]
@@ -124,15 +124,15 @@ def chunks(X: Array) -> list[slice]:
 
 @dataclass(frozen=True)
 class Moments:
-    """Extent, mean and spread of each feature; missing values are left out.
+    """Range, mean and spread of each feature, over its observed values.
 
     Means and sums of squares merge by Chan's rule, in units that are powers of two, so that squares neither
-    over- nor underflow and a change of unit rounds nothing.
+    overflow nor underflow and a change of unit is exact.
     """
 
-    low: FloatArray  # (M,): smallest value; NaN of a feature without any
+    low: FloatArray  # (M,): smallest value; NaN for a feature without values
     high: FloatArray  # (M,): largest value
-    unit: FloatArray  # (M,): a power of two above all magnitudes, the unit of `mean` and `squares`
+    unit: FloatArray  # (M,): unit of `mean` and `squares`, a power of two above all magnitudes
     count: FloatArray  # (M,): number of values, or the sum of their weights
     mean: FloatArray  # (M,)
     squares: FloatArray  # (M,): sum of squares about the mean
@@ -150,7 +150,7 @@ class Moments:
         unit, mean = self.unit, self.mean
         largest = np.fmax(np.abs(self.low), np.abs(self.high))
         spread = np.sqrt(self.squares / self.count)
-        # A feature that varies in its last digits alone counts as constant.
+        # A feature that varies only in its last digits counts as constant.
         spread[spread <= 8 * np.finfo(np.float64).eps * np.abs(mean)] = 0.0
         with np.errstate(over="ignore", under="ignore"):
             actual = (spread * unit) ** 2
@@ -199,7 +199,7 @@ def _moments_of(X: Array, weights: FloatArray | None) -> Moments:
     gaps = bool(n_missing.any())
     low, high = (extreme.reduce(X, axis=0).astype(np.float64) for extreme in (np.fmin, np.fmax))
     unit = power_of_two(np.fmax(np.abs(low), np.abs(high)))
-    # Sums are of differences from the first value, so that those of a constant feature are exactly zero.
+    # Sum differences from the first value, so that those of a constant feature are exactly zero.
     first = X[np.argmin(missing, axis=0), np.arange(X.shape[1])] / unit if gaps else X[0] / unit
     ahead = X / unit - first
     if gaps:
@@ -230,7 +230,7 @@ def _device_moments(X: Array, weights: FloatArray | None) -> Moments:
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
     """Return the moments of the rows of both."""
-    # The unit of a feature without values means nothing.
+    # The unit of a feature without values is arbitrary.
     unit = np.maximum(np.where(a.count > 0, a.unit, 0.0), np.where(b.count > 0, b.unit, 0.0))
     unit = np.where(unit > 0, unit, 1.0)
     with np.errstate(under="ignore"):
@@ -258,13 +258,13 @@ def measure(
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of each label, chosen at random, in the order of the data."""
+    """Random rows of each label, in the order of the data."""
 
     X: np.ndarray  # (s, M): the rows
     labels: IntArray  # (s,): their labels, as indices into those of the summary
     weights: FloatArray | None  # (s,): their weights
-    keys: FloatArray  # (s,): random keys: of each label, the rows with the smallest keys are kept
-    places: IntArray  # (s, 2): block and row they come from
+    keys: FloatArray  # (s,): random keys; the sample has the rows with the smallest keys of each label
+    places: IntArray  # (s, 2): block and row of each
 
     def take(self, which: IntArray) -> Sample:
         """Return the rows that `which` selects."""
@@ -274,18 +274,18 @@ class Sample:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one look at all rows found. Rows of weight zero and rows without any value are left out."""
+    """The summary of all rows, except those of weight zero or without any value."""
 
     n_rows: int  # number of rows
-    n_empty: int  # rows, of positive weight, that have no value
+    n_empty: int  # rows of positive weight without any value
     moments: Moments  # of each feature
-    # (C,): the labels there are, sorted: class codes once labels are encoded, −1 first for rows without a
-    # label. None when rows have no labels; C is then one.
+    # (C,): the sorted labels present, as class codes once encoded, −1 first for unlabelled rows; None if rows
+    # have no labels, C is then one
     labels: np.ndarray | None
-    n_labelled: IntArray  # (C,): rows of each label
-    sizes: FloatArray  # (C,): the same, or the sum of their weights
-    observed: FloatArray  # (C, M): the same of each feature's values
-    sample: Sample | None = None  # rows for the starts; None for rows in memory, which serve themselves
+    n_labelled: IntArray  # (C,): number of rows of each label
+    sizes: FloatArray  # (C,): their number, or the sum of their weights
+    observed: FloatArray  # (C, M): the same for the observed values of each feature
+    sample: Sample | None = None  # rows for the starts; None for rows in memory
 
     @property
     def total(self) -> float:
@@ -302,7 +302,7 @@ class Summary:
         return self.moments.frame(structure, columns)
 
     def by_class(self, values: FloatArray, n_classes: int) -> FloatArray:
-        """Return what encoded labels have (C, …) by class (n_classes, …); unlabelled rows are the last."""
+        """Reindex values (C, …) of encoded labels by class, (n_classes, …), with unlabelled rows last."""
         if self.labels is None:
             return values
         sums = np.zeros((n_classes, *values.shape[1:]))
@@ -339,10 +339,10 @@ class Summary:
         )
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
-        """Return sampled rows (s, M), their class codes (s,), and weights (s,) that undo the sampling.
+        """Return sampled rows (s, M), their class codes (s,), and weights (s,) that correct for the sampling.
 
-        Small classes are sampled more densely than large ones. Where the sample holds all rows, it has their
-        order and weights, so that starts are those of rows in memory.
+        Small classes are sampled more densely than large ones. A sample of all rows has their order and
+        weights, so that starts are the same as for rows in memory.
         """
         sample = self.sample
         assert sample is not None
@@ -393,7 +393,7 @@ def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> S
 def draw_sample(
     X: np.ndarray, index: IntArray, weights: FloatArray | None, n_labels: int, seed: int, block: int
 ) -> Sample:
-    """Return a random sample of the rows of each label of one block; every row draws a key."""
+    """Return a random sample of each label's rows in one block, chosen by random keys."""
     keys = np.random.default_rng([seed, block]).random((len(X),))
     kept = smallest(keys, index, rows_of_label(n_labels, X.shape[1]))
     places = np.column_stack([np.full(len(kept), block), kept])
@@ -403,7 +403,9 @@ def draw_sample(
 def merge_summaries(a: Summary, b: Summary) -> Summary:
     """Return the summary of the rows of both."""
     if (a.labels is None) != (b.labels is None):
-        raise ValueError("Some blocks have labels and others have none.")
+        raise ValueError(
+            "Some blocks have labels and others have none. Give labels for all blocks or for none."
+        )
     labels, index_a, index_b = None, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     if a.labels is not None and b.labels is not None:
         if len(a.labels) and len(b.labels) and kind_of(a.labels) != kind_of(b.labels):
@@ -442,7 +444,7 @@ def merge_summaries(a: Summary, b: Summary) -> Summary:
 
 
 def _merge_samples(a: Sample, b: Sample, n_labels: int) -> Sample:
-    """Return the rows of the smallest keys of both, in the order of the data."""
+    """Return the rows with the smallest keys of both, in the order of the data."""
     weights = None
     if a.weights is not None or b.weights is not None:
         weights = np.concatenate(
@@ -460,7 +462,7 @@ def _merge_samples(a: Sample, b: Sample, n_labels: int) -> Sample:
 
 
 def rows_of_label(n_labels: int, n_features: int) -> int:
-    """Return how many rows of each label a sample keeps."""
+    """Return how many rows of each label a sample has at most."""
     return max(_FEWEST_ROWS, min(_MOST_ROWS, _SAMPLED // (max(1, n_labels) * n_features)))
 
 
@@ -475,7 +477,7 @@ def smallest(keys: FloatArray, labels: IntArray, n_kept: int) -> IntArray:
 
 
 def number(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndarray, IntArray]:
-    """Return the sorted labels there are, and each label (n,), or index of a name, as an index into them."""
+    """Return the sorted distinct labels, and each label (n,), or index of a name, as an index into them."""
     if names is not None:
         present = np.flatnonzero(np.bincount(labels, minlength=len(names)))
         found, which = number(names[present])
@@ -484,7 +486,9 @@ def number(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndar
         return found, index_of[labels]
     if labels.dtype.kind == "f" and np.any(labels != np.floor(labels)):
         wrong = labels[labels != np.floor(labels)][0]
-        raise ValueError(f"Unknown label type: {wrong} is not a label. Labels are whole numbers or names.")
+        raise ValueError(
+            f"Unknown label type: {wrong} is not a whole number. Use integers or strings as labels."
+        )
     try:
         found, index = np.unique(labels, return_inverse=True)
     except TypeError as error:
@@ -493,13 +497,13 @@ def number(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndar
 
 
 def kind_of(labels: np.ndarray) -> str:
-    """Return in one letter what labels are; whole numbers are alike, however they are stored."""
+    """Return the kind of labels as one letter, the same for all numeric types."""
     kind: str = labels.dtype.kind
     return "n" if kind in "iuf" else kind
 
 
 def fill_gaps(X: np.ndarray, codes: IntArray) -> np.ndarray:
-    """Return rows (N, M) with the mean of their class in place of missing values: for starts, not for EM."""
+    """Return rows (N, M) with missing values replaced by class means: for starts, not for EM."""
     missing = np.isnan(X)
     if not missing.any():
         return X

@@ -6,8 +6,9 @@ every fold, whatever the partitions it appears in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterator
+from itertools import combinations, takewhile
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -15,9 +16,8 @@ from sklearn.utils import check_random_state
 
 from ...engine.model import BoolArray, FloatArray
 from ...engine.refine.temperature import least_log_loss, log_losses
-from ..classifier import SharedKernelClassifier
+from ._base import Trial, Trials
 from ._rows import Fold, Rows
-from ._trials import Trial, Trials
 
 # Groups are merged only where a feature of one is among this many that depend most on a feature of the other,
 # so that the number of groups to fit grows with the number of features and not with its square.
@@ -36,19 +36,14 @@ Partition = tuple[Group, ...]
 class GroupSearch:
     """Partitions of the features, judged by the log-loss of held-out rows at its best temperature."""
 
-    def __init__(
-        self, prototype: SharedKernelClassifier, folds: Sequence[Fold], trials: Trials, seed: int
-    ) -> None:
+    def __init__(self, prototype: Any, folds: list[Fold], trials: Trials) -> None:
         tol = max(prototype.tol, _TOLERANCE) if prototype.stopping == "total" else prototype.tol
-        self._prototype = clone(prototype).set_params(n_init=1, tol=tol)
+        self._prototype, self._trials = clone(prototype).set_params(n_init=1, tol=tol), trials
+        seed = prototype.random_state
         self._folds = [(fewer_rows(training, seed), fewer_rows(held, seed)) for training, held in folds]
-        held = [held for _, held in self._folds]
-        self._codes = np.concatenate([rows.codes for rows in held])
-        self._weights = np.concatenate(
-            [np.ones(len(rows.X)) if rows.weights is None else rows.weights for rows in held]
-        )
+        self._codes = np.concatenate([held.codes for _, held in self._folds])
+        self._weights = np.concatenate([held.row_weights for _, held in self._folds])
         self._partners = partners_of(self._folds[0][0].labelled)
-        self._trials = trials
         self._error: ValueError | None = None
         self._found: dict[Group, FloatArray] = {}
         self._losses: dict[Partition, FloatArray] = {}
@@ -65,17 +60,18 @@ class GroupSearch:
         """
         everything = tuple(range(len(self._partners)))
         steps: list[Partition] = [(everything,), tuple((feature,) for feature in everything)]
-        while (following := self._step(steps[-1])) is not None:
+        while True:
+            tried = takewhile(lambda _: not self._trials.time_is_up, self._neighbours(steps[-1]))
+            following = min(tried, key=self.loss, default=steps[-1])
+            if not self.loss(following) < self.loss(steps[-1]) - _SMALLEST_GAIN:
+                break
             steps.append(following)
         best = min(steps, key=self.loss)
         if self._error is not None and not np.isfinite(self.loss(best)):
             raise ValueError(f"No feature groups could be fitted: {self._error}")
+        kernels = {name: getattr(self._prototype, name) for name in ("n_kernels", "covariance_type")}
         for step in steps:
-            params = {
-                "n_kernels": self._prototype.n_kernels,
-                "covariance_type": self._prototype.covariance_type,
-                "feature_groups": [list(group) for group in step],
-            }
+            params = {**kernels, "feature_groups": [list(group) for group in step]}
             self._trials.list.append(Trial("feature_groups", params, -self.loss(step)))
         first = next(step for step in steps if not self.clearly_better(best, step))
         return [list(group) for group in first]
@@ -104,15 +100,6 @@ class GroupSearch:
         mean = np.average(gain, weights=self._weights)
         error = np.sqrt(np.average((gain - mean) ** 2, weights=self._weights) / self._weights.sum())
         return bool(mean > error)
-
-    def _step(self, current: Partition) -> Partition | None:
-        """Return the best neighbour of a partition; None when none is better or time is up."""
-        best = current
-        for partition in self._neighbours(current):
-            if self._trials.time_is_up:
-                break
-            best = min(best, partition, key=self.loss)
-        return best if self.loss(best) < self.loss(current) - _SMALLEST_GAIN else None
 
     def _log_likelihood(self, group: Group) -> FloatArray:
         """Return log p(x | class j) of the held-out rows (n, L) in the features of a group."""
@@ -173,11 +160,11 @@ def partners_of(rows: Rows) -> BoolArray:
     X = rows.X.astype(np.float64)
     for code in np.unique(rows.codes):
         X[rows.codes == code] -= X[rows.codes == code].mean(axis=0)
-    deviations = np.sqrt((X**2).sum(axis=0))
-    X /= np.where(deviations > 0, deviations, 1.0)
-    dependence = np.abs(X.T @ X)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # Constant features depend on no other.
+        dependence = np.nan_to_num(np.abs(np.corrcoef(X.T)))
     np.fill_diagonal(dependence, -1.0)
     strongest = np.argsort(-dependence, axis=1, kind="stable")[:, :_PARTNERS]
     partners = np.zeros((n_features, n_features), dtype=bool)
-    partners[np.arange(n_features)[:, None], strongest] = True
+    np.put_along_axis(partners, strongest, True, axis=1)
     return partners | partners.T

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.decomposition import PCA
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedKFold, check_cv, train_test_split
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, check_cv
 
 from ...engine.model import FloatArray, IntArray
 from ..mixture import SharedKernelMixture
@@ -31,6 +29,7 @@ _REDUCTIONS = {
 }
 # Up to the first number of features they are not reduced; above the second they always are.
 _FEW_FEATURES, _TOO_MANY_FEATURES = 12, 100
+_TINY = np.finfo(np.float64).tiny
 
 Projection = tuple[FloatArray, FloatArray]
 """Offset b (M,) and matrix A (M, q) of the features (x − b) A."""
@@ -60,9 +59,9 @@ class Rows:
         return self if np.all(self.codes >= 0) else self.take(np.flatnonzero(self.codes >= 0))
 
     @property
-    def size(self) -> float:
-        """Number of rows, or the sum of their weights."""
-        return float(len(self.X) if self.weights is None else self.weights.sum())
+    def row_weights(self) -> FloatArray:
+        """Weights (n,), one where none were given."""
+        return np.ones(len(self.X)) if self.weights is None else self.weights
 
 
 Fold = tuple[Rows, Rows]
@@ -72,7 +71,7 @@ Fold = tuple[Rows, Rows]
 def make_folds(rows: Rows, cv: Any, groups: Any, kept: IntArray, seed: int) -> list[Fold]:
     """Return the folds; rows without a label are in every training set and are never held out.
 
-    `kept` are the positions of the rows among those the user gave, which an iterable `cv` refers to.
+    `kept` are the positions of the rows among those the user gave, which `groups` and iterable `cv` refer to.
     """
     folds = []
     for number, (training, held) in enumerate(_splits(rows.codes, cv, groups, kept, seed)):
@@ -93,39 +92,26 @@ def make_folds(rows: Rows, cv: Any, groups: Any, kept: IntArray, seed: int) -> l
 def _splits(
     codes: IntArray, cv: Any, groups: Any, kept: IntArray, seed: int
 ) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield training and held-out row numbers."""
+    """Yield training and held-out row numbers; by default, rows alone in their class always train."""
     if isinstance(cv, Iterable) and not hasattr(cv, "split"):
         for training, held in cv:
             yield np.flatnonzero(np.isin(kept, training)), np.flatnonzero(np.isin(kept, held))
         return
-    labelled = np.flatnonzero(codes >= 0)
-    own = codes[labelled]
+    split, always = np.flatnonzero(codes >= 0), np.empty(0, dtype=np.int64)
     if cv is None:
-        pairs = _default_splits(own, seed)
-    else:
-        pairs = check_cv(cv, own, classifier=True).split(
-            own, own, None if groups is None else groups[labelled]
-        )
-    for training, held in pairs:
-        yield labelled[training], labelled[held]
-
-
-def _default_splits(codes: IntArray, seed: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield stratified splits of labelled rows; rows that are alone in their class always train."""
-    counts = np.bincount(codes)
-    several, alone = np.flatnonzero(counts[codes] > 1), np.flatnonzero(counts[codes] == 1)
-    if not len(several):
-        return
-    own = codes[several]
-    if len(several) >= _ROWS_OF_ONE_SPLIT:
-        n_held = max(int(_HELD_OUT * len(several)), len(np.unique(own)))
-        training, held = train_test_split(several, test_size=n_held, stratify=own, random_state=seed)
-        yield np.sort(np.concatenate([training, alone])), np.sort(held)
-        return
-    n_folds = _N_FOLDS if len(several) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
-    folds = StratifiedKFold(min(n_folds, counts[counts > 1].min()), shuffle=True, random_state=seed)
-    for training, held in folds.split(several, own):
-        yield np.sort(np.concatenate([several[training], alone])), several[held]
+        counts = np.bincount(codes[split])[codes[split]]
+        split, always, counts = split[counts > 1], split[counts == 1], counts[counts > 1]
+        if not len(split):
+            return
+        if len(split) >= _ROWS_OF_ONE_SPLIT:
+            n_held = max(int(_HELD_OUT * len(split)), len(np.unique(codes[split])))
+            cv = StratifiedShuffleSplit(1, test_size=n_held, random_state=seed)
+        else:
+            n_folds = _N_FOLDS if len(split) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
+            cv = StratifiedKFold(min(n_folds, counts.min()), shuffle=True, random_state=seed)
+    own, groups = codes[split], None if groups is None else np.asarray(groups)[kept][split]
+    for training, held in check_cv(cv, own, classifier=True).split(own, own, groups):
+        yield np.union1d(split[training], always), np.sort(split[held])
 
 
 def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -137,25 +123,20 @@ def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
         return lambda rows: rows
     known = np.flatnonzero(~np.isnan(X).all(axis=0))
     gaussian = SharedKernelMixture(1, max_iter=_PASSES_TO_FILL, tol=_TOLERANCE_TO_FILL, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        gaussian.fit(X[:, known])
+    gaussian.fit(X[:, known])
 
     def fill(rows: np.ndarray) -> np.ndarray:
         found = np.zeros(rows.shape)
-        found[:, known] = np.where(
-            np.isnan(rows[:, known]).all(axis=1)[:, None], gaussian.means_, rows[:, known]
-        )
-        found[:, known] = gaussian.impute(found[:, known])
+        found[:, known] = gaussian.impute(rows[:, known])
         return found
 
     return fill
 
 
-def reductions(rows: Rows) -> list[str]:
-    """Return the names of the reductions to try; principal components need complete rows."""
-    n_rows, n_features = rows.X.shape
-    if n_features <= _FEW_FEATURES or n_rows <= 2 or np.isnan(rows.X).any():
+def reductions(X: np.ndarray) -> list[str]:
+    """Return the names of the reductions to try for rows X (n, M): only complete rows are reduced."""
+    n_rows, n_features = X.shape
+    if n_features <= _FEW_FEATURES or n_rows <= 2 or np.isnan(X).any():
         return ["none"]
     return [*(["none"] if n_features <= _TOO_MANY_FEATURES else []), *_REDUCTIONS]
 
@@ -204,13 +185,13 @@ def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None
 
     def deviations(codes: IntArray) -> FloatArray:
         members = weights * (codes == np.arange(codes.max() + 1)[:, None])
-        means = (members @ values) / np.maximum(members @ observed, np.finfo(np.float64).tiny)
+        means = (members @ values) / np.maximum(members @ observed, _TINY)
         return np.where(observed, values - means[codes], 0.0)
 
     present, codes = np.unique(codes, return_inverse=True)
     total, seen = weights.sum(), weights @ observed
     within, overall = deviations(codes), deviations(np.zeros_like(codes))
-    variances = weights @ overall**2 / np.maximum(seen, np.finfo(np.float64).tiny)
+    variances = weights @ overall**2 / np.maximum(seen, _TINY)
     share = np.maximum(seen / total, 1.0 / len(X))
     scatter = (weights * within.T) @ within / np.sqrt(share[:, None] * share)
     prior = np.diag(np.where(variances > 0.0, variances, 1.0))

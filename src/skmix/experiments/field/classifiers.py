@@ -35,6 +35,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skmix.estimators import SharedKernelClassifier, SharedKernelClassifierCV
+from skmix.estimators.search.classifier import Selection
 from skmix.experiments.field.data import FloatArray, IntArray
 
 OURS = "shared kernels"
@@ -146,6 +147,28 @@ class SeparateMixtures(ClassifierMixin, BaseEstimator):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
+class _OwnKernels(Selection):
+    """Candidates in which each kernel belongs to one class."""
+
+    def numbers(self, n_classes: int, n_train: int, groups: Any) -> list[int]:
+        per_class = _KERNELS_PER_CLASS if groups is None else _KERNELS_PER_CLASS_OF_GROUP
+        return [k * n_classes for k in per_class if k == 1 or _ROWS_PER_KERNEL * k * n_classes <= n_train]
+
+    def sequences(self, *arguments: Any) -> Iterator[list[dict[str, Any]]]:
+        # A concentration of 1 is a flat prior.
+        return (each for each in super().sequences(*arguments) if each[0].get("weight_prior") in (None, 1.0))
+
+    def make(self, params: dict[str, Any], rows: Any) -> SharedKernelClassifier:
+        made = super().make(params, rows)
+        per_class = params["n_kernels"] // len(np.unique(rows.codes))
+        groups = params["feature_groups"]
+        starts = [
+            own_kernels(rows.X[:, columns], rows.codes, per_class, made.random_state)
+            for columns in groups or [slice(None)]
+        ]
+        return made.set_params(n_kernels=None, init=starts if groups else starts[0])
+
+
 class OwnKernelsCV(SharedKernelClassifierCV):
     """SharedKernelClassifierCV without sharing: each kernel belongs to one class.
 
@@ -154,25 +177,7 @@ class OwnKernelsCV(SharedKernelClassifierCV):
     Weights have no prior, which would give kernels to other classes.
     """
 
-    def _numbers(self, n_classes: int, n_train: int, groups: Any) -> list[int]:
-        per_class = _KERNELS_PER_CLASS if groups is None else _KERNELS_PER_CLASS_OF_GROUP
-        return [k * n_classes for k in per_class if k == 1 or _ROWS_PER_KERNEL * k * n_classes <= n_train]
-
-    def _sequences(self, *arguments: Any) -> Iterator[list[dict[str, Any]]]:
-        # A concentration of 1 is a flat prior.
-        return (each for each in super()._sequences(*arguments) if each[0].get("weight_prior") in (None, 1.0))
-
-    def _make(
-        self, prototype: SharedKernelClassifier, params: dict[str, Any], rows: Any
-    ) -> SharedKernelClassifier:
-        made = super()._make(prototype, params, rows)
-        per_class = params["n_kernels"] // len(np.unique(rows.codes))
-        groups = params["feature_groups"]
-        starts = [
-            own_kernels(rows.X[:, columns], rows.codes, per_class, made.random_state)
-            for columns in groups or [slice(None)]
-        ]
-        return made.set_params(n_kernels=None, init=starts if groups else starts[0])
+    _selection = _OwnKernels
 
 
 def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: Any) -> dict[str, FloatArray]:

@@ -5,7 +5,6 @@ They simulate, fit and record. Drawing is done in `skmix.plots`, pages in `skmix
 
 from __future__ import annotations
 
-from skmix.experiments.harness import Claim, Store, StoreError, Table
 from skmix.experiments.paper.claims import Difference, check_claims, differences, headline
 from skmix.experiments.paper.data import fingerprint, make_data
 from skmix.experiments.paper.illustration import IllustrationRecord, fit_illustration, run_illustration
@@ -32,7 +31,6 @@ __all__ = [
     "VARIANTS",
     "Beyond",
     "Cell",
-    "Claim",
     "Difference",
     "GroupModel",
     "IllustrationRecord",
@@ -40,12 +38,9 @@ __all__ = [
     "Method",
     "Run",
     "Settings",
-    "Store",
-    "StoreError",
     "Study",
     "StudyData",
     "StudyResults",
-    "Table",
     "check_claims",
     "differences",
     "fingerprint",

@@ -627,3 +627,14 @@ def test_candidates_that_all_fail_raise_the_last_error() -> None:
         X,
         y,
     )
+
+
+def test_a_tuned_winner_keeps_the_names_of_a_data_frame() -> None:
+    iris = load_iris(as_frame=True)
+    search = SharedKernelClassifierCV(n_kernels=4, covariance_type="tied", tune=0.1, cv=2, random_state=0)
+    # Warnings are errors: tuning is given arrays, and must not warn that they have no names.
+    search.fit(iris.data, iris.target)
+    plain = clone(search).fit(iris.data.to_numpy(), iris.target)
+    assert list(search.classifier_.feature_names_in_) == list(iris.data.columns)
+    assert search.best_params_["trade_off"] == 0.1
+    assert_array_equal(search.predict_proba(iris.data), plain.predict_proba(iris.data.to_numpy()))

@@ -339,5 +339,5 @@ def test_a_prior_of_too_few_rows_is_refused() -> None:
     random = np.random.default_rng(13)
     X, classes = random_rows(random, 30, 1, 3)
     starts = stack([random_model(random, 2, 1, 3)])
-    with pytest.raises(ValueError, match=r"needs covariance_prior above 2"):
+    with pytest.raises(ValueError, match=r"needs covariance_prior > 2"):
         fit(X, classes, starts, variational("full", covariance_prior=2.0))

@@ -319,7 +319,7 @@ def test_what_answers_to_any_name_is_no_block() -> None:
 def test_bad_blocks_are_told() -> None:
     X, codes, weights = make_rows()
     names = np.array(["x", "y", "z"])[codes]
-    with pytest.raises(ValueError, match="no block"):
+    with pytest.raises(ValueError, match="At least one block"):
         Listed([])
     with pytest.raises(ValueError, match=r"differ in kind.*Give all of them one type"):
         summarise_blocks(Listed([Block(X[:9], codes[:9]), Block(X[9:], names[9:])]))

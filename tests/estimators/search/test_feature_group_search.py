@@ -17,9 +17,9 @@ from sklearn.model_selection import StratifiedKFold
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
 from skmix.engine.refine.temperature import least_log_loss
 from skmix.estimators.search import _groups
+from skmix.estimators.search._base import Trials
 from skmix.estimators.search._groups import GroupSearch, fewer_rows, partners_of
 from skmix.estimators.search._rows import Rows, make_folds
-from skmix.estimators.search._trials import Trials
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 QUADRANTS = [10, 11, 12]
@@ -38,7 +38,7 @@ def two_pairs(n_per_class: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndar
 def search_of(X: np.ndarray, y: np.ndarray, n_kernels: int = 2) -> GroupSearch:
     cv = StratifiedKFold(5, shuffle=True, random_state=0)
     folds = make_folds(Rows(X, y, y, None), cv, None, np.arange(len(X)), 0)
-    return GroupSearch(SharedKernelClassifier(n_kernels, random_state=0), folds, Trials(None), 0)
+    return GroupSearch(SharedKernelClassifier(n_kernels, random_state=0), folds, Trials(None))
 
 
 def grouped(**settings: Any) -> SharedKernelClassifierCV:
@@ -78,7 +78,7 @@ def test_a_group_is_fitted_once_for_each_fold(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(SharedKernelClassifier, "fit", counting)
     folds = make_folds(Rows(X, y, y, None), StratifiedKFold(3), None, np.arange(len(X)), 0)
-    GroupSearch(SharedKernelClassifier(2, random_state=0), folds, Trials(None), 0).find()
+    GroupSearch(SharedKernelClassifier(2, random_state=0), folds, Trials(None)).find()
     assert len(set(fitted)) == len(fitted) <= 3 * (2**4 - 1)
 
 

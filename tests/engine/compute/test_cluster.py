@@ -163,10 +163,14 @@ MATRIX = da.from_array(ROWS, chunks=(100, 3))
         (MATRIX, MATRIX, r"y must be one column, got shape \(400, 3\)"),
         (MATRIX.astype(str), None, "must hold numbers"),
         (MATRIX[:, :0], None, "X has no features"),
-        (TABLE, None, "Column 'b' of X is of type string"),
+        (TABLE, None, "Column 'b' of X has type string"),
         (TABLE["a"], None, "got a Dask Series"),
         (TABLE[["a"]], TABLE, "y must be one column, got a Dask dataframe of 2"),
-        (TABLE[TABLE["a"] > 0][["a"]], TABLE["b"], "block \\d of X has .* rows, that of y 100"),
+        (
+            TABLE[TABLE["a"] > 0][["a"]],
+            TABLE["b"],
+            "different chunks: .* rows of X but 100 of y",
+        ),
         (MATRIX[MATRIX[:, 0] > 0], da.from_array(LABELS, chunks=90), "rows but y has 400"),
     ],
 )

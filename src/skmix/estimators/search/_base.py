@@ -1,0 +1,293 @@
+"""What both searches have in common: parameters, the table of trials, and the methods of the chosen model."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from numbers import Integral, Real
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import rankdata
+from sklearn.base import BaseEstimator, _fit_context, clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import _check_n_features, check_is_fitted
+
+from ...engine.covariances import COVARIANCE_TYPES
+from ..callbacks import progress_bar
+from ..io import ExportMixin, SavingMixin
+from ..rows import check_gaps, check_rows, check_weights, number_labels, read_labels, weighted_rows
+from ._rows import Rows
+
+Params = dict[str, Any]
+Estimator = TypeVar("Estimator", bound=type)
+
+_PARAMETERS = """
+    cv : int, splitter or iterable, default=None
+        Cross-validation. None is five shuffled stratified folds, three from 500 rows on, and one split from
+        4000 on; rows that are alone in their class always train. Rows without a label always train.
+    time_limit : float, default=None
+        After so many seconds no further candidate is tried: the best so far is fitted to all rows.
+    n_jobs : int, default=None
+        Number of threads of each fit; the result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness of folds and starts.
+"""
+_RESULTS = """
+    best_index_ : int
+        The place of the winner in `cv_results_`.
+    cv_results_ : dict of arrays
+        What was tried, ready for ``pandas.DataFrame``: `stage` (what was being chosen), `param_…`, `params`,
+        `split…_test_score`, `mean_test_score`, `std_test_score`, `rank_test_score`, `mean_fit_time`; of
+        classifiers `temperature`; of mixtures the criterion, `n_parameters` and `log_likelihood`, of the
+        training rows or of held-out ones.
+    classes_ : ndarray of shape (L,)
+        Class labels, sorted; ``[0]`` when fitted without labels.
+    n_features_in_ : int
+        Number M of features.
+    feature_names_in_ : ndarray of shape (M,)
+        Feature names, when X had them.
+"""
+
+
+def documented(cls: Estimator) -> Estimator:
+    """Insert into the docstring of a search what it has in common with the other."""
+    text = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
+    cls.__doc__ = text.replace("{results}", _RESULTS.strip())
+    return cls
+
+
+@dataclass
+class Trial:
+    """A candidate and its score, larger being better; `columns` are further columns of the table."""
+
+    stage: str
+    params: Params
+    score: float = -np.inf
+    split_scores: list[float] = field(default_factory=list)
+    columns: dict[str, float] = field(default_factory=dict)
+    models: list[Any] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Trials:
+    """What was tried, in order; each candidate once, and none after `time_limit` seconds.
+
+    `best` is the best candidate so far, with its fitted models; those of the others are dropped.
+    """
+
+    def __init__(self, time_limit: float | None) -> None:
+        self.list: list[Trial] = []
+        self.best = Trial("", {})
+        self.report: Callable[[str], None] = lambda message: None
+        self._error: ValueError | None = None
+        self._deadline = time.monotonic() + (np.inf if time_limit is None else time_limit)
+
+    @property
+    def time_is_up(self) -> bool:
+        """Whether no further candidate is to be tried."""
+        return time.monotonic() > self._deadline
+
+    def add(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
+        """Return the trial of a candidate whose score `evaluate` finds; None when time is up."""
+        for trial in self.list:
+            if trial.params == params:
+                return trial
+        if self.best.params and self.time_is_up:
+            return None
+        trial, started = Trial(stage, params), time.monotonic()
+        try:
+            evaluate(trial)
+        except ValueError as error:
+            self._error = error
+        trial.seconds = time.monotonic() - started
+        self.list.append(trial)
+        if trial.score > self.best.score or not self.best.params:
+            self.best.models, self.best = [], trial
+        else:
+            trial.models = []
+        self.report(f"{stage}: best score {self.best.score:.6g}")
+        return trial
+
+    def check(self) -> None:
+        """Raise when no candidate could be fitted."""
+        if self._error is not None and not np.isfinite(self.best.score):
+            raise ValueError(f"No candidate could be fitted: {self._error}")
+
+    def table(self) -> dict[str, Any]:
+        """Return `cv_results_`: arrays with an entry for each trial."""
+        rows: list[dict[str, Any]] = [
+            {
+                "stage": trial.stage,
+                **{f"param_{name}": value for name, value in trial.params.items()},
+                **{f"split{i}_test_score": score for i, score in enumerate(trial.split_scores)},
+                "mean_test_score": trial.score,
+                "std_test_score": np.std(trial.split_scores) if trial.split_scores else np.nan,
+                "mean_fit_time": trial.seconds / max(len(trial.split_scores), 1),
+                **trial.columns,
+            }
+            for trial in self.list
+        ]
+        table: dict[str, Any] = {}
+        for name in dict.fromkeys(name for row in rows for name in row):
+            absent = None if name.startswith("param_") else np.nan
+            column = np.empty(len(rows), dtype=object)
+            column[:] = [row.get(name, absent) for row in rows]
+            whole = any(value is None or isinstance(value, list) for value in column)
+            table[name] = column if whole else np.array(column.tolist())
+        scores = np.nan_to_num(-table["mean_test_score"], nan=np.inf)
+        table["rank_test_score"] = rankdata(scores, method="min").astype(np.int32)
+        table["params"] = [trial.params for trial in self.list]
+        return table
+
+
+def delegated(method: Callable[..., Any]) -> Any:
+    """Return a method that passes rows X to that method of the chosen model."""
+
+    @wraps(method)
+    def call(self: Search, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
+        features = self._features(X)
+        return getattr(self._model, method.__name__)(features, *args, **kwargs)
+
+    return call
+
+
+class Search(SavingMixin, ExportMixin, BaseEstimator):
+    """Parameters and methods of a search; `_choose` tries candidates and fits the best to all rows."""
+
+    estimator: Any
+    n_kernels: Any
+    covariance_type: Any
+    cv: Any
+    n_jobs: int | None
+    random_state: Any
+    time_limit: float | None
+    best_estimator_: Any
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        "n_kernels": [str, Integral, "array-like"],
+        "covariance_type": [str, "array-like"],
+        "cv": ["cv_object"],
+        "time_limit": [Interval(Real, 0, None, closed="left"), None],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Choose settings and fit.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, M)
+            Rows; NaN marks a missing value. A mixture that is chosen by BIC or AIC also takes rows in files
+            and Dask collections, as `SharedKernelMixture.fit` does.
+        y : array-like of shape (N,), default=None
+            Class labels; -1 marks a row without a label, see `SharedKernelMixture.fit`. Without labels there
+            is one class, so that a classifier needs them.
+        sample_weight : array-like of shape (N,), default=None
+            Weights of the rows, in fits and in scores.
+        groups : array-like of shape (N,), default=None
+            Groups of the rows for a `cv` that keeps them together.
+
+        Returns
+        -------
+        estimator
+            The fitted search.
+        """
+        if y is None and is_classifier(self):
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        trials = Trials(self.time_limit)
+        choosing = progress_bar("choosing settings", None)
+        with choosing as trials.report, warnings.catch_warnings():
+            # A fit that stops at the largest number of passes is judged as it is.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            best = self._choose(trials, X, y, sample_weight, groups)
+        self.cv_results_ = trials.table()
+        self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
+        self.best_params_ = dict(best.params)
+        self.best_score_ = float(best.score)
+        self.classes_ = self._model.classes_
+        self._finish()
+        return self
+
+    def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
+        """Try candidates, fit the best to all rows, and return its trial."""
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        """Look at the chosen model."""
+
+    def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[Rows, np.ndarray]:
+        """Return the rows that have a weight, and their positions among those given."""
+        values = check_rows(self, X, fitting=True)
+        classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
+        if y is not None:
+            y = read_labels(y, len(values))
+            classes, codes = number_labels(y)
+        weights = check_weights(sample_weight, len(values))
+        kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
+        values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
+        check_gaps(values)
+        return Rows(values, None if y is None else y[kept], codes, weights), kept
+
+    def _prototype(self, default: Any) -> Any:
+        """Return the settings that are not searched, with one seed for all candidates."""
+        prototype = default if self.estimator is None else clone(self.estimator)
+        if not isinstance(prototype.init, str):
+            raise ValueError(
+                "A search needs init by name: a given start settles the number of kernels and their shape. "
+                f"Fit {type(default).__name__} with it directly."
+            )
+        source = prototype.random_state if self.random_state is None else self.random_state
+        seed = int(check_random_state(source).randint(np.iinfo(np.int32).max))
+        n_jobs = prototype.n_jobs if self.n_jobs is None else self.n_jobs
+        return prototype.set_params(n_jobs=n_jobs, random_state=seed, warm_start=False)
+
+    def _candidates(self) -> tuple[list[int] | None, list[str] | None]:
+        """Return the numbers of kernels, from few to many, and the covariance types; None for 'auto'."""
+        found: list[Any] = []
+        for name, what, is_valid in (
+            ("n_kernels", "an integer of at least 1", lambda k: type(k) is int and k > 0),
+            ("covariance_type", f"one of {', '.join(COVARIANCE_TYPES)}", COVARIANCE_TYPES.__contains__),
+        ):
+            given = getattr(self, name)
+            values = np.atleast_1d(given).tolist()
+            if values != ["auto"] and not (values and all(map(is_valid, values))):
+                raise ValueError(f"{name} must be 'auto', {what} or a list of them, got {given!r}.")
+            found.append(None if values == ["auto"] else values)
+        return None if found[0] is None else sorted(set(found[0])), found[1]
+
+    @property
+    def _model(self) -> Any:
+        """The fitted model that rows are passed to."""
+        return self.best_estimator_
+
+    def _features(self, X: Any) -> Any:
+        """Return what the fitted model takes for rows X (n, M), after a check of the number of features."""
+        check_is_fitted(self)
+        shape = np.shape(X) if isinstance(X, (list, tuple)) else getattr(X, "shape", ())
+        if len(shape) == 2:
+            _check_n_features(self, X, reset=False)
+        return X
+
+    def _graph_parts(self) -> dict[str, Any]:
+        parts: dict[str, Any] = self._model._graph_parts()
+        return parts
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
