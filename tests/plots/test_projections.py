@@ -328,6 +328,7 @@ def test_the_illustration_has_room_for_its_labels() -> None:
     assert overview.xaxis.label.get_window_extent().y0 >= 0
 
 
+@pytest.mark.slow
 def test_saved_figures_are_repeatable_and_replace_the_old_file(tmp_path: Path) -> None:
     record = run_illustration(seed=0)
     figure = Figure(layout="constrained")
