@@ -327,7 +327,10 @@ def test_samples(folder: Path, tmp_path: Path) -> None:
     assert run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout == first
     assert run("sample", folder / "iris.skmix", 5, "--seed", 2).stdout != first
     result = run("sample", folder / "iris.skmix", 5, "--label", "rose", code=1)
-    assert "--label rose: the model knows setosa, versicolor, virginica" in result.stderr
+    assert (
+        "--label rose: not a class of the model; its classes are setosa, versicolor, virginica"
+        in result.stderr
+    )
 
 
 def test_export(folder: Path, tmp_path: Path) -> None:
