@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from numbers import Real
 from typing import Any
@@ -39,7 +39,7 @@ _PRIOR_ROWS, _MIDDLE_PRIOR = (0.5, 2.0, 8.0), 2.0
 _KERNELS_OF_GROUP, _PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (4, 8, 16), (0.5, 4.0), (1.0, 1.1)
 # Shares of the likelihood that discriminative tuning is tried with, each from the model that EM found. All
 # rounds are taken, so that folds and the final fit do the same.
-_TRADE_OFFS, _ROUNDS = (1.0, 0.1, 0.0), 20
+_TRADE_OFFS, _TUNING = (1.0, 0.1, 0.0), {"validation": None, "max_iter": 20}
 # A model with more numbers in its means than this, for each row, is not tuned: gradients would take longer
 # than everything else.
 _MOST_NUMBERS_A_ROW = 2
@@ -58,7 +58,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         self._scorer = check_scoring(self.prototype, scoring=self.search.scoring)
-        self._reduced_folds = {"none": self.folds}
+        self._reduced = cache(self._reduce)
 
     def choose(self) -> Trial:
         """Try candidates, and return the winner."""
@@ -160,15 +160,13 @@ class Selection:
         made: SharedKernelClassifier = clone(self.prototype).set_params(**settings)
         return made
 
-    def _reduced(self, name: str) -> list[Fold]:
+    def _reduce(self, name: str) -> list[Fold]:
         """Return the folds with reduced features; a reduction is fitted to the training rows of each."""
-        if name not in self._reduced_folds:
-            self._reduced_folds[name] = []
-            for training, held in self.folds:
-                reduction = fit_reduction(name, training.X, self.prototype.random_state)
-                reduce = partial(project, projection=reduction)
-                self._reduced_folds[name].append((training.map(reduce), held.map(reduce)))
-        return self._reduced_folds[name]
+        folds, seed = [], self.prototype.random_state
+        for training, held in self.folds:
+            reduce = partial(project, projection=fit_reduction(name, training.X, seed))
+            folds.append((training.map(reduce), held.map(reduce)))
+        return folds
 
     def _evaluate(self, trial: Trial, fitted: Sequence[SharedKernelClassifier] = ()) -> None:
         """Fit a candidate, or tune fitted models, and score it at the temperature of least log-loss."""
@@ -199,15 +197,9 @@ class Selection:
 
 def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: float) -> SharedKernelClassifier:
     """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
-    own = rows.labelled
+    own, seed = rows.labelled, model.random_state
     return model.tune(
-        own.X,
-        own.y,
-        trade_off=trade_off,
-        validation=None,
-        max_iter=_ROUNDS,
-        sample_weight=own.weights,
-        random_state=model.random_state,
+        own.X, own.y, trade_off=trade_off, sample_weight=own.weights, random_state=seed, **_TUNING
     )
 
 
@@ -267,6 +259,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     Missing values are filled by a Gaussian fitted to the training rows of a fold while settings are chosen,
     and for tuning; the final EM fit uses what is observed.
+
+    Where features are reduced, `class_log_likelihood` and `score_samples` are of the reduced features.
 
     Examples
     --------
