@@ -84,7 +84,7 @@ def test_a_column_that_numbers_the_rows_is_told(tmp_path: Path, folder: Path) ->
             "--hold-out 0.01 holds out 1 of 24 rows, but both parts need at least one row of each",
         ),
         (["--covariance-prior", 0], 2, "0 is not above 0"),
-        (["--jobs", 0], 2, "-1 takes all there are"),
+        (["--jobs", 0], 2, "-1 uses all cores"),
         (["--priors", "u=1,v=-1"], 2, "'v=-1' is not of the form label=number"),
         (["--priors", "u=1,v=inf"], 2, "'v=inf' is not of the form label=number"),
     ],
