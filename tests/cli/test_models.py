@@ -277,8 +277,8 @@ def test_pages_get_what_they_need(folder: Path, tmp_path: Path, monkeypatch: pyt
         seen.update(model=model, title=title, X=X, y=y)
         return "<p>model</p>"
 
-    monkeypatch.setattr("skmix.report.evaluation_page", evaluation_page, raising=False)
-    monkeypatch.setattr("skmix.report.model_page", model_page, raising=False)
+    monkeypatch.setattr("skmix.report.evaluation_page", evaluation_page)
+    monkeypatch.setattr("skmix.report.model_page", model_page)
     page = tmp_path / "page.html"
     result = run("evaluate", folder / "iris.skmix", folder / "odd.csv", "--html", page)
     assert page.read_text(encoding="utf-8") == "<p>évaluation</p>"

@@ -162,6 +162,20 @@ def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str, 
 
 
 @each_type
+def test_a_model_changed_in_place_is_prepared_anew(covariance_type: str) -> None:
+    """Prepared models are cached by their values, not by the identity of their arrays."""
+    X, _, model = problem(covariance_type)
+    for array in (model.means, model.covariances, model.weights):
+        scoring.class_log_likelihood(X, model, covariance_type)
+        array *= 1.5
+        assert_allclose(
+            scoring.class_log_likelihood(X, model, covariance_type),
+            oracles.class_log_likelihood(X, model, covariance_type),
+            rtol=1e-10,
+        )
+
+
+@each_type
 def test_far_rows_are_as_exact_as_near_ones(covariance_type: str) -> None:
     """Just inside and outside the distance up to which log-densities are expanded."""
     X, _, model = problem(covariance_type)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -433,52 +429,3 @@ def test_what_is_printed_is_what_theirs_prints(
     Theirs(3, random_state=0, tol=1e-5, **settings).fit(X)
     assert ours == capsys.readouterr().out
     assert "Initialization 0" in ours
-
-
-# ---------------------------------------------------------------- scikit-learn's own tests
-
-EXCLUDED = {
-    "test_gaussian_mixture_all_init_does_not_estimate_gaussian_parameters": (
-        "counts the calls of a private function of scikit-learn's that this estimator does not call"
-    ),
-    "test_gaussian_mixture_array_api_compliance": (
-        "arrays of other libraries, which take scikit-learn's own route"
-    ),
-    "test_gaussian_mixture_raises_where_array_api_not_implemented": "the same",
-}
-
-SUBSTITUTE = """
-import sklearn.mixture
-import skmix
-
-sklearn.mixture.GaussianMixture = skmix.GaussianMixture
-
-
-def pytest_collection_finish(session):
-    module = session.items[0].module
-    assert module.GaussianMixture is skmix.GaussianMixture
-"""
-
-
-def test_scikit_learns_own_tests_pass(tmp_path: Path) -> None:
-    """Their test module, in both float types, with this class in the place of theirs."""
-    (tmp_path / "substitute.py").write_text(SUBSTITUTE)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    names = " and ".join(f"not {name}" for name in EXCLUDED)
-    command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "substitute", "-p", "no:cacheprovider"),
-        *("-c", str(tmp_path / "pytest.ini"), "--rootdir", str(tmp_path), "-k", names),
-        *("--pyargs", "sklearn.mixture.tests.test_gaussian_mixture"),
-    ]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
-        "SKLEARN_RUN_FLOAT32_TESTS": "1",
-    }
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    counted = re.search(r"(\d+) passed", done.stdout)
-    assert counted is not None
-    assert int(counted[1]) >= 70
-    assert "skipped" not in done.stdout.splitlines()[-1]

@@ -349,6 +349,7 @@ def places(content: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_change_of_the_content_ends_in_a_model_or_a_clear_error(path: Path, data: st.DataObject) -> None:

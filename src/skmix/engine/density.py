@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -24,11 +25,13 @@ from .sources.memory import Part, Prepared, Terms, log_joint, prepare
 from .sources.summary import FARTHEST, Frame, chunks, power_of_two
 
 # Rows within this many scales of the heaviest kernel are evaluated from expanded terms.
-_NEAR = 8.0
+_NEAR = 4.0
 # Columns of one matrix product, and of one with more coefficients than `_LARGE`.
 _TILE, _LARGE_TILE, _LARGE = 64, 192, 1 << 16
-# Largest size of a part: numbers in expanded rows and densities, and rows.
-_PART, _MOST = 1 << 17, 8128
+# Largest size of a part of at least five tiles: numbers in expanded rows and densities, and rows.
+_PART, _MOST = 1 << 18, 8128
+# Largest model, in numbers, that is cached once it is prepared.
+_CACHED = 1 << 17
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-280
 # Largest array of values predicted by all kernels.
@@ -39,28 +42,30 @@ Reduction = Callable[[FloatArray, IntArray], np.ndarray]
 Output = TypeVar("Output", FloatArray, IntArray)
 
 
-def frame_of(parameters: Parameters, structure: Structure, bound: float = _NEAR) -> Frame:
-    """Return the frame in which to evaluate one model on rows up to `bound` scales away."""
-    n_features = parameters.means.shape[1]
-    heaviest = int(np.argmax(parameters.weights.mean(axis=1)))
-    spread = np.sqrt(structure.variances(parameters.covariances[None])[0])
-    reach = np.ptp(parameters.means, axis=0) + spread.max(axis=0)
+def frame_of(parameters: Parameters, structure: Structure) -> Frame:
+    """Return the frame in which to evaluate one model on rows near it."""
+    return _frame(parameters.means, parameters.covariances, _heaviest(parameters.weights), structure)
+
+
+def _heaviest(weights: FloatArray) -> int:
+    """Return the kernel of the largest mean weight, of weights (K, L)."""
+    return int(weights.mean(axis=1).argmax())
+
+
+def _frame(means: FloatArray, covariances: FloatArray, heaviest: int, structure: Structure) -> Frame:
+    """Return the frame of means (K, M) and covariances, with the mean of the heaviest kernel at zero."""
+    spread = np.sqrt(structure.variances(covariances[None])[0])
+    reach = np.ptp(means, axis=0) + spread.max(axis=0)
     if structure.isotropic:
         reach = np.full_like(reach, reach.max())
     scale = power_of_two(reach)
-    shift = parameters.means[heaviest] / scale
-    return Frame(scale, shift, np.ones(n_features), np.full(n_features, bound))
-
-
-def _unweighted(parameters: Parameters, frame: Frame, structure: Structure) -> Parameters:
-    """Return one model as a batch in the frame, with weights of one: the reduction applies the real ones."""
-    return frame.enter(replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1))), structure)
+    return Frame(scale, means[heaviest] / scale, np.ones(len(scale)), np.full(len(scale), _NEAR))
 
 
 def part_size(n_numbers: int, tile: int, held: int = _PART, most: int = _MOST) -> int:
     """Return how many rows to expand at a time, each into `n_numbers`: an odd multiple of `tile`."""
     # Strides that are powers of two would map to the same cache lines.
-    return tile * (max(min(held // n_numbers, most) // tile - 1, 0) | 1)
+    return tile * (max(min(held // n_numbers, most) // tile - 1, 4) | 1)
 
 
 def expand(x: FloatArray, structure: Structure, workspace: Workspace, tile: int | None = None) -> Part:
@@ -110,6 +115,52 @@ def _padded(rows: IntArray, tile: int) -> IntArray:
     return np.concatenate([rows, np.full(missing, rows[-1])]) if missing else rows
 
 
+class _Prepared:
+    """One model, expanded for rows near it and, when some are farther away, for rows anywhere."""
+
+    def __init__(
+        self, means: FloatArray, covariances: FloatArray, heaviest: int, structure: Structure
+    ) -> None:
+        self.structure = structure
+        self.frame = _frame(means, covariances, heaviest, structure)
+        # Weights of one: the reduction applies the model's own.
+        unweighted = Parameters(np.ones((1, len(means), 1)), means[None], covariances[None])
+        self._inside = self.frame.enter(unweighted, structure)
+        self.near = prepare(self._inside, structure, self.frame.bound)
+        self.n_kernels, self.n_coefficients = self.near.coefficients.shape[1:]
+
+    @cached_property
+    def far(self) -> Prepared:
+        """The model for rows beyond the bound, where no kernel's log-density may be expanded."""
+        bound = np.full(len(self.frame.scale), FARTHEST)
+        return prepare(self._inside, self.structure, bound, self.near.factor)
+
+
+def _prepare(parameters: Parameters, structure: Structure) -> _Prepared:
+    """Prepare one model. Small ones are cached: preparing takes longer than scoring a few rows."""
+    means = np.asarray(parameters.means, dtype=np.float64)
+    covariances = np.asarray(parameters.covariances, dtype=np.float64)
+    heaviest = _heaviest(parameters.weights)
+    if means.size + covariances.size > _CACHED:
+        return _Prepared(means, covariances, heaviest, structure)
+    numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
+    return _prepare_cached(*numbers, heaviest, structure.name)
+
+
+@lru_cache(maxsize=4)
+def _prepare_cached(
+    means: bytes,
+    shape: tuple[int, ...],
+    covariances: bytes,
+    covariances_shape: tuple[int, ...],
+    heaviest: int,
+    name: str,
+) -> _Prepared:
+    """Prepare the model of these numbers; bytes, so that a model changed in place is prepared again."""
+    arrays = np.frombuffer(means).reshape(shape), np.frombuffer(covariances).reshape(covariances_shape)
+    return _Prepared(*arrays, heaviest, structure_of(name))
+
+
 def _evaluate_complete(
     X: np.ndarray,
     index: IntArray | None,
@@ -120,16 +171,12 @@ def _evaluate_complete(
     pool: Workers,
 ) -> None:
     """Evaluate rows X (n, M) without gaps; results go to the rows `index` (n,) of `out`, None for all."""
-    n_kernels = len(parameters.means)
-    frame = frame_of(parameters, structure, _NEAR)
-    inside = _unweighted(parameters, frame, structure)
-    near = prepare(inside, structure, frame.bound)
-    n_coefficients = near.coefficients.shape[-1]
-    tile = _TILE if n_kernels * n_coefficients <= _LARGE else _LARGE_TILE
-    # Differences and projections are computed for a whole part, so its size must be fixed too.
-    size: int = (
-        tile if structure.projects or near.delicate.any() else part_size(n_coefficients + n_kernels, tile)
-    )
+    model = _prepare(parameters, structure)
+    frame, near, n_kernels = model.frame, model.near, model.n_kernels
+    log_volume = frame.log_volume()
+    tile = _TILE if n_kernels * model.n_coefficients <= _LARGE else _LARGE_TILE
+    # Projections are computed for a whole part, so its size must be fixed too.
+    size = tile if structure.projects else part_size(model.n_coefficients + n_kernels, tile)
 
     def work(own: np.ndarray, which: IntArray, prepared: Prepared, tile: int) -> IntArray:
         """Evaluate rows (n, M), X[which]; return the indices (m,) of those too far out for expanded terms."""
@@ -138,37 +185,40 @@ def _evaluate_complete(
         x = workspace.array("rows", (X.shape[1], len(padded)))
         frame.rows(own, x[:, :n])
         x[:, n:] = 0.0
-        outside: IntArray = np.empty(0, dtype=np.int64)
+        outside = which[:0]
         if prepared is near:
             largest = np.abs(x, out=workspace.array("size", x.shape)).max(axis=0)
-            outside = np.flatnonzero(~(largest <= _NEAR))
-            x[:, outside] = 0.0
+            beyond = ~(largest <= _NEAR)
+            if beyond.any():
+                outside = which[beyond[:n]]
+                x[:, beyond] = 0.0
         else:
             np.clip(x, -FARTHEST, FARTHEST, out=x)
         values = workspace.array("values", (1, n_kernels, len(padded)))
         log_joint(expand(x, structure, workspace, tile), prepared, values)
-        values += prepared.levels[0] - frame.log_volume()
+        values += prepared.levels[0] - log_volume
         out[rows] = reduce(values[0], padded)[:n]
-        return which[outside]
+        return outside
 
     def part(a: int) -> IntArray:
         own = X[a : a + size]
         return work(own, np.arange(a, a + len(own)), near, tile)
 
-    outside = np.concatenate([np.empty(0, dtype=np.int64), *pool.map(part, range(0, len(X), size))])
-    if len(outside):
-        # Beyond the bound, no kernel's log-density may be expanded.
-        beyond = prepare(inside, structure, np.full(X.shape[1], FARTHEST), near.factor)
-        parts = [outside[a : a + _TILE] for a in range(0, len(outside), _TILE)]
-        for _ in pool.map(lambda which: work(X[which], which, beyond, _TILE), parts):
+    outside = [rows for rows in pool.map(part, range(0, len(X), size)) if len(rows)]
+    if outside:
+        far = np.concatenate(outside)
+        parts = [far[a : a + _TILE] for a in range(0, len(far), _TILE)]
+        for _ in pool.map(lambda which: work(X[which], which, model.far, _TILE), parts):
             pass
 
 
 def _evaluate_on_device(X: Array, parameters: Parameters, structure: Structure, reduce: Reduction) -> Array:
     """Reduce the kernels' log-densities of rows X (N, M) of another library, on their device."""
     xp = namespace(X)
-    frame = frame_of(parameters, structure, _NEAR)
-    inside = _unweighted(parameters, frame, structure).map(lambda array: as_float64(array, X))
+    frame = frame_of(parameters, structure)
+    weights = np.ones((1, len(parameters.means), 1))
+    inside = frame.enter(replace(parameters.batch(), weights=weights), structure)
+    inside = inside.map(lambda array: as_float64(array, X))
     scale, shift = as_float64(frame.scale, X), as_float64(frame.shift, X)
     parts = [xp.all(xp.abs(X[cut, :] / scale - shift) <= _NEAR, axis=1) for cut in chunks(X)]
     is_near = np.concatenate([to_numpy(part) for part in parts])

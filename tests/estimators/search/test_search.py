@@ -123,6 +123,7 @@ def test_the_number_of_clusters_is_found(criterion: str) -> None:
     assert search.cv_results_["param_n_kernels"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 10]
 
 
+@pytest.mark.slow
 def test_more_kernels_are_tried_while_the_largest_is_best() -> None:
     prototype = SharedKernelMixture(n_init=8)
     search = SharedKernelMixtureCV(prototype, covariance_type="spherical", random_state=0).fit(clusters(12))
@@ -329,6 +330,7 @@ def test_an_iterable_of_splits_counts_the_rows_as_given(iris: Data) -> None:
 # ---------------------------------------------------------------- classifiers: choices
 
 
+@pytest.mark.slow
 def test_the_winner_is_the_classifier_one_would_ask_for(iris: Data) -> None:
     X, y = iris
     names = np.array(["setosa", "versicolor", "virginica"])[y]

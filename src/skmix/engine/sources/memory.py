@@ -482,10 +482,15 @@ def log_joint(part: Part, prepared: Prepared, out: FloatArray) -> None:
     multiply(prepared.coefficients_for(part.classes), part.terms.matrix, out, part.tile)
     if prepared.projections is not None:
         add_projections(part.x, prepared.projections, out)
+    # Tile by tile, like the product, so that a row's bits do not depend on the other rows.
+    n_features, n_rows = part.x.shape
+    x = part.x
+    if n_rows % part.tile == 0:
+        x = x.reshape(n_features, -1, part.tile).transpose(1, 0, 2)
     for r, k in prepared.delicate_kernels:
-        difference = part.x - prepared.means[r, k][:, None]
+        difference = x - prepared.means[r, k][:, None]
         distances = structure.distances(structure.whitener_of(prepared.factor, r, k), difference)
-        np.multiply(distances, -0.5, out=out[r, k])
+        np.multiply(distances.reshape(-1), -0.5, out=out[r, k])
         out[r, k] += (prepared.constants[r, k] + prepared.log_weights[r, k])[part.codes]
 
 
