@@ -264,7 +264,7 @@ def test_a_figure_can_be_given_instead_of_axes() -> None:
     assert figure.axes == list(axes)
     assert len(figure.legends) == 1
     assert plt.get_fignums() == []
-    with pytest.raises(ValueError, match="axes to draw into or a figure to lay out, not both"):
+    with pytest.raises(ValueError, match="either axes or a figure, not both"):
         plot_projections(fitted(3), "a", axes=axes, figure=figure)
 
 
