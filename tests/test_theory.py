@@ -193,6 +193,7 @@ def test_the_gradient_is_not_zero_elsewhere() -> None:
     n_features=st.integers(1, 2),
     seed=seeds,
 )
+@pytest.mark.slow
 def test_m_step_maximises_q(labels: list[int], n_kernels: int, n_features: int, seed: int) -> None:
     X, classes, other, previous = random_case(labels, n_kernels, n_features, seed)
     best = m_step(X, classes, previous)
@@ -218,6 +219,7 @@ def test_increase_of_q_bounds_increase_of_log_likelihood(
 
 @reproducible
 @given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
+@pytest.mark.slow
 def test_variational_bound_touches_the_log_likelihood_from_below(
     labels: list[int], n_kernels: int, n_features: int, seed: int
 ) -> None:

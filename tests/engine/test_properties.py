@@ -546,6 +546,7 @@ def starts_of_kind(
     covariance_type=covariance_types,
     kind=st.sampled_from(START_KINDS),
 )
+@pytest.mark.slow
 def test_awful_data_are_survived(
     data: tuple[FloatArray, IntArray], n_kernels: int, covariance_type: str, kind: str
 ) -> None:
