@@ -1,4 +1,4 @@
-"""`skmix bench` compares, goes on where it was, and fails with a sentence."""
+"""`skmix bench` compares, continues where it stopped, and fails with a sentence."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ def test_sharing_from_end_to_end(tmp_path: Path, table: Path) -> None:
         (["accuracy", "--data", "moon"], "there is no data set or file 'moon'"),
         (["accuracy", "--classifier", "oracle"], "there is no classifier 'oracle'"),
         (["accuracy", "--repeats", "0"], "should be greater than or equal to 1"),
-        (["sharing", "--data", "iris", "--rows", "1000"], "no data set has so many rows in each class: 1000"),
+        (
+            ["sharing", "--data", "iris", "--rows", "1000"],
+            "no data set has enough rows in each class for 1000",
+        ),
     ],
 )
 def test_wrong_use_is_said(tmp_path: Path, arguments: list[str], message: str) -> None:

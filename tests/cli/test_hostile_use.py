@@ -81,10 +81,10 @@ def test_a_column_that_numbers_the_rows_is_told(tmp_path: Path, folder: Path) ->
         (
             ["--hold-out", 0.01],
             1,
-            "--hold-out 0.01 keeps 1 of 24 rows apart, and both parts need a row of each",
+            "--hold-out 0.01 holds out 1 of 24 rows, but both parts need at least one row of each",
         ),
         (["--covariance-prior", 0], 2, "0 is not above 0"),
-        (["--jobs", 0], 2, "-1 takes all there are"),
+        (["--jobs", 0], 2, "-1 uses all cores"),
         (["--priors", "u=1,v=-1"], 2, "'v=-1' is not of the form label=number"),
         (["--priors", "u=1,v=inf"], 2, "'v=inf' is not of the form label=number"),
     ],
@@ -101,7 +101,7 @@ def test_settings_that_make_no_sense(
 def test_a_class_of_one_row_cannot_be_held_out(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text((folder / "table.csv").read_text() + "1,2,w\n")
     result = run("fit", tmp_path / "t.csv", "-t", "kind", "--hold-out", 0.5, "-o", tmp_path / "m", code=1)
-    assert "--hold-out needs two rows of each class, and 'w' has one" in said(result)
+    assert "--hold-out needs two rows of each class, but 'w' has one" in said(result)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_is_read_is_never_overwritten(
 ) -> None:
     monkeypatch.chdir(folder)
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    assert "it is also to be read. Name another file." in said(run(*arguments, code=2))
+    assert "it is also an input. Name another file." in said(run(*arguments, code=2))
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 

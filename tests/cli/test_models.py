@@ -327,7 +327,10 @@ def test_samples(folder: Path, tmp_path: Path) -> None:
     assert run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout == first
     assert run("sample", folder / "iris.skmix", 5, "--seed", 2).stdout != first
     result = run("sample", folder / "iris.skmix", 5, "--label", "rose", code=1)
-    assert "--label rose: the model knows setosa, versicolor, virginica" in result.stderr
+    assert (
+        "--label rose: not a class of the model; its classes are setosa, versicolor, virginica"
+        in result.stderr
+    )
 
 
 def test_export(folder: Path, tmp_path: Path) -> None:
@@ -358,7 +361,7 @@ def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> No
     assert_array_equal(flags, densities < np.sort(densities)[14])
     assert "weight" in run("show", path).stdout
     assert len(run("sample", path, 4).stdout.splitlines()) == 5
-    assert "no classes" in run("evaluate", path, folder / "iris.csv", code=1).stderr
+    assert "not a classifier" in run("evaluate", path, folder / "iris.csv", code=1).stderr
     assert "no classes" in run("sample", path, 4, "--label", "a", code=2).stderr
     run("fit", folder / "iris.csv", "--drop", "species", "-o", path)
     assert skmix.load(path).n_kernels_ > 1
@@ -447,7 +450,11 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
             "does not work with --groups",
         ),
         (["fit", "none.csv", "-t", "a", "--criterion", "bic", "--groups", "auto"], 2, "--criterion bic does"),
-        (["fit", "gaps.csv", "-t", "species", "--kernels", "3", "--tune"], 1, "1 of 150 rows have some"),
+        (
+            ["fit", "gaps.csv", "-t", "species", "--kernels", "3", "--tune"],
+            1,
+            "1 of 150 rows have missing values",
+        ),
         (["predict", "iris.skmix", "few.csv"], 1, "there is no column 'petal length' (and 1 more)"),
         (["predict", "iris.csv", "iris.csv"], 1, "is not a skmix model"),
         (["predict", "-", "iris.csv"], 2, "a model must be a file"),
@@ -503,7 +510,7 @@ def test_help_teaches(command: str) -> None:
 
 def test_help_has_the_exit_codes() -> None:
     text = run("--help").stdout
-    for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong use"), (130, "interrupted")):
+    for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong options"), (130, "interrupted")):
         assert re.search(rf"{code}  {meaning}", text)
     assert "--install-completion" in text
 

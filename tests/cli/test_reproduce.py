@@ -111,7 +111,7 @@ def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
     again = run_skmix(*arguments, "--json", PYTHONIOENCODING="ascii")
     assert again.returncode == 0, again.stderr
     assert again.stdout.isascii()
-    assert "24 runs are kept from before." in again.stderr
+    assert "24 runs are already stored." in again.stderr
     assert "Making" not in again.stderr
     printed = json.loads(again.stdout)
     assert [table["name"] for table in printed["tables"]][:2] == ["table1", "table2"]
@@ -151,7 +151,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
         os.killpg(program.pid, signal.SIGINT)
         _, errors = program.communicate(timeout=60)
     assert program.returncode == 130
-    assert errors == "Error: interrupted. Finished runs are kept; the same command goes on from there.\n"
+    assert errors == "Error: interrupted. Finished runs are stored; run the same command again to continue.\n"
     assert 50 <= n_kept(tmp_path / "study.sqlite") < 1500
 
 
@@ -182,7 +182,7 @@ def test_progress_is_a_few_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -
         for _ in range(10):
             show([None] * 10)  # type: ignore[list-item]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["20 runs are kept from before.", "Making 100 runs on 1 process."]
+    assert lines[:2] == ["20 runs are already stored.", "Making 100 runs on 1 process."]
     assert lines[2:5] == ["30 of 100 runs done.", "50 of 100 runs done.", "80 of 100 runs done."]
     assert len(lines) == 6
 

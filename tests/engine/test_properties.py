@@ -331,6 +331,7 @@ def test_shifting_and_scaling_features_does_the_same_to_the_fit(
     group=st.integers(1, 3),
     keep_rows=st.booleans(),
 )
+@pytest.mark.slow
 def test_blocks_of_any_size_give_the_same(
     seed: int,
     covariance_type: str,

@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers(study_data: StudyData) ->
         plot_digit_points(digits=[1, 2], axes=Figure().subplots(1, 3))
     with pytest.raises(ValueError, match="digits must lie between 0 and 9, got 10"):
         plot_digit_points(digits=[10])
-    with pytest.raises(ValueError, match="axes to draw into or a figure to lay out, not both"):
+    with pytest.raises(ValueError, match="either axes or a figure, not both"):
         plot_segments(axes=Figure().subplots(), figure=Figure())
     with pytest.raises(ValueError, match=r"features must have shape \(rows, at least 10\), got \(2, 4\)"):
         plot_feature_overlay(np.ones((2, 4)), [0, 1])

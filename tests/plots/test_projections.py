@@ -264,7 +264,7 @@ def test_a_figure_can_be_given_instead_of_axes() -> None:
     assert figure.axes == list(axes)
     assert len(figure.legends) == 1
     assert plt.get_fignums() == []
-    with pytest.raises(ValueError, match="axes to draw into or a figure to lay out, not both"):
+    with pytest.raises(ValueError, match="either axes or a figure, not both"):
         plot_projections(fitted(3), "a", axes=axes, figure=figure)
 
 
@@ -328,6 +328,7 @@ def test_the_illustration_has_room_for_its_labels() -> None:
     assert overview.xaxis.label.get_window_extent().y0 >= 0
 
 
+@pytest.mark.slow
 def test_saved_figures_are_repeatable_and_replace_the_old_file(tmp_path: Path) -> None:
     record = run_illustration(seed=0)
     figure = Figure(layout="constrained")

@@ -49,7 +49,7 @@ def test_no_confusion_matrix() -> None:
         plot_confusion(np.ones((2, 3)))
     with pytest.raises(ValueError, match="the matrix has 2 classes but there are 3 labels"):
         plot_confusion(np.eye(2), labels="abc")
-    with pytest.raises(ValueError, match="none of them negative"):
+    with pytest.raises(ValueError, match="finite counts that are not negative"):
         plot_confusion([[1, -1], [0, 1]])
 
 

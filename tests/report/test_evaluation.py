@@ -75,7 +75,7 @@ def test_classes_that_do_not_occur_are_left_out_of_the_mean(model: SharedKernelC
 
 
 def test_unknown_labels_are_named(model: SharedKernelClassifier) -> None:
-    with pytest.raises(ValueError, match="1 labels are none of the model's 3 classes: rose"):
+    with pytest.raises(ValueError, match="1 labels are not among the model's 3 classes: rose"):
         evaluate(model, X[:2, :2], ["setosa", "rose"])
     with pytest.raises(ValueError, match="X has 2 rows but y has 1 labels"):
         evaluate(model, X[:2, :2], ["setosa"])

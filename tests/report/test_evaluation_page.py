@@ -42,7 +42,7 @@ def test_the_numbers_of_the_evaluation() -> None:
         "log-loss": "0.5000",
         "calibration error": "0.1250",
     }
-    assert data["lead"] == "20 rows of 3 classes; 5 are taken for another class than theirs."
+    assert data["lead"] == "20 rows of 3 classes; 5 are misclassified."
     assert [(row["true"], row["predicted"], row["count"], row["share"]) for row in data["confusions"]] == [
         ("dog", "cat", 4, "40.0 %"),
         ("cat", "dog", 1, "10.0 %"),

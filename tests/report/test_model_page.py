@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_refused() -> None:
         model_page(model, title="m", X=X[:, :1])
     with pytest.raises(ValueError, match="X has 120 rows but y has 119 labels"):
         model_page(model, title="m", X=X, y=y[1:])
-    with pytest.raises(ValueError, match="give X too"):
+    with pytest.raises(ValueError, match="y was given without X"):
         model_page(model, title="m", y=y)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         model_page(SharedKernelMixture(), title="m")

@@ -1,4 +1,4 @@
-"""The command line: parses arguments, calls the other rooms, prints what they return."""
+"""The command line: parses arguments, calls the other packages, prints what they return."""
 
 from __future__ import annotations
 

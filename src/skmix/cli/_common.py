@@ -1,4 +1,4 @@
-"""What all commands share: the application they register with, how they print, and how they end."""
+"""Shared by all commands: the application, printing, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ ENDED_EARLY = 3
 INTERRUPTED = 130
 
 STANDARD = "-"
-"""Stands for standard input or output in place of a file."""
+"""Standard input or output, in place of a file name."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def examples(*lines: str) -> str:
-    """Return the end of a command's help: examples, one per line."""
+    """Return the epilog of a command's help: examples, one per line."""
     return "\n".join(["Examples:", "", "\b", *(f"  {line}" for line in lines)])
 
 
 class _Commands(TyperGroup):
-    """Commands that do not end in a traceback when their output cannot be written."""
+    """Commands that end without a traceback when their output cannot be written."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and report errors that it did not handle itself."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # The reader of our output has closed it, as `head` does.
+            # The reader has closed the pipe, as `head` does.
             _discard_output()
             raise typer.Exit(0) from None
         except OSError as error:
@@ -57,7 +57,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     help="Shared-kernel mixture models: from a table to a model, and from a model to predictions.",
-    epilog="""A first go:
+    epilog="""Quick start:
 
 \b
   skmix fit flowers.csv --target species -o flowers.skmix
@@ -68,8 +68,8 @@ Exit codes:
 \b
     0  done
     1  data or model cannot be used, or a library is missing
-    2  wrong use: options, or a place that cannot be written
-    3  a study ended early; the same command goes on
+    2  wrong options, or a file that cannot be written
+    3  a study ended early; run the same command to continue
   130  interrupted (Ctrl-C)""",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -95,7 +95,7 @@ def main(
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print text for people; control characters, which may come from data, are replaced by '?'."""
+    """Print text; control characters, which may come from data, are replaced by '?'."""
     typer.echo(_CONTROL.sub("?", text), err=err)
 
 
@@ -106,7 +106,7 @@ def stop(message: str, code: int) -> NoReturn:
 
 
 def table(headings: Iterable[str], rows: Iterable[Sequence[str]] = (), *, wrap: bool = False) -> Table:
-    """Return a table of verbatim text: a column of names and columns of numbers, or text to wrap."""
+    """Return a table of verbatim text: a column of names, then numbers, or text that may wrap."""
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for place, heading in enumerate(headings):
         number = place > 0 and not wrap
@@ -117,7 +117,7 @@ def table(headings: Iterable[str], rows: Iterable[Sequence[str]] = (), *, wrap: 
 
 
 def cell(text: str) -> Text:
-    """Return text that is printed as it is: no markup, no emoji, no control characters."""
+    """Return text that is printed verbatim: no markup, emoji or control characters."""
     return Text(_CONTROL.sub("?", text))
 
 
@@ -132,7 +132,7 @@ def print_json(content: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return values that JSON has: numbers that are not finite become null."""
+    """Return values for JSON, with null for numbers that are not finite."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -141,7 +141,7 @@ def _plain(value: Any) -> Any:
 
 
 def text_aside(aside: bool) -> Any:
-    """Return a context that prints to the error stream when standard output is to hold only JSON."""
+    """Return a context that prints to the error stream if standard output is reserved for JSON."""
     return redirect_stdout(sys.stderr) if aside else nullcontext()
 
 
@@ -149,7 +149,7 @@ _notes: list[str] = []
 
 
 def note(message: str) -> None:
-    """Print a note on the error stream once the work is done, when no progress display hides it."""
+    """Print a note on the error stream after the work, when no progress display can hide it."""
     _notes.append(message)
 
 
@@ -160,13 +160,13 @@ def guarded(
     failing: str | None = None,
     interrupted: str = "interrupted; nothing was written.",
 ) -> Iterator[None]:
-    """End with one sentence if the work cannot be done, and turn warnings into notes.
+    """Turn errors into a one-line message and an exit code, and warnings into notes.
 
-    `failing` says what was being done when a file cannot be used; by default a file was being read.
+    `failing` begins the message if a file cannot be used; by default the file could not be read.
     """
     _notes.clear()
     with warnings.catch_warnings():
-        # Only warnings to users are shown. Columns have been matched by name before a model sees arrays.
+        # Show warnings to users only. Columns were matched by name, so models get arrays without names.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
@@ -183,7 +183,7 @@ def guarded(
             known = error.filename and error.strerror
             stop(f"cannot read {f'{error.filename}: {error.strerror}' if known else error}", BAD_INPUT)
         except MemoryError:
-            stop("the rows do not fit into memory; see docs/guide/larger-than-memory.md.", BAD_INPUT)
+            stop("the rows do not fit in memory; see docs/guide/larger-than-memory.md.", BAD_INPUT)
         except ImportError as error:
             stop(str(error), NOT_INSTALLED)
         except KeyboardInterrupt:
@@ -195,7 +195,7 @@ def guarded(
 
 @contextmanager
 def writing(place: str) -> Iterator[None]:
-    """End with one sentence if a file cannot be written."""
+    """Stop with a one-line message if a file cannot be written."""
     try:
         yield
     except BrokenPipeError:
@@ -205,5 +205,5 @@ def writing(place: str) -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    """Redirect the rest of the output to nowhere, so that Python does not complain when it exits."""
+    """Discard further output, so that Python's flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

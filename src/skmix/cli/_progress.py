@@ -1,4 +1,4 @@
-"""Progress with the time left, for work that takes more than two seconds."""
+"""Progress display with the time left, for work that takes more than two seconds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the display away."""
+        """Remove the display."""
         self._timer.cancel()
         with self._lock:
             self._over = True
@@ -106,6 +106,6 @@ class Watch:
 
 @contextmanager
 def watching(console: Console | None = None, patience: float = PATIENCE) -> Iterator[Watch]:
-    """Show on the error stream how reading, fitting and predicting proceed, once they take long."""
+    """Show the progress of reading, fitting and predicting on the error stream, after `patience` seconds."""
     with Watch(console or Console(stderr=True), patience) as watch, watched_by(watch.steps):
         yield watch

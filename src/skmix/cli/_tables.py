@@ -62,7 +62,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", 
 
 
 def read(data: str, *, features: Sequence[str] | None = None, **options: Any) -> TableRows:
-    """Read a table or standard input with `read_rows`; explain columns that cannot be used."""
+    """Read a table or standard input with `read_rows`; stop with a hint if a column cannot be used."""
     source = sys.stdin.buffer if data == STANDARD else data
     try:
         rows = read_rows(cast("str | BinaryIO", source), features=features, **options)
@@ -78,18 +78,18 @@ def read_for(model: Any, data: str, *, drop: Sequence[str] = (), **options: Any)
     """Read the features of a model from a table, by their names, in any order."""
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
-        # The column of labels need not be mentioned as one that is ignored.
+        # Without a note that the column of labels is ignored.
         target = metadata_of(model)["target"]
         aside = [] if target is None else [target]
         return read(data, features=[str(name) for name in names], drop=[*drop, *aside], **options)
     rows = read(data, drop=drop, **options)
     if rows.X.shape[1] != model.n_features_in_:
         stop(
-            f"the model has {model.n_features_in_} features without names, and {data} has "
+            f"the model has {model.n_features_in_} features without names, but {data} has "
             f"{rows.X.shape[1]} columns: {', '.join(rows.feature_names[:10])}. Leave others out with --drop.",
             BAD_INPUT,
         )
-    note("the model has no names of features; columns are taken in their order.")
+    note("the model has no feature names; columns are taken in their order.")
     return rows
 
 
@@ -99,7 +99,7 @@ def read_labelled(
     """Read the rows that have a label, and their labels as the model's classes."""
     column = target or metadata_of(model)["target"]
     if not column:
-        stop("the model does not say which column has the labels. Name it: --target COLUMN.", WRONG_USE)
+        stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
     rows = read_for(model, data, target=column, **options)
     assert rows.labels is not None
     labels, known = labels_like(rows.labels, model.classes_, column)
@@ -111,14 +111,14 @@ def read_labelled(
 
 
 def load_model(path: str) -> Any:
-    """Return a model that has been fitted."""
+    """Return the model in a file."""
     if path == STANDARD:
         stop("a model must be a file; - is for tables.", WRONG_USE)
     return load(path)
 
 
 def check_out(out: str, *, reading: Sequence[str] = ()) -> None:
-    """Refuse, before any work, a table that cannot be written or has an unknown suffix."""
+    """Stop, before any work, if a table cannot be written or has an unknown suffix."""
     if out != STANDARD:
         try:
             check_writable(Path(out))
@@ -139,7 +139,7 @@ def check_place(out: str | None, *, reading: Sequence[str | None] = ()) -> None:
             stop(f"cannot write {out}: {place.parent} is not a folder.", WRONG_USE)
         for each in reading:
             if each is not None and place.exists() and Path(each).exists() and place.samefile(each):
-                stop(f"cannot write {out}: it is also to be read. Name another file.", WRONG_USE)
+                stop(f"cannot write {out}: it is also an input. Name another file.", WRONG_USE)
         writable_folder(place.parent)
 
 
@@ -171,6 +171,6 @@ def write_page(out: str, page: str) -> None:
 
 
 def standard_output() -> BinaryIO:
-    """Return standard output as a stream of bytes, after what was printed before."""
+    """Return standard output as a stream of bytes, after flushing text."""
     sys.stdout.flush()
     return cast(BinaryIO, sys.stdout.buffer)

@@ -51,7 +51,7 @@ SharingData = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Seed of splits and classifiers.", min=0, max=2**32 - 1)]
 MaxRows = Annotated[
-    int | None, typer.Option("--max-rows", help="Use at most so many rows of each data set.", min=10)
+    int | None, typer.Option("--max-rows", help="Use at most this many rows of each data set.", min=10)
 ]
 
 
@@ -74,9 +74,9 @@ def accuracy(
 ) -> None:
     """Compare classifiers: error, log-loss, calibration, time and size on repeated stratified splits.
 
-    Prints tables and writes them as text and Markdown, with pictures.
-    Results are outcomes.jsonl; finished cells are kept in cells.sqlite: the
-    same command continues where it was stopped.
+    Prints tables and writes them as text and Markdown, with pictures, and
+    results as outcomes.jsonl. Finished cells are stored in cells.sqlite: run
+    the same command again to continue after an interruption.
     """
     with _results(out, as_json) as tables:
         classifiers = field.contenders(classifier)
@@ -112,9 +112,9 @@ def sharing(
 ) -> None:
     """Study where sharing pays: error against rows of each class, for few classes and many.
 
-    Prints tables and writes them as text and Markdown, with pictures.
-    Results are outcomes.jsonl; finished cells are kept in cells.sqlite: the
-    same command continues where it was stopped.
+    Prints tables and writes them as text and Markdown, with pictures, and
+    results as outcomes.jsonl. Finished cells are stored in cells.sqlite: run
+    the same command again to continue after an interruption.
     """
     with _results(out, as_json) as tables:
         folder = writable_folder(out)
@@ -130,7 +130,7 @@ def sharing(
                 progress=_print_outcome,
             )
         if not points:
-            raise ValueError(f"no data set has so many rows in each class: {', '.join(map(str, sizes))}.")
+            raise ValueError(f"no data set has enough rows in each class for {', '.join(map(str, sizes))}.")
         tables.extend(field.sharing_tables(points))
         n_sets = len({point.data for point in points})
         curves = plots.new_figure(max(5.0, 3.6 * min(3, n_sets)), 2.9 * -(-n_sets // 3) + 0.5)
@@ -142,14 +142,14 @@ def sharing(
 
 @contextmanager
 def _results(out: Path, as_json: bool) -> Iterator[list[Table]]:
-    """Yield a list for tables, which `--json` prints; end with one sentence if the work cannot be done."""
-    # Check first: nobody should wait for results that cannot be drawn.
+    """Yield a list for tables, which `--json` prints; stop with a one-line message on errors."""
+    # Check before the work, whose results could not be drawn.
     if importlib.util.find_spec("matplotlib") is None:
         stop("The pictures need matplotlib: pip install skmix[plot]", NOT_INSTALLED)
     tables: list[Table] = []
     failing = f"cannot read the data or write into {out}"
-    kept = "interrupted. Finished cells are kept; the same command goes on from there."
-    with guarded(bad_input=WRONG_USE, failing=failing, interrupted=kept), text_aside(as_json):
+    stored = "interrupted. Finished cells are stored; run the same command again to continue."
+    with guarded(bad_input=WRONG_USE, failing=failing, interrupted=stored), text_aside(as_json):
         yield tables
     if as_json:
         print_json([{"title": each.title, "headings": each.headings, "lines": each.lines} for each in tables])

@@ -38,13 +38,13 @@ from skmix.datasets import TableRows, class_labels
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
-_of_search = partial(typer.Option, rich_help_panel="How it is found")
+_of_search = partial(typer.Option, rich_help_panel="The search")
 
 
 Covariance = Literal["full", "tied", "diag", "spherical", "low_rank", "auto"]
 Criterion = Literal["bic", "icl", "aic", "cv"]
 
-# With fewer rows any whole numbers may happen to be consecutive.
+# With fewer rows, integers may be consecutive by chance.
 _MIN_COUNTED = 10
 
 
@@ -61,7 +61,7 @@ class _Training:
 
 @dataclass(frozen=True)
 class _Choices:
-    """What the user has chosen, or left open by 'auto'; `tune` None leaves tuning to the search."""
+    """Choices of the user, or 'auto'; `tune` None leaves tuning to the search."""
 
     n_kernels: Any
     covariance_type: str
@@ -71,7 +71,7 @@ class _Choices:
 
     @property
     def open(self) -> bool:
-        """Whether anything has to be chosen."""
+        """Whether any choice is 'auto'."""
         choices = (self.n_kernels, self.covariance_type, self.feature_groups)
         return any(isinstance(each, str) and each == "auto" for each in choices)
 
@@ -106,7 +106,7 @@ def fit(
     ] = "refuse",
     hold_out: Annotated[
         float,
-        _of_table(help="Share of the rows to keep apart and to judge the model by.", min=0.0, max=0.9),
+        _of_table(help="Share of the rows to hold out for testing the model.", min=0.0, max=0.9),
     ] = 0.0,
     kernels: Annotated[
         str,
@@ -162,22 +162,22 @@ def fit(
     criterion: Annotated[
         Criterion | None,
         _of_search(
-            help="What automatic settings are chosen by: by default cv (cross-validation) with --target, "
-            "and bic without it."
+            help="Criterion for automatic choices; by default cv (cross-validation) with --target, and bic "
+            "without it."
         ),
     ] = None,
-    starts: Annotated[int, _of_search(help="Starting points; the best is kept.", min=1)] = 1,
-    max_passes: Annotated[int, _of_search(help="Most passes over the rows.", min=1)] = 200,
+    starts: Annotated[int, _of_search(help="Starting points; the best one wins.", min=1)] = 1,
+    max_passes: Annotated[int, _of_search(help="Largest number of passes of EM.", min=1)] = 200,
     jobs: Annotated[int | None, _of_search(help="Threads; the model does not depend on it.")] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Fit a model to a table.
 
-    With --target a classifier whose classes share Gaussian kernels; without
-    it an ordinary Gaussian mixture. What the options leave open is chosen
-    automatically. Empty values are missing values and need no preparation. The
-    model file keeps the names of the columns.
+    With --target, fits a classifier whose classes share Gaussian kernels;
+    without it, an ordinary Gaussian mixture. Options that are not given are
+    chosen automatically. Empty cells are missing values and need no
+    preparation. The model file stores the names of the columns.
 
     Rows less likely than --outliers of the training rows are outliers: skmix
     predict marks them, and in Python predict returns 'outlier' for them, or
@@ -196,7 +196,7 @@ def fit(
         other = "--groups" if groups is not None else "--covariance low_rank"
         stop(f"--tune does not work with {other}; leave one of them out.", WRONG_USE)
     if jobs == 0:
-        raise typer.BadParameter("0 threads do no work; -1 takes all there are.", param_hint="--jobs")
+        raise typer.BadParameter("must not be 0; -1 uses all cores.", param_hint="--jobs")
     n_kernels = _parse_number("--kernels", kernels, least=1, whole=True)
     if covariance is None:
         covariance = "auto" if n_kernels == "auto" and target is not None else "full"
@@ -309,7 +309,7 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
 
 
 def _check_columns(rows: TableRows) -> None:
-    """Refuse a feature without any value, and note one that numbers the rows."""
+    """Refuse a feature without any value, and note one that looks like a row number."""
     n_rows = len(rows.X)
     for name, column in zip(rows.feature_names, rows.X.T, strict=True):
         if np.isnan(column).all():
@@ -327,8 +327,8 @@ def _training_rows(
 ) -> _Training:
     """Return the rows of a table to fit, with their labels.
 
-    `unlabelled` says what becomes of rows without a label: 'refuse', 'drop' or 'use'. `hold_out` is the share
-    of the labelled rows of each class to keep apart.
+    `unlabelled` is how to treat rows without a label: 'refuse', 'drop' or 'use'. `hold_out` is the share of
+    the labelled rows of each class to hold out.
     """
     if target is None or rows.labels is None:
         return _Training(rows.X, None, np.ones(len(rows.X), dtype=np.bool_))
@@ -351,14 +351,14 @@ def _training_rows(
     classes, counts = np.unique(y[labelled], return_counts=True)
     if counts.min() < 2:
         raise ValueError(
-            f"--hold-out needs two rows of each class, and {str(classes[counts.argmin()])!r} has one. Give "
-            "it another row, or leave it out."
+            f"--hold-out needs two rows of each class, but {str(classes[counts.argmin()])!r} has one. Add "
+            "a row of it, or leave it out."
         )
     n_held = int(np.ceil(hold_out * len(labelled)))
     if min(n_held, len(labelled) - n_held) < len(classes):
         raise ValueError(
-            f"--hold-out {hold_out:g} keeps {n_held} of {len(labelled)} rows apart, and both parts need a "
-            f"row of each of {len(classes)} classes."
+            f"--hold-out {hold_out:g} holds out {n_held} of {len(labelled)} rows, but both parts need at "
+            f"least one row of each of {len(classes)} classes."
         )
     kept, held = train_test_split(
         labelled, test_size=hold_out, stratify=y[labelled].astype(str), random_state=seed
@@ -383,19 +383,19 @@ def _fit_classifier(training: _Training, choices: _Choices, settings: dict[str, 
             n_jobs=settings["n_jobs"],
             random_state=settings["random_state"],
         ).fit(X, y)
-        # A search that reduces the features first is a model of its own.
+        # With a reduction of the features, the search itself is the model.
         return (search.classifier_ if search.projection_ is None else search), search
     if choices.tune and np.isnan(X).any():
         raise ValueError(
-            f"--tune needs rows without missing values, and {int(np.isnan(X).any(axis=1).sum())} of {len(X)} "
-            "rows have some. Leave --kernels and --covariance open, or leave --tune out."
+            f"--tune needs complete rows, but {int(np.isnan(X).any(axis=1).sum())} of {len(X)} rows have "
+            "missing values. Leave out --tune, or --kernels and --covariance."
         )
     if choices.open:
         search = _density_search(choices, settings).fit(X, y)
         chosen = search.best_params_
     classifier.set_params(**chosen, feature_groups=choices.feature_groups).fit(X, y)
     if choices.tune:
-        # From a list, labels beside which there were some None have their own type again.
+        # From a list, since labels mixed with None have dtype object.
         classifier.tune(X[known], np.array(y[known].tolist()), random_state=settings["random_state"])
     return classifier, search
 
@@ -423,7 +423,7 @@ def _density_search(choices: _Choices, settings: dict[str, Any]) -> SharedKernel
 
 
 def _outlier_label(classes: NDArray[Any]) -> Any:
-    """Return a label for outliers that is none of the classes."""
+    """Return a label for outliers that differs from all classes."""
     if classes.dtype.kind in "iu":
         return -1
     label = "outlier"

@@ -53,7 +53,7 @@ _MAX_LINES = 20
 _MAX_NAMES = 12
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _TENTHS = " .:-=+*#%@"
-# The confusion matrix of more classes does not fit on a terminal; its largest entries do.
+# With more classes the confusion matrix does not fit on a terminal; only its largest entries are shown.
 _MAX_CLASSES = 12
 # If there are more classes than a screen has lines, only the worst are shown.
 _MAX_CLASS_LINES = 40
@@ -82,10 +82,10 @@ def predict(
     """Predict the class of every row of a table.
 
     Writes a row for each: label, the probability of each class (p_...), the
-    log-density, and outlier, 1 where the row is unlike those of training. A
-    model without classes gives the kernel in place of the label.
-    Columns are matched by their names; their order is free, others are ignored.
-    With --json, a summary is printed once the file is written.
+    log-density, and outlier, 1 if the row is unlike the training rows. For a
+    model without classes, the kernel replaces the label.
+    Columns are matched by name, in any order; other columns are ignored.
+    With --json, prints a summary once the file is written.
     """
     check_out(out, reading=[model, data])
     _check_summary(as_json, out)
@@ -99,7 +99,7 @@ def predict(
             predicted = report.predict_columns(fitted, rows.X, progress)
         twice = sorted(set(rows.kept) & set(predicted))
         if twice:
-            stop(f"--keep {twice[0]}: predictions have a column of that name themselves.", WRONG_USE)
+            stop(f"--keep {twice[0]}: the predictions already have a column of that name.", WRONG_USE)
         kept = {name: np.array(values, dtype=object) for name, values in rows.kept.items()}
         write_table(out, {**kept, **predicted}, digits)
     n_rows, n_outliers = len(rows.X), int(predicted["outlier"].sum())
@@ -134,7 +134,7 @@ def sample(
     """Draw rows from a model.
 
     The table has the columns of the fit, with the label last.
-    With --json, a summary is printed once the file is written.
+    With --json, prints a summary once the file is written.
     """
     check_out(out, reading=[model])
     _check_summary(as_json, out)
@@ -162,16 +162,16 @@ def sample(
 
 def _check_summary(as_json: bool, out: str) -> None:
     if as_json and out == STANDARD:
-        stop("--json prints a summary, so that the table needs a file of its own: --out FILE.", WRONG_USE)
+        stop("--json prints a summary to standard output; write the table to a file: --out FILE.", WRONG_USE)
 
 
 def _class(label: str, classes: np.ndarray) -> object:
-    """Return the class that a label on the command line means."""
+    """Return the class for a label given on the command line."""
     try:
         found, _ = labels_like([label], classes, "--label")
     except ColumnError:
         known = ", ".join(str(each) for each in classes[:20].tolist())
-        stop(f"--label {label}: the model knows {known}.", BAD_INPUT)
+        stop(f"--label {label}: not a class of the model; its classes are {known}.", BAD_INPUT)
     return found[0]
 
 
@@ -191,16 +191,17 @@ def evaluate(
     html: Html = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a classifier on rows that it was not fitted to.
+    """Evaluate a classifier on rows that it was not fitted to.
 
-    Accuracy, mean IoU, log-loss, calibration error, the confusion matrix and
-    precision, recall and IoU of each class. Rows without a label are left out.
+    Prints accuracy, mean IoU, log-loss, calibration error, the confusion matrix
+    and precision, recall and IoU of each class. Rows without a label are left
+    out.
     """
     check_place(html, reading=[model, data])
     with guarded(), watching() as watch:
         fitted = load_model(model)
         if not is_classifier(fitted):
-            stop(f"{model} has no classes to tell apart: it was fitted without --target.", BAD_INPUT)
+            stop(f"{model} is not a classifier: it was fitted without --target.", BAD_INPUT)
         with watch.share("reading") as progress:
             X, y = read_labelled(
                 fitted, data, target, drop=drop or (), header=not no_header, progress=progress
@@ -271,16 +272,16 @@ def show(
     html: Html = None,
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="DATA", help="Rows to draw on the page, beside the kernels."),
+        typer.Option("--data", metavar="DATA", help="Rows to draw on the page, together with the kernels."),
     ] = None,
     target: Target = None,
     no_header: NoHeader = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a model is: features, classes, kernels, weights and settings.
+    """Show a model: features, classes, kernels, weights and settings.
 
-    A line of weights says how much each class uses a kernel. --html writes a
-    page of kernels, weights and projections to explore.
+    Each line of weights shows how much each class uses a kernel. --html writes
+    an interactive page of kernels, weights and projections.
     """
     if data is not None and html is None:
         stop("--data is for the page: add --html FILE.", WRONG_USE)
@@ -318,10 +319,10 @@ def export(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Export a model for runtimes that know nothing of Python."""
+    """Export a model to ONNX, for use without Python."""
     check_place(onnx, reading=[model])
     if as_json and onnx == STANDARD:
-        stop("--json prints a summary, so that the graph needs a file of its own: --onnx FILE.", WRONG_USE)
+        stop("--json prints a summary to standard output; write the graph to a file: --onnx FILE.", WRONG_USE)
     with guarded():
         fitted = load_model(model)
         place = None if onnx == STANDARD else onnx
@@ -415,7 +416,7 @@ def _bar(weight: float, plain: bool) -> str:
 
 
 def _level(weight: float, plain: bool) -> str:
-    """Return one character for a weight between 0 and 1; only a zero is blank."""
+    """Return one character for a weight between 0 and 1, blank only for zero."""
     levels = _TENTHS if plain else _EIGHTHS
     return levels[int(np.ceil(weight * (len(levels) - 1) - 1e-3))]
 

@@ -87,9 +87,9 @@ def reproduce(
 ) -> None:
     """Reproduce the paper: its illustration, its study of seven-segment digits, all tables and figures.
 
-    Prints the paper's numbers beside ours and writes tables (CSV, Markdown),
-    figures (PNG, PDF) and a report (HTML). Finished runs are kept: a study
-    that was interrupted goes on where it was.
+    Prints the paper's numbers next to ours and writes tables (CSV, Markdown),
+    figures (PNG, PDF) and a report (HTML). Finished runs are stored: run the
+    same command again to continue after an interruption.
     """
     if importlib.util.find_spec("jinja2") is None:
         stop("The report needs jinja2: pip install skmix[report]", NOT_INSTALLED)
@@ -97,7 +97,7 @@ def reproduce(
     with guarded(
         bad_input=WRONG_USE,
         failing=f"cannot write the results into {out}",
-        interrupted="interrupted. Finished runs are kept; the same command goes on from there.",
+        interrupted="interrupted. Finished runs are stored; run the same command again to continue.",
     ):
         cells = study.study_cells(runs, only, [choice.value for choice in method or MethodChoice])
         try:
@@ -112,15 +112,15 @@ def reproduce(
 def _reproduce(
     out: Path, settings: study.Settings, cells: list[study.Cell], jobs: int | None, dask: str | None
 ) -> dict[str, Any]:
-    """Run what is missing, print and write everything; return tables and claims in plain values."""
+    """Run what is missing, print and write everything; return tables and claims as plain values."""
     console = Console()
-    # Connect first: a wrong address should be reported at once.
+    # Connect first, to report a wrong address immediately.
     with nullcontext() if dask is None else connect(dask, skmix.__version__) as cluster:
         folder = harness.writable_folder(out)
         record = study.run_illustration(settings.seed)
         picture = plots.plot_illustration(record)[0].figure
         planned = study.make_study(cells, settings)
-        # Open the store before writing: a folder with a damaged store should not get new pictures.
+        # Open the store before writing, so that a damaged store leaves the folder unchanged.
         with study.Store(folder / "study.sqlite") as store:
             harness.write_json(folder / "illustration.json", record.to_dict())
             for suffix, dpi in (("png", 120), ("pdf", 300)):
@@ -159,14 +159,14 @@ def _reproduce(
 
 @contextmanager
 def progress(
-    console: Console, n_runs: int, n_kept: int, n_jobs: int
+    console: Console, n_runs: int, n_stored: int, n_jobs: int
 ) -> Iterator[Callable[[Sequence[Any]], None]]:
     """Show progress of the study: a bar with the time left on a terminal, a few lines elsewhere.
 
-    `n_runs` are to be made, `n_kept` exist already. Yields a function to call with the runs of each batch.
+    `n_runs` are to be made, `n_stored` exist already. Yields a function to call with the runs of each batch.
     """
-    if n_kept:
-        say(f"{n_kept} runs are kept from before.")
+    if n_stored:
+        say(f"{n_stored} runs are already stored.")
     if not n_runs:
         yield lambda runs: None
         return
@@ -178,7 +178,7 @@ def progress(
             nonlocal done
             before, done = done, done + len(runs)
             report_steps(f"{done}/{n_runs}", steps=len(runs))
-            # Off the terminal, a line for every quarter of the runs.
+            # Without a terminal, a line for every quarter of the runs.
             if not console.is_terminal and 4 * before // n_runs < 4 * done // n_runs < 4:
                 say(f"{done} of {n_runs} runs done.")
 
@@ -191,7 +191,7 @@ def _print_illustration(console: Console, record: study.IllustrationRecord) -> N
     model = record.model
     shown = table(["", "true", "estimated", "largest\nerror", "standard\nerror"])
     for compared in record.comparisons():
-        # A line for each kernel, or for each class; of a symmetric matrix the upper triangle.
+        # A line for each kernel or class; for a symmetric matrix, its upper triangle.
         of_classes = compared.name == "weights"
         upper = np.triu_indices(compared.true.shape[-1]) if compared.true.ndim == 3 else (slice(None),)
         owners = model.classes_.tolist() if of_classes else range(len(compared.true))
@@ -224,8 +224,8 @@ def _numbers(values: NDArray[np.float64]) -> str:
 def _print_table(console: Console, printed: study.Table) -> None:
     """Print a table: a heading for each of its rows, and a line for each source.
 
-    Rows that share their first key, such as the K of table 5, are printed as one, their values side by side.
-    Of the table of failures only those of the published method at the paper's K are printed.
+    Rows that share their first key, such as the K of table 5, are printed as one, with their values side by
+    side. Of the table of failures, only those of the published method at the paper's K are printed.
     """
     if printed.name == "failures":
         found = [
@@ -254,7 +254,7 @@ def _print_claims(
     claims: Sequence[study.Claim],
     differences: Sequence[study.Difference],
 ) -> None:
-    """Print classifiers beyond the paper, the checked claims, and the differences from the paper."""
+    """Print classifiers that are not in the paper, the checked claims, and differences from the paper."""
     beyond = [[each.description, f"{each.accuracy:.4f}", f"{each.mean_iou:.4f}"] for each in results.beyond]
     _show(console, "Beyond the paper's features", table(["classifier", "accuracy", "mean IoU"], beyond))
     shown = table(["claim", "target", "measured", "holds"], wrap=True)

@@ -1,4 +1,4 @@
-"""What all plots share: colours, figures to draw into, ellipses and dots, and saving."""
+"""Shared by all plots: colours, figures and axes, ellipses and dots, and saving."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ FRAME_COLOUR = "0.6"
 SMALL, MEDIUM = 8, 10
 """Font sizes of ticks and notes, and of titles of panels."""
 CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-"""The colours of Okabe and Ito, which every colour vision tells apart."""
+"""The colours of Okabe and Ito, which are safe for colour-blind readers."""
 _MAX_VECTORS = 1000
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 120.0) -> None:
-    """Save a figure; the suffix of the path chooses the format.
+    """Save a figure; the suffix of the path determines the format.
 
     The file is written under a temporary name and renamed, and contains neither dates nor versions: the same
     figure gives the same bytes.
@@ -78,7 +78,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def need_matplotlib() -> None:
-    """Say what to install when matplotlib is missing."""
+    """Raise ImportError with an install hint if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -86,7 +86,7 @@ def need_matplotlib() -> None:
 
 
 def figure_or_new(figure: Figure | None, size: tuple[float, float]) -> Figure:
-    """Return the given figure, or a new one of that size that pyplot shows like any other."""
+    """Return the given figure, or a new pyplot figure of that size."""
     need_matplotlib()
     if figure is not None:
         return figure
@@ -98,7 +98,7 @@ def figure_or_new(figure: Figure | None, size: tuple[float, float]) -> Figure:
 def given_axes(axes: Any, n_panels: int, figure: Figure | None) -> NDArray[Any]:
     """Return the caller's axes as an array of n_panels; their number must be right."""
     if figure is not None:
-        raise ValueError("give axes to draw into or a figure to lay out, not both.")
+        raise ValueError("give either axes or a figure, not both.")
     given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
     if len(given) != n_panels:
         raise ValueError(f"{n_panels} axes are needed, got {len(given)}.")
@@ -152,7 +152,7 @@ def ellipses(
     angles = np.degrees(np.arctan2(directions[:, 1, 0], directions[:, 0, 0]))
     for mean, length, angle, line in zip(means, lengths, angles, lines, strict=True):
         axes.add_artist(Ellipse(tuple(mean), length[0], length[1], angle=float(angle), fill=False, **line))
-    # Artists do not change the limits, and finding them from the outlines is slow.
+    # Artists do not update the limits, and computing them from the outlines is slow.
     reach = n_std * np.sqrt(np.maximum(np.diagonal(covariances, axis1=1, axis2=2), 0.0))
     axes.update_datalim(np.concatenate([means - reach, means + reach]))
     axes.autoscale_view()

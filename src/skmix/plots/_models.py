@@ -1,4 +1,4 @@
-"""What plots and pages need of a fitted model, whatever its class and covariance structure."""
+"""The kernels of a fitted model of any class and covariance structure, for plots and pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skmix.plots._common import FloatArray
 
 Feature = int | str
 
-# In directions of difference, keeps features that hardly vary from dominating.
+# Prevents features that hardly vary from dominating the directions of difference.
 _RIDGE = 1e-4
 
 
@@ -65,7 +65,7 @@ class Kernels:
         """Return how far apart the kernels are in each feature (M,), from 0 to 1.
 
         The mean of δ² / (1 + δ²) over kernels by weight, where δ is a mean's distance from the overall mean
-        in standard deviations within kernels. A light kernel far away counts no more than its weight.
+        in standard deviations within kernels. An outlying kernel counts no more than its weight.
         """
         weights, offsets, within = self._scatter()
         squares = offsets**2
@@ -79,8 +79,8 @@ class Kernels:
     def directions_of_difference(self, n_directions: int) -> FloatArray:
         """Return directions (F, M) along which the kernels differ most, each of unit variance within them.
 
-        Linear discriminants with kernels in place of classes, where again a light kernel far away counts no
-        more than its weight. F is at most M and K − 1.
+        Linear discriminants with kernels in place of classes, where again an outlying kernel counts no more
+        than its weight. F is at most M and K − 1.
         """
         n_kernels, n_features = self.means.shape
         weights, offsets, within = self._scatter()
@@ -106,7 +106,7 @@ class Kernels:
         return weights, self.means - weights @ self.means / weights.sum(), within
 
     def _full(self) -> Iterator[FloatArray]:
-        """Yield full covariances (M, M) one by one: with hundreds of features they need much memory."""
+        """Yield full covariances (M, M) one by one, to limit memory with hundreds of features."""
         n_kernels, n_features = self.means.shape
         common = self.structure.shape(1, n_features) == self.structure.shape(2, n_features)
         for k in range(n_kernels):
@@ -127,7 +127,7 @@ def kernels_of(model: Any) -> Kernels:
 
 def groups_of(model: Any) -> list[Kernels]:
     """Return the kernels of each feature group of a fitted model; without groups, a list of one."""
-    # The models that a study keeps are records, not estimators.
+    # The models of a study are records, not estimators.
     if not isinstance(model, GroupModel):
         check_is_fitted(model)
     names = feature_names(model)
@@ -138,7 +138,7 @@ def groups_of(model: Any) -> list[Kernels]:
 
 
 def chosen_model(model: Any) -> Any:
-    """Return the model that a search has chosen, without the reduction of features before it."""
+    """Return the model chosen by a search, without its reduction of features."""
     return getattr(model, "classifier_", getattr(model, "best_estimator_", model))
 
 

@@ -1,4 +1,4 @@
-"""Seven-segment digits: their layout, their points, their images and their features."""
+"""Plots of seven-segment digits: layout, points, images and features."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def plot_digits(
     images : array-like of shape (n, height, width), or (n, side * side)
         Images, at least one; dark is high.
     labels : array-like of shape (n,), default=None
-        Their labels. If every row of the sheet has one label, it stands on the left; otherwise each image has
-        its own.
+        Their labels. If each row of the sheet has one label, it is on the left; otherwise each image has its
+        own.
     n_columns : int, default=None
         Images in a row; None makes the sheet about square, with at least ten columns.
     axes, figure : default=None
@@ -196,7 +196,7 @@ def plot_feature_overlay(
     axes: Any = None,
     figure: Figure | None = None,
 ) -> NDArray[Any]:
-    """Plot the principal-axis features of a few images of each class over one another.
+    """Overlay the principal-axis features of a few images of each class.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Classifiers side by side: errors and mean ranks, learning curves, and the benefit of shared kernels."""
+"""Comparison of classifiers: errors, mean ranks, learning curves, and the gain from shared kernels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _GAIN_LABELS: dict[LearningMeasure, str] = {
     "error": "error of own kernels less that of shared ones, points",
     "log_loss": "log-loss of own kernels less that of shared ones",
 }
-# Vermilion is ours everywhere.
+# Our classifier is always vermilion.
 _COLOURS = tuple(CLASS_COLOURS[number] for number in (1, 0, 5, 2, 3, 4))
 _MARKERS = "osD^vPX*<>"
 _KIND_COLOURS = dict(zip(KINDS, CLASS_COLOURS, strict=False))
@@ -244,7 +244,7 @@ def _draw_curve(panel: Axes, curve: Sequence[Outcome], measure: LearningMeasure)
         return
     name, unit = curve[0].classifier, _unit(measure)
     if name == TRUE:
-        # The true densities have one value for each draw, however many rows there are.
+        # The true densities have one value for each draw, regardless of the number of rows.
         floor = {point.repeat: unit * getattr(point, measure) for point in curve}
         panel.axhline(float(np.mean(list(floor.values()))), color="0.5", lw=0.9, label=name, zorder=1)
         return
@@ -256,7 +256,7 @@ def _draw_curve(panel: Axes, curve: Sequence[Outcome], measure: LearningMeasure)
             values[size] = np.array([unit * getattr(outcome, measure) for outcome in outcomes])
     place = CLASSIFIERS.index(name) if name in CLASSIFIERS else len(CLASSIFIERS)
     colour = _COLOURS[place] if place < len(_COLOURS) else "0.3"
-    # The first classifier of the study is drawn last, so that no other hides it.
+    # The first classifier of the study is drawn on top.
     order = 2.0 + 0.1 * (len(_MARKERS) - place)
     _draw_means(panel, values, color=colour, marker=_MARKERS[place], ms=4.0, lw=1.2, label=name, zorder=order)
 
@@ -307,7 +307,7 @@ def _add_legend(panels: NDArray[Any]) -> None:
 
 
 def _mark_rows(axes: Axes, points: Sequence[Outcome]) -> None:
-    """Make the horizontal axis that of training rows per class."""
+    """Format the horizontal axis for training rows per class."""
     ticks = _sizes(points)
     axes.set_xscale("log")
     axes.set_xticks(ticks, [str(tick) for tick in ticks])

@@ -1,4 +1,4 @@
-"""Kernels of a fitted model: as ellipses whose lines show how a class weighs them, and in every plane."""
+"""Kernels of a fitted model as ellipses, with line styles for a class's weights, in every plane."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from skmix.plots._models import Feature, kernels_of
 
 Style = Literal["paper", "accessible"]
 
-# A class's weight of a kernel decides how the kernel is drawn, in the steps of the paper's table 7.
+# Weights at which the line style of a kernel changes, as in the paper's table 7.
 STEPS = (0.0, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5)
 STEP_NAMES = ("< 0.01", "0.01 – 0.1", "0.1 – 0.2", "0.2 – 0.3", "0.3 – 0.4", "0.4 – 0.5", "≥ 0.5")
 WIDTHS: dict[str, tuple[float, ...]] = {
@@ -37,12 +37,12 @@ WIDTHS: dict[str, tuple[float, ...]] = {
 }
 COLOURS: dict[str, tuple[str, ...]] = {
     "paper": ("yellow", "green", "cyan", "magenta", "red", "blue", "black"),
-    # Falling lightness, so that the order survives any colour vision and a grey print; the lightest still
-    # has a contrast of 3 to 1 against white.
+    # Decreasing lightness, so that the order is visible to colour-blind readers and in grey; the lightest has
+    # a contrast of 3 to 1 against white.
     "accessible": ("#ed6925", "#d44842", "#b73557", "#932667", "#6a176e", "#420a68", "#160b39"),
 }
 _MAX_FEATURES = 8
-"""A new figure shows at most so many features, unless they were asked for."""
+"""Features that a new figure shows at most, unless they are given."""
 
 
 def draw_kernels(
@@ -56,22 +56,22 @@ def draw_kernels(
 ) -> Axes:
     """Draw a fitted model's kernels as ellipses, their lines showing the weights in one class.
 
-    In one feature kernels are curves: what each adds to the density of the class, and the density above them.
+    In one feature, kernels are curves: the density of the class, and the contribution of each kernel.
 
     Parameters
     ----------
     model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
         The model, of any covariance type.
     label : hashable, default=None
-        Class whose weights choose the lines; None averages the classes by their priors.
+        Class whose weights determine the lines; None averages the classes by their priors.
     axes : matplotlib axes, default=None
         Where to draw; None makes a new figure.
     features : sequence of one or two of int or str, default=None
         The features on the horizontal and the vertical axis, by index or name; a single one is shown as
         curves. None takes the first two, or the only one.
     style : {'paper', 'accessible'}, default='paper'
-        'paper' has the widths and colours of the paper's table 7; 'accessible' has colours of falling
-        lightness that are safe for any colour vision and legible on white.
+        'paper' has the widths and colours of the paper's table 7; 'accessible' has colours of decreasing
+        lightness that are safe for colour-blind readers and legible on white.
     n_std : float, default=1.0
         Distance of the ellipses from the means, in standard deviations.
 
@@ -112,13 +112,13 @@ def _draw_curves(
     parts = weights[:, None] * np.exp(-0.5 * scaled**2) / (np.sqrt(2.0 * np.pi) * deviations[:, None])
     for part, line in zip(parts, lines, strict=True):
         axes.plot(grid, part, color=line["edgecolor"], lw=line["linewidth"], ls=line["linestyle"])
-    # Beneath the parts: where one kernel is the whole density, its line must remain visible.
+    # Below the parts, so that a kernel that makes up the whole density remains visible.
     axes.plot(grid, parts.sum(axis=0), color="0.35", lw=5.0, alpha=0.35, label="all kernels", zorder=1.5)
     axes.set_ylim(bottom=0.0)
 
 
 def weight_key(axes: Axes, *, style: Style = "paper", **legend: Any) -> Axes:
-    """Add a legend of line styles to axes: which line stands for which weight.
+    """Add a legend of line styles and weights to axes.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def step_of(weight: float) -> int:
 
 
 def line_of(weight: float, style: str) -> dict[str, Any]:
-    """Return the line style that stands for a weight."""
+    """Return the line style of a weight."""
     if style not in COLOURS:
         raise ValueError(f"style={style!r} is not one of {', '.join(map(repr, COLOURS))}.")
     step = step_of(weight)
@@ -176,9 +176,9 @@ def plot_projections(
     style: Style = "paper",
     n_std: float = 1.0,
 ) -> NDArray[Any]:
-    """Plot a fitted model's kernels in every plane of two features, as one class weighs them.
+    """Plot a fitted model's kernels in every plane of two features, with the weights of one class.
 
-    With one feature the plot shows curves: the density of the class and, below it, what each kernel adds.
+    With one feature the plot shows curves: the density of the class, and the contribution of each kernel.
     With more than eight features a new figure shows the eight in which the kernels differ most.
 
     Parameters
@@ -186,7 +186,7 @@ def plot_projections(
     model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
         The model, of any covariance type. If it has feature groups, plot ``model.models_[g]``.
     label : hashable, default=None
-        Class whose weights choose the lines; None averages the classes by their priors.
+        Class whose weights determine the lines; None averages the classes by their priors.
     X : array-like of shape (n, M), default=None
         Rows to show beneath the kernels.
     y : sequence of n labels, default=None

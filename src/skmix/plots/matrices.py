@@ -1,4 +1,4 @@
-"""Matrices as shades: confusion matrices, and the weights of all kernels in all classes."""
+"""Heat maps: confusion matrices, and the weights of all kernels in all classes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def plot_confusion(
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not len(counts):
         raise ValueError(f"a confusion matrix is square, got shape {counts.shape}.")
     if not np.all(np.isfinite(counts)) or counts.min() < 0:
-        raise ValueError("a confusion matrix has finite counts, none of them negative.")
+        raise ValueError("a confusion matrix must have finite counts that are not negative.")
     names = [str(label) for label in (range(len(counts)) if labels is None else labels)]
     if len(names) != len(counts):
         raise ValueError(f"the matrix has {len(counts)} classes but there are {len(names)} labels.")
@@ -162,12 +162,12 @@ def _draw_matrix(
 
 
 def _ticks(n_cells: int) -> range:
-    """Return the cells whose names are written: all, or one in every so many."""
+    """Return the cells whose names are written: all, or evenly spaced ones."""
     return range(0, n_cells, -(-n_cells // _MAX_TICKS))
 
 
 def _side(n_cells: int) -> float:
-    """Return the inches of so many cells in a new figure."""
+    """Return the length in inches of `n_cells` cells in a new figure."""
     return min(max(0.12 * n_cells, 5.0), 10.0) if n_cells > _MAX_WRITTEN else max(0.34 * n_cells, 2.0)
 
 

@@ -1,4 +1,4 @@
-"""The paper's figures: its illustration, the runs of its study, and all others in their order."""
+"""The paper's figures: its illustration, the runs of its study, and all others in the paper's order."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def paper_figures(
 ) -> Iterator[tuple[str, Figure]]:
     """Yield every figure of the paper and of the study, one at a time.
 
-    Nothing is fitted again; each figure is made when it is requested and can be dropped once saved.
+    No model is fitted; figures are drawn one at a time, so that each can be discarded once saved.
 
     Parameters
     ----------
     results : StudyResults
-        The study; parts that it lacks give no figure.
+        The study; figures of missing parts are skipped.
     published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
-        Published values for the figure of accuracy against K; None takes the paper's.
+        Published values for the figure of accuracy against K; None uses the paper's.
     projected_methods : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
         The methods whose best 4-D and 6-D models are shown, for every class.
 
@@ -217,7 +217,7 @@ def plot_accuracy_distribution(
             rows = np.column_stack([shown, heights])
             dots(panel, rows, size=2.2, color=METHOD_COLOURS[method], alpha=0.45, zorder=2)
             median = np.median(accuracies)
-            # Behind the dots, which it would hide where all runs end alike.
+            # Behind the dots, to keep them visible where all runs coincide.
             panel.plot([median, median], [lane - 0.47, lane + 0.47], color="black", lw=1.2, zorder=1)
             n_failed = sum(run.failed for run in own)
             panel.text(
@@ -349,7 +349,7 @@ def plot_illustration(
     Returns
     -------
     ndarray of 1 + L axes
-        First the rows with the true and the estimated kernels, then the kernels as each class weighs them.
+        First the rows with the true and the estimated kernels, then the kernels with each class's weights.
     """
     need_matplotlib()
     from matplotlib.lines import Line2D
@@ -407,14 +407,14 @@ def plot_illustration(
         panel.set_aspect("equal", anchor="N")
         grey_frames(panel)
     if axes is None:
-        # Axes of equal scales find their place in the first drawing, and their labels theirs in the second.
+        # Axes with equal scales are placed by a first drawing, and their labels by the second.
         own: Any = overview.figure
         own.draw_without_rendering()
     return np.array([overview, *panels], dtype=object)
 
 
 def _lay_out(figure: Figure | None, n_classes: int) -> tuple[Axes, list[Axes], Axes | None]:
-    """Return the overview, a panel for each class beside it, and an empty corner if one is left."""
+    """Return the overview, a panel for each class next to it, and an empty corner if one is left."""
     figure = new_figure(10.0, 3.6) if figure is None else figure
     n_lines = n_classes // 2 + 1
     grid = figure.add_gridspec(n_lines, 4, width_ratios=(1.17, 1.17, 1.0, 1.0))

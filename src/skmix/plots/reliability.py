@@ -1,4 +1,4 @@
-"""Reliability diagrams: how sure a classifier is, and how often it is right."""
+"""Reliability diagrams: accuracy against confidence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plot_reliability(
     axes: Axes | None = None,
     figure: Figure | None = None,
 ) -> Axes:
-    """Plot how often a classifier is right against how sure it is.
+    """Plot the accuracy of a classifier against its confidence.
 
     Rows are sorted into bins of equal width by the probability of their predicted class. A point above the
     diagonal is underconfident, one below it overconfident; error bars are 95 % intervals (Wilson). Grey bars
@@ -57,7 +57,7 @@ def plot_reliability(
     if len(labels) != len(probabilities):
         raise ValueError(f"X has {len(probabilities)} rows but y has {len(labels)} labels.")
     predicted = probabilities.argmax(axis=1)
-    # No prediction matches code -1: all that counts is whether a row is classified correctly.
+    # Code -1 matches no prediction: only whether a row is classified correctly matters.
     codes = np.where(classifier.classes_[predicted] == labels, predicted, -1)
     curves = {"classifier": probabilities}
     temperature = getattr(classifier, "temperature_", 1.0)

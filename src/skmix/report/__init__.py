@@ -1,7 +1,6 @@
-"""What a model is and how good it is, as plain values and as pages to open in a browser.
+"""Descriptions and evaluations of models, as plain values and as HTML pages.
 
-A page is one self-contained HTML file: first a dictionary of plain values, then a template; drawing computes
-nothing again.
+A page is one self-contained HTML file, rendered from a dictionary of plain values by a template.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fitted model is, and its predictions, in plain values."""
+"""A fitted model and its predictions as plain values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _ROWS_AT_A_TIME = 1 << 14
 
 
 def metadata_of(model: Any) -> dict[str, Any]:
-    """Return what `skmix fit` notes in the attribute `metadata_` of a model.
+    """Return what `skmix fit` stores in the attribute `metadata_` of a model.
 
     Returns
     -------
     dict
         ``target``, the name of the column of labels, and ``outlier_threshold``, the log-density below which
-        rows are outliers of a model without classes. None where nothing is noted.
+        rows are outliers of a model without classes. None where nothing is stored.
     """
     noted = getattr(model, "metadata_", {})
     target, threshold = noted.get("target"), noted.get("outlier_threshold")
@@ -49,14 +49,14 @@ def predict_columns(
     X : ndarray of shape (n, M)
         Rows.
     progress : callable, default=None
-        Called with the share of the rows that are done, from 0 to 1.
+        Called with the share of the rows processed so far, from 0 to 1.
 
     Returns
     -------
     dict of str to ndarray of shape (n,)
         For a classifier ``label``, the most probable class, and ``p_…``, the posterior probability of each;
         for a mixture ``kernel`` and ``p_1`` …, the same for its kernels, counted from 1. Then
-        ``log_density``, log p(x), and ``outlier``, 1 where that is below the model's threshold, else 0.
+        ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
     """
     posterior = model.predict_proba if hasattr(model, "predict_proba") else model.responsibilities
     blocks: list[tuple[NDArray[Any], NDArray[Any]]] = []
@@ -78,7 +78,7 @@ def predict_columns(
 
 
 def describe(model: Any) -> dict[str, Any]:
-    """Return what a fitted model is as numbers, strings, lists and dictionaries, ready for JSON.
+    """Return a description of a fitted model as numbers, strings, lists and dictionaries, ready for JSON.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def describe(model: Any) -> dict[str, Any]:
 
 
 def settings_of(model: Any) -> dict[str, Any]:
-    """Return the parameters that differ from their defaults, as values that JSON has or as text."""
+    """Return the parameters that differ from their defaults, as values for JSON or as text."""
     default = type(model)().get_params(deep=False)
     settings = {}
     for name, value in model.get_params(deep=False).items():

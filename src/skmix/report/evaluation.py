@@ -1,4 +1,4 @@
-"""How good a fitted classifier is on rows with labels, as one record."""
+"""Evaluation of a fitted classifier on labelled rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from skmix.report.description import outlier_threshold
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """How a classifier did on labelled rows.
+    """Measures of a classifier on labelled rows.
 
-    A row counts as the class of largest posterior probability, even where the classifier rejects it.
+    The predicted class is the one of largest posterior probability, even if the classifier rejects the row.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Evaluation:
     precision, recall, iou : ndarray of shape (L,)
         Precision, recall and Jaccard index of each class; NaN where the denominator is zero.
     reliability : list of ReliabilityBin
-        The bins that contain rows, by rising confidence.
+        The bins that contain rows, by increasing confidence.
     outliers : float or None
         Share of the rows that are outliers; None if the classifier has no threshold.
     """
@@ -57,7 +57,7 @@ class Evaluation:
     outliers: float | None = None
 
     def mistakes(self, most: int = 10) -> list[tuple[int, int, int]]:
-        """Return the most frequent mistakes: places of true and predicted class, and the number of rows."""
+        """Return the most frequent mistakes: indices of true and predicted class, and the number of rows."""
         wrong = self.confusion - np.diag(np.diagonal(self.confusion))
         largest = np.argsort(-wrong, axis=None, kind="stable")[:most]
         pairs = [divmod(int(place), len(wrong)) for place in largest]
@@ -86,7 +86,7 @@ class Evaluation:
 
 
 def evaluate(model: Any, X: ArrayLike, y: ArrayLike) -> Evaluation:
-    """Measure a fitted classifier on labelled rows.
+    """Evaluate a fitted classifier on labelled rows.
 
     Parameters
     ----------
@@ -141,14 +141,14 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike) -> Evaluation:
 
 
 def _codes(labels: list[Any], classes: list[Any], n_rows: int) -> NDArray[np.int64]:
-    """Return the place of each label among the classes."""
+    """Return the index of each label among the classes."""
     if len(labels) != n_rows:
         raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels.")
     places = {label: place for place, label in enumerate(classes)}
     unseen = sorted({str(label) for label in labels if label not in places})
     if unseen:
         raise ValueError(
-            f"{len(unseen)} labels are none of the model's {len(places)} classes: {', '.join(unseen[:10])}."
+            f"{len(unseen)} labels are not among the model's {len(places)} classes: {', '.join(unseen[:10])}."
         )
     return np.array([places[label] for label in labels], dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""The page of an evaluation: how good a classifier's predictions and probabilities are."""
+"""The page of an evaluation: measures, confusion matrix and reliability."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
         "title": title,
         "contents": [{"id": key, "title": name} for key, name in (*sections, ("reliability", "Reliability"))],
         "lead": f"{evaluation.n_rows} rows of {len(names)} classes; {n_wrong} "
-        f"{'is' if n_wrong == 1 else 'are'} taken for another class than theirs.",
+        f"{'is' if n_wrong == 1 else 'are'} misclassified.",
         "facts": [
             {"name": name, "value": text(value, 4), "note": note} for name, (value, note) in measures.items()
         ],

@@ -12,7 +12,7 @@ _WIDEST = 1700
 """Pixels; wider pictures are scaled down."""
 
 _COLOURS = 128
-"""Size of the palette, which makes files a third as large."""
+"""Size of the palette, which reduces files to a third."""
 
 _WIDE = 900
 """Pixels; a wider picture has a row to itself."""
@@ -71,11 +71,11 @@ def _entry(name: str, content: bytes) -> dict[str, Any]:
 
 def _smaller(content: bytes) -> tuple[bytes, int, int]:
     """Return a PNG with a palette, scaled down if it is very wide, and its size."""
-    # matplotlib needs Pillow, so where there are pictures there is Pillow.
+    # Installed with matplotlib, which drew the pictures.
     from PIL import Image
 
     with Image.open(io.BytesIO(content)) as opened:
-        # What is transparent in the file is white on the page.
+        # Transparent pixels become white.
         picture = Image.new("RGB", opened.size, "white")
         layered = opened.convert("RGBA")
         picture.paste(layered, mask=layered.getchannel("A"))

@@ -1,4 +1,4 @@
-"""The page of a fitted model: kernels to explore, weights, classes and settings."""
+"""The page of a fitted model: an explorer of kernels, weights, classes and settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skmix.report.description import describe
 from skmix.report.rendering import decimals, joined, line_styles, render_page, significant, text
 
 _MAX_ROWS = 2000
-"""More rows make the page large and show nothing more."""
+"""More rows would make the page larger, but not clearer."""
 _MAX_FEATURES = 40
 _MAX_ENTRIES = 80_000
 """Entries of covariances: about half a megabyte."""
@@ -39,7 +39,7 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
         Rows to draw beneath the kernels, at most 2000 of them, chosen at random; NaN marks a missing value.
         They become part of the page.
     y : array-like of shape (n,), default=None
-        Their labels; rows with labels that the model does not know are shown without a class.
+        Their labels; rows whose label is not a class of the model are shown without a class.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def _effective(shares: FloatArray) -> float:
 
 
 def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return how the model was made and how its fit ended."""
+    """Return the settings of the model and the outcome of its fit."""
     fitted = chosen_model(model)
     parts = getattr(fitted, "models_", [fitted])
     covariances = dict.fromkeys(getattr(part, "covariance_type_", part.covariance_type) for part in parts)
@@ -164,7 +164,7 @@ def _class(groups: Sequence[Kernels], c: int, name: str, count: float | None) ->
 
 
 def _offered(kernels: Kernels, n_groups: int) -> tuple[list[int], FloatArray]:
-    """Return the features that a page has room for, and the axes (q, M) along which kernels differ most."""
+    """Return the features that fit on a page, and the axes (q, M) along which kernels differ most."""
     n_kernels, n_features = kernels.means.shape
     # The largest F with F (F + 1) / 2 entries for every kernel.
     fit = int(np.sqrt(2.0 * _MAX_ENTRIES / (n_groups * n_kernels) + 0.25) - 0.5)
@@ -176,7 +176,7 @@ def _offered(kernels: Kernels, n_groups: int) -> tuple[list[int], FloatArray]:
 
 
 def _mixture(kernels: Kernels, features: list[int], axes: FloatArray, *, name: str) -> dict[str, Any]:
-    """Return a group's mixture in the features and axes on offer, covariances as upper triangles by rows."""
+    """Return a group's mixture in the offered features and axes, with covariances as flat upper triangles."""
     n_features = len(kernels.names)
     means, covariances = kernels.project(np.concatenate([np.eye(n_features)[features], axes]))
     upper = np.triu_indices(means.shape[1])
@@ -209,10 +209,10 @@ def _rows(
     """Return the rows to draw in the features and axes of each group, with labels as codes, and a note."""
     if X is None:
         if y is not None:
-            raise ValueError("y has labels of rows, but there are no rows: give X too.")
+            raise ValueError("y was given without X: give the rows of these labels too.")
         return None, ""
     settings: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-    # Rows with names are checked against those of the model; rows without names are taken in their order.
+    # Names of columns, if any, are checked against those of the model.
     named = hasattr(X, "columns")
     rows = validate_data(model, X, reset=False, **settings) if named else check_array(X, **settings)
     if rows.shape[1] != model.n_features_in_:

@@ -1,4 +1,4 @@
-"""From plain values to a page: one HTML file with styles, scripts and data inside it."""
+"""Rendering of plain values to a page: one HTML file that includes styles, scripts and data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def render_page(
     """Return a page that fetches nothing; text from data is escaped.
 
     `data` fills in the template, which extends ``frame.html.j2`` and therefore needs ``title`` and
-    ``contents``; `embedded` names the values that scripts read; `styles` and `scripts` are put inside.
+    ``contents``; `embedded` names the values that scripts read; `styles` and `scripts` are files to include.
     """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -48,7 +48,7 @@ def render_page(
 
 
 def embedded_json(content: Any) -> str:
-    """Return JSON that is safe inside a script element: nothing in it can end the element or open another."""
+    """Return JSON that is safe inside a script element: it cannot close the element or open another."""
     plain = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         plain = plain.replace(character, f"\\u{ord(character):04x}")
@@ -68,13 +68,13 @@ def line_styles() -> dict[str, Any]:
 
 
 def decimals(values: Any, digits: int) -> Any:
-    """Return floats as nested lists, rounded to so many decimals; None where not finite."""
+    """Return floats as nested lists, rounded to `digits` decimals; None where not finite."""
     # Adding zero turns -0.0 into 0.0.
     return _plain((np.round(np.asarray(values, dtype=np.float64), digits) + 0.0).tolist())
 
 
 def significant(values: Any, digits: int) -> Any:
-    """Return floats as nested lists, rounded to so many significant digits; None where not finite."""
+    """Return floats as nested lists, rounded to `digits` significant digits; None where not finite."""
     array = np.asarray(values, dtype=np.float64)
     rounded = [float(f"{value:.{digits}g}") for value in array.ravel()]
     return _plain(np.reshape(rounded, array.shape).tolist())
@@ -87,12 +87,12 @@ def _plain(value: Any) -> Any:
 
 
 def text(value: float | None, digits: int = 3) -> str:
-    """Return a number as it is printed, a dash if there is none."""
+    """Return a number as text, a dash if it is missing."""
     return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def mean(values: Iterable[float]) -> float:
-    """Return the mean, NaN of an empty sequence."""
+    """Return the mean, NaN for an empty sequence."""
     array = np.fromiter(values, dtype=np.float64)
     return float(array.mean()) if array.size else math.nan
 

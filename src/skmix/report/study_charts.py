@@ -30,7 +30,7 @@ from skmix.report.study_text import LOW, REASONS, Main, failed_in_paper
 BIN = 0.01
 """Width of the histograms' bins."""
 _ROWS_PER_DIGIT = 150
-"""Training rows in the explorer: more make the page large and show nothing more."""
+"""Training rows in the explorer: more would make the page larger, but not clearer."""
 _SHOWN_FIRST = "4D"
 """The smallest variant whose kernels the paper draws."""
 
@@ -72,7 +72,7 @@ def distributions(main: Main, paper: PublishedValues) -> list[dict[str, Any]]:
 
 def _histogram(runs: Sequence[Run]) -> dict[str, Any]:
     accuracies = np.array([run.accuracy for run in runs])
-    # Many accuracies lie exactly on a border between bins; they belong to the bin above it.
+    # Many accuracies lie exactly on a border between bins; they count in the upper bin.
     bins = np.floor(accuracies[np.isfinite(accuracies)] / BIN + 1e-6).astype(int)
     counts = Counter(np.minimum(bins, round(1 / BIN) - 1).tolist())
     return {
@@ -208,7 +208,7 @@ def explorer(results: StudyResults, variants: Sequence[str]) -> dict[str, Any]:
 
 
 def _mixture(group: GroupModel) -> dict[str, Any] | None:
-    """Return a mixture, covariances as upper triangles row by row; None when it is not finite."""
+    """Return a mixture, with covariances as flat upper triangles; None if it is not finite."""
     if not all(np.isfinite(array).all() for array in (group.weights_, group.means_, group.covariances_)):
         return None
     upper = np.triu_indices(group.means_.shape[1])

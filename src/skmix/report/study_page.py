@@ -24,7 +24,7 @@ from skmix.report.tables import table_entries
 
 _TITLE = "Shared kernel models: the whole paper, run again"
 _LIBRARIES = ("skmix", "numpy", "scipy", "scikit-learn")
-# What the scripts draw; everything else is in the page already.
+# Values that the scripts draw; everything else is in the HTML.
 _EMBEDDED = ("ways", "digits", "bin", "distributions", "sweep", "confusions", "explorer")
 
 
@@ -64,7 +64,7 @@ def write_report(
 
 
 def render(data: Mapping[str, Any]) -> str:
-    """Return the page that shows what `report_data` returned."""
+    """Render the output of `report_data`."""
     scripts = ("kit.js", "kernels.js", "charts.js", "explorer.js")
     return render_page("report.html.j2", data, embedded=_EMBEDDED, styles=("report.css",), scripts=scripts)
 
@@ -78,8 +78,7 @@ def report_data(
 ) -> dict[str, Any]:
     """Return what the report shows as strings, numbers, lists and dictionaries, ready for JSON.
 
-    Parameters are those of `write_report`. The result depends on nothing but them and the versions of the
-    libraries.
+    Parameters are those of `write_report`. The result depends only on them and the versions of the libraries.
     """
     paper = published_values()
     main = charts.main_runs(results)
@@ -125,7 +124,7 @@ def report_data(
         "projections": [entry for entry in pictures if entry["chosen_by"]],
         "failures": {**lost, "text": words.failures(lost)},
         "differences": words.differences(results, main, paper),
-        # Without times, which would differ from page to page.
+        # Without times, which are not reproducible.
         "beyond": [
             {
                 "name": row.name,
@@ -143,7 +142,7 @@ def report_data(
 
 
 def _made(results: StudyResults) -> dict[str, Any]:
-    """Return settings, versions, and the commands that make the study again."""
+    """Return settings, versions, and the commands that repeat the study."""
     settings = results.settings
     dithered = {"paper": "in 10D and 13D, as the paper says", "all": "in every variant"}
     return {

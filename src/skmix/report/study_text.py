@@ -50,7 +50,7 @@ MADE = (
 )
 
 _MIN_FAILED = 10
-"""From fewer failed runs, printed means with three decimals say nothing about them."""
+"""With fewer failed runs, means printed with three decimals are too coarse to infer theirs."""
 
 Main = Mapping[tuple[str, Method], Sequence[Run]]
 
@@ -89,7 +89,7 @@ def sources(main: Main, variants: Sequence[str], paper: PublishedValues) -> list
 
 
 def paragraphs(rows: Sequence[dict[str, Any]], variants: Sequence[str]) -> list[str]:
-    """Return the summary: what the paper did, what was run again, what came out."""
+    """Return the summary: what the paper did, what was run again, and the results."""
     by_key = {row["key"]: row for row in rows}
     printed = by_key["paper"]
     number = f"{len(variants)} variants" if len(variants) != 1 else "one variant"
@@ -137,7 +137,7 @@ def failures(counted: Mapping[str, Any]) -> str:
 
 
 def differences(results: StudyResults, main: Main, paper: PublishedValues) -> list[dict[str, str]]:
-    """Return what the published method, run again, gives differently, and the likely reasons."""
+    """Return where the published method, run again, differs from the paper, and the likely reasons."""
     rerun = {variant: runs for (variant, method), runs in main.items() if method == "published"}
     if not rerun:
         return []
@@ -171,7 +171,7 @@ def differences(results: StudyResults, main: Main, paper: PublishedValues) -> li
 
 
 def _failed_means(rerun: Mapping[str, Sequence[Run]], paper: PublishedValues) -> list[tuple[str, ...]]:
-    """Compare the accuracy of failed runs with what tables 1 and 3 together imply."""
+    """Compare the accuracy of failed runs with the value that tables 1 and 3 imply."""
     implied, ours = [], []
     for variant, runs in rerun.items():
         lost = failed_in_paper(paper, variant)

@@ -21,7 +21,7 @@ _METRICS = {
     "mean": "Mean accuracy",
     "maximum": "Highest accuracy",
 }
-# The paper prints these tables with varying numbers of digits; the others all with three decimals.
+# The paper prints these tables with varying numbers of digits, all others with three decimals.
 _AS_PRINTED = ("table5", "table6")
 _SWEEP = "table5"
 _DASH = "–"

@@ -52,6 +52,7 @@ def log_prior(
     floor=st.sampled_from([0.0, 1e-6]),
     own_scale=st.booleans(),
 )
+@pytest.mark.slow
 def test_the_penalised_objective_never_falls(
     seed: int, covariance_type: str, rows: float, concentration: float, floor: float, own_scale: bool
 ) -> None:

@@ -57,6 +57,7 @@ def test_own_kernels_start_from_one_for_each_class_also_of_many_classes() -> Non
     assert min(model.cv_results_["param_n_kernels"]) == 20
 
 
+@pytest.mark.slow
 def test_few_rows_in_many_dimensions_do_not_ruin_separate_mixtures() -> None:
     """By BIC they would take nearly singular covariances and guess."""
     random = np.random.RandomState(0)

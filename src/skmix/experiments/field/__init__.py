@@ -1,4 +1,4 @@
-"""Shared kernels beside other classifiers, and where sharing kernels pays."""
+"""Shared kernels compared with other classifiers, and where sharing kernels pays."""
 
 from __future__ import annotations
 

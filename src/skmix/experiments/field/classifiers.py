@@ -1,8 +1,8 @@
 """The classifiers to compare, each with the preparation that a careful user would give it.
 
-Nothing here uses test rows. A setting on which a classifier depends (the number of neighbours, the penalty of
-the support vector machine, the components of a mixture) is chosen from the training rows, and the time of the
-choice counts as time of the fit.
+Hyperparameters (the number of neighbours, the penalty of the support vector machine, the components of a
+mixture) are chosen on the training rows, never on test rows, and the time of the choice counts as part of the
+fit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Contender:
     """A classifier of the comparison."""
 
     name: str  # in tables
-    generative: bool  # whether it is made of class densities
+    generative: bool  # whether it models class densities
     make: Callable[[int], Any]  # from a seed to an unfitted classifier
     takes_gaps: bool = False  # whether it takes missing values; for others, medians replace them
     scaled: bool = True  # whether features are standardised first

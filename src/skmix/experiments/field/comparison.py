@@ -1,4 +1,4 @@
-"""Classifiers beside each other on repeated splits of data sets."""
+"""Comparison of classifiers on repeated splits of data sets."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Outcome:
 
 
 def reporting(progress: Callable[[Outcome], None] | None) -> Callable[[list[dict[str, Any]]], None] | None:
-    """Return what passes records of the harness to `progress` as outcomes."""
+    """Return a callback that passes the harness's records to `progress` as outcomes."""
     if progress is None:
         return None
     return lambda records: progress(Outcome.from_dict(records[0]))
@@ -122,7 +122,7 @@ def measure(
 ) -> Outcome:
     """Fit a classifier to the training rows of a data set and measure it on the rows held out.
 
-    Seconds are processor time on one thread, which other programs hardly disturb.
+    Seconds are processor time on one thread, which other programs hardly affect.
     """
     classes, codes = np.unique(data.y, return_inverse=True)
     own_seed = int(harness.generator(seed, contender.name, data.name, repeat).randint(_LARGEST_SEED))
@@ -131,7 +131,7 @@ def measure(
     probabilities = np.tile(shares, (len(held), 1))
     failure, chosen, fit_seconds, predict_seconds, n_parameters = "", "", 0.0, 0.0, 0
     with warnings.catch_warnings(), threadpool_limits(1):
-        # Problems that classifiers warn about show in their numbers.
+        # Ignore the classifiers' warnings: any problem shows in the results.
         warnings.simplefilter("ignore")
         try:
             begun = time.process_time()
@@ -139,7 +139,7 @@ def measure(
             fit_seconds = time.process_time() - begun
             begun = time.process_time()
             found = np.zeros_like(probabilities)
-            # A classifier knows the classes of its training rows only.
+            # A classifier only has the classes of its training rows.
             found[:, model.classes_] = model.predict_proba(data.X[held])
             predict_seconds = time.process_time() - begun
             if not np.isfinite(found).all():

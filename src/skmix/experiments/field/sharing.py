@@ -2,9 +2,9 @@
 
 Shared kernels, the same model without sharing, a scikit-learn mixture for each class, and quadratic
 discriminant analysis learn from the same few rows of each class and are tested on the same rows. Only the
-second shows the gain from sharing: the others also differ from the first in priors and choices. Where
-features fall into parts, shared and own kernels are also fitted to each part; where classes are simulated,
-the true densities give the lowest error possible.
+second shows the gain from sharing: the others also differ from the first in priors and hyperparameters. If
+features fall into parts, shared and own kernels are also fitted to each part; for simulated classes, the true
+densities give the lowest possible error.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _FEWER_CHOICES: dict[str, Any] = {"max_components": 3, "regularisations": (0.02,
 
 @dataclass(frozen=True)
 class _Task:
-    """One classifier that learns from one draw: what a process needs to know."""
+    """One classifier that learns from one draw: the task of a process."""
 
     data: str
     classifier: str
@@ -155,7 +155,7 @@ def run_sharing(
         for cell in _cells(name, rows_per_class, repeat, seed)
     ]
     harness.run_cells(
-        # The longest first, so that no process is left with one of them at the end.
+        # The longest first, so that the processes end at about the same time.
         sorted(cells, key=lambda cell: -cell.task.rows_per_class) if n_processes > 1 else cells,
         _work,
         None,

@@ -146,7 +146,7 @@ def simulate(name: str, n_each: int, seed: int, repeat: int = 0) -> Simulation:
         make_shared_kernel_data(pool.means, pool.covariances, pool.weights, n_each, random_state=random)
         for pool in pools
     ]
-    # Rows come class by class in every part, so that parts of the same class stand side by side.
+    # Rows are ordered by class in every part, so that a row's parts belong to the same class.
     data = DataSet(name, np.column_stack([X for X, _ in drawn]), drawn[0][1])
     return Simulation(data, tuple(pools))
 

@@ -101,7 +101,7 @@ def make_tables(outcomes: Iterable[Outcome]) -> list[Table]:
 
 
 def check_claims(outcomes: Iterable[Outcome]) -> list[Claim]:
-    """Check what shared kernels should show beside the field, as far as there are outcomes."""
+    """Check the claims about shared kernels compared with other classifiers, where there are outcomes."""
     summaries = summarise(outcomes)
     names, sets = _names(summaries), _sets(summaries)
     if OURS not in names:

@@ -1,4 +1,4 @@
-"""What all experiments share: cells keyed by their settings, a resumable store, a runner, tables and claims.
+"""Shared by all experiments: cells keyed by their settings, a resumable store, a runner, tables and claims.
 
 It does not depend on any particular experiment.
 """

@@ -1,6 +1,6 @@
-"""What identifies a cell and its random numbers: hashes of settings, never a sequence of draws.
+"""Keys of cells and their random generators: hashes of settings, independent of the order of execution.
 
-Cells may therefore be run in any order, in any batch and in any process, and each can be repeated alone.
+Cells can therefore run in any order, batch and process, and each can be repeated alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 import skmix
 
-# The packages whose code decides the numbers of an experiment.
+# Packages whose code affects the results of an experiment.
 _PACKAGES = ("engine", "estimators", "features", "datasets")
 
 
@@ -30,7 +30,7 @@ def cell_key(settings: Mapping[str, Any]) -> str:
 def library(*files: str) -> str:
     """Return the version of skmix and a digest of its source and of further files.
 
-    As a setting of a cell it keeps results of edited code apart from earlier results.
+    As a setting of a cell, it separates results of edited code from earlier results.
     """
     root = Path(skmix.__file__).parent
     digest = hashlib.sha256()
@@ -41,9 +41,9 @@ def library(*files: str) -> str:
 
 
 def generator(seed: int, *names: str | int) -> np.random.RandomState:
-    """Return a new generator for the numbers of a scenario and a replicate, the same on every machine.
+    """Return a new generator seeded by a hash of the seed and names, the same on every machine.
 
-    `names` say what is drawn; they must not contain line breaks, which separate them.
+    `names` identify what is drawn; they must not contain line breaks, which separate them.
     """
     text = "\n".join(["skmix study", str(seed), *map(str, names)])
     entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")

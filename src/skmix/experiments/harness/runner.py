@@ -30,8 +30,8 @@ class ExperimentError(RuntimeError):
 class Cell:
     """One setting of an experiment, repeated a number of times."""
 
-    settings: Mapping[str, Any]  # everything that decides the results, as values for JSON
-    task: Any  # what the work function needs to know
+    settings: Mapping[str, Any]  # everything that affects the results, as values for JSON
+    task: Any  # argument of the work function
     n_replicates: int  # replicates wanted, numbered from 0
     batch: int = 1  # replicates that are run and stored together
 
@@ -62,14 +62,14 @@ def run_cells(
     Parameters
     ----------
     cells : iterable of Cell
-        What to run. Where their lengths differ, long ones should come first.
+        Cells to run. If their run times differ, long ones should come first.
     work : callable
         A module-level function of (shared, task, replicates) that returns one record for each replicate. Its
         result must not depend on the batch or the process.
     shared : object
         Sent to each process once.
     store : Store
-        Where results go.
+        Store for the results.
     n_jobs : int, default=1
         Number of processes; 1 runs everything in this process.
     cluster : distributed.Client, optional
@@ -150,7 +150,7 @@ def _on_cluster(
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Make processes that are started meanwhile ignore Ctrl-C; this process ends them in order."""
+    """Make processes started in the body ignore Ctrl-C; this process shuts them down."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -171,7 +171,7 @@ def _begin_worker(work: Work, shared: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker when its parent process has ended, for whatever reason."""
+    """Exit this worker when its parent process has ended for any reason."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from skmix.experiments.harness.keys import cell_key
 
-# "SKMX" in the header of the file distinguishes our stores from other SQLite files.
+# "SKMX" in the file header, which distinguishes stores from other SQLite files.
 _APPLICATION = 0x534B4D58
 # Increase when the tables change.
 _VERSION = 3
@@ -30,7 +30,7 @@ _TABLES = (
 
 
 class StoreError(ValueError):
-    """The file is not a store of this version; the message says what to do."""
+    """The file is not a store of this version."""
 
 
 class Store:

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*|")
 class Row:
     """A row of a table."""
 
-    keys: tuple[str, ...]  # what the row is about, one for each of the table's key_names
+    keys: tuple[str, ...]  # one for each of the table's key_names
     entries: tuple[Entry, ...]  # one for each column
 
 
@@ -96,7 +96,7 @@ class Table:
         return csv_text(lines)
 
     def _numeric(self) -> list[bool]:
-        """Return for each heading whether its column holds numbers, which are aligned at the right."""
+        """Return for each heading whether its column holds numbers, which are right-aligned."""
         columns = list(zip(*self.lines, strict=True)) or [()] * len(self.headings)
         return [
             place >= len(self.key_names) and any(column) and all(map(_NUMBER.fullmatch, column))
@@ -130,7 +130,7 @@ def claims_table(claims: Iterable[Claim], title: str = "Claims") -> Table:
 
 
 def text_of(value: Value) -> str:
-    """Return a value for readers: three decimals of a fraction, nothing for None."""
+    """Return a value as text: floats with three decimals, nothing for None."""
     if value is None:
         return ""
     return f"{value:.3f}" if isinstance(value, float) else str(value)

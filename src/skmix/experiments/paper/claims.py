@@ -1,4 +1,4 @@
-"""What the study must show, checked on its results, and where it differs from the paper."""
+"""Claims of the study, checked on its results, and differences from the paper."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MEDIANS_TO_MEET = 8
 _BEHIND_BEST = 0.01
 _LARGEST_STD = 0.01
 _NEAR_SHARE = 0.05
-# The one value of table 5 that no setting comes near, and that repeats another.
+# The one value of table 5 that no setting reproduces; it repeats another value.
 _MISPRINTED = ("10D", 8)
 _BEHIND_MAIN = 0.03
 _BEYOND = 0.995
@@ -230,7 +230,7 @@ def _sweep(runs: Runs) -> Iterator[Claim]:
     names = [name for name in SWEEP_VARIANTS if name in runs.variants]
     printed = published_values().sweep
     for method in METHODS:
-        # As published: the paper's own means are below K/10 in 10D, whose features separate fewer digits.
+        # Also compared with table 5: in 10D, whose features separate fewer digits, its means are below K/10.
         errors = {
             (name, k): min(abs(mean - k / 10), abs(mean - printed[k, name].mean))
             for name in names
@@ -326,6 +326,6 @@ def _sweep_reason(name: str, n_kernels: int, printed: int, counted: int, n_runs:
     if (name, n_kernels) == _MISPRINTED:
         return "The printed value equals that of K = 10: perhaps a copying error."
     return (
-        "Which of the runs survive decides the mean, and other images let other runs survive: "
-        f"{printed} of the paper's {SWEEP_RUNS} do at this K, and {counted} of {n_runs} here."
+        "The mean depends on which runs survive, and that depends on the images: "
+        f"{printed} of the paper's {SWEEP_RUNS} runs survive at this K, and {counted} of {n_runs} here."
     )

@@ -21,7 +21,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Means (K, M), covariances (K, M, M) or weights (K, L), true beside estimated."""
+    """True and estimated means (K, M), covariances (K, M, M) or weights (K, L)."""
 
     name: str  # means, covariances or weights
     true: FloatArray
@@ -43,10 +43,10 @@ class IllustrationRecord:
     example: Illustration  # the truth and the start
     X: FloatArray  # (N, M)
     y: IntArray  # (N,)
-    model: SharedKernelMixture  # its kernels are in the order of the true ones, near which they start
+    model: SharedKernelMixture  # its kernels start near the true ones and have the same order
 
     def comparisons(self) -> Iterator[Comparison]:
-        """Yield means, covariances and weights, true beside estimated."""
+        """Yield comparisons of means, covariances and weights."""
         true, model = self.example, self.model
         rows_of_class = np.bincount(self.y, minlength=true.weights.shape[1])
         rows_of_kernel = true.weights @ rows_of_class

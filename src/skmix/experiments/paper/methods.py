@@ -5,9 +5,9 @@ published
 robust
     The paper's start and stopping rule on our engine.
 class-wise
-    Our start inside each class and our stopping rule on our engine.
+    Our start within each class and our stopping rule on our engine.
 
-A batch only saves time: each run gives the same bits alone as in any batch.
+A batch only saves time: the results of a run are bitwise the same alone and in any batch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def run_batch(
     *,
     device: str | None = None,
 ) -> list[Run]:
-    """Fit a variant by name with K kernels by one method, and test it: the runs of these numbers.
+    """Fit and test a variant with K kernels by one method, for the given run numbers.
 
     `device` is a PyTorch device to fit on, for methods on our engine; the last digits then depend on it.
     """
@@ -82,7 +82,7 @@ def run_batch(
 def run_one(
     data: StudyData, variant: str, n_kernels: int, method: Method, run: int, settings: Settings
 ) -> Run:
-    """Repeat one run alone; it gives the same bits as in the study. Parameters as in `run_batch`."""
+    """Repeat one run alone, bitwise as in the study. Parameters as in `run_batch`."""
     return run_batch(data, variant, n_kernels, method, [run], settings)[0]
 
 

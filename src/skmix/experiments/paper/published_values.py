@@ -1,4 +1,4 @@
-"""The paper's numbers, read from the CSV files beside this module."""
+"""The paper's numbers, read from CSV files next to this module."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def published_values() -> PublishedValues:
     """Return the paper's numbers."""
     _, *sweep = _read("table5_number_of_kernels")
     _, *extremes = _read("table6_mean_and_max_accuracy")
-    # Table 6 writes the names with brackets and hyphens but keeps the order of table 1.
+    # Table 6 writes the names with brackets and hyphens, but in the order of table 1.
     names = [variant.name for variant in VARIANTS]
     _, *counts = _read("confusion_matrices_best_runs")
     matrices = {name: np.zeros((10, 10), dtype=np.int64) for name in names}

@@ -13,7 +13,7 @@ from skmix.experiments.paper.variants import Dither, Method
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# The paper counts a run as failed when its accuracy is not above this.
+# The paper counts a run as failed unless its accuracy is above this.
 FAILED_BELOW = 0.5
 
 

@@ -36,10 +36,10 @@ from skmix.experiments.paper.variants import (
     variant_of,
 )
 
-# Runs of a batch, which take a second or two. The engine shares work between the runs of a batch: 100 of them
-# cost a tenth less than twice 50. The published method shares nothing.
+# Runs of a batch, which take a second or two. The engine shares work between the runs of a batch: 100 cost
+# 10 % less than twice 50. The published method shares nothing.
 _BATCH: dict[Method, int] = {"published": 10, "robust": 100, "class-wise": 100}
-# Files that decide the numbers, besides the library.
+# Files that affect the results, besides the library.
 _CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in ("methods", "prediction", "published")]
 _COMPARED: tuple[Method, Method] = ("robust", "class-wise")
 
@@ -218,7 +218,7 @@ def _margins(stored: Mapping[Cell, list[Run]], seed: int) -> Iterator[Margin]:
 def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:
     """Fit classifiers that are not in the paper: on principal components of the pixels, and on its features.
 
-    The paper's thirteen features do not always distinguish 0 from 8 or 2 from 5, whatever learns from them.
+    The paper's thirteen features do not always distinguish 0 from 8 or 2 from 5, with any classifier.
     Principal components of the pixels do. `seed` is that of components and starts.
     """
     ours = SharedKernelClassifier(n_kernels=MAIN_KERNELS, priors="uniform", random_state=seed)

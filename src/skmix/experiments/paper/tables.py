@@ -1,4 +1,4 @@
-"""The paper's tables 1 to 6, each printed number beside ours, and their files.
+"""The paper's tables 1 to 6, with each printed number next to ours, and their files.
 
 Each table compares four sources: ``published``, the number printed in the paper; ``rerun``, the published
 method run again; ``robust`` and ``class-wise``, the methods on our engine. A number that is not known, for
@@ -222,7 +222,7 @@ def claims_markdown(claims: Iterable[Claim], differences: Iterable[Difference]) 
     if rows:
         parts += ["", plain_table(title, headings, rows).markdown("#")]
     else:
-        parts += ["", f"# {title}", "", "Nowhere by more than chance explains."]
+        parts += ["", f"# {title}", "", "No difference exceeds its sampling error."]
     return "\n".join(parts) + "\n"
 
 
