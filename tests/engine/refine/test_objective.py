@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -212,16 +213,15 @@ def test_rows_far_from_all_kernels_of_their_class(covariance_type: str) -> None:
         direction = np.random.default_rng(0).normal(size=given.size)
         assert_allclose(gradient @ direction, directional(given, direction, criterion, 1e-6), rtol=1e-5)
     with workers(1) as pool:
-        point = given.objective.point(np.zeros(given.size))
-        joints = given.objective.log_joints(point, given.rows, pool)
+        joints = given.objective.log_joints(given.objective.parameters, given.rows, pool)
     assert_allclose(joints, log_joints(model, covariance_type, given.prior, X), rtol=1e-11)
 
 
 def test_a_weight_of_zero_stays_zero() -> None:
     given, random = problem("full")
     weights = np.array([[0.0, 0.5, 1.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
-    inside = given.objective.parameters
-    around = given.objective.around(Parameters(weights, inside.means, inside.covariances))
+    inside = replace(given.objective.parameters, weights=weights)
+    around = replace(given.objective, parameters=inside)
     with workers(1) as pool:
         _, gradient = around.evaluate(np.zeros(given.size), given.rows, Criterion(0.5), pool)
     assert np.all(np.isfinite(gradient))
