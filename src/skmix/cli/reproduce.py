@@ -161,7 +161,7 @@ def _reproduce(
 def progress(
     console: Console, n_runs: int, n_stored: int, n_jobs: int
 ) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """Show progress of the study: a bar with the time left on a terminal, a few lines elsewhere.
+    """Show progress of the study: a bar with the time left on a terminal, otherwise a few lines.
 
     `n_runs` are to be made, `n_stored` exist already. Yields a function to call with the runs of each batch.
     """
