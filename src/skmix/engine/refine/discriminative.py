@@ -91,7 +91,7 @@ class Judge:
         self.best = objective.parameters
         self.before: Scores | None = None
         if validation is not None:
-            given = objective.parameters_at(objective.point(np.zeros(objective.size)))
+            given = objective.point(np.zeros(objective.size))
             self.before = score(objective.log_joints(given, validation, pool), validation)
         self.after = self.before
         self.trade_off: float | None = None
@@ -106,10 +106,11 @@ class Judge:
         sunk = bool((factor.log_determinant - point.factor.log_determinant > _RAISED).any())
         if sunk:
             parameters = replace(parameters, covariances=covariances[0])
+            point = replace(point, factor=factor)
         self.n_seen += 1
         scores, better = None, True
         if self._validation is not None and self.before is not None and self.after is not None:
-            scores = score(objective.log_joints(parameters, self._validation, self._pool), self._validation)
+            scores = score(objective.log_joints(point, self._validation, self._pool), self._validation)
             self.rounds.append((trade_off, scores))
             better = scores.log_loss < self.after.log_loss and scores.error <= self.before.error
         if better:

@@ -11,20 +11,23 @@ a row whose class is certain.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..compute.threads import Workers, Workspace
 from ..covariances import Structure
 from ..covariances.reparametrisation import Local
-from ..density import class_log_likelihood, expand, part_size
+from ..density import expand, log_mix, part_size
 from ..model import Factor, FloatArray, IntArray, Parameters, Regulariser
 from ..sources.memory import Part, Prepared, log_joint, prepare
 from ..sources.summary import Frame, turn
+
+Answer = TypeVar("Answer")
 
 # Largest size of a part: numbers in expanded rows, and rows.
 _NUMBERS, _MOST = 1 << 20, 2112
@@ -137,17 +140,11 @@ class Objective:
         """Return the objective per row at numbers (Q,), and its gradient (Q,)."""
         point = self.point(numbers)
         prepared, shares = self._prepare(point)
-        # The size of a part does not depend on threads, and parts are summed in order.
-        size = part_size(prepared.coefficients.shape[-1], 64, _NUMBERS, _MOST)
 
-        def work(start: int) -> Sums:
-            own, workspace = rows.take(slice(start, start + size)), pool.workspace
-            x = self.frame.rows(own.X, workspace.array("rows", own.X.shape[::-1]))
-            part = expand(x, self.structure, workspace)
-            return sum_part(part, own, prepared, shares, criterion, workspace)
+        def work(part: Part, own: Labelled) -> Sums:
+            return sum_part(part, own, prepared, shares, criterion, pool.workspace)
 
-        answers = pool.map(work, range(0, len(rows.codes), size))
-        total = reduce(lambda a, b: Sums(*map(add, a, b)), answers)
+        total = reduce(lambda a, b: Sums(*map(add, a, b)), self._map(work, rows, prepared, pool))
         gradient = self._gradient(point, total, prepared.origins[0]) / rows.size
         joint = total.joint / rows.size - self.frame.log_volume()
         value = total.conditional / rows.size + criterion.trade_off * joint
@@ -157,12 +154,30 @@ class Objective:
             gradient += criterion.of_own_class * slope / self.n_rows
         return value, gradient
 
-    def log_joints(self, parameters: Parameters, rows: Labelled, pool: Workers) -> FloatArray:
-        """Return log p(x_n, class j), shape (N, L), in the data's coordinates, of a model in the frame."""
-        model = self.frame.leave(parameters.batch(), self.structure).take(0)
-        with np.errstate(divide="ignore"):
-            log_prior = np.log(self.class_prior)
-        return class_log_likelihood(rows.X, model, self.structure.name, pool.n_jobs) + log_prior
+    def log_joints(self, point: Point, rows: Labelled, pool: Workers) -> FloatArray:
+        """Return log p(x_n, class j), shape (N, L), in the data's coordinates, of a model."""
+        prepared, shares = self._prepare(point)
+        level = prepared.levels[0] - self.frame.log_volume()
+
+        def work(part: Part, own: Labelled) -> FloatArray:
+            values = pool.workspace.array("values", (1, len(shares), part.stop))
+            log_joint(part, prepared, values)
+            return log_mix(values[0], shares).T + level
+
+        return np.concatenate(list(self._map(work, rows, prepared, pool)))
+
+    def _map(
+        self, work: Callable[[Part, Labelled], Answer], rows: Labelled, prepared: Prepared, pool: Workers
+    ) -> Iterator[Answer]:
+        """Yield the results of `work` on expanded parts of the rows, in order and independent of threads."""
+        size = part_size(prepared.coefficients.shape[-1], 64, _NUMBERS, _MOST)
+
+        def on(start: int) -> Answer:
+            own = rows.take(slice(start, start + size))
+            x = self.frame.rows(own.X, pool.workspace.array("rows", own.X.shape[::-1]))
+            return work(expand(x, self.structure, pool.workspace), own)
+
+        return pool.map(on, range(0, len(rows.codes), size))
 
     def _prepare(self, point: Point) -> tuple[Prepared, FloatArray]:
         """Return the kernels with weights summed over classes, and each class's share (K, L) of them."""
