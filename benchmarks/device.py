@@ -80,9 +80,9 @@ class Pass:
         self.source: Any = open_source(X)
         self.setting = Setting(frame, FULL, Workers(1), precision)
         self.rule: Any = rule_of(options, self.setting, n_kernels, self.source)
-        self.parameters: Parameters = frame.enter(found, FULL).map(self.source.place)
+        self.parameters: Parameters = frame.enter(found, FULL).map(self.source.to_device)
         self.factor = FULL.factor(self.parameters.covariances, X.shape[1])
-        self.quick: Any = self.source.quick(self.careful, self.setting)
+        self.quick: Any = self.source.wrap_step(self.careful, self.setting)
         for _ in range(n_warm):
             self.parameters, self.factor, _ = self.step()
 

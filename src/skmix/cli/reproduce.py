@@ -121,7 +121,7 @@ def _reproduce(
         picture = plots.plot_illustration(record)[0].figure
         planned = study.make_study(cells, settings)
         # Open the store before writing, so that a damaged store leaves the folder unchanged.
-        with study.Store(folder / "study.sqlite") as store:
+        with harness.Store(folder / "study.sqlite") as store:
             harness.write_json(folder / "illustration.json", record.to_dict())
             for suffix, dpi in (("png", 120), ("pdf", 300)):
                 plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
@@ -161,7 +161,7 @@ def _reproduce(
 def progress(
     console: Console, n_runs: int, n_stored: int, n_jobs: int
 ) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """Show progress of the study: a bar with the time left on a terminal, a few lines elsewhere.
+    """Show progress of the study: a bar with the time left on a terminal, otherwise a few lines.
 
     `n_runs` are to be made, `n_stored` exist already. Yields a function to call with the runs of each batch.
     """
@@ -221,7 +221,7 @@ def _numbers(values: NDArray[np.float64]) -> str:
     return " ".join(f"{round(float(value), 3) + 0.0:6.3f}" for value in values)
 
 
-def _print_table(console: Console, printed: study.Table) -> None:
+def _print_table(console: Console, printed: harness.Table) -> None:
     """Print a table: a heading for each of its rows, and a line for each source.
 
     Rows that share their first key, such as the K of table 5, are printed as one, with their values side by
@@ -251,7 +251,7 @@ def _print_table(console: Console, printed: study.Table) -> None:
 def _print_claims(
     console: Console,
     results: study.StudyResults,
-    claims: Sequence[study.Claim],
+    claims: Sequence[harness.Claim],
     differences: Sequence[study.Difference],
 ) -> None:
     """Print classifiers that are not in the paper, the checked claims, and differences from the paper."""

@@ -142,7 +142,7 @@ def fit(
             if callback is not None:
                 callback(run)
         inside = run.result()
-    rows.forget()
+    rows.clear_cache()
     return replace(
         inside,
         parameters=frame.leave(inside.parameters.map(to_numpy), structure),
@@ -160,7 +160,7 @@ def rule_of(options: Options, setting: Setting, n_kernels: int, source: RowSourc
     if options.inference == "variational":
         prior = prior_of(options, regulariser, structure, options.prior_kernels or n_kernels)
         return Variational(structure, prior, regulariser.floor, options.freeze)
-    return Likelihood(structure, regulariser.map(source.place), options.freeze)
+    return Likelihood(structure, regulariser.map(source.to_device), options.freeze)
 
 
 def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
@@ -234,7 +234,7 @@ class Run:
     ) -> None:
         self._source, self._setting, self._rule, self._options = source, setting, rule, options
         self._n_columns = state.path[0].shape[1]
-        self._step = source.quick(partial(one_pass, source, setting, rule), setting)
+        self._step = source.wrap_step(partial(one_pass, source, setting, rule), setting)
         self._status, self._n_iter = state.status.copy(), state.n_iter.copy()
         self._path = [list(path) for path in state.path]
         self._bounds = [list(bounds) for bounds in state.bounds]
@@ -247,7 +247,7 @@ class Run:
         self._stopping = Stopping(replace(options, tol=tol), state.previous, state.latched.copy(), n_rows)
 
         def placed(parameters: Parameters) -> Parameters:
-            return parameters.map(source.place)
+            return parameters.map(source.to_device)
 
         entering = placed(state.parameters if state.squarem is None else state.squarem.entering)
         self._current, self._factor = rule.enter(entering)

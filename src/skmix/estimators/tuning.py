@@ -137,7 +137,7 @@ def _store(classifier: Any, found: Tuned) -> None:
         "trade_off": found.trade_off,
         "before": found.before and vars(found.before).copy(),
         "after": found.after and vars(found.after).copy(),
-        "rounds": [{"trade_off": r.trade_off, **vars(r.scores)} for r in found.rounds],
+        "rounds": [{"trade_off": trade_off, **vars(scores)} for trade_off, scores in found.rounds],
     }
 
 

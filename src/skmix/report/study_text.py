@@ -31,8 +31,8 @@ LOW = "finite, but wrong"
 REASONS: dict[str, str] = {
     "constant feature": "a feature has the same value in all rows of a kernel (q3 is exactly 0 in nearly "
     "every 7), so the kernel’s variance there becomes 0 and its covariance singular.",
-    "too few rows": "a kernel is left with no more rows than it has features; their covariance is singular "
-    "whatever they are.",
+    "too few rows": "a kernel is left with no more rows than it has features, so their covariance is "
+    "singular.",
     "overflow": "a covariance that rounding has made indefinite gives densities that grow without bound.",
     LOW: "the numbers stay finite, yet no more than half of the test images are recognised.",
 }

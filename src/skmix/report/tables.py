@@ -28,7 +28,7 @@ _DASH = "–"
 
 
 def table_entries(tables: Iterable[Table]) -> list[dict[str, Any]]:
-    """Return the numbered tables as plain lists of strings; other tables are shown elsewhere.
+    """Return the numbered tables as plain lists of strings; other tables have their own sections.
 
     A table has ``number``, ``title``, ``note``, ``columns`` and ``groups``: under a ``label``, a row for each
     source.

@@ -315,7 +315,7 @@ def test_kernels_without_rows_keep_their_covariance(structure: Structure) -> Non
     new, _ = batch_of_covariances(11, structure, 2)
     old, _ = batch_of_covariances(12, structure, 2)
     alive = np.array([[True, False, True], [False, False, False]])
-    kept = structure.keep(alive, new, old)
+    kept = structure.where_alive(alive, new, old)
     if structure.name == "tied":
         assert_array_equal(kept, np.stack([new[0], old[1]]))
     else:

@@ -58,7 +58,7 @@ def test_the_best_model_stays_when_a_worse_one_follows() -> None:
         worse = start.copy()
         worse[6:15] = -0.3  # the means
         judge.see(objective, worse, 0.2)
-        scores = judge.rounds[-1].scores
+        _, scores = judge.rounds[-1]
         assert given.log_loss < scores.log_loss < judge.before.log_loss
         assert judge.best is best
         assert (judge.trade_off, judge.since_better) == (0.1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -220,8 +221,8 @@ def test_rows_far_from_all_kernels_of_their_class(covariance_type: str) -> None:
 def test_a_weight_of_zero_stays_zero() -> None:
     given, random = problem("full")
     weights = np.array([[0.0, 0.5, 1.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
-    inside = given.objective.parameters
-    around = given.objective.around(Parameters(weights, inside.means, inside.covariances))
+    inside = replace(given.objective.parameters, weights=weights)
+    around = replace(given.objective, parameters=inside)
     with workers(1) as pool:
         _, gradient = around.evaluate(np.zeros(given.size), given.rows, Criterion(0.5), pool)
     assert np.all(np.isfinite(gradient))

@@ -78,7 +78,7 @@ def test_one_pass_is_that_of_numpy(library: str, covariance_type: str, weighted:
     results = []
     for rows in (X, there):
         source = open_source(rows, y, row_weights)
-        inside = frame.enter(found, structure).map(source.place)
+        inside = frame.enter(found, structure).map(source.to_device)
         factor = structure.factor(inside.covariances, 4)
         with workers(1) as pool:
             setting = Setting(frame, structure, pool)
@@ -190,7 +190,7 @@ def parts(library: str, X: np.ndarray, n_kernels: int) -> tuple[DeviceRows, Para
     source = DeviceRows(LIBRARIES[library](X), None)
     setting = Setting(frame, structure, Workers(1))
     rule = rule_of(Options(), setting, n_kernels, source)
-    inside, factor = rule.enter(frame.enter(found, structure).map(source.place))
+    inside, factor = rule.enter(frame.enter(found, structure).map(source.to_device))
 
     def step(parameters: Parameters, factor: Factor) -> Any:
         return one_pass(source, setting, rule, parameters, factor)

@@ -201,7 +201,7 @@ class Structure(ABC):
     def variances(self, covariances: FloatArray) -> FloatArray:
         """Return variances (R, K or 1, M or 1) of the kernels."""
 
-    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+    def where_alive(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
         """Return `new` covariances of kernels that are `alive` (R, K), and `old` ones of the others."""
         xp = namespace(new)
         which = xp.reshape(alive, alive.shape + (1,) * (new.ndim - 2))

@@ -56,7 +56,7 @@ class Tied(Full):
     def variances(self, covariances: FloatArray) -> FloatArray:
         return super().variances(covariances[:, None, ...])
 
-    def keep(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+    def where_alive(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
         xp = namespace(new)
         return xp.where(xp.any(alive, axis=1)[:, None, None], new, old)
 

@@ -32,25 +32,14 @@ _RAISED = 1e-9
 
 @dataclass(frozen=True)
 class TuningOptions:
-    """How to train.
+    """How to train."""
 
-    Attributes
-    ----------
-    fitted : Options
-        How the model was fitted: its structure, floor and priors, and the number of threads.
-    trade_offs : tuple of float
-        Values of λ, one stage each; a stage continues from the best model so far, or from the last one if no
-        rows are held out.
-    max_iter : int
-        Largest number of rounds of a stage: passes over mini-batches, or steps of L-BFGS.
-    batch_size : int or None
-        Rows of a mini-batch; None means all rows, with L-BFGS.
-    """
-
-    fitted: Options
+    fitted: Options  # of the fit: its structure, floor and priors, and the number of threads
+    # Values of λ, one stage each; a stage continues from the best model so far, or from the last one if no
+    # rows are held out.
     trade_offs: tuple[float, ...]
-    max_iter: int
-    batch_size: int | None
+    max_iter: int  # largest number of rounds of a stage: passes over mini-batches, or steps of L-BFGS
+    batch_size: int | None  # rows of a mini-batch; None means all rows, with L-BFGS
 
 
 @dataclass(frozen=True)
@@ -76,35 +65,16 @@ def score(log_joints: FloatArray, rows: Labelled) -> Scores:
 
 
 @dataclass(frozen=True)
-class Round:
-    """The scores of the model of one round, and the λ of its objective."""
-
-    trade_off: float
-    scores: Scores
-
-
-@dataclass(frozen=True)
 class Tuned:
-    """The result of discriminative training.
+    """The result of discriminative training."""
 
-    Attributes
-    ----------
-    parameters : Parameters
-        The best model on the held-out rows, in the data's coordinates; the given one if none was better.
-        Without held-out rows, the last one.
-    trade_off : float or None
-        λ of that model; None for the given model.
-    before, after : Scores or None
-        Scores of the given and of the best model on the held-out rows.
-    rounds : list of Round
-        Scores of every round.
-    """
-
+    # The best model on the held-out rows, in the data's coordinates, or the given one if none was better.
+    # Without held-out rows, the last one.
     parameters: Parameters
-    trade_off: float | None
-    before: Scores | None
-    after: Scores | None
-    rounds: list[Round]
+    trade_off: float | None  # λ of that model; None for the given model
+    before: Scores | None  # of the given model, on the held-out rows
+    after: Scores | None  # of the best model
+    rounds: list[tuple[float, Scores]]  # λ and scores of every round
 
 
 class Judge:
@@ -125,7 +95,7 @@ class Judge:
             self.before = score(objective.log_joints(given, validation, pool), validation)
         self.after = self.before
         self.trade_off: float | None = None
-        self.rounds: list[Round] = []
+        self.rounds: list[tuple[float, Scores]] = []
         self.n_seen = self.since_better = 0
 
     def see(self, objective: Objective, numbers: FloatArray, trade_off: float) -> Parameters | None:
@@ -141,7 +111,7 @@ class Judge:
         scores, better = None, True
         if self._validation is not None and self.before is not None and self.after is not None:
             scores = score(objective.log_joints(point, self._validation, self._pool), self._validation)
-            self.rounds.append(Round(trade_off, scores))
+            self.rounds.append((trade_off, scores))
             better = scores.log_loss < self.after.log_loss and scores.error <= self.before.error
         if better:
             self.best, self.after, self.trade_off, self.since_better = parameters, scores, trade_off, 0
@@ -158,23 +128,10 @@ def tune(
     options: TuningOptions,
     random_state: np.random.RandomState,
 ) -> Tuned:
-    """Train a fitted model discriminatively.
+    """Train a model, in the data's coordinates, discriminatively; the class priors (L,) are not trained.
 
-    Parameters
-    ----------
-    parameters : Parameters
-        One model, in the data's coordinates.
-    class_prior : ndarray of shape (L,)
-        Class priors, which are not trained.
-    training : Labelled
-        Rows to train on.
-    validation : Labelled or None
-        Held-out rows for early stopping and model selection. With None all rounds are run and the last model
-        is returned.
-    options : TuningOptions
-        How to train.
-    random_state : RandomState
-        Source of randomness of the mini-batches.
+    Held-out rows serve early stopping and model selection. Without them all rounds are run, and the last
+    model is returned. The source of randomness is for mini-batches.
     """
     structure = structure_of(options.fitted.covariance_type)
     frame = measure(training.X, structure, row_weights=training.weights)
@@ -187,7 +144,7 @@ def tune(
         judge = Judge(given, validation, regulariser.floor, pool)
         for trade_off in options.trade_offs:
             judge.since_better = 0
-            objective, criterion = given.around(judge.best), Criterion(trade_off, _TEMPERATURE)
+            objective, criterion = replace(given, parameters=judge.best), Criterion(trade_off, _TEMPERATURE)
             if options.batch_size is None:
                 lbfgs(objective, training, criterion, options.max_iter, judge, pool)
             else:
@@ -243,7 +200,7 @@ def lbfgs(
         if sunk is None:
             return
         # A covariance fell below the floor: continue from the floor.
-        objective = objective.around(sunk)
+        objective = replace(objective, parameters=sunk)
 
 
 def adam(
@@ -278,5 +235,5 @@ def adam(
         if judge.since_better >= _PATIENCE:
             return
         if raised is not None:
-            objective = objective.around(raised)
+            objective = replace(objective, parameters=raised)
             numbers[:] = average[:] = 0.0

@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from functools import reduce
+from operator import add
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -55,21 +57,11 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Rows for training or validation.
+    """Labelled rows for training or validation."""
 
-    Attributes
-    ----------
-    X : ndarray of shape (N, M)
-        Rows without gaps, in the data's coordinates.
-    codes : ndarray of shape (N,)
-        Class of each row, 0 … L − 1.
-    weights : ndarray of shape (N,) or None
-        Positive weights of the rows; None when all are one.
-    """
-
-    X: np.ndarray
-    codes: IntArray
-    weights: FloatArray | None = None
+    X: np.ndarray  # (N, M), without gaps, in the data's coordinates
+    codes: IntArray  # (N,), classes 0 … L − 1
+    weights: FloatArray | None = None  # (N,), positive; None when all are one
 
     def take(self, index: IntArray | slice) -> Labelled:
         """Return the rows that `index` selects."""
@@ -92,8 +84,7 @@ class Point:
     factor: Factor  # of the covariances, with a leading axis of one start
 
 
-@dataclass
-class Sums:
+class Sums(NamedTuple):
     """Sums over rows that make up a gradient. Sums of disjoint rows add."""
 
     conditional: float  # Σ log s(c_n)
@@ -103,55 +94,27 @@ class Sums:
     first: FloatArray  # (K, M), sums of g_nk times x_n, about the kernels' origins
     second: FloatArray  # (K, S), sums of g_nk times the second-order terms of x_n, likewise
 
-    def __iadd__(self, other: Self) -> Self:
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
-        return self
 
-
+@dataclass
 class Objective:
     """The hybrid objective around a given model, as a function of Q numbers; zero is that model.
 
     Weights are multiplied by exponentials of their numbers and normalised, so that a weight of zero stays
     zero; means move in units of their kernels; covariances have the coordinates of `Local`.
-
-    Parameters
-    ----------
-    parameters : Parameters
-        One model in the frame, without an axis of starts.
-    structure : Structure
-        Its covariance structure.
-    frame : Frame
-        Coordinates of the computation, with a bound valid for all rows.
-    class_prior : ndarray of shape (L,)
-        Class priors, which are fixed.
-    regulariser : Regulariser, optional
-        Priors on weights and covariances, in the frame.
-    n_rows : float
-        Number of rows, or the sum of their weights, over all batches; it scales the priors.
     """
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        structure: Structure,
-        frame: Frame,
-        class_prior: FloatArray,
-        regulariser: Regulariser | None = None,
-        n_rows: float = 1.0,
-    ) -> None:
-        self.parameters, self.structure, self.frame = parameters, structure, frame
-        self.class_prior, self.regulariser, self.n_rows = class_prior, regulariser, n_rows
-        factor = structure.factor(parameters.covariances[None], parameters.means.shape[1])
-        self._local = Local(factor, structure)
-        self._sizes = [parameters.weights.size, parameters.means.size, math.prod(self._local.shape)]
-        self.size = sum(self._sizes)
+    parameters: Parameters  # the given model, in the frame, without an axis of starts
+    structure: Structure
+    frame: Frame  # with a bound valid for all rows
+    class_prior: FloatArray  # (L,), which is fixed
+    regulariser: Regulariser | None = None  # priors on weights and covariances, in the frame
+    n_rows: float = 1.0  # rows of all batches, or the sum of their weights: scales the priors
 
-    def around(self, parameters: Parameters) -> Objective:
-        """Return the same objective around another model."""
-        return Objective(
-            parameters, self.structure, self.frame, self.class_prior, self.regulariser, self.n_rows
-        )
+    def __post_init__(self) -> None:
+        given, n_features = self.parameters, self.parameters.means.shape[1]
+        self._local = Local(self.structure.factor(given.covariances[None], n_features), self.structure)
+        self._sizes = [given.weights.size, given.means.size, math.prod(self._local.shape)]
+        self.size = sum(self._sizes)
 
     def limits(self) -> FloatArray:
         """Return bounds (Q,) on the numbers, so that no trial of an optimiser overflows."""
@@ -181,10 +144,7 @@ class Objective:
         def work(part: Part, own: Labelled) -> Sums:
             return sum_part(part, own, prepared, shares, criterion, pool.workspace)
 
-        answers = self._map(work, rows, prepared, pool)
-        total = next(answers)
-        for answer in answers:
-            total += answer
+        total = reduce(lambda a, b: Sums(*map(add, a, b)), self._map(work, rows, prepared, pool))
         gradient = self._gradient(point, total, prepared.origins[0]) / rows.size
         joint = total.joint / rows.size - self.frame.log_volume()
         value = total.conditional / rows.size + criterion.trade_off * joint
@@ -210,15 +170,14 @@ class Objective:
         self, work: Callable[[Part, Labelled], Answer], rows: Labelled, prepared: Prepared, pool: Workers
     ) -> Iterator[Answer]:
         """Yield the results of `work` on expanded parts of the rows, in order and independent of threads."""
-        n_rows, n_features = rows.X.shape
         size = part_size(prepared.coefficients.shape[-1], 64, _NUMBERS, _MOST)
 
         def on(start: int) -> Answer:
             own = rows.take(slice(start, start + size))
-            x = pool.workspace.array("rows", (n_features, len(own.X)))
-            return work(expand(self.frame.rows(own.X, x), self.structure, pool.workspace), own)
+            x = self.frame.rows(own.X, pool.workspace.array("rows", own.X.shape[::-1]))
+            return work(expand(x, self.structure, pool.workspace), own)
 
-        return pool.map(on, range(0, n_rows, size))
+        return pool.map(on, range(0, len(rows.codes), size))
 
     def _prepare(self, point: Point) -> tuple[Prepared, FloatArray]:
         """Return the kernels with weights summed over classes, and each class's share (K, L) of them."""

@@ -163,7 +163,7 @@ def _scatters(
     source: RowSource, parameters: Parameters, structure: Structure, options: Options, frame: Frame
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mass (K,) of one model's kernels, and their scatters (K, M, M) or (K, M) in the frame."""
-    inside = frame.enter(parameters, structure).map(source.place)
+    inside = frame.enter(parameters, structure).map(source.to_device)
     n_features = parameters.means.shape[-1]
     factor = structure.factor(inside.covariances, n_features)
     with workers(options.n_jobs) as pool:

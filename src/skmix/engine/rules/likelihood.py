@@ -86,7 +86,7 @@ def maximise(
         previous.covariances,
     )
     if occurs(~alive):
-        covariances = structure.keep(alive, covariances, previous.covariances)
+        covariances = structure.where_alive(alive, covariances, previous.covariances)
         factor = structure.factor(covariances, means.shape[-1])
     class_mass, prior = assign_unlabelled(statistics.mass, previous)
     class_mass = xp.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)

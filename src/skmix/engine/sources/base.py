@@ -59,15 +59,15 @@ class RowSource(ABC):
             False if only the log-likelihood is needed.
         """
 
-    def place(self, array: Array) -> Array:
+    def to_device(self, array: Array) -> Array:
         """Move a host array to where passes run; by default the host."""
         return array
 
-    def quick(self, step: Step, setting: Setting) -> Step:
+    def wrap_step(self, step: Step, setting: Setting) -> Step:
         """Return an equivalent pass that may be faster on these rows; raise if the setting is unsupported."""
         return step
 
-    def forget(self) -> None:  # noqa: B027
+    def clear_cache(self) -> None:  # noqa: B027
         """Free the memory cached between passes."""
 
 

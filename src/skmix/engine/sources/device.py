@@ -81,11 +81,11 @@ class DeviceRows(ArrayRows):
             prepared = prepared.recentre(*centres)
         return rows.collect(prepared, moments=moments), prepared.origins
 
-    def place(self, array: Array) -> Array:
+    def to_device(self, array: Array) -> Array:
         """Return an array as float64 numbers on the device."""
         return as_float64(array, self.X)
 
-    def quick(self, step: Step, setting: Setting) -> Step:
+    def wrap_step(self, step: Step, setting: Setting) -> Step:
         """Return the step as optimistic passes."""
         if setting.structure.projects:
             raise ValueError(
@@ -99,7 +99,7 @@ class DeviceRows(ArrayRows):
         """(start, kernel) of each delicate kernel of the last pass."""
         return [] if self._framed is None else self._framed.delicate
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Free the memory cached between passes."""
         self._framed = None
 

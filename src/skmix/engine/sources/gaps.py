@@ -99,7 +99,7 @@ class GapRows(ArrayRows):
             self._groups = setting, n_classes, groups
         return self._groups[2]
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Free the grouped rows."""
         self._groups = None
 

@@ -680,6 +680,6 @@ class MemoryRows(ArrayRows):
             self._rows = rows
         return rows
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Free the expanded rows."""
         self._rows = None

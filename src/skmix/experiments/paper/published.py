@@ -5,7 +5,7 @@ a covariance is singular its density is infinite or undefined, the normalisation
 the pooled sums (M2), (M3) spread it to every kernel. A run ends there, with the parameters that entered the
 failing pass and the reason.
 
-The labels beside the lines are those of ``docs/notation.md``: (E) the responsibilities, (M1) the weights,
+The labels in comments are those of ``docs/notation.md``: (E) the responsibilities, (M1) the weights,
 (M2) the means, (M3) the covariances, (LL) the log-likelihood of a class.
 """
 

@@ -81,7 +81,7 @@ function plane(svg, mixture, weights, frame) {
   const size = mixture.means[0].length;
   const covariances = mixture.covariances.map((triangle) => [
     entry(triangle, size, places[0], places[0]), entry(triangle, size, places[0], places[1]), entry(triangle, size, places[1], places[1])]);
-  // A kernel that a class uses must be in the picture; one that nobody uses may be far away.
+  // A kernel that a class uses must be in the picture; one that no class uses may be far away.
   const used = mixture.weights.map((row) => Math.max(...row) >= 0.01);
   const reach = (axis) => mixture.means.flatMap((mean, k) => (used[k]
     ? [-1, 1].map((sign) => mean[places[axis]] + sign * Math.sqrt(covariances[k][2 * axis])) : []));
@@ -124,7 +124,7 @@ function density(svg, mixture, weights, frame) {
   const { width: binWidth, heights } = histogramOf(own, low, high);
   const sigmas = mixture.covariances.map((triangle) => Math.sqrt(entry(triangle, size, place, place)));
   const { grid, curves, total } = densitiesOf(mixture.means.map((mean) => mean[place]), sigmas, weights, low, high);
-  // A kernel on a constant feature is a needle; the histogram must stay visible beside it.
+  // A kernel on a constant feature is a needle; the histogram must stay visible next to it.
   const top = Math.min(Math.max(...total, ...heights), 4 * Math.max(...heights, 1e-9));
   frame.up = [0, top * 1.06];
   const x = scale(...frame.across, frame.left, frame.right);

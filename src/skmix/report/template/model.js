@@ -178,7 +178,7 @@ function drawDensity(svg, group, weights, frame) {
   const { width: binWidth, heights } = histogramOf(own, low, high);
   const sigmas = group.means.map((_, k) => Math.sqrt(varianceOf(group, k, place, place)));
   const { grid, curves, total } = densitiesOf(group.means.map((mean) => mean[place]), sigmas, weights, low, high);
-  // A kernel on a constant feature is a needle; the histogram must stay visible beside it.
+  // A kernel on a constant feature is a needle; the histogram must stay visible next to it.
   const tallest = Math.max(...heights);
   const top = tallest > 0 ? Math.min(Math.max(...total, tallest), 4 * tallest) : Math.max(...total);
   frame.up = [0, top * 1.06];
@@ -197,7 +197,7 @@ function drawDensity(svg, group, weights, frame) {
   classKey.replaceChildren();
 }
 
-// ---------------------------------------------------------------- beside the picture
+// ---------------------------------------------------------------- next to the picture
 
 function showWeights(weights) {
   const measure = measures(weights);
