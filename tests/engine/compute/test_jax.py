@@ -76,5 +76,5 @@ measure(jax.numpy.ones((4, 2)), structure_of("full"))
 def test_float32_is_refused() -> None:
     # The setting belongs to the process.
     done = subprocess.run([sys.executable, "-c", SINGLE], capture_output=True, text=True, check=False)
-    assert "ValueError: JAX computes in float32 by default" in done.stderr
+    assert "which JAX disables by default" in done.stderr
     assert "jax.config.update('jax_enable_x64', True)" in done.stderr
