@@ -327,6 +327,11 @@ class Run:
         order = np.argsort(np.concatenate([*(index for index, _ in self._finished), self.active]))
         return join([*(ended for _, ended in self._finished), parameters]).take(order)
 
+    def totals(self) -> FloatArray:
+        """Return the last log-likelihood (R,) of each start in the frame, −inf where it failed."""
+        last = np.array([path[-1].sum() if path else -np.inf for path in self._path])
+        return np.where((self._status == Status.FAILED) | np.isnan(last), -np.inf, last)
+
     def state(self) -> RunState:
         """Return a copy of the state of all starts."""
 

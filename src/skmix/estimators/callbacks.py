@@ -23,7 +23,7 @@ from .. import _version
 from ..engine.compute.dask import ClusterError
 from ..engine.covariances import Structure
 from ..engine.em import Run, RunState
-from ..engine.model import FloatArray, Status
+from ..engine.model import FloatArray
 from ..engine.sources.summary import Frame
 from ..io import Record, decode, encode, read, write
 
@@ -181,7 +181,9 @@ class _AfterPass:
 
         `log_volume` is what the coordinates of the frame add to the log-likelihood of all rows.
         """
-        total = float(run.log_likelihood.sum(axis=1).max()) - log_volume
+        totals = run.totals()
+        start = int(np.argmax(totals))
+        total = float(totals[start]) - log_volume
         now, best = time.monotonic(), total / self._n_rows
         change, self._best = best - self._best, best
         gained = "" if change != change else f", changed by {change:.2e}"
@@ -192,12 +194,8 @@ class _AfterPass:
         self._since = now
 
         def attributes() -> dict[str, Any]:
-            state = run.state()
-            reached = np.array([path[-1].sum() if len(path) else -np.inf for path in state.path])
-            start = int(np.argmax(np.where(state.status == Status.FAILED, -np.inf, reached)))
-            found: dict[str, Any] = self._attributes(
-                frame.leave(state.parameters, structure).take(start), total
-            )
+            parameters = frame.leave(run.state().parameters, structure).take(start)
+            found: dict[str, Any] = self._attributes(parameters, total)
             return found
 
         self._monitor.after_pass(None if self._attributes is None else attributes)

@@ -242,9 +242,11 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 decisions.check_outlier_label(self.outlier_label, training.classes)
             groups = self._groups(training.n_features)
             models = [self._model(g, groups) for g in range(len(groups))]
-            paths = checkpoint_paths(self, len(groups))
             monitor = Monitor(self, X, y, sample_weight, len(groups), None if prune else self.max_iter)
-            if len(groups) > 1 and training.n_unlabelled:
+            jointly = len(groups) > 1 and training.n_unlabelled > 0
+            # Joint fits and pruning are not saved on the way.
+            paths = [None] * len(groups) if jointly or prune else checkpoint_paths(self, len(groups))
+            if jointly:
                 fit_jointly(models, groups, training)
             else:
                 for group, (columns, model) in enumerate(zip(groups, models, strict=True)):

@@ -22,6 +22,7 @@ from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood
 from ..engine.em import one_pass, rule_of
 from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.rules.base import with_frozen
 from ..engine.sources import Setting, open_source
 from ._warnings import warn_caller
 from .rows import Training, columns_of, observed_rows
@@ -133,4 +134,5 @@ def _one_pass(
             f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
         )
     volume = source.summary.by_class(source.summary.observed, log_likelihood.shape[1]) @ np.log(frame.scale)
-    return frame.leave(found, structure).take(0), log_likelihood[0] - volume
+    found = with_frozen(rule, frame.leave(found, structure).take(0), model._parameters)
+    return found, log_likelihood[0] - volume

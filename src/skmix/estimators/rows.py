@@ -47,6 +47,8 @@ from ..io import Source, source_of
 from ._warnings import warn_caller
 
 _PRECISIONS = ("float64", "float32", "tf32")
+# Where scikit-learn notes the callbacks of a running fit.
+_OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
 
 # ---------------------------------------------------------------- training rows
@@ -206,8 +208,10 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
         vars(estimator).update(vars(host_copy(estimator)))
         yield
     except BaseException:
+        # scikit-learn has still to tear the callbacks down, by what it noted in the estimator.
+        noted = {name: value for name, value in vars(estimator).items() if name in _OF_CALLBACKS}
         vars(estimator).clear()
-        vars(estimator).update(before)
+        vars(estimator).update(before | noted)
         raise
     if is_device_array(home):
         _hand_out(estimator, home)

@@ -101,7 +101,8 @@ def _read_labels(
     if y is None and is_classifier(estimator):
         raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     if y is None:
-        return known, np.zeros(n_rows, dtype=np.int64)
+        # Of several classes, rows without labels are unlabelled.
+        return known, np.full(n_rows, 0 if len(known) == 1 else -1)
     try:
         return known, code_labels(y, known, n_rows, unlabelled=True)
     except ValueError as error:
@@ -117,6 +118,11 @@ def absorb_batch(model: Any, batch: Batch, decay: Any) -> None:
     if "class_prior_" in vars(model):
         if not len(batch.rows):
             return
+        if model.covariance_type != model.covariance_type_:
+            raise ValueError(
+                f"covariance_type is now {model.covariance_type!r}, but the model has "
+                f"{model.covariance_type_!r}: use fit."
+            )
         parameters = replace(model._parameters, class_prior=model.class_prior_)
         past, count = _past(model, batch, parameters, options), model.class_count_
     else:
@@ -125,8 +131,8 @@ def absorb_batch(model: Any, batch: Batch, decay: Any) -> None:
     found, running, log_likelihood = absorb(
         batch.rows, batch.codes, parameters, past, options, decay=float(decay), row_weights=batch.weights
     )
-    # A stream is never shrunk, but an earlier fit may have been.
-    for name in OF_SHRINKAGE:
+    # A stream is neither shrunk nor variational, but an earlier fit may have been.
+    for name in (*OF_SHRINKAGE, *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
     model.stream_ = running.to_dict()
     model.covariance_type_ = model.covariance_type
@@ -181,6 +187,10 @@ def absorb_batch_of_groups(classifier: Any, batch: Batch, decay: Any) -> None:
     """Update the models of all feature groups with a batch."""
     first = "models_" not in vars(classifier)
     groups = classifier._groups(batch.rows.shape[1])
+    if not first and groups != classifier.feature_groups_:
+        raise ValueError(
+            f"feature_groups is now {groups}, but the model has {classifier.feature_groups_}: use fit."
+        )
     if first:
         models = [classifier._model(g, groups, fresh=True) for g in range(len(groups))]
     else:
@@ -194,7 +204,10 @@ def absorb_batch_of_groups(classifier: Any, batch: Batch, decay: Any) -> None:
         absorb_batch(model, own, decay)
     sizes = batch.sizes if first else batch.sizes + classifier.class_count_
     # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
-    best = max(models, key=lambda model: model.stream_["n_rows"])
+    streaming = [model for model in models if "stream_" in vars(model)]
+    if not streaming:
+        return  # no row has a value in any group
+    best = max(streaming, key=lambda model: model.stream_["n_rows"])
     classifier._store(models, groups, sizes, best.class_prior_)
     if classifier.reject_below is not None and len(batch.rows):
         classifier.threshold_ = threshold_of(classifier, batch.opened())
@@ -280,6 +293,8 @@ def place_of_label(classes: np.ndarray, label: Any) -> int:
     new = np.asarray(label)
     if new.ndim != 0:
         raise ValueError(f"label must be a single value, got an array of shape {new.shape}.")
+    if is_missing(np.array([label], dtype=object)).any():
+        raise ValueError(f"label is {label!r}, which marks rows without a label. Give the class a name.")
     kinds = [{"U": "text", "S": "text", "O": "text"}.get(a.dtype.kind, "number") for a in (new, classes)]
     if kinds[0] != kinds[1]:
         raise ValueError(f"label {label!r} is a {kinds[0]}, but the labels {classes.tolist()} are not.")

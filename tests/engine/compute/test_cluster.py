@@ -237,7 +237,7 @@ def test_blocks_that_only_a_dead_worker_had_are_named(client):
     blocks = open_collections(X, None, None, VERSION)
     (pid,) = client.run(os.getpid, workers=[address]).values()
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(ClusterError, match="Rows were lost with their worker, and Dask cannot recompute them"):
+    with pytest.raises(ClusterError, match="lost with their worker, and Dask cannot recompute them"):
         blocks.reduce(Wait(0.1), add)
 
 

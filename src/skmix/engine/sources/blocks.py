@@ -52,8 +52,11 @@ def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
 class BlockRows(RowSource):
     """Rows in blocks, with encoded labels; rows of weight zero or without any value are skipped."""
 
-    def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, blocks: Blocks, summary: Summary | None = None, seed: int = 0, empty: bool = False
+    ) -> None:
         self.blocks = blocks
+        self._empty = empty  # whether rows may have no value in any of the features
         self.n_features = blocks.n_features
         self._seed = seed
         self._summary = summary
@@ -67,12 +70,12 @@ class BlockRows(RowSource):
 
     def coded(self, classes: np.ndarray) -> BlockRows:
         """Return the rows with labels encoded as indices into `classes`."""
-        return BlockRows(self.blocks.coded(classes), self.summary.coded(classes), self._seed)
+        return BlockRows(self.blocks.coded(classes), self.summary.coded(classes), self._seed, self._empty)
 
     def take(self, columns: Sequence[int]) -> BlockRows:
         """Return some of the features; with gaps, a new summary leaves out rows that have none of them."""
         summary = None if self.summary.gaps else self.summary.take(columns)
-        return BlockRows(self.blocks.take(list(columns)), summary, self._seed)
+        return BlockRows(self.blocks.take(list(columns)), summary, self._seed, self.summary.gaps)
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
         """Return the sample, its class codes, and weights that correct for the sampling."""
@@ -87,7 +90,7 @@ class BlockRows(RowSource):
         moments: bool = True,
     ) -> Sums:
         """Do the E-step; see `RowSource`."""
-        work = Expect(parameters, factor, setting, self.summary.gaps, centres, moments)
+        work = Expect(parameters, factor, setting, self.summary.gaps, centres, moments, self._empty)
         return self.blocks.reduce(work, add)
 
 
@@ -101,10 +104,11 @@ class Expect:
     gaps: bool  # whether any block has gaps: all blocks must take moments about the same origins
     centres: Centres | None  # as for `RowSource.expect`
     moments: bool  # as for `RowSource.expect`
+    empty: bool = False  # whether rows may have no value at all
 
     def __call__(self, block: Block) -> Sums:
         """Return the statistics of a block, and the origins of its moments."""
-        if self.gaps or block.weights is not None:
+        if self.gaps or self.empty or block.weights is not None:
             block = block.informative()
         if not len(block.X):
             return self._nothing()

@@ -108,7 +108,7 @@ class Trials:
             self._error = error
         trial.seconds = time.monotonic() - started
         self.list.append(trial)
-        if trial.score > self.best.score or not self.best.params:
+        if trial.score > self.best.score or np.isnan(self.best.score) or not self.best.params:
             self.best.models, self.best = [], trial
         else:
             trial.models = []
@@ -241,7 +241,12 @@ class Search(SavingMixin, ExportMixin, BaseEstimator):
         kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
         values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
         check_gaps(values)
-        return Rows(values, None if y is None else y[kept], codes, weights), kept
+        if y is not None:
+            y = y[kept]
+            if np.any(codes < 0) and classes.dtype.kind in "if":
+                # In a fold, -1 beside fewer labels could be taken for a class; NaN never is.
+                y = np.where(codes < 0, np.nan, classes[codes])
+        return Rows(values, y, codes, weights), kept
 
     def _prototype(self, default: Any) -> Any:
         """Return the settings that are not searched, with one seed for all candidates."""

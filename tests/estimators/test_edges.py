@@ -1,0 +1,170 @@
+"""Edges: failing fits with callbacks, gaps in blocks, streams, joint fits, scores of searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
+
+
+def sample(n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(n_classes), 60)
+    return random.normal(size=(len(y), 2)) + 2.0 * y[:, None], y
+
+
+class Recorder:
+    """Callback that lists what it is called for, and the log-likelihood handed out after each pass."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        self.calls.append("setup")
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        self.calls.append("teardown")
+
+    def on_fit_task_begin(self, estimator: Any, context: Any, **_: Any) -> None:
+        pass
+
+    def on_fit_task_end(self, estimator: Any, context: Any, **_: Any) -> None:
+        pass
+
+
+def test_callbacks_are_torn_down_when_a_fit_fails() -> None:
+    X, _ = sample()
+    callback = Recorder()
+    model = SharedKernelMixture(3, init={"means": np.zeros((2, 2))}).set_callbacks(callback)
+    with pytest.raises(ValueError, match="means"):
+        model.fit(X)
+    assert callback.calls == ["setup", "teardown"]
+
+
+def test_feature_groups_of_files_may_lack_values_in_some_rows(tmp_path: Any) -> None:
+    X, y = sample()
+    X[::7, 0] = np.nan
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    classifier = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0, tol=1e-6, max_iter=500)
+    files = classifier.fit(tmp_path / "x.npy", tmp_path / "y.npy").models_
+    memory = SharedKernelClassifier(**classifier.get_params()).fit(X, y).models_
+    for one, other in zip(files, memory, strict=True):
+        assert_allclose(one.means_, other.means_, rtol=1e-8)
+
+
+def test_batches_without_a_value_in_a_group_change_nothing_there() -> None:
+    X, y = sample()
+    plain = SharedKernelClassifier(2, random_state=0).fit(X, y)
+    means = plain.means_.copy()
+    assert_array_equal(plain.partial_fit(np.full((3, 2), np.nan), [0, 1, 0]).means_, means)
+    groups = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0).fit(X, y)
+    before = [model.means_.copy() for model in groups.models_]
+    Z = X[:20].copy()
+    Z[:, 0] = np.nan
+    groups.partial_fit(Z, y[:20])
+    assert_array_equal(groups.models_[0].means_, before[0])
+    assert np.any(groups.models_[1].means_ != before[1])
+
+
+def test_a_stream_refuses_settings_that_the_model_does_not_have() -> None:
+    X, y = sample()
+    groups = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"feature_groups is now \[\[1\], \[0\]\].*use fit"):
+        groups.set_params(feature_groups=[[1], [0]]).partial_fit(X, y)
+    mixture = SharedKernelMixture(2, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"covariance_type is now 'diag'.*use fit"):
+        mixture.set_params(covariance_type="diag").partial_fit(X, y)
+    with pytest.raises(ValueError, match="label is nan"):
+        mixture.set_params(covariance_type="full").add_class(X, float("nan"))
+
+
+def test_rows_of_a_stream_without_labels_belong_to_no_class() -> None:
+    X, y = sample()
+    mixture = SharedKernelMixture(2, random_state=0).fit(X, y)
+    assert_array_equal(mixture.partial_fit(X[60:]).class_count_, [60, 60])
+
+
+def test_the_reported_start_is_the_best_also_after_it_has_converged() -> None:
+    from skmix.engine.em import fit
+    from skmix.engine.model import Options, Parameters
+    from skmix.engine.sources import open_source
+
+    X, _ = sample()
+    random = np.random.default_rng(1)
+    shape = (8, 6, 2)
+    starts = Parameters(
+        np.full((8, 6, 1), 1 / 6),
+        X[random.integers(len(X), size=shape[:2])],
+        np.tile(np.eye(2), (8, 6, 1, 1)),
+    )
+    seen: list[np.ndarray] = []
+    fit(open_source(X), starts, Options(tol=1e-5), callback=lambda run: seen.append(run.totals()))
+    assert all(totals.shape == (8,) for totals in seen)
+    best = np.array([totals.max() for totals in seen])
+    assert np.all(np.diff(best) > -1e-8)
+
+
+def test_frozen_kernels_keep_their_bits_when_groups_are_fitted_together() -> None:
+    X, y = sample()
+    labels = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
+    starts = [
+        {
+            "means": X[[5, 100]][:, [g]],
+            "covariances": np.full((2, 1, 1), 0.7),
+            "weights": np.full((2, 2), 0.5),
+        }
+        for g in range(2)
+    ]
+    model = SharedKernelClassifier(2, feature_groups=[[0], [1]], init=starts, freeze="kernels", tol=1e-3)
+    for start, part in zip(starts, model.fit(X, labels).models_, strict=True):
+        assert_array_equal(part.means_, start["means"])
+        assert_array_equal(part.covariances_, start["covariances"])
+
+
+def test_a_joint_fit_leaves_other_files_alone(tmp_path: Any) -> None:
+    from skmix.estimators import Checkpoint
+
+    X, y = sample()
+    labels = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
+    other = tmp_path / "c.skmix.0"
+    other.write_text("something else")
+    model = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0, tol=1e-2)
+    model.set_callbacks(Checkpoint(tmp_path / "c.skmix")).fit(X, labels)
+    assert other.read_text() == "something else"
+
+
+def test_a_score_of_nan_does_not_win_a_search() -> None:
+    X, y = sample(4)
+    calls = []
+
+    def scoring(model: Any, X: np.ndarray, y: np.ndarray) -> float:
+        calls.append(1)
+        return np.nan if len(calls) <= 5 else model.score(X, y)
+
+    search = SharedKernelClassifierCV(
+        n_kernels=[4, 5], covariance_type="full", tune=False, scoring=scoring, cv=5, random_state=0
+    ).fit(X, y)
+    assert np.isfinite(search.best_score_)
+    assert np.isnan(search.cv_results_["mean_test_score"][0])
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        SharedKernelMixtureCV(
+            n_kernels=[2], criterion="log_likelihood", covariance_type="full", random_state=0
+        ),
+        SharedKernelClassifierCV(n_kernels=[2], covariance_type="full", tune=False, random_state=0),
+    ],
+    ids=["mixture", "classifier"],
+)
+def test_minus_one_means_the_same_in_every_fold(search: Any) -> None:
+    X, y = sample(4)
+    labels = np.where(y == 3, -1, y)
+    weights = (y != 2).astype(float)
+    assert search.fit(X, labels, weights).classes_.tolist() == [0, 1]
