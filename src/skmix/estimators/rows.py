@@ -124,7 +124,7 @@ def open_training(
     rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
     check_gaps(rows)
     rows = _placed(estimator, rows, bool(np.any(codes < 0)))
-    return Training(open_source(rows, codes, weights), classes)
+    return Training(open_source(rows, None if y is None else codes, weights), classes)
 
 
 def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
