@@ -231,21 +231,17 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         SharedKernelClassifier
             The fitted estimator.
         """
-        return self._fit(X, y, sample_weight)
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any, *, prune: bool = False) -> SharedKernelClassifier:
-        """Fit; with `prune`, each model goes from `n_kernels` down to as many as pay for their parameters."""
-        check_inference(self, prune=prune)
+        check_inference(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight, supervised=True)
             if self.reject_below is not None:
                 decisions.check_outlier_label(self.outlier_label, training.classes)
             groups = self._groups(training.n_features)
             models = [self._model(g, groups) for g in range(len(groups))]
-            monitor = Monitor(self, X, y, sample_weight, len(groups), None if prune else self.max_iter)
+            monitor = Monitor(self, X, y, sample_weight, len(groups), self.max_iter)
             jointly = len(groups) > 1 and training.n_unlabelled > 0
-            # Joint fits and pruning are not saved on the way.
-            paths = [None] * len(groups) if jointly or prune else checkpoint_paths(self, len(groups))
+            # Joint fits are not saved on the way.
+            paths = [None] * len(groups) if jointly else checkpoint_paths(self, len(groups))
             if jointly:
                 fit_jointly(models, groups, training)
             else:
@@ -264,7 +260,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                         monitor=monitor,
                         attributes=attributes if len(groups) == 1 else None,
                         path=paths[group],
-                        prune=prune,
                     )
             # A row without a value in some group still counts for its class.
             prior = None if training.n_unlabelled else training.class_prior

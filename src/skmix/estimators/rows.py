@@ -122,9 +122,11 @@ def open_training(
         classes, codes = number_labels(read_labels(on_host(y), rows.shape[0]))
     weights = check_weights(on_host(sample_weight), rows.shape[0])
     rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-    check_gaps(rows)
     rows = _placed(estimator, rows, bool(np.any(codes < 0)))
-    return Training(open_source(rows, None if y is None else codes, weights), classes)
+    source = open_source(rows, None if y is None else codes, weights)
+    if source.summary.gaps:
+        check_gaps(rows)
+    return Training(source, classes)
 
 
 def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:

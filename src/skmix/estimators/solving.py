@@ -22,7 +22,6 @@ from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, St
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shrink import share_of, with_shrinkage
 from ..engine.rules.variational import degrees_of_freedom, wishart_of
-from ..engine.sources.gaps import has_gaps
 from ..engine.sources.summary import Frame, fill_gaps
 from ._settings import check_covariance_prior, check_start, shrinks
 from ._warnings import warn_caller
@@ -253,7 +252,7 @@ def start_groups(
     n_kernels = n_classes if n_kernels is None else int(n_kernels)
     random_state = check_random_state(model.random_state)
     rows, codes, weights = training.source.start_rows()
-    if has_gaps(rows):
+    if training.source.summary.gaps:
         rows = fill_gaps(rows, codes)
     if model.init == "class" and prior is not None:
         own = np.flatnonzero(codes >= 0)
