@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 
 from skmix.metrics import ReliabilityBin
 from skmix.report import Evaluation, evaluation_page
-from skmix.report.evaluation_page import evaluation_data
+from skmix.report.evaluation import evaluation_data
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 NAN = float("nan")
@@ -43,12 +43,12 @@ def test_the_numbers_of_the_evaluation() -> None:
         "calibration error": "0.1250",
     }
     assert data["lead"] == "20 rows of 3 classes; 5 are misclassified."
-    assert [(row["true"], row["predicted"], row["count"], row["share"]) for row in data["confusions"]] == [
+    assert [(row["true"], row["predicted"], row["count"], row["share"]) for row in data["mistakes"]] == [
         ("dog", "cat", 4, "40.0 %"),
         ("cat", "dog", 1, "10.0 %"),
     ]
-    assert [bin["count"] for bin in data["reliability"]] == [8, 12]
-    assert data["per_class"][2]["precision"] is None
+    assert [bin["n_rows"] for bin in data["reliability"]] == [8, 12]
+    assert data["classes"][2]["precision"] is None
     assert evaluation_page(NUMBERS, title="animals") == evaluation_page(NUMBERS, title="animals")
 
 

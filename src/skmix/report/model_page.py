@@ -14,7 +14,15 @@ from skmix.plots._common import CLASS_COLOURS, FloatArray
 from skmix.plots._models import Kernels, chosen_model, groups_of
 from skmix.plots.kernels import STEPS
 from skmix.report.description import describe
-from skmix.report.rendering import decimals, joined, line_styles, render_page, significant, text
+from skmix.report.rendering import (
+    decimals,
+    joined,
+    kernel_values,
+    line_styles,
+    render_page,
+    significant,
+    text,
+)
 
 _MAX_ROWS = 2000
 """More rows would make the page larger, but not clearer."""
@@ -76,10 +84,8 @@ def model_data(
     counts = [each["n_rows"] for each in described["classes"]] or [None] * len(names)
     offered = [_offered(kernels, len(groups)) for kernels in groups]
     rows, note = _rows(model, X, y, groups, offered)
-    sections = ["Summary", "Kernels", "Weights", *(["Classes"] if len(names) > 1 else []), "Settings"]
     return {
         "title": title,
-        "contents": [{"id": section.lower(), "title": section} for section in sections],
         "lead": _lead(groups),
         "facts": _facts(groups, described["n_parameters"]),
         "settings": _settings(model, described),
@@ -179,7 +185,6 @@ def _mixture(kernels: Kernels, features: list[int], axes: FloatArray, *, name: s
     """Return a group's mixture in the offered features and axes, with covariances as flat upper triangles."""
     n_features = len(kernels.names)
     means, covariances = kernels.project(np.concatenate([np.eye(n_features)[features], axes]))
-    upper = np.triu_indices(means.shape[1])
     best = np.argsort(-kernels.separation()[features], kind="stable")
     # With many features the axes show more than any two of them.
     first = [len(features), len(features) + 1] if len(axes) > 1 and n_features > _MAX_PLANES else None
@@ -193,9 +198,7 @@ def _mixture(kernels: Kernels, features: list[int], axes: FloatArray, *, name: s
         if len(features) == n_features
         else f"{len(features)} of the {n_features} features are offered: those in which the kernels are "
         "furthest apart.",
-        "weights": decimals(kernels.weights, 5),
-        "means": significant(means, 5),
-        "covariances": significant(covariances[:, upper[0], upper[1]], 5),
+        **kernel_values(kernels.weights, means, covariances),
     }
 
 
@@ -237,5 +240,5 @@ def _rows(
     values = []
     for kernels, (features, axes) in zip(groups, offered, strict=True):
         own = rows[:, kernels.columns]
-        values.append(significant(np.concatenate([own[:, features], own @ axes.T], axis=1).T, 5))
+        values.append(significant(np.concatenate([own[:, features], own @ axes.T], axis=1).T))
     return {"labels": codes, "values": values}, note
