@@ -11,7 +11,7 @@ from sklearn.metrics import confusion_matrix, log_loss
 
 from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins
 from skmix.report.description import outlier_threshold
-from skmix.report.rendering import render_page, text
+from skmix.report.rendering import render_page
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,24 +184,10 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
     names, counts = evaluation.classes, evaluation.confusion
     if counts.shape != (len(names), len(names)):
         raise ValueError(f"there are {len(names)} classes but the confusion matrix has shape {counts.shape}.")
-    measures = {
-        "accuracy": (evaluation.accuracy, "share of correct predictions"),
-        "mean IoU": (evaluation.mean_iou, "mean over the classes of the Jaccard index"),
-        "log-loss": (evaluation.log_loss, "mean of −log of the true class’s probability; 0 is best"),
-        "calibration error": (
-            evaluation.calibration_error,
-            "mean distance of probability and share of correct predictions; 0 is best",
-        ),
-    }
-    n_wrong = int(counts.sum() - np.trace(counts))
     return {
         **evaluation.as_dict(),
         "title": title,
-        "lead": f"{evaluation.n_rows} rows of {len(names)} classes; {n_wrong} "
-        f"{'is' if n_wrong == 1 else 'are'} misclassified.",
-        "facts": [
-            {"name": name, "value": text(value, 4), "note": note} for name, (value, note) in measures.items()
-        ],
+        "n_wrong": int(counts.sum() - np.trace(counts)),
         "mistakes": [
             {
                 "true": names[i],

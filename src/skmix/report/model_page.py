@@ -86,8 +86,10 @@ def model_data(
     rows, note = _rows(model, X, y, groups, offered)
     return {
         "title": title,
-        "lead": _lead(groups),
-        "facts": _facts(groups, described["n_parameters"]),
+        "n_kernels": [len(kernels.means) for kernels in groups],
+        "n_features": [len(kernels.names) for kernels in groups],
+        "n_effective": [text(_effective(kernels.weights_of(None)), 1) for kernels in groups],
+        "n_parameters": described["n_parameters"],
         "settings": _settings(model, described),
         "classes": names,
         "class_rows": [_class(groups, c, names[c], counts[c]) for c in range(len(names))],
@@ -104,31 +106,6 @@ def model_data(
     }
 
 
-def _lead(groups: Sequence[Kernels]) -> str:
-    """Return the page's first sentence."""
-    n_classes, features = len(groups[0].classes), len(groups[0].names)
-    kernels = [len(each.means) for each in groups]
-    many = "kernel" if kernels == [1] else "kernels"
-    shared = f" that {n_classes} classes share" if n_classes > 1 else ""
-    if len(groups) == 1:
-        return f"{kernels[0]} Gaussian {many}{shared}, in {features} feature{'' if features == 1 else 's'}."
-    return (
-        f"{len(groups)} groups of features, with {joined(map(str, kernels))} Gaussian kernels{shared}; "
-        "the densities of the groups are multiplied."
-    )
-
-
-def _facts(groups: Sequence[Kernels], n_parameters: int) -> list[dict[str, str]]:
-    """Return the numbers at the top of the page."""
-    facts = {"kernels": " + ".join(str(len(each.means)) for each in groups)}
-    if len(groups[0].classes) > 1:
-        facts["classes"] = str(len(groups[0].classes))
-    facts["features"] = " + ".join(str(len(each.names)) for each in groups)
-    facts["kernels in effect"] = " + ".join(text(_effective(each.weights_of(None)), 1) for each in groups)
-    facts["free parameters"] = str(n_parameters)
-    return [{"name": name, "value": value} for name, value in facts.items()]
-
-
 def _effective(shares: FloatArray) -> float:
     """Return the number of kernels of equal weight with the same entropy as shares (K,)."""
     positive = shares[shares > 0]
@@ -141,9 +118,8 @@ def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
     parts = getattr(fitted, "models_", [fitted])
     covariances = dict.fromkeys(getattr(part, "covariance_type_", part.covariance_type) for part in parts)
     said = [("estimator", described["kind"]), ("covariances", joined(covariances))]
-    if all(hasattr(part, "converged_") for part in parts):
-        said.append(("converged", joined("yes" if part.converged_ else "no" for part in parts)))
-        said.append(("passes", joined(str(part.n_iter_) for part in parts)))
+    said.append(("converged", joined("yes" if part.converged_ else "no" for part in parts)))
+    said.append(("passes", joined(str(part.n_iter_) for part in parts)))
     if hasattr(fitted, "log_likelihood_"):
         said.append(("log-likelihood of the training rows", f"{fitted.log_likelihood_:.6g}"))
     elif hasattr(fitted, "lower_bound_"):
