@@ -265,7 +265,7 @@ _GAUSSIAN = (
     *("converged_", "covariances_", "lower_bound_", "lower_bounds_", "means_", "n_features_in_", "n_iter_"),
     *("precisions_", "precisions_cholesky_", "weights_"),
 )
-_SEARCH = ("best_params_", "cv_results_", "n_features_in_")
+_SEARCH: tuple[str, ...] = ("best_params_", "cv_results_", "n_features_in_")
 
 
 def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
