@@ -14,8 +14,17 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import kendalltau
 
-from skmix.experiments.harness import Claim, Row, Table, claims_table
-from skmix.experiments.harness.tables import Entry, Value, csv_text, plain_table, text_of
+from skmix.experiments.harness import (
+    Claim,
+    Entry,
+    Row,
+    Table,
+    Value,
+    claims_table,
+    csv_text,
+    plain_table,
+    text_of,
+)
 from skmix.experiments.paper.claims import Difference
 from skmix.experiments.paper.published import REASONS
 from skmix.experiments.paper.published_values import METRICS, OK_RUNS, RANKED_METRICS, published_values
