@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from models import AfterPass
 from sklearn.model_selection import GridSearchCV
 
-from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
 from skmix.estimators import watched_by
 from skmix.estimators.callbacks import _CallbackSupport, _Task
 
@@ -67,6 +68,17 @@ def test_callbacks_of_a_search_reach_the_fits() -> None:
     mixture = SharedKernelMixture(random_state=0, tol=1e-2).set_callbacks(AfterPass(seen.append))
     GridSearchCV(mixture, {"n_kernels": [2, 3]}, cv=2).fit(X)
     assert seen.count(1) == 5
+
+
+@pytest.mark.parametrize("strategy", ["grid", "prune"])
+def test_callbacks_of_a_choice_of_kernels_are_torn_down(tmp_path: Path, strategy: str) -> None:
+    seen: list[int] = []
+    mixture = SharedKernelMixture().set_callbacks(AfterPass(seen.append))
+    search = SharedKernelMixtureCV(mixture, n_kernels=3, covariance_type="tied", strategy=strategy).fit(X)
+    assert seen
+    assert "_callback_fit_ctx" not in vars(search.best_estimator_)
+    search.save(tmp_path / "search.skmix")
+    assert load(tmp_path / "search.skmix").best_params_ == search.best_params_
 
 
 def test_an_error_in_a_callback_ends_the_fit_and_leaves_the_estimator() -> None:

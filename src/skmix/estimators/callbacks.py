@@ -53,25 +53,28 @@ class _Task:
             callback.on_fit_task_end(estimator, self)
 
 
+def _tearing_down(fit: Callable[..., Any]) -> Any:
+    """Return a method that fits, and tears callbacks down however that ends."""
+
+    @wraps(fit)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return fit(self, *args, **kwargs)
+        finally:
+            task = vars(self).pop("_callback_fit_ctx", None)
+            for callback in () if task is None else task.callbacks:
+                callback.teardown(self, task)
+
+    return call
+
+
 class _CallbackSupport:
-    """Callbacks of an estimator: set up when `fit` asks for them, torn down however it ends."""
+    """Callbacks of an estimator, set up when a fit asks for them."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "fit" not in vars(cls):
-            return
-        fit = vars(cls)["fit"]
-
-        @wraps(fit)
-        def torn_down(self: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return fit(self, *args, **kwargs)
-            finally:
-                task = vars(self).pop("_callback_fit_ctx", None)
-                for callback in () if task is None else task.callbacks:
-                    callback.teardown(self, task)
-
-        cls.fit = torn_down  # type: ignore[attr-defined]
+        for name in {"fit", "_fit"} & vars(cls).keys():
+            setattr(cls, name, _tearing_down(vars(cls)[name]))
 
     def set_callbacks(self, *callbacks: Any) -> Any:
         """Set the callbacks of the estimator; none removes them."""

@@ -29,7 +29,7 @@ from skmix import (
 )
 from skmix.datasets import illustration, make_shared_kernel_data
 from skmix.engine.covariances import STRUCTURES
-from skmix.estimators.search._rows import filler, fit_reduction, pooled_covariance, project
+from skmix.estimators.search._features import filler, fit_reduction, pooled_covariance, project
 
 Data = tuple[np.ndarray, np.ndarray]
 
