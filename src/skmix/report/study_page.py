@@ -17,12 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from skmix.experiments.harness import Table
-from skmix.experiments.harness.tables import Value
+from skmix.experiments.harness import Table, Value
 from skmix.experiments.paper import claims
 from skmix.experiments.paper.published_values import OK_RUNS, PublishedValues, published_values
-from skmix.experiments.paper.records import BestRun, GroupModel, Run, Settings, StudyData, StudyResults
-from skmix.experiments.paper.runs import Runs, counted_in_sweep, statistics
+from skmix.experiments.paper.records import (
+    BestRun,
+    GroupModel,
+    Run,
+    Runs,
+    Settings,
+    StudyData,
+    StudyResults,
+    counted_in_sweep,
+    statistics,
+)
 from skmix.experiments.paper.tables import METHOD_OF_SOURCE, TAU, make_tables
 from skmix.experiments.paper.variants import (
     FEATURES,
@@ -174,7 +182,6 @@ def report_data(
         "projections": [picture for picture in pictures if picture["chosen_by"]],
         "failures": _failures(runs, paper),
         "differences": _differences(results, runs, paper),
-        # Without times, which are not reproducible.
         "beyond": [
             {
                 "name": row.name,
