@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from ..engine.compute.arrays import on_host
+from ..engine.compute.blocks import is_missing
 from ..engine.covariances import structure_of
 from ..engine.density import frame_of
 from ..engine.em import fit
@@ -27,7 +28,6 @@ from .rows import (
     check_weights,
     class_sizes,
     code_labels,
-    is_missing,
     number_labels,
     observed_rows,
     read_labels,
