@@ -10,7 +10,7 @@ import typer
 from numpy.typing import NDArray
 
 from skmix import datasets, features, plots
-from skmix.cli._common import WRONG_USE, Json, app, examples, failing, guarded, print_json, say, stop
+from skmix.cli import _common as cli
 from skmix.cli._progress import watching
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
@@ -19,8 +19,8 @@ _MAX_ON_A_SHEET = 20
 """Images of each digit that a sheet shows."""
 
 
-@app.command(
-    epilog=examples(
+@cli.app.command(
+    epilog=cli.examples(
         "skmix digits --sheet digits.png",
         "skmix digits --out digits.csv --per-digit 50 --seed 1",
     )
@@ -43,7 +43,7 @@ def digits(
         Path | None,
         typer.Option(help=f"Picture of the first {_MAX_ON_A_SHEET} images of each digit (.png, .pdf, .svg)."),
     ] = None,
-    as_json: Json = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Simulate images of seven-segment digits and compute their features.
 
@@ -55,7 +55,7 @@ def digits(
     if sheet is not None:
         _check_suffix("--sheet", sheet, (".pdf", ".png", ".svg"))
     files = f"{out}" if sheet is None else f"{out} and {sheet}"
-    with guarded(WRONG_USE), failing(f"cannot write {files}"):
+    with cli.guarded(cli.WRONG_USE), cli.failing(f"cannot write {files}"):
         for file in (out, sheet):
             if file is not None:
                 writable_folder(file.parent)
@@ -75,9 +75,9 @@ def digits(
                 plots.save_figure(figure, sheet, dpi=120)
     if as_json:
         picture = None if sheet is None else str(sheet)
-        print_json({"file": str(out), "sheet": picture, "n_images": len(labels)})
+        cli.print_json({"file": str(out), "sheet": picture, "n_images": len(labels)})
     else:
-        say(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
+        cli.say(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
 
 
 def _write(out: Path, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
@@ -94,7 +94,7 @@ def _write(out: Path, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> N
 
 def _check_suffix(option: str, file: Path, known: tuple[str, ...]) -> None:
     if not file.name.lower().endswith(known):
-        stop(f"{option} {file}: the name must end in {' or '.join(known)}.", WRONG_USE)
+        cli.stop(f"{option} {file}: the name must end in {' or '.join(known)}.", cli.WRONG_USE)
 
 
 def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int) -> Any:

@@ -18,20 +18,7 @@ from skmix import (
     SharedKernelMixtureCV,
     report,
 )
-from skmix.cli._common import (
-    STANDARD,
-    WRONG_USE,
-    Json,
-    app,
-    counted,
-    examples,
-    guarded,
-    note,
-    print_json,
-    refuse,
-    say,
-    stop,
-)
+from skmix.cli import _common as cli
 from skmix.cli._progress import watching
 from skmix.cli._tables import Data, Drop, NoHeader, check_place, read, write_model
 from skmix.datasets import TableRows, class_labels
@@ -44,8 +31,8 @@ _of_search = partial(typer.Option, rich_help_panel="The search")
 _MIN_COUNTED = 10
 
 
-@app.command(
-    epilog=examples(
+@cli.app.command(
+    epilog=cli.examples(
         "skmix fit flowers.csv --target species -o flowers.skmix",
         "skmix fit flowers.csv --target species --hold-out 0.25 --drop id",
         "skmix fit flowers.csv --target species --kernels 6 --covariance tied",
@@ -136,7 +123,7 @@ def fit(
     max_passes: Annotated[int, _of_search(help="Largest number of passes of EM.", min=1)] = 200,
     jobs: Annotated[int | None, _of_search(help="Threads; the model does not depend on it.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**32 - 1)] = 0,
-    as_json: Json = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Fit a model to a table.
 
@@ -152,24 +139,24 @@ def fit(
     of_classes = {"--groups": groups, "--priors": priors, "--tune": tune, "--hold-out": hold_out or None}
     for option, given in of_classes.items():
         if target is None and given is not None:
-            stop(f"{option} needs classes: name their column with --target.", WRONG_USE)
+            cli.stop(f"{option} needs classes: name their column with --target.", cli.WRONG_USE)
     if tune and (groups is not None or covariance == "low_rank"):
         other = "--groups" if groups is not None else "--covariance low_rank"
-        stop(f"--tune does not work with {other}; leave one of them out.", WRONG_USE)
+        cli.stop(f"--tune does not work with {other}; leave one of them out.", cli.WRONG_USE)
     if jobs == 0:
-        refuse("--jobs", "must not be 0; -1 uses all cores.")
+        cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
     n_kernels = _parse_number("--kernels", kernels, least=1, whole=True)
     if covariance is None:
         covariance = "auto" if n_kernels == "auto" and target is not None else "full"
     if criterion is None:
         criterion = "bic" if target is None else "cv"
     elif criterion != "cv" and groups is not None:
-        stop(f"--criterion {criterion} does not work with --groups; cv does.", WRONG_USE)
+        cli.stop(f"--criterion {criterion} does not work with --groups; cv does.", cli.WRONG_USE)
     strength = None
     if covariance_prior != "none":
         strength = _parse_number("--covariance-prior", covariance_prior, least=0)
         if strength == 0:
-            refuse("--covariance-prior", f"{covariance_prior} is not above 0.")
+            cli.refuse("--covariance-prior", f"{covariance_prior} is not above 0.")
     settings: dict[str, Any] = {
         "covariance_prior": strength,
         "n_init": starts,
@@ -180,7 +167,7 @@ def fit(
     chosen = {"n_kernels": n_kernels, "covariance_type": covariance}
     metadata: dict[str, Any] = {"target": target}
     check_place(out, reading=[data])
-    with guarded(), watching() as watch:
+    with cli.guarded(), watching() as watch:
         rows = read(watch, data, target=target, drop=drop, no_header=no_header)
         _check_columns(rows)
         X, y, known, held = _training_rows(rows, target, unlabelled, hold_out, seed)
@@ -204,7 +191,7 @@ def fit(
         facts = ("kind", "features", "n_components", "target", "classes", "covariance_type", "n_parameters")
         end = ("converged", "n_iter", "log_likelihood", "outlier_threshold")
         outcome = {
-            "model": None if out == STANDARD else out,
+            "model": None if out == cli.STANDARD else out,
             "n_rows": len(X),
             "n_unlabelled": int(np.count_nonzero(~known)),
             **{name: described[name] for name in (*facts, *end)},
@@ -214,17 +201,17 @@ def fit(
             "training_accuracy": None if y is None else report.evaluate(model, X[known], y[known]).accuracy,
             "held_out": held and report.evaluate(model, *held).as_dict(),
         }
-    if as_json and out != STANDARD:
-        print_json(outcome)
+    if as_json and out != cli.STANDARD:
+        cli.print_json(outcome)
     else:
         for line in _lines(outcome):
-            say(line, err=out == STANDARD)
+            cli.say(line, err=out == cli.STANDARD)
 
 
 def _lines(outcome: dict[str, Any]) -> list[str]:
     """Return the result of the fit in sentences."""
     classes, numbers, held = outcome["classes"], outcome["n_kernels"], outcome["held_out"]
-    lines = [f"{outcome['n_rows']} rows, {counted(len(outcome['features']), 'feature')}"]
+    lines = [f"{outcome['n_rows']} rows, {cli.counted(len(outcome['features']), 'feature')}"]
     if classes:
         shown = ", ".join(f"{each['label']} {each['n_rows']:g}" for each in classes[:10])
         lines[0] += f", {len(classes)} classes ({shown}{' ...' if len(classes) > 10 else ''})"
@@ -237,11 +224,11 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
     shape = outcome["covariance_type"].replace("_", " ")
     lines.append(f"{kernels}{shared}, {shape} covariances, {outcome['n_parameters']} parameters")
     if outcome["n_candidates"]:
-        lines.append(f"chosen among {counted(outcome['n_candidates'], 'candidate')}")
+        lines.append(f"chosen among {cli.counted(outcome['n_candidates'], 'candidate')}")
     if len(numbers) > 1:
         lines.append("groups: " + "; ".join(", ".join(group) for group in outcome["groups"]))
     ended = "converged" if outcome["converged"] else "did not converge"
-    lines.append(f"{ended} in {counted(outcome['n_iter'], 'pass', 'passes')}")
+    lines.append(f"{ended} in {cli.counted(outcome['n_iter'], 'pass', 'passes')}")
     if outcome["training_accuracy"] is not None:
         share = 100 * outcome["training_accuracy"]
         lines.append(f"{share:.1f} % of the training rows are classified correctly")
@@ -263,7 +250,7 @@ def _check_columns(rows: TableRows) -> None:
             raise ValueError(f"column {name!r} has no value in any row. Leave it out with --drop {name!r}.")
         whole = np.array_equal(column, np.round(column))
         if n_rows >= _MIN_COUNTED and whole and np.ptp(column) == n_rows - 1 == len(np.unique(column)) - 1:
-            note(
+            cli.note(
                 f"column {name!r} numbers the rows from {column.min():.0f} to {column.max():.0f}. If this "
                 f"is an identifier and not a measurement, leave it out with --drop {name!r}."
             )
@@ -395,7 +382,7 @@ def _parse_number(option: str, given: str, *, least: float, whole: bool = False)
         number = np.nan
     if not least <= number < np.inf:
         kind = "a whole number" if whole else "a number"
-        refuse(option, f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.")
+        cli.refuse(option, f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.")
     return number
 
 
@@ -409,9 +396,9 @@ def _parse_groups(given: str | None, names: Sequence[str]) -> list[list[int]] | 
         chosen = [name for name in (part.strip() for part in group.split(",")) if name]
         unknown = [name for name in chosen if name not in places]
         if unknown:
-            refuse("--groups", f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}.")
+            cli.refuse("--groups", f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}.")
         if not chosen:
-            refuse("--groups", f"a group of {given!r} is empty.")
+            cli.refuse("--groups", f"a group of {given!r} is empty.")
         groups.append([places[name] for name in chosen])
     return groups
 
@@ -429,7 +416,7 @@ def _parse_priors(given: str | None, labels: Sequence[str]) -> list[float] | str
             prior = np.nan
         priors[label.strip()] = prior
         if not 0 <= prior < np.inf:
-            refuse("--priors", f"{part!r} is not of the form label=number, with a number of at least 0.")
+            cli.refuse("--priors", f"{part!r} is not of the form label=number, with a number of at least 0.")
     if sorted(priors) != sorted(labels):
-        refuse("--priors", f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.")
+        cli.refuse("--priors", f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.")
     return [priors[label] for label in labels]
