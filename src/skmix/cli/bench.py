@@ -39,9 +39,6 @@ SharingData = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of splits and classifiers.", min=0, max=2**32 - 1)]
-MaxRows = Annotated[
-    int | None, typer.Option("--max-rows", help="Use at most this many rows of each data set.", min=10)
-]
 
 
 @bench.command(
@@ -57,7 +54,9 @@ def accuracy(
     classifier: Annotated[
         list[str] | None, typer.Option(help="Only this classifier; may be given several times.")
     ] = None,
-    max_rows: MaxRows = None,
+    max_rows: Annotated[
+        int | None, typer.Option(help="Use at most this many rows of each data set.", min=10)
+    ] = None,
     seed: Seed = 0,
     as_json: cli.Json = False,
 ) -> None:

@@ -51,14 +51,16 @@ def digits(
     feature_names (14,); read it with numpy.load. A table has the 14 features
     and, as its last column, the digit.
     """
-    _check_suffix("--out", out, (".npz", *datasets.WRITABLE))
-    if sheet is not None:
-        _check_suffix("--sheet", sheet, (".pdf", ".png", ".svg"))
-    files = f"{out}" if sheet is None else f"{out} and {sheet}"
+    known = {"--out": (".npz", *datasets.WRITABLE), "--sheet": (".pdf", ".png", ".svg")}
+    wanted = {option: file for option, file in zip(known, (out, sheet), strict=True) if file is not None}
+    for option, file in wanted.items():
+        if not file.name.lower().endswith(known[option]):
+            suffixes = " or ".join(known[option])
+            cli.stop(f"{option} {file}: the name must end in {suffixes}.", cli.WRONG_USE)
+    files = " and ".join(map(str, wanted.values()))
     with cli.guarded(cli.WRONG_USE), cli.failing(f"cannot write {files}"):
-        for file in (out, sheet):
-            if file is not None:
-                writable_folder(file.parent)
+        for file in wanted.values():
+            writable_folder(file.parent)
         with watching() as watch, watch.steps("simulating", None):
             images, labels = datasets.make_seven_segment_digits(
                 per_digit,
@@ -70,7 +72,15 @@ def digits(
             )
             # Draw before anything is written: matplotlib may be missing.
             figure = None if sheet is None else _sheet(images, labels, per_digit)
-            _write(out, images, labels)
+            found, names = features.digit_features(images), features.DIGIT_FEATURES
+            if out.suffix.lower() == ".npz":
+                with replacing(out) as opened:
+                    np.savez_compressed(
+                        opened, images=images, labels=labels, features=found, feature_names=names
+                    )
+            else:
+                columns = dict(zip(names, found.T, strict=True))
+                datasets.write_columns(out, {**columns, "digit": labels})
             if figure is not None and sheet is not None:
                 plots.save_figure(figure, sheet, dpi=120)
     if as_json:
@@ -78,23 +88,6 @@ def digits(
         cli.print_json({"file": str(out), "sheet": picture, "n_images": len(labels)})
     else:
         cli.say(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
-
-
-def _write(out: Path, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
-    """Write everything into an NPZ file, or features and labels into a table."""
-    found = features.digit_features(images)
-    if out.suffix.lower() != ".npz":
-        columns = dict(zip(features.DIGIT_FEATURES, found.T, strict=True))
-        datasets.write_columns(out, {**columns, "digit": labels})
-        return
-    names = np.array(features.DIGIT_FEATURES)
-    with replacing(out) as opened:
-        np.savez_compressed(opened, images=images, labels=labels, features=found, feature_names=names)
-
-
-def _check_suffix(option: str, file: Path, known: tuple[str, ...]) -> None:
-    if not file.name.lower().endswith(known):
-        cli.stop(f"{option} {file}: the name must end in {' or '.join(known)}.", cli.WRONG_USE)
 
 
 def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int) -> Any:

@@ -172,18 +172,16 @@ def fit(
         _check_columns(rows)
         X, y, known, held = _training_rows(rows, target, unlabelled, hold_out, seed)
         with watch.steps("fitting", None):
-            if y is None:
-                model, search = _fit_mixture(X, None, chosen, criterion, settings)
-                if outliers:
-                    least = np.quantile(model.score_samples(X), outliers, method="inverted_cdf")
-                    metadata["outlier_threshold"] = float(least)
-            else:
+            if y is not None:
                 classes = np.unique(y[known].tolist())
                 settings["priors"] = _parse_priors(priors, [str(label) for label in classes.tolist()])
                 settings["feature_groups"] = _parse_groups(groups, rows.feature_names)
                 if outliers:
                     settings |= {"reject_below": outliers, "outlier_label": _outlier_label(classes)}
-                model, search = _fit_classifier(X, y, known, chosen, criterion, tune, settings)
+            model, search = _fit(X, y, known, chosen, criterion, tune, settings)
+            if y is None and outliers:
+                least = np.quantile(model.score_samples(X), outliers, method="inverted_cdf")
+                metadata["outlier_threshold"] = float(least)
         model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         model.metadata_ = metadata
         write_model(out, model)
@@ -197,7 +195,7 @@ def fit(
             **{name: described[name] for name in (*facts, *end)},
             "n_kernels": [group["n_kernels"] for group in described["groups"]],
             "groups": [group["features"] for group in described["groups"]],
-            "n_candidates": search and len(search.cv_results_["params"]),
+            "n_candidates": None if search is None else len(search.cv_results_["params"]),
             "training_accuracy": None if y is None else report.evaluate(model, X[known], y[known]).accuracy,
             "held_out": held and report.evaluate(model, *held).as_dict(),
         }
@@ -301,65 +299,47 @@ def _training_rows(
     return X[training], y[training], known[training], (X[held], y[held])
 
 
-def _fit_classifier(
+def _fit(
     X: NDArray[np.float64],
-    y: NDArray[Any],
+    y: NDArray[Any] | None,
     known: NDArray[np.bool_],
     chosen: dict[str, Any],
     criterion: str,
     tune: bool | None,
     settings: dict[str, Any],
 ) -> tuple[Any, Any]:
-    """Return a fitted classifier, and the search that chose its settings if anything was open."""
-    is_open = "auto" in (*chosen.values(), settings["feature_groups"])
+    """Return a fitted classifier, or mixture without labels, and the search if anything was 'auto'."""
+    groups = settings.get("feature_groups")
+    is_open = "auto" in (*chosen.values(), groups)
+    common = {name: settings[name] for name in ("n_jobs", "random_state")}
     search: Any = None
-    if is_open and criterion == "cv":
-        groups = settings.pop("feature_groups")
+    if is_open and y is not None and criterion == "cv":
+        classifier = SharedKernelClassifier(**settings | {"feature_groups": None})
         search = SharedKernelClassifierCV(
-            SharedKernelClassifier(**settings),
-            **chosen,
-            feature_groups=groups,
-            tune="auto" if tune is None else tune,
-            n_jobs=settings["n_jobs"],
-            random_state=settings["random_state"],
+            classifier, **chosen, feature_groups=groups, tune="auto" if tune is None else tune, **common
         ).fit(X, y)
         # With a reduction of the features, the search itself is the model.
         return (search.classifier_ if search.projection_ is None else search), search
-    if tune and np.isnan(X).any():
+    incomplete = np.isnan(X).any(axis=1)
+    if tune and incomplete.any():
         raise ValueError(
-            f"--tune needs complete rows, but {int(np.isnan(X).any(axis=1).sum())} of {len(X)} rows have "
+            f"--tune needs complete rows, but {incomplete.sum()} of {len(X)} rows have "
             "missing values. Leave out --tune, or --kernels and --covariance."
         )
     if is_open:
         own = SharedKernelMixture().get_params()
-        shared = {name: value for name, value in settings.items() if name in own}
-        _, search = _fit_mixture(X, y, chosen, criterion, shared)
+        mixture = SharedKernelMixture(**{name: value for name, value in settings.items() if name in own})
+        criterion = "log_likelihood" if criterion == "cv" else criterion
+        search = SharedKernelMixtureCV(mixture, **chosen, criterion=criterion, **common).fit(X, y)
+        if y is None:
+            return search.best_estimator_, search
         chosen = search.best_params_
-    classifier = SharedKernelClassifier(**settings, **chosen).fit(X, y)
-    if tune:
+    estimator: Any = SharedKernelMixture if y is None else SharedKernelClassifier
+    model = estimator(**settings, **chosen).fit(X, y)
+    if tune and y is not None:
         # From a list, since labels mixed with None have dtype object.
-        classifier.tune(X[known], np.array(y[known].tolist()), random_state=settings["random_state"])
-    return classifier, search
-
-
-def _fit_mixture(
-    X: NDArray[np.float64],
-    y: NDArray[Any] | None,
-    chosen: dict[str, Any],
-    criterion: str,
-    settings: dict[str, Any],
-) -> tuple[Any, Any]:
-    """Return a fitted mixture, and the search that chose its settings if anything was open."""
-    if "auto" not in chosen.values():
-        return SharedKernelMixture(**settings, **chosen).fit(X, y), None
-    search = SharedKernelMixtureCV(
-        SharedKernelMixture(**settings),
-        **chosen,
-        criterion="log_likelihood" if criterion == "cv" else criterion,
-        n_jobs=settings["n_jobs"],
-        random_state=settings["random_state"],
-    ).fit(X, y)
-    return search.best_estimator_, search
+        model.tune(X[known], np.array(y[known].tolist()), random_state=settings["random_state"])
+    return model, search
 
 
 def _outlier_label(classes: NDArray[Any]) -> Any:

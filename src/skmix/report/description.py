@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
+from sklearn.utils import gen_batches
 
 from skmix.estimators.densities import n_parameters
 from skmix.plots._models import chosen_model, feature_names
@@ -59,12 +60,11 @@ def predict_columns(
         ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
     """
     posterior = model.predict_proba if hasattr(model, "predict_proba") else model.responsibilities
-    blocks: list[tuple[NDArray[Any], NDArray[Any]]] = []
-    for first in range(0, len(X), _ROWS_AT_A_TIME):
-        part = X[first : first + _ROWS_AT_A_TIME]
-        blocks.append((np.asarray(posterior(part)), np.asarray(model.score_samples(part))))
+    blocks = []
+    for rows in gen_batches(len(X), _ROWS_AT_A_TIME):
+        blocks.append((posterior(X[rows]), model.score_samples(X[rows])))
         if progress is not None:
-            progress(min(first + _ROWS_AT_A_TIME, len(X)) / len(X))
+            progress(rows.stop / len(X))
     posteriors, densities = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     best = posteriors.argmax(axis=1)
     if is_classifier(model):
