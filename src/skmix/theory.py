@@ -280,6 +280,6 @@ def _check_data(
             )
     if len(codes) != n_classes:
         raise ValueError(
-            f"y has {len(codes)} distinct labels but the weights have {n_classes} columns, one for each class."
+            f"y has {len(codes)} distinct labels but the weights have {n_classes} columns, one per class."
         )
     return rows, np.array([codes[label] for label in labels], dtype=np.intp)
