@@ -56,11 +56,6 @@ class Kernels:
         covariances = np.array([directions @ full @ directions.T for full in self._full()])
         return self.means @ directions.T, covariances
 
-    def take(self, features: Sequence[int]) -> tuple[FloatArray, FloatArray]:
-        """Return means (K, F) and covariances (K, F, F) of F features."""
-        chosen = np.ix_(features, features)
-        return self.means[:, features], np.array([full[chosen] for full in self._full()])
-
     def separation(self) -> FloatArray:
         """Return how far apart the kernels are in each feature (M,), from 0 to 1.
 
