@@ -40,7 +40,7 @@ from skmix.cli._progress import Watch
 from skmix.engine.compute.dask import ClusterError, connect, n_threads
 from skmix.experiments import harness
 from skmix.experiments import paper as study
-from skmix.experiments.harness.tables import text_of
+from skmix.experiments.harness import text_of
 
 
 class MethodChoice(enum.StrEnum):

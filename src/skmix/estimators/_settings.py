@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,12 @@ def as_numbers(values: Any, name: str) -> FloatArray:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of numbers: {error}.") from None
+
+
+def check_count(count: Any, what: str) -> None:
+    """Refuse anything but an integer of at least one; `what` it is for begins the error."""
+    if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
+        raise ValueError(f"{what} an integer of at least 1, got {count!r}.")
 
 
 def check_distribution(values: Any, shape: tuple[int, ...], name: str) -> FloatArray:
@@ -189,10 +195,8 @@ def check_feature_groups(
     return resolved
 
 
-def check_covariance_prior(prior: Any, n_features: int) -> tuple[float | None, FloatArray | None]:
+def check_covariance_prior(prior: Any, n_features: int) -> tuple[float, FloatArray | None]:
     """Return the strength in rows, and the covariance when given, of the inverse-Wishart prior."""
-    if prior is None or isinstance(prior, str):
-        return None, None
     if isinstance(prior, tuple):
         if len(prior) != 2:
             raise ValueError(f"covariance_prior as a tuple is (rows, covariance), got {len(prior)} entries.")
@@ -203,9 +207,3 @@ def check_covariance_prior(prior: Any, n_features: int) -> tuple[float | None, F
     if not isinstance(rows, Real) or not 0 < float(rows) < np.inf:
         raise ValueError(f"covariance_prior must be a positive number of rows, got {rows!r}.")
     return float(rows), scale
-
-
-def shrinks(estimator: Any, rows_per_kernel: float, rows_wanted: float) -> bool:
-    """Return whether to shrink covariances, given how many rows kernels have on average and need."""
-    automatic = isinstance(estimator.covariance_prior, str) and estimator.freeze is None
-    return automatic and estimator.inference == "em" and rows_per_kernel < rows_wanted

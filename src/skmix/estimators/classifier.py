@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import partial
 from numbers import Real
 from typing import Any, Self
 
@@ -15,18 +16,28 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import Array, namespace, on_host
+from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray, Parameters
 from ..io import source_of
 from . import decisions, densities, streams, tuning
 from ._settings import check_covariance_prior, check_distribution, check_feature_groups
-from .base import SharedKernelBase, documented
 from .callbacks import Monitor, checkpoint_paths
 from .io import kernels_of, log_probabilities, savable
 from .joint import fit_jointly
-from .mixture import SharedKernelMixture
-from .rows import Training, labels_in, open_training, refuse_paths, score_rows, updating
+from .mixture import SharedKernelBase, SharedKernelMixture, documented
+from .rows import (
+    Training,
+    check_rows,
+    check_weights,
+    code_labels,
+    labels_in,
+    open_training,
+    refuse_paths,
+    score_rows,
+    updating,
+)
 from .solving import check_inference, fit_model
 
 
@@ -233,7 +244,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """
         check_inference(self)
         with updating(self, X):
-            training = open_training(self, X, y, sample_weight, supervised=True)
+            training = open_training(self, X, y, sample_weight)
             if self.reject_below is not None:
                 decisions.check_outlier_label(self.outlier_label, training.classes)
             groups = self._groups(training.n_features)
@@ -246,26 +257,21 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 fit_jointly(models, groups, training)
             else:
                 for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
-                    own = training.take(columns, group)
-
-                    def attributes(
-                        parameters: Parameters, log_likelihood: float, model: Any = model
-                    ) -> dict[str, Any]:
-                        return self._fitted_attributes(parameters, log_likelihood, model, training)
-
-                    fit_model(
-                        model,
-                        own,
-                        columns,
-                        monitor=monitor,
-                        attributes=attributes if len(groups) == 1 else None,
-                        path=paths[group],
-                    )
+                    own, watching = training.take(columns, group), None
+                    if monitor.active:
+                        attributes = partial(self._fitted_attributes, model=model, training=training)
+                        watching = monitor.model(
+                            attributes if len(groups) == 1 else None, own.source.summary.total
+                        )
+                    fit_model(model, own, columns, watching=watching, path=paths[group])
             # A row without a value in some group still counts for its class.
             prior = None if training.n_unlabelled else training.class_prior
             self._store(models, groups, training.sizes, prior)
-            if self.reject_below is not None:
-                self.threshold_ = decisions.threshold_of(self, training)
+            if training.blocks is not None and self.reject_below is not None:
+                self.threshold_ = decisions.density_quantile(self, training.blocks, self.reject_below)
+            elif self.reject_below is not None:
+                rows, _, weights = training.source.start_rows()
+                self.threshold_ = decisions.threshold_of(self, rows, weights)
             monitor.close()
         for path in paths:
             if path is not None:
@@ -344,40 +350,16 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             "threshold_": -np.inf,
         }
 
-    def _absorb(self, X: Any, y: Any, classes: Any, sample_weight: Any, decay: Any) -> None:
-        with updating(self, X):
-            streams.absorb_batch_of_groups(
-                self, streams.read_batch(self, X, y, classes, sample_weight), decay
-            )
+    def _absorb(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
+        streams.absorb_batch_of_groups(self, batch, classes, decay)
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def add_class(self, X: ArrayLike, label: Any, *, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn one more class without touching the kernels, or any other class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows of the new class.
-        label : int, str, …
-            Its label, of the kind of the others.
-        sample_weight : array-like of shape (n,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        SharedKernelClassifier
-            The estimator with one more class. Its prior is its share of all labelled rows; priors given as
-            an array must be set to another value before.
-        """
-        check_is_fitted(self)
+    def _insert(self, rows: Block, label: Any, place: int) -> None:
         if self.priors is not None and not isinstance(self.priors, str):
             raise ValueError(
                 f"priors is an array of {len(self.classes_)} classes, without the new one; "
                 "use set_params(priors=None) or priors='uniform' first."
             )
-        with updating(self, X):
-            streams.add_class_to_groups(self, on_host(X), label, sample_weight)
-        return self
+        streams.insert_class_into_groups(self, rows, label, place)
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a temperature to rows that were not used for training.
@@ -402,7 +384,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """
         check_is_fitted(self)
         with updating(self, X):
-            self.temperature_ = decisions.temperature_of(self, on_host(X), on_host(y), on_host(sample_weight))
+            rows = check_rows(self, on_host(X), fitting=False)
+            codes = code_labels(on_host(y), self.classes_, len(rows))
+            weights = check_weights(on_host(sample_weight), len(rows))
+            self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
         return self
 
     def tune(
@@ -515,23 +500,19 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             Log-posteriors, columns in the order of `classes_`; divided by `temperature_` before they are
             normalised.
         """
-        values: FloatArray = score_rows(self, X, _log_posteriors)
-        return values
+        return score_rows(self, X, _log_posteriors)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
-        values: FloatArray = score_rows(self, X, _posteriors)
-        return values
+        return score_rows(self, X, _posteriors)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M); `outlier_label` for refused rows."""
-        labels: np.ndarray = score_rows(self, X, _predictions)
-        return labels
+        return score_rows(self, X, _predictions)
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return log p(x) under the class priors, shape (n,), of rows X (n, M): low for novel rows."""
-        values: FloatArray = score_rows(self, X, densities.log_density)
-        return values
+        return score_rows(self, X, densities.log_density)
 
     def score(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None

@@ -8,23 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute.arrays import on_host
+from ..engine.compute.arrays import Array, on_host
 from ..engine.compute.blocks import Block, Blocks
 from ..engine.model import FloatArray, IntArray
 from ..engine.refine.temperature import least_log_loss
 from ._warnings import warn_caller
-from .densities import log_density, log_joint
-from .rows import Training, check_rows, check_weights, code_labels
+from .densities import log_density
 
 # Bits of a density that one pass over blocks settles: a histogram of that many counts.
 _DIGIT = 16
-
-
-def temperature_of(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
-    """Return the temperature of least log-loss on rows X (n, M) with labels y (n,)."""
-    rows = check_rows(classifier, X, fitting=False)
-    codes = code_labels(y, classifier.classes_, len(rows))
-    return best_temperature(log_joint(classifier, rows), codes, check_weights(sample_weight, len(rows)))
 
 
 def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArray | None = None) -> float:
@@ -87,13 +79,10 @@ def with_outliers(labels: np.ndarray, outlying: np.ndarray, outlier_label: Any) 
     return mixed
 
 
-def threshold_of(classifier: Any, training: Training) -> float:
-    """Return the log-density below which `reject_below` of the training rows, or of their weight, lie."""
-    quantile, blocks = classifier.reject_below, getattr(training.source, "blocks", None)
-    if blocks is not None:
-        return density_quantile(classifier, blocks, quantile)
-    rows, _, weights = training.source.start_rows()
+def threshold_of(classifier: Any, rows: Array, weights: FloatArray | None) -> float:
+    """Return the log-density below which `reject_below` of the rows (n, M), or of their weight (n,), lie."""
     densities = on_host(log_density(classifier, rows))
+    quantile = classifier.reject_below
     return float(np.quantile(densities, quantile, weights=weights, method="inverted_cdf"))
 
 

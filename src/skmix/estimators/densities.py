@@ -8,7 +8,7 @@ rows (n, M) and, where labels are given, their classes (n,).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -17,7 +17,6 @@ import numpy as np
 from joblib import effective_n_jobs
 from scipy.special import logsumexp
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from ..engine import density
 from ..engine.compute.arrays import Array, like, namespace
@@ -27,8 +26,8 @@ from ..engine.sources import gaps
 from ._settings import check_features, check_given
 from .rows import columns_of
 
-# A part of a derived model: its columns in the old model, its columns in the old part, its parameters.
-Part = tuple[list[int], list[int], Parameters]
+# A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
+Part = tuple[Any, list[int], list[int], Parameters]
 
 
 # ---------------------------------------------------------------- of each row
@@ -36,16 +35,7 @@ Part = tuple[list[int], list[int], Parameters]
 
 def class_log_likelihood(model: Any, rows: Array) -> FloatArray:
     """Return log p(x | class j), shape (n, L)."""
-    n_jobs = effective_n_jobs(model.n_jobs)
-    return reduce(
-        add,
-        (
-            density.class_log_likelihood(
-                columns_of(rows, columns), part._parameters, part.covariance_type_, n_jobs
-            )
-            for columns, part in model._parts()
-        ),
-    )
+    return reduce(add, _of_parts(model, rows, density.class_log_likelihood))
 
 
 def log_joint(model: Any, rows: Array) -> FloatArray:
@@ -68,20 +58,12 @@ def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> Float
 
 def kernel_log_densities(model: Any, rows: Array) -> FloatArray:
     """Return log N(x; μ_k, P_k), shape (n, K), the parts' side by side."""
-    n_jobs = effective_n_jobs(model.n_jobs)
-    return _side_by_side(
-        [
-            density.kernel_log_densities(
-                columns_of(rows, columns), part._parameters, part.covariance_type_, n_jobs
-            )
-            for columns, part in model._parts()
-        ]
-    )
+    return _side_by_side(_of_parts(model, rows, density.kernel_log_densities))
 
 
 def log_responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the logarithms of the kernels' responsibilities, shape (n, K), the parts' side by side."""
-    return _side_by_side([logs for _, _, logs in _kernel_posteriors(model, rows, codes)])
+    return _side_by_side(_log_responsibilities(model, rows, codes))
 
 
 def responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
@@ -98,32 +80,35 @@ def most_likely_kernel(model: Any, rows: Array) -> IntArray:
     return kernels
 
 
+def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
+    """Return a function of the engine, with arguments beside the rows (n, M), of each part."""
+    n_jobs = effective_n_jobs(model.n_jobs)
+    return [
+        function(columns_of(rows, columns), *given, part._parameters, part.covariance_type_, n_jobs)
+        for columns, part in model._parts()
+    ]
+
+
 def _side_by_side(arrays: list[FloatArray]) -> FloatArray:
     """Return arrays (n, …) joined along their second axis."""
     return arrays[0] if len(arrays) == 1 else namespace(arrays[0]).concat(arrays, axis=1)
 
 
-def _kernel_posteriors(
-    model: Any, rows: Array, codes: IntArray | None
-) -> Iterator[tuple[list[int], Any, FloatArray]]:
-    """Yield each part's columns, the part and its log-responsibilities (n, K)."""
-    n_jobs = effective_n_jobs(model.n_jobs)
-    posterior = density.log_normalise(log_joint(model, rows)) if codes is None else None
-    for columns, part in model._parts():
-        given = columns_of(rows, columns), part._parameters, part.covariance_type_, n_jobs
-        if codes is not None:
-            yield columns, part, density.log_responsibilities(given[0], codes, *given[1:])
-        else:
-            assert posterior is not None
-            yield columns, part, density.averaged_log_responsibilities(given[0], posterior, *given[1:])
+def _log_responsibilities(model: Any, rows: Array, codes: IntArray | None) -> list[FloatArray]:
+    """Return each part's log-responsibilities (n, K), averaged over classes unless these are given."""
+    if codes is not None:
+        return _of_parts(model, rows, density.log_responsibilities, codes)
+    posterior = density.log_normalise(log_joint(model, rows))
+    return _of_parts(model, rows, density.averaged_log_responsibilities, posterior)
 
 
 def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> FloatArray:
     """Return the rows (n, M) with conditional means in place of missing values."""
     filled = rows.astype(np.float64)
-    for columns, part, logs in _kernel_posteriors(model, rows, codes):
+    logs = _log_responsibilities(model, rows, codes)
+    for (columns, part), own in zip(model._parts(), logs, strict=True):
         filled[:, columns] = density.fill_means(
-            columns_of(rows, columns), np.exp(logs), part._parameters, part.covariance_type_
+            columns_of(rows, columns), np.exp(own), part._parameters, part.covariance_type_
         )
     return filled
 
@@ -138,20 +123,14 @@ def draw_missing(
     else:
         classes = np.tile(codes, (n_copies, 1))
     filled = np.tile(rows.astype(np.float64), (n_copies, 1, 1))
-    n_jobs = effective_n_jobs(model.n_jobs)
-    for columns, part in model._parts():
-        own = columns_of(rows, columns)
-        densities = density.kernel_log_densities(own, part._parameters, part.covariance_type_, n_jobs)
+    of_kernels = _of_parts(model, rows, density.kernel_log_densities)
+    for (columns, part), own in zip(model._parts(), of_kernels, strict=True):
         with np.errstate(divide="ignore"):
             log_weights = np.log(part.weights_.T)
-        kernels = np.stack(
-            [
-                density.choose(np.exp(density.log_normalise(densities + log_weights[each])), random_state)
-                for each in classes
-            ]
-        )
+        shares = [np.exp(density.log_normalise(own + log_weights[each])) for each in classes]
+        kernels = np.stack([density.choose(each, random_state) for each in shares])
         filled[:, :, columns] = density.draw_missing(
-            own, kernels, part._parameters, part.covariance_type_, random_state
+            columns_of(rows, columns), kernels, part._parameters, part.covariance_type_, random_state
         )
     return filled
 
@@ -162,14 +141,6 @@ def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) 
     for columns, part in model._parts():
         X[:, columns] = density.draw(part._parameters, part.covariance_type_, codes, random_state)[0]
     return X
-
-
-def draw_codes(model: Any, n_samples: int, code: int | None) -> tuple[IntArray, np.random.RandomState]:
-    """Return the classes (n,) of rows to draw, and the source of randomness to go on with."""
-    random_state = check_random_state(model.random_state)
-    if code is not None:
-        return np.full(n_samples, code), random_state
-    return random_state.choice(len(model.classes_), n_samples, p=model.class_prior_), random_state
 
 
 def n_parameters(model: Any) -> int:
@@ -189,19 +160,17 @@ def n_parameters(model: Any) -> int:
 
 def marginal(model: Any, features: Sequence[int | str]) -> Any:
     """Return the model of some features, whatever the values of the others."""
-    chosen = check_features(
-        features, model.n_features_in_, getattr(model, "feature_names_in_", None), "features"
-    )
+    names = getattr(model, "feature_names_in_", None)
+    chosen = check_features(features, model.n_features_in_, names, "features")
     _refuse_unmodelled(model, chosen)
-    place = {column: i for i, column in enumerate(chosen)}
     parts: list[Part] = []
     for columns, part in model._parts():
-        kept = [d for d in range(len(columns)) if columns[d] in place]
-        kept.sort(key=lambda d: place[columns[d]])
+        at = {column: d for d, column in enumerate(columns)}
+        kept = [at[column] for column in chosen if column in at]
         if kept:
             structure = structure_of(part.covariance_type_)
             parameters = gaps.marginal(part._parameters, np.array(kept), structure)
-            parts.append(([columns[d] for d in kept], kept, parameters))
+            parts.append((part, [columns[d] for d in kept], kept, parameters))
     return _derive(model, chosen, parts, model.class_prior_)
 
 
@@ -214,15 +183,14 @@ def condition(model: Any, given: Mapping[int | str, float]) -> Any:
     joint = log_joint(model, row)
     parts: list[Part] = []
     for columns, part in model._parts():
-        kept = [d for d in range(len(columns)) if columns[d] not in values]
-        if not kept:
-            continue
+        kept = [d for d, column in enumerate(columns) if column not in values]
         known = np.setdiff1d(np.arange(len(columns)), kept)
         parameters = part._parameters
-        if len(known):
+        if kept and len(known):
             own = row[0, np.array(columns)[known]]
             parameters = density.condition(parameters, part.covariance_type_, known, own)
-        parts.append(([columns[d] for d in kept], kept, parameters))
+        if kept:
+            parts.append((part, [columns[d] for d in kept], kept, parameters))
     if not parts:
         raise ValueError(f"given has values of all features that the model describes: {sorted(values)}.")
     left = [column for column in range(model.n_features_in_) if column not in values]
@@ -258,19 +226,14 @@ def _derive(
         derived.feature_names_in_ = model.feature_names_in_[columns]
     derived.class_prior_ = class_prior.copy()
     if "models_" not in vars(model):
-        derived.classes_, derived.class_count_ = model.classes_, model.class_count_
-        derived.covariance_type_ = model.covariance_type_
-        derived._store_parameters(parts[0][2].map(np.array))
         # What a fit says of itself that is still true of fewer features.
-        derived.converged_, derived.n_iter_ = model.converged_, model.n_iter_
+        for name in ("classes_", "class_count_", "covariance_type_", "converged_", "n_iter_"):
+            setattr(derived, name, getattr(model, name))
+        derived._store_parameters(parts[0][-1].map(np.array))
         return derived
     place = {column: i for i, column in enumerate(columns)}
-    group_of = {column: g for g, group in enumerate(model.feature_groups_) for column in group}
-    derived.feature_groups_, derived.models_ = [], []
-    for own, kept, parameters in parts:
-        part = model.models_[group_of[own[0]]]
-        derived.feature_groups_.append([place[column] for column in own])
-        derived.models_.append(_derive(part, kept, [(kept, kept, parameters)], class_prior))
+    derived.feature_groups_ = [[place[column] for column in own] for _, own, _, _ in parts]
+    derived.models_ = [_derive(each[0], each[2], [each], class_prior) for each in parts]
     if model.feature_groups is not None:
         derived.set_params(feature_groups=[list(group) for group in derived.feature_groups_])
     derived.temperature_ = model.temperature_

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import reduce
-from operator import add
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
+from ..engine.compute.blocks import Block
 from ..engine.compute.threads import workers
 from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood
 from ..engine.em import one_pass, rule_of
-from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.model import FloatArray, Parameters
 from ..engine.rules.base import with_frozen
 from ..engine.sources import Setting, open_source
 from ._warnings import warn_caller
-from .rows import Training, columns_of, observed_rows
+from .rows import Training, columns_of
 from .solving import fit_model, options_of
 
 # A class this improbable changes no digit of the sums.
@@ -37,14 +37,21 @@ def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Tr
 
     The models are fitted on return, with a common `class_prior_`; `groups` are their columns.
     """
-    in_blocks = hasattr(training.source, "blocks")
-    if models[0].inference == "variational" or in_blocks:
-        needs = "all rows in memory" if in_blocks else "inference='em'"
+    if models[0].inference == "variational" or training.blocks is not None:
+        needs = "inference='em'" if training.blocks is None else "all rows in memory"
         raise ValueError(
             f"{training.n_unlabelled} rows have no label, and with several feature groups such rows need "
             f"{needs}. Leave them out, or fit one group."
         )
-    _fit_alone(models, groups, training)
+    # EM over all groups begins with fits of each.
+    for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
+        setting = model.covariance_prior
+        # The groups are fitted together: there is no first fit to shrink by.
+        model.covariance_prior = None if isinstance(setting, str) else setting
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fit_model(model, training.take(columns, group), columns)
+        model.covariance_prior = setting
     X, codes, weights = training.source.start_rows()
     weights, n_classes = np.ones(len(X)) if weights is None else weights, len(training.classes)
     known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
@@ -55,16 +62,24 @@ def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Tr
     path: list[FloatArray] = []
     while True:
         likelihoods = [
-            _likelihood(model, X[open_], columns) for model, columns in zip(models, groups, strict=True)
+            class_log_likelihood(
+                columns_of(X[open_], columns),
+                model._parameters,
+                model.covariance_type_,
+                effective_n_jobs(model.n_jobs),
+            )
+            for model, columns in zip(models, groups, strict=True)
         ]
-        joint = np.log(prior) + reduce(add, likelihoods)
+        joint = np.log(prior) + sum(likelihoods)
         evidence = logsumexp(joint, axis=1)
         shares = weights[open_, None] * np.maximum(np.exp(joint - evidence[:, None]), _NEGLIGIBLE)
         now = np.concatenate([weights[known], shares.ravel()])
         of_known = training.sizes * np.log(prior)
         following = []
         for model, columns, likelihood in zip(models, groups, likelihoods, strict=True):
-            parameters, found = _one_pass(model, rows, every_code, now, columns)
+            # A row without a value in the group counts in the others.
+            own = Block(columns_of(rows, columns), every_code, now).informative()
+            parameters, found = _one_pass(model, own, columns)
             following.append(parameters)
             of_known = of_known + found - (shares * likelihood).sum(axis=0)
         path.append(np.append(of_known, weights[open_] @ evidence))
@@ -90,40 +105,15 @@ def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Tr
         )
 
 
-def _fit_alone(models: Sequence[Any], groups: Sequence[list[int]], training: Training) -> None:
-    """Fit each group on its own, which is where EM over all of them begins."""
-    for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
-        setting = model.covariance_prior
-        if isinstance(setting, str):
-            model.covariance_prior = (
-                None  # the groups are fitted together: there is no first fit to shrink by
-            )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            fit_model(model, training.take(columns, group), columns)
-        model.covariance_prior = setting
-
-
-def _likelihood(model: Any, X: np.ndarray, columns: list[int]) -> FloatArray:
-    """Return log p(x | class j), shape (n, L), of a group's columns."""
-    options = options_of(model, len(columns))
-    return class_log_likelihood(
-        columns_of(X, columns), model._parameters, model.covariance_type_, options.n_jobs
-    )
-
-
-def _one_pass(
-    model: Any, X: np.ndarray, codes: IntArray, weights: FloatArray, columns: list[int]
-) -> tuple[Parameters, FloatArray]:
+def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, FloatArray]:
     """Return parameters after one pass over labelled, weighted rows, and the log-likelihoods (L,) before."""
-    own, own_codes, own_weights = observed_rows(X, codes, weights, columns)
-    options = options_of(model, own.shape[1])
+    options = options_of(model, len(columns))
     current = model._parameters.batch()
     structure = structure_of(options.covariance_type).of(current.covariances)
-    source = open_source(own, own_codes, own_weights)
+    source = open_source(rows.X, rows.y, rows.weights)
     frame = source.summary.frame(structure, columns)
     inside = frame.enter(current, structure)
-    factor = structure.factor(inside.covariances, own.shape[1])
+    factor = structure.factor(inside.covariances, len(columns))
     with workers(options.n_jobs) as pool:
         setting = Setting(frame, structure, pool, options.precision)
         rule = rule_of(options, setting, current.means.shape[1], source)

@@ -1,24 +1,539 @@
-"""The density model: one mixture for each class, all over the same kernels."""
+"""The density model: one mixture for each class, all over the same kernels.
+
+`SharedKernelBase` has the parameters and methods that the classifier made of such models shares with it.
+"""
 
 from __future__ import annotations
 
-from functools import wraps
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from functools import partial, wraps
+from numbers import Integral, Real
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin, _fit_context
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    DensityMixin,
+    TransformerMixin,
+    _fit_context,
+)
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import on_host
+from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
+from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray, IntArray, Parameters
 from . import densities, streams
-from .base import SharedKernelBase, documented
-from .callbacks import Monitor, checkpoint_paths
-from .io import kernels_of, log_probabilities, savable
-from .rows import open_training, score_rows, updating
+from ._settings import check_count
+from .callbacks import CallbackSupportMixin, Monitor, checkpoint_paths
+from .io import ExportMixin, SavingMixin, kernels_of, log_probabilities, savable
+from .rows import Training, code_labels, host_copy, open_training, refuse_blocks, score_rows, updating
 from .solving import check_inference, fit_model
+
+Estimator = TypeVar("Estimator", bound=type)
+
+_PARAMETERS = """
+    n_kernels : int, default=None
+        Number K of shared kernels. None takes one for each class, or those of a given start.
+    covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='full'
+        Structure of the kernels' covariances. 'low_rank' is for many features: `n_factors` columns of factors
+        W and a variance d of each feature, P = WWᵀ + diag(d).
+    n_factors : int, default=None
+        Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
+        features. At most one less than there are features is used, which can make any covariance.
+    init : {'class', 'k-means++', 'random_from_data', 'uniform'} or dict, default='class'
+        Starting points. 'class' seeds kernels by k-means++ inside each class, 'k-means++' among all rows;
+        'random_from_data' takes random rows; 'uniform' is the paper's: means uniform on [0, 1], covariances
+        0.3·I. A dict with `means` (K, M) and optionally `covariances` and `weights` (K, L) is used as it is;
+        a classifier with `feature_groups` takes a list of dicts, one for each group.
+    n_init : int, default=1
+        Number of starts; the best is kept. They run as one batch, or in several where they are large.
+    max_iter : int, default=200
+        Largest number of passes over the data.
+    tol : float, default=1e-4
+        Tolerance of the stopping rule.
+    stopping : {'total', 'per-class'}, default='total'
+        'total' stops when the mean log-likelihood per row changes by less than `tol`. 'per-class' is the
+        paper's rule: a class latches when the log-likelihood of its rows changes by less than `tol`, and the
+        fit ends when all have (the paper uses ``tol=0.1``).
+    variance_floor : float, default=1e-6
+        Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
+        not an addition: kernels above it are untouched, and the likelihood still never falls. Zero removes
+        it.
+    covariance_prior : {'auto'}, float, tuple or None, default='auto'
+        Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
+        strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair
+        (rows, covariance of shape (M, M)) gives both; feature groups take their blocks of it. 'auto' is None
+        where kernels have enough rows; where they have fewer than 3 M (full) or 3 (q + 1) (low_rank) rows on
+        average, covariances are shrunk towards the one that kernels have in common. It is found by a first
+        fit, and the strength is that of the highest marginal likelihood. 'auto' shrinks nothing with tied,
+        diag and spherical covariances, with `freeze`, in a variational fit or in `partial_fit`.
+    weight_prior : float, default=None
+        Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
+        positive number for a variational fit, where None is 1 / K.
+    inference : {'em', 'variational'}, default='em'
+        'em' finds the most likely parameters. 'variational' finds their posterior by mean-field variational
+        Bayes; `n_kernels` is then the most there can be, and kernels that explain less than one row are left
+        out. Densities are those of the expected weights and means and the inverse expected precisions. There
+        is always a prior on covariances, by default of M + 2 rows (3 where features do not vary together),
+        and one on means of K^(-2/M) rows: means are expected to be as far apart as rows are.
+    accelerate : bool, default=False
+        Whether to extrapolate between passes (SQUAREM), which needs a fraction of the passes where kernels
+        overlap. The likelihood still never falls.
+    freeze : {'kernels', 'weights'}, default=None
+        What keeps the value it has in a given start: means and covariances, so that weights alone are fitted,
+        or the weights.
+    device : str, default=None
+        Where to compute: the name of a PyTorch device, such as 'cuda' or 'cuda:1', to which NumPy rows are
+        sent; results come back as NumPy arrays. None computes where the rows are: on the CPU, or, under
+        scikit-learn's ``array_api_dispatch``, on the device of a PyTorch or JAX array. Rows with
+        missing values stay on the CPU. Sums over rows are of float64; 'cuda/float32' and 'cuda/tf32' take
+        single precision, which keeps about five digits of means and covariances, or TF32, which keeps two to
+        three. Sums over chunks and the M-step are of float64 always.
+    n_jobs : int, default=None
+        Number of threads; -1 uses all cores. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness of the starts, of `sample` and of `sample_conditional`.
+    warm_start : bool, default=False
+        Whether `fit` starts from the parameters of the last fit.
+"""
+
+_FITTED = """
+    weights_ : ndarray of shape (K, L)
+        Pr(kernel k | class j).
+    means_ : ndarray of shape (K, M)
+        Kernel means.
+    covariances_ : ndarray
+        Kernel covariances: full (K, M, M), tied (M, M), diag (K, M), spherical (K,); low_rank (K, M, q + 1),
+        factors and, as the last column, variances.
+    converged_ : bool
+        Whether the best start met the stopping rule.
+    n_iter_ : int
+        Passes of the best start.
+    log_likelihood_ : float
+        Total log-likelihood of the training rows, each under its own class, of the best start; with rows that
+        have no label, that of rows and labels together.
+    log_likelihood_path_ : ndarray of shape (n_iter, L)
+        Log-likelihood of each class's rows under the parameters that entered each pass; with unlabelled rows,
+        theirs in one more column. Of a variational fit, its expectation under the posterior.
+    start_status_ : ndarray of shape (n_init,)
+        How each start ended: 'converged', 'stopped' (at `max_iter`) or 'failed'.
+    start_log_likelihoods_ : ndarray of shape (n_init,)
+        Total log-likelihood each start reached.
+    shrinkage_ : float
+        Where covariances were shrunk, the share of the common one in a kernel with an average number of rows.
+    lower_bound_ : float
+        Of a variational fit: lower bound of the log-evidence, the probability of rows given labels with all
+        parameters integrated out. The start with the highest is kept.
+    lower_bound_path_ : ndarray of shape (n_iter,)
+        Of a variational fit: the bound after each pass.
+    weight_concentration_ : ndarray of shape (K, L)
+        Of a variational fit: posterior of the weights, a Dirichlet distribution for each class.
+    mean_precision_ : ndarray of shape (K,)
+        Of a variational fit: the mean of kernel k has the posterior N(means_[k], P_k / mean_precision_[k]).
+    degrees_of_freedom_ : ndarray of shape (K,)
+        Of a variational fit: the posterior of P_k's inverse is Wishart's with these, and with the inverse of
+        ``covariances_[k]`` as its mean.
+"""
+
+FIT_ROWS = """
+        X : array-like of shape (N, M)
+            Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path of a
+            .npy, Parquet or Zarr file, a Zarr array, a large mapped array, what `open_rows` returns, or a
+            Dask array or dataframe.
+        y : array-like of shape (N,), default=None
+            Class labels of any type. NaN and None mark rows without a label, and so does the number -1, as in
+            scikit-learn's `semi_supervised`; but -1 and one other label are two classes, and where -1 may
+            as well be a class (-1, 0 and 1, or beside other negative labels) it is refused. For rows in a
+            file, also the name of a Parquet file's column, or the path of another file.
+        sample_weight : array-like of shape (N,), default=None
+            Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
+"""
+
+
+def documented(cls: Estimator) -> Estimator:
+    """Insert into the docstrings of an estimator what it has in common with others."""
+    for owner in (cls, cls.fit):  # type: ignore[attr-defined]
+        if owner.__doc__ is not None:
+            for name, text in (("parameters", _PARAMETERS), ("fitted", _FITTED), ("rows", FIT_ROWS)):
+                owner.__doc__ = owner.__doc__.replace(f"{{{name}}}", text.strip())
+    return cls
+
+
+def _can_stream(estimator: Any) -> bool:
+    """Return whether the statistics of batches can be added up."""
+    if estimator.inference == "variational":
+        raise AttributeError("partial_fit needs inference='em': variational fits need all rows at once.")
+    if estimator.covariance_type == "low_rank":
+        raise AttributeError(
+            "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
+            "else in each batch. Use fit, with blocks of rows if there are many."
+        )
+    return True
+
+
+class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
+    """Parameters and methods of a mixture, or of a product of mixtures of disjoint features."""
+
+    n_features_in_: int
+    classes_: np.ndarray
+    class_prior_: FloatArray
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        "n_kernels": [Interval(Integral, 1, None, closed="left"), None],
+        "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
+        "n_factors": [Interval(Integral, 1, None, closed="left"), None],
+        "init": [StrOptions({"class", "k-means++", "random_from_data", "uniform"}), dict],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0.0, None, closed="left")],
+        "stopping": [StrOptions({"total", "per-class"})],
+        "variance_floor": [Interval(Real, 0.0, None, closed="left")],
+        "covariance_prior": [StrOptions({"auto"}), Interval(Real, 0.0, None, closed="neither"), tuple, None],
+        "weight_prior": [Interval(Real, 0.0, None, closed="neither"), None],
+        "inference": [StrOptions({"em", "variational"})],
+        "accelerate": ["boolean"],
+        "freeze": [StrOptions({"kernels", "weights"}), None],
+        "device": [str, None],
+        "n_jobs": [
+            Interval(Integral, None, -1, closed="right"),
+            Interval(Integral, 1, None, closed="left"),
+            None,
+        ],
+        "random_state": ["random_state"],
+        "warm_start": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        n_kernels: int | None = None,
+        *,
+        covariance_type: str = "full",
+        n_factors: int | None = None,
+        init: str | Mapping[str, Any] = "class",
+        n_init: int = 1,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        stopping: str = "total",
+        variance_floor: float = 1e-6,
+        covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
+        weight_prior: float | None = None,
+        inference: str = "em",
+        accelerate: bool = False,
+        freeze: str | None = None,
+        device: str | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
+    ) -> None:
+        self.n_kernels = n_kernels
+        self.covariance_type = covariance_type
+        self.n_factors = n_factors
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.stopping = stopping
+        self.variance_floor = variance_floor
+        self.covariance_prior = covariance_prior
+        self.weight_prior = weight_prior
+        self.inference = inference
+        self.accelerate = accelerate
+        self.freeze = freeze
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.array_api_support = True
+        return tags
+
+    def _parts(self) -> list[tuple[list[int], Any]]:
+        """Return the columns and the mixture of each part of the model."""
+        raise NotImplementedError
+
+    @available_if(_can_stream)
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        decay: float = 0.6,
+    ) -> Self:
+        """Update the model with one batch of a stream.
+
+        The first batch makes a model as `fit` does, with a little more care; it should have some twenty rows
+        for each kernel. Every further one moves the average statistics of a row, by a share that falls with
+        the number of batches.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            The batch; NaN marks a missing value.
+        y : array-like of shape (n,), default=None
+            Labels; NaN, None and -1 mark rows without one, the latter unless it is among `classes`. None for
+            an ordinary mixture.
+        classes : array-like of shape (L,), default=None
+            All labels of the stream; a classifier needs them in the first call.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows.
+        decay : float, default=0.6
+            How fast earlier batches are forgotten: the t-th batch has a share of t^-decay. Above 0.5 and at
+            most 1.
+
+        Returns
+        -------
+        estimator
+            The estimator. `log_likelihood_` is that of the batch, before it changed the model.
+        """
+        with updating(self, X):
+            self._absorb(*streams.read_batch(self, X, y, classes, sample_weight), decay)
+        return self
+
+    def _absorb(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
+        """Update the model with a batch, given all labels (L,) of the stream."""
+        raise NotImplementedError
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def add_class(self, X: ArrayLike, label: Any, *, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn one more class without touching the kernels, or any other class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows of the new class.
+        label : int, str, …
+            Its label, of the kind of the others.
+        sample_weight : array-like of shape (n,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        estimator
+            The estimator with one more class. Its prior is its share of all labelled rows; priors of a
+            classifier that were given as an array must be set to another value before.
+        """
+        check_is_fitted(self)
+        with updating(self, X):
+            place = streams.place_of_label(self.classes_, label)
+            self._insert(streams.rows_of_class(self, X, sample_weight), label, place)
+        return self
+
+    def _insert(self, rows: Block, label: Any, place: int) -> None:
+        """Add a class at that place among the others."""
+        raise NotImplementedError
+
+    def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
+        """Return log p(x | class j) for each row and class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows, of any kind that `fit` takes.
+
+        Returns
+        -------
+        ndarray of shape (n, L)
+            Log-densities, columns in the order of `classes_`; with feature groups, summed over them.
+        """
+        return score_rows(self, X, densities.class_log_likelihood)
+
+    def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
+        """Return the log-density of each row under each kernel, log N(x; μ_k, P_k).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows, of any kind that `fit` takes.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+            Log-densities, without the weights. With feature groups, the groups' side by side.
+        """
+        return score_rows(self, X, densities.kernel_log_densities)
+
+    def log_responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+        """Return the logarithms of `responsibilities`, finite where these underflow.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows, of any kind that `fit` takes.
+        y : array-like of shape (n,), default=None
+            Labels; without them, averaged over the posterior of the classes.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+            Log-responsibilities; minus infinity for kernels without weight. With feature groups, the groups'
+            side by side.
+        """
+        return score_rows(self, X, densities.log_responsibilities, y)
+
+    def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+        """Return the probability that each row came from each kernel.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows, of any kind that `fit` takes.
+        y : array-like of shape (n,), default=None
+            Labels; without them, averaged over the posterior of the classes before any temperature.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+            Responsibilities; rows sum to one. With feature groups, the groups' side by side.
+        """
+        return score_rows(self, X, densities.responsibilities, y)
+
+    def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+        """Return the rows with every missing value replaced by its conditional mean.
+
+        The mean is over everything that is not known: the class unless `y` is given, the kernel, and the
+        value given its kernel. It minimises the expected squared error; filled rows vary less than complete
+        ones, so use `sample_conditional` where the spread matters.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows, of any kind that `fit` takes; NaN marks a missing value.
+        y : array-like of shape (n,), default=None
+            Labels, where they are known.
+
+        Returns
+        -------
+        ndarray of shape (n, M)
+            The rows, observed values untouched. Columns that are in no feature group keep their gaps.
+        """
+        return score_rows(self, X, densities.impute, y, on_cpu=True)
+
+    def sample_conditional(
+        self, X: ArrayLike, n_samples: int | None = None, *, y: ArrayLike | None = None
+    ) -> FloatArray:
+        """Return the rows with every missing value drawn from its distribution given the observed ones.
+
+        Missing values of a row are drawn together: class (unless `y` is given), kernel, values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows; NaN marks a missing value.
+        n_samples : int, default=None
+            Number of independent copies of the rows to fill. None fills one and returns it without the
+            leading axis.
+        y : array-like of shape (n,), default=None
+            Labels, where they are known.
+
+        Returns
+        -------
+        ndarray of shape (n, M) or (n_samples, n, M)
+            Rows, observed values untouched. Columns that are in no feature group keep their gaps.
+        """
+        if n_samples is not None:
+            check_count(n_samples, "n_samples must be None or")
+        refuse_blocks(X)
+
+        def fill(model: Any, rows: np.ndarray, codes: Any = None) -> FloatArray:
+            filled = densities.draw_missing(
+                model, rows, codes, int(n_samples or 1), check_random_state(self.random_state)
+            )
+            return filled[0] if n_samples is None else filled
+
+        return score_rows(self, X, fill, y, on_cpu=True)
+
+    def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
+        """Draw rows from the model.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number n of rows.
+        label : default=None
+            Class to draw from; None draws classes by `class_prior_`.
+
+        Returns
+        -------
+        X : ndarray of shape (n, M)
+            Rows; columns that are in no feature group are NaN.
+        y : ndarray of shape (n,)
+            Their labels.
+        """
+        check_is_fitted(self)
+        check_count(n_samples, "n_samples must be")
+        model = host_copy(self)
+        random_state = check_random_state(self.random_state)
+        if label is None:
+            codes = random_state.choice(len(model.classes_), n_samples, p=model.class_prior_)
+        else:
+            codes = np.repeat(code_labels([label], model.classes_, 1), n_samples)
+        return densities.draw_rows(model, codes, random_state), model.classes_[codes]
+
+    def marginal(self, features: Sequence[int | str]) -> Self:
+        """Return the model of some features, whatever the values of the others.
+
+        Parameters
+        ----------
+        features : sequence of int or str
+            Columns by index or name, in the order that the new model is to have.
+
+        Returns
+        -------
+        estimator
+            A fitted estimator of the same kind. It has the parameters of the density but nothing that
+            describes training rows, such as `log_likelihood_`; a classifier keeps its temperature, while a
+            threshold for novelty, which belongs to the density of all features, is dropped.
+        """
+        check_is_fitted(self)
+        return densities.marginal(host_copy(self), features)
+
+    def condition(self, given: Mapping[int | str, float]) -> Self:
+        """Return the model of the other features, given values of some.
+
+        Every class's weights become its responsibilities for the given values, and `class_prior_` becomes the
+        posterior of the class: predictions of the new model for the other features are those of this one for
+        complete rows.
+
+        Parameters
+        ----------
+        given : mapping from int or str to float
+            Known values by column index or name. At least one feature must be left.
+
+        Returns
+        -------
+        estimator
+            A fitted estimator of the same kind over the features that are not given, in their order. It has
+            the parameters of the density but nothing that describes training rows, such as `log_likelihood_`.
+        """
+        check_is_fitted(self)
+        return densities.condition(host_copy(self), given)
+
+    def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
+        """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""
+        scores = self._scores(X, y)
+        return float(-2.0 * scores.sum() + densities.n_parameters(self) * np.log(len(scores)))
+
+    def aic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
+        """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
+        return float(-2.0 * self._scores(X, y).sum() + 2.0 * densities.n_parameters(self))
+
+    def _scores(self, X: Any, y: Any) -> Any:
+        """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
+        scores: Any = score_rows(self, X, densities.log_density, y)
+        return on_host(scores.compute() if is_collection(scores) else scores)
 
 
 @savable
@@ -100,18 +615,16 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
             monitor = Monitor(self, X, y, sample_weight, 1, None if prune else self.max_iter)
-
-            def attributes(parameters: Parameters, log_likelihood: float) -> dict[str, Any]:
-                return self._fitted_attributes(parameters, log_likelihood, training)
-
-            fit_model(self, training, monitor=monitor, attributes=attributes, path=path, prune=prune)
+            attributes = partial(self._fitted_attributes, training=training)
+            watching = monitor.model(attributes, training.source.summary.total) if monitor.active else None
+            fit_model(self, training, watching=watching, path=path, prune=prune)
             monitor.close()
         if path is not None:
             path.unlink(missing_ok=True)
         return self
 
     def _fitted_attributes(
-        self, parameters: Parameters, log_likelihood: float, training: Any
+        self, parameters: Parameters, log_likelihood: float, training: Training
     ) -> dict[str, Any]:
         """Return the attributes of a mixture that is fitted as far as a pass has come."""
         prior = parameters.class_prior
@@ -127,34 +640,11 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             "log_likelihood_": log_likelihood,
         }
 
-    def _absorb(self, X: Any, y: Any, classes: Any, sample_weight: Any, decay: Any) -> None:
-        with updating(self, X):
-            streams.absorb_batch(self, streams.read_batch(self, X, y, classes, sample_weight), decay)
+    def _absorb(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
+        streams.absorb_batch(self, batch, classes, decay)
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def add_class(self, X: ArrayLike, label: Any, *, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn one more class without touching the kernels, or any other class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows of the new class.
-        label : int, str, …
-            Its label, of the kind of the others.
-        sample_weight : array-like of shape (n,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        SharedKernelMixture
-            The estimator with one more class. Its prior is its share of all labelled rows.
-        """
-        check_is_fitted(self)
-        with updating(self, X):
-            place = streams.place_of_label(self.classes_, label)
-            rows = streams.rows_of_class(self, on_host(X), sample_weight)
-            streams.insert_class(self, *rows, label, place)
-        return self
+    def _insert(self, rows: Block, label: Any, place: int) -> None:
+        streams.insert_class(self, rows, label, place)
 
     @property
     def _parameters(self) -> Parameters:
@@ -186,8 +676,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
     def predict(self, X: ArrayLike) -> IntArray:
         """Return the most probable kernel (n,) of each row of X (n, M)."""
-        kernels: IntArray = score_rows(self, X, densities.most_likely_kernel)
-        return kernels
+        return score_rows(self, X, densities.most_likely_kernel)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the probability (n, K) that each row of X (n, M) came from each kernel."""
@@ -218,8 +707,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         ndarray of shape (n,)
             Log-densities.
         """
-        values: FloatArray = score_rows(self, X, densities.log_density, y)
-        return values
+        return score_rows(self, X, densities.log_density, y)
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""

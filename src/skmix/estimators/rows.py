@@ -8,10 +8,11 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn import get_config
+from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils.multiclass import check_classification_targets
@@ -37,7 +38,7 @@ from ..engine.compute.arrays import (
     send,
     to_numpy,
 )
-from ..engine.compute.blocks import Block, Blocks, is_blocks
+from ..engine.compute.blocks import Block, Blocks, encode, is_blocks
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
 from ..engine.model import FloatArray, IntArray
 from ..engine.sources import RowSource, open_source
@@ -46,6 +47,9 @@ from ..engine.sources.gaps import has_gaps
 from ..io import Source, source_of
 from ._warnings import warn_caller
 
+Answer = TypeVar("Answer")
+
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 _PRECISIONS = ("float64", "float32", "tf32")
 # Where scikit-learn notes the callbacks of a running fit.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
@@ -56,10 +60,11 @@ _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
 @dataclass(frozen=True)
 class Training:
-    """Validated rows to learn from, wherever they are, and the labels (L,) behind their class codes."""
+    """Validated rows to learn from, wherever they are."""
 
     source: RowSource
-    classes: np.ndarray
+    classes: np.ndarray  # (L,): the labels behind the class codes
+    blocks: Blocks | None = None  # rows that are not in memory
 
     @property
     def n_features(self) -> int:
@@ -100,33 +105,50 @@ class Training:
         return taken
 
 
-def open_training(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, *, supervised: bool = False
-) -> Training:
+def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Training:
     """Open training rows of any kind, read their labels, and note the features in the estimator.
 
-    Without labels there is one class, unless they are required (`supervised`).
+    Without labels there is one class; a classifier needs labels.
     """
+    device = device_and_precision(estimator.device)[0]
     plain = all(each is None or type(each) is np.ndarray for each in (X, y, sample_weight))
     blocks = None if plain else _open_blocks(X, y, sample_weight)
     if blocks is not None:
-        _check_device_of_blocks(estimator)
-        return _training_in_blocks(estimator, blocks, supervised)
-    if supervised and y is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None: give the labels."
-        )
-    rows = check_rows(estimator, on_host(X) if not stays(estimator, X) else detached(X), fitting=True)
+        if device is not None:
+            raise ValueError(
+                f"device={estimator.device!r} needs rows in memory; files and Dask collections are worked on "
+                "by CPUs. Leave device out."
+            )
+        return _training_in_blocks(estimator, blocks)
+    if y is None:
+        _need_labels(estimator)
+    stays = _is_dispatched(estimator, X) and estimator.inference == "em"
+    rows = check_rows(estimator, detached(X) if stays else on_host(X), fitting=True)
     classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
     if y is not None:
         classes, codes = number_labels(read_labels(on_host(y), rows.shape[0]))
     weights = check_weights(on_host(sample_weight), rows.shape[0])
     rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-    rows = _placed(estimator, rows, bool(np.any(codes < 0)))
+    # The product form with unlabelled rows works on the host.
+    jointly = bool(getattr(estimator, "feature_groups", None)) and bool(np.any(codes < 0))
+    if is_device_array(rows):
+        rows = to_numpy(rows) if jointly else rows
+    elif device is not None:
+        if jointly or estimator.inference != "em":
+            warn_caller(f"This fit needs the rows on the host: device={estimator.device!r} is not used.")
+        elif not has_gaps(rows):
+            rows = send(rows, device)
     source = open_source(rows, None if y is None else codes, weights)
     if source.summary.gaps:
         check_gaps(rows)
     return Training(source, classes)
+
+
+def _need_labels(estimator: Any) -> None:
+    if is_classifier(estimator):
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None: give the labels."
+        )
 
 
 def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
@@ -151,8 +173,8 @@ def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
     return None
 
 
-def _training_in_blocks(estimator: Any, blocks: Blocks, supervised: bool) -> Training:
-    """Look at all blocks once."""
+def _training_in_blocks(estimator: Any, blocks: Blocks) -> Training:
+    """Summarise all blocks, in one pass."""
     seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
     found = summarise_blocks(blocks, seed)
     if found.n_empty:
@@ -167,24 +189,14 @@ def _training_in_blocks(estimator: Any, blocks: Blocks, supervised: bool) -> Tra
     if found.labels is not None:
         check_classification_targets(found.labels)
         classes = classes_of(found.labels, found.n_rows)
-    elif supervised:
-        raise ValueError("A classifier requires y to be passed, but these rows have no labels.")
+    else:
+        _need_labels(estimator)
     estimator.n_features_in_ = blocks.n_features
     vars(estimator).pop("feature_names_in_", None)
     if blocks.feature_names is not None:
         estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
-    return Training(BlockRows(blocks, found, seed).coded(classes), classes)
-
-
-def observed_rows(
-    X: Array, codes: IntArray, weights: FloatArray | None, columns: list[int]
-) -> tuple[Array, IntArray, FloatArray | None]:
-    """Return the rows that have a value in some columns, with their classes and weights."""
-    rows = columns_of(X, columns)
-    if rows is X or not has_gaps(rows):
-        return rows, codes, weights
-    kept = np.flatnonzero(~np.isnan(rows).all(axis=1))
-    return rows[kept], codes[kept], None if weights is None else weights[kept]
+    source = BlockRows(blocks, found, seed).coded(classes)
+    return Training(source, classes, source.blocks)
 
 
 def columns_of(X: Array, columns: list[int]) -> Array:
@@ -246,11 +258,14 @@ def refuse_paths(X: Any, **beside: Any) -> None:
 def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Array:
     """Return rows (n, M) of floats in which NaN means missing, where they are.
 
-    When `fitting`, at least two rows are needed, and the estimator notes the features.
+    When `fitting`, at least `least` rows are needed, and the estimator notes the features.
     """
-    if is_device_array(X):
+    if type(X) is np.ndarray:
+        if not fitting and _is_valid(estimator, X):
+            return X
+    elif is_device_array(X):
         return _check_device_rows(estimator, X, fitting=fitting)
-    if type(X) is not np.ndarray:
+    else:
         refuse_blocks(X)
     rows: np.ndarray = validate_data(
         estimator,
@@ -261,6 +276,16 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
         reset=fitting,
     )
     return rows
+
+
+def _is_valid(estimator: Any, X: np.ndarray) -> bool:
+    """Return whether rows need no further look: `validate_data` takes longer than one row's densities."""
+    if X.dtype not in _FLOATS or X.ndim != 2 or "feature_names_in_" in vars(estimator):
+        return False
+    if X.shape[1] != estimator.n_features_in_ or not len(X):
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(X.sum()))
 
 
 def _check_device_rows(estimator: Any, X: Array, *, fitting: bool) -> Array:
@@ -275,8 +300,7 @@ def _check_device_rows(estimator: Any, X: Array, *, fitting: bool) -> Array:
             raise ValueError(f"X must be of real numbers, got {X.dtype}.")
         X = xp.astype(X, xp.float64)
     # A sum over rows is finite when all of them are, and costs one read.
-    suspicious = ~xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64))
-    if bool(xp.any(suspicious)):
+    if bool(xp.any(~xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64)))):
         if bool(xp.any(xp.isinf(X))):
             raise ValueError("Input X contains infinity or a value too large for its type.")
         if bool(xp.any(xp.isnan(X))):
@@ -290,9 +314,9 @@ def _check_device_rows(estimator: Any, X: Array, *, fitting: bool) -> Array:
     return X
 
 
-def check_gaps(rows: Array) -> None:
-    """Refuse training rows, and features, that have no value at all."""
-    if not is_numpy(rows) or not has_gaps(rows):
+def check_gaps(rows: Array, *, features: bool = True) -> None:
+    """Refuse training rows that have no value at all and, unless told otherwise, such features."""
+    if not has_gaps(rows):
         return
     missing = np.isnan(rows)
     empty = np.flatnonzero(missing.all(axis=1))
@@ -301,7 +325,8 @@ def check_gaps(rows: Array) -> None:
             f"Row {empty[0]} of X has no value: all {rows.shape[1]} features are NaN "
             f"({len(empty)} such rows). Remove these rows, or give them a weight of zero."
         )
-    _refuse_empty_features(missing.all(axis=0), len(rows))
+    if features:
+        _refuse_empty_features(missing.all(axis=0), len(rows))
 
 
 def _refuse_empty_features(is_empty: np.ndarray, n_rows: int) -> None:
@@ -321,13 +346,6 @@ def check_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
         sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
     )
     return weights
-
-
-def class_sizes(codes: IntArray, weights: FloatArray | None, n_classes: int) -> FloatArray:
-    """Return the number (L,) of labelled rows of each class, or the sum of their weights."""
-    labelled = codes >= 0
-    own = None if weights is None else weights[labelled]
-    return np.bincount(codes[labelled], weights=own, minlength=n_classes).astype(np.float64)
 
 
 def weighted_rows(
@@ -357,8 +375,6 @@ def read_labels(y: Any, n_rows: int) -> np.ndarray:
         raise ValueError(
             f"Input y contains infinity or a value too large for {labels.dtype!r}: labels are finite."
         )
-    if labels.dtype.kind == "c":
-        raise ValueError("Complex data not supported: labels are real numbers, or text.")
     known = labels[~is_missing(labels)]
     if labels.dtype.kind == "O" and len(known) < len(labels):
         known = np.array(known.tolist())
@@ -369,14 +385,10 @@ def read_labels(y: Any, n_rows: int) -> np.ndarray:
 
 def is_missing(labels: np.ndarray) -> np.ndarray:
     """Return which labels (n,) are NaN or None."""
-    if labels.dtype.kind == "f":
-        missing: np.ndarray = np.isnan(labels)
-        return missing
-    if labels.dtype.kind != "O":
-        return np.zeros(len(labels), dtype=bool)
-    return np.array(
-        [each is None or is_scalar_nan(each) or is_pandas_na(each) for each in labels], dtype=bool
-    )
+    if labels.dtype.kind == "O":
+        return np.array([each is None or is_scalar_nan(each) or is_pandas_na(each) for each in labels], bool)
+    missing: np.ndarray = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), dtype=bool)
+    return missing
 
 
 def classes_of(found: np.ndarray, n_rows: int) -> np.ndarray:
@@ -418,9 +430,7 @@ def number_labels(labels: np.ndarray) -> tuple[np.ndarray, IntArray]:
 
 def _codes(labels: np.ndarray, classes: np.ndarray, missing: np.ndarray) -> IntArray:
     codes = np.full(len(labels), -1)
-    known = labels[~missing]
-    found = np.minimum(np.searchsorted(classes, known), len(classes) - 1)
-    codes[~missing] = np.where(classes[found] == known, found, -1)
+    codes[~missing] = encode(labels[~missing], classes)
     return codes
 
 
@@ -450,53 +460,24 @@ def code_labels(y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = 
 
 
 def device_and_precision(device: str | None) -> tuple[str | None, str]:
-    """Return the name of the device, and the precision of sums over rows on it."""
+    """Return the name of the device, None for the CPU, and the precision of sums over rows on it."""
     if device is None:
         return None, "float64"
     name, _, precision = device.partition("/")
-    if not name or (precision or "float64") not in _PRECISIONS:
+    precision = precision or "float64"
+    if not name or precision not in _PRECISIONS:
         raise ValueError(
             f"device={device!r} is not of the form 'cuda:0' or 'cuda:0/float32'; precisions are "
             f"{', '.join(_PRECISIONS)}."
         )
-    return name, precision or "float64"
+    if name == "cpu" and precision != "float64":
+        raise ValueError(f"device={device!r}: {precision} is for accelerators; the CPU computes in float64.")
+    return None if name == "cpu" else name, precision
 
 
 def _is_dispatched(estimator: Any, X: Any) -> bool:
     """Return whether X is an array of another library whose kind results are to have."""
-    asked = getattr(estimator, "device", None) is not None
-    return is_device_array(X) and bool(get_config()["array_api_dispatch"] or asked)
-
-
-def stays(estimator: Any, X: Any) -> bool:
-    """Return whether rows of another library are worked on where they are; variational fits are not."""
-    return _is_dispatched(estimator, X) and estimator.inference == "em"
-
-
-def _placed(estimator: Any, rows: Array, unlabelled: bool) -> Array:
-    """Return validated training rows where they are to be worked on; rows with gaps stay on the CPU."""
-    device, precision = device_and_precision(estimator.device)
-    if is_device_array(rows):
-        # The product form with unlabelled rows works on the host.
-        return to_numpy(rows) if unlabelled and getattr(estimator, "feature_groups", None) else rows
-    if device in (None, "cpu"):
-        if precision != "float64":
-            raise ValueError(
-                f"device={estimator.device!r}: {precision} is for accelerators; the CPU computes in float64."
-            )
-        return rows
-    if estimator.inference != "em" or (unlabelled and getattr(estimator, "feature_groups", None)):
-        warn_caller(f"This fit needs the rows on the host: device={estimator.device!r} is not used.")
-        return rows
-    return rows if has_gaps(rows) else send(rows, str(device))
-
-
-def _check_device_of_blocks(estimator: Any) -> None:
-    if device_and_precision(estimator.device)[0] not in (None, "cpu"):
-        raise ValueError(
-            f"device={estimator.device!r} needs rows in memory; files and Dask collections are worked on by "
-            "CPUs. Leave device out."
-        )
+    return is_device_array(X) and bool(get_config()["array_api_dispatch"] or estimator.device is not None)
 
 
 def host_copy(estimator: Any) -> Any:
@@ -534,15 +515,16 @@ def _in_kind(result: Any, home: Any) -> Any:
 
 
 def score_rows(
-    estimator: Any, X: Any, function: Callable[..., Any], y: Any = None, *, on_cpu: bool = False
-) -> Any:
+    estimator: Any, X: Any, function: Callable[..., Answer], y: Any = None, *, on_cpu: bool = False
+) -> Answer:
     """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
 
     Rows of a file are read in blocks, and for a Dask collection the result is a lazy Dask array. The function
     is one of a module; it takes the estimator with NumPy arrays, validated rows (n, M) and, when labels are
     given, their classes (n,), and returns an array (n, …). It needs NumPy rows where `on_cpu`.
     """
-    check_is_fitted(estimator)
+    if "class_prior_" not in vars(estimator):
+        check_is_fitted(estimator)
     model = host_copy(estimator)
     if type(X) is not np.ndarray:
         if is_collection(X):
@@ -553,16 +535,21 @@ def score_rows(
     refuse_paths(X, y=y)
     home = detached(X) if _is_dispatched(estimator, X) else None
     rows = check_rows(model, on_host(X) if home is None or on_cpu else home, fitting=False)
-    device = device_and_precision(getattr(estimator, "device", None))[0]
-    if device not in (None, "cpu") and is_numpy(rows) and not on_cpu and not has_gaps(rows):
-        rows = send(rows, str(device))
+    device = device_and_precision(estimator.device)[0]
+    if device is not None and is_numpy(rows) and not on_cpu and not has_gaps(rows):
+        rows = send(rows, device)
     codes = () if y is None else (code_labels(on_host(y), model.classes_, rows.shape[0]),)
-    return _in_kind(function(model, rows, *codes), home)
+    result: Answer = _in_kind(function(model, rows, *codes), home)
+    return result
 
 
-def _score_blocks(model: Any, source: Source, function: Callable[..., Any], y: Any) -> np.ndarray:
-    """Return the results of all blocks of a file in one array."""
-    rows = with_features_of(model, source.unlabelled())
+def _score_blocks(model: Any, source: Source, function: Callable[..., Any], y: Any) -> Any:
+    """Return the results of all blocks of a file in one array; features go by name where both have names."""
+    rows, names = source.unlabelled(), getattr(model, "feature_names_in_", None)
+    if names is not None and rows.named:
+        rows = rows.select(list(names))
+    elif rows.n_features != model.n_features_in_:
+        raise ValueError(_wrong_features(model, rows.n_features, f": {rows.name}"))
     rows = rows if y is None else rows.labelled(y)
     out, start = np.empty(0), 0
     with closing(rows.blocks()) as blocks:
@@ -578,34 +565,24 @@ def _score_blocks(model: Any, source: Source, function: Callable[..., Any], y: A
     return out
 
 
+def _wrong_features(model: Any, n_features: int, where: str = "") -> str:
+    return (
+        f"X has {n_features} features, but {type(model).__name__} is expecting {model.n_features_in_} "
+        f"features as input{where}."
+    )
+
+
 def labels_in(block: Block) -> np.ndarray:
     """Return the labels (n,) of a block."""
     assert block.y is not None
     return block.y if block.names is None else block.names[block.y]
 
 
-def with_features_of(estimator: Any, source: Source) -> Source:
-    """Return the rows with the features that an estimator was fitted to, by name where both have names."""
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is not None and source.named:
-        return source.select(list(names))
-    if source.n_features != estimator.n_features_in_:
-        raise ValueError(
-            f"X has {source.n_features} features, but {type(estimator).__name__} is expecting "
-            f"{estimator.n_features_in_} features as input: {source.name}."
-        )
-    return source
-
-
 def _score_lazily(model: Any, X: Any, function: Callable[..., Any], y: Any) -> Any:
     """Return a Dask array of the results, in the blocks of X."""
     check_kind(X, "X")
-    n_features = X.shape[1] if X.ndim == 2 else None
-    if n_features is not None and n_features != model.n_features_in_:
-        raise ValueError(
-            f"X has {n_features} features, but {type(model).__name__} is expecting "
-            f"{model.n_features_in_} features as input."
-        )
+    if X.ndim == 2 and X.shape[1] != model.n_features_in_:
+        raise ValueError(_wrong_features(model, X.shape[1]))
     _check_feature_names(model, getattr(X, "_meta", X), reset=False)
     ask = partial(_score_block, model, function)
     # The result for one row has the type and width of all.

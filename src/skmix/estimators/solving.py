@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -23,9 +23,9 @@ from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shrink import share_of, with_shrinkage
 from ..engine.rules.variational import degrees_of_freedom, wishart_of
 from ..engine.sources.summary import Frame, fill_gaps
-from ._settings import check_covariance_prior, check_start, shrinks
+from ._settings import check_covariance_prior, check_start
 from ._warnings import warn_caller
-from .callbacks import Monitor, SavedRun, saving
+from .callbacks import SavedRun, saving
 from .rows import Training, device_and_precision
 
 OF_THE_POSTERIOR = (
@@ -45,87 +45,62 @@ def fit_model(
     training: Training,
     columns: list[int] | None = None,
     *,
-    monitor: Monitor | None = None,
-    attributes: Any = None,
+    watching: AbstractContextManager[Any] | None = None,
     path: Path | None = None,
     prune: bool = False,
 ) -> None:
     """Fit a mixture to training rows of its features, and set its attributes.
 
-    `columns` are for error messages; `monitor` calls callbacks, for which `attributes` makes attributes of
-    parameters and log-likelihood after a pass; `path` is the file of a checkpoint. With `prune`, the fit
-    starts with `n_kernels` and removes those that do not pay for their parameters.
+    `columns` are for error messages; `watching` yields what to call after each pass; `path` is the file of a
+    checkpoint, which is resumed if it exists. With `prune`, the fit starts with `n_kernels` and removes those
+    that do not pay for their parameters.
     """
-    outcome = solve(model, training, columns, monitor=monitor, attributes=attributes, path=path, prune=prune)
-    store_result(model, *outcome, training, prune=prune)
-    model.class_count_ = training.sizes
-    vars(model).pop("stream_", None)
-
-
-def solve(
-    model: Any,
-    training: Training,
-    columns: list[int] | None = None,
-    *,
-    monitor: Monitor | None = None,
-    attributes: Any = None,
-    path: Path | None = None,
-    prune: bool = False,
-) -> tuple[Result, IntArray, FloatArray]:
-    """Run all starts, or resume those of a checkpoint; see `fit_model`.
-
-    Returns the result of the starts that ran together with the best, and of all starts (n_init,) the status
-    and the log-likelihood they reached.
-    """
-    structure = structure_for(model, training.n_features)
-    options, summary = options_of(model, training.n_features), training.source.summary
+    source, summary, n_features = training.source, training.source.summary, training.n_features
+    n_factors = None if model.n_factors is None else min(model.n_factors, most_factors(n_features))
+    structure, options = structure_of(model.covariance_type, n_factors), options_of(model, n_features)
     frame = summary.frame(structure, columns)
-    saved = None
+    saved, resume = None, None
     if path is not None and not prune:
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
-    resume = None if saved is None else saved.read()
-    # With callbacks, and when pruning, all starts run together.
-    told_of = path is not None or (monitor is not None and monitor.active) or prune
-    groups = start_groups(model, training, frame, structure, None if told_of else NUMBERS_TOGETHER)
-    given = next(groups)
-    for name in OF_SHRINKAGE:
+        resume = saved.read()
+    for name in (*OF_SHRINKAGE, "stream_"):
         vars(model).pop(name, None)
-    n_kernels, n_features = given.means.shape[1:]
-    # Weights that sum to one do not mean that there is one row.
-    rows_per_kernel = max(summary.total, summary.n_rows) / n_kernels
-    if not prune and shrinks(model, rows_per_kernel, structure.of(given.covariances).rows_wanted(n_features)):
-        options = _shrink(model, training, given, options, frame, saved, resume)
-    watching: Any = nullcontext() if monitor is None else monitor.model(attributes, summary.total)
+    # With callbacks, and when pruning, all starts run together.
+    apart = path is None and watching is None and not prune
+    groups = start_groups(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
+    given = next(groups)
+    if isinstance(model.covariance_prior, str) and options.inference == "em" and not (prune or model.freeze):
+        # Weights that sum to one do not mean that there is one row.
+        rows_per_kernel = max(summary.total, summary.n_rows) / given.means.shape[1]
+        if rows_per_kernel < structure.of(given.covariances).rows_wanted(n_features):
+            options = _shrink(model, training, given, options, frame, saved, resume)
     log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
-    with saving(saved), watching as told:
+    best: Result | None = None
+    status, reached = [], []
+    with saving(saved) if saved else nullcontext(), watching or nullcontext() as report:
 
         def after_pass(run: Run) -> None:
-            if told is not None:
-                told(run, frame, structure, log_volume)
+            if report is not None:
+                report(run, frame, structure, log_volume)
             if saved is not None:
                 saved(run)
 
-        if prune:
-            callback = None if told is None else after_pass
-            results = iter([prune_kernels(training.source, given, options, frame=frame, callback=callback)])
-        else:
-            callback = None if told is None and saved is None else after_pass
-            results = (
-                fit(training.source, starts, options, frame=frame, callback=callback, resume=resume)
-                for starts in chain([given], groups)
-            )
-        best = next(results)
-        status, reached = [best.status], [best.log_likelihood.sum(axis=1)]
-        for result in results:
+        callback = None if apart else after_pass
+        for group in chain([given], groups):
+            if prune:
+                result = prune_kernels(source, group, options, frame=frame, callback=callback)
+            else:
+                result = fit(source, group, options, frame=frame, callback=callback, resume=resume)
             status.append(result.status)
             reached.append(result.log_likelihood.sum(axis=1))
-            best = result if _objective(result) > _objective(best) else best
+            best = result if best is None or _objective(result) > _objective(best) else best
+    assert best is not None
     if model.freeze is not None:
         # Not even the last bit may change, as it does from one system of coordinates to the other.
         frozen = {"weights": ("weights",), "kernels": ("means", "covariances")}[model.freeze]
         kept = {name: getattr(given, name).copy() for name in frozen}
         best = replace(best, parameters=replace(best.parameters, **kept))
-    return best, np.concatenate(status), np.concatenate(reached)
+    _store(model, best, np.concatenate(status), np.concatenate(reached), training, prune)
 
 
 def _objective(result: Result) -> float:
@@ -159,15 +134,11 @@ def _shrink(
 # ---------------------------------------------------------------- settings
 
 
-def structure_for(model: Any, n_features: int) -> Structure:
-    """Return the structure of covariances to fit to that many features."""
-    n_factors = None if model.n_factors is None else min(model.n_factors, most_factors(n_features))
-    return structure_of(model.covariance_type, n_factors)
-
-
 def options_of(model: Any, n_features: int) -> Options:
     """Return the engine's options for the settings of a mixture."""
-    rows, scale = check_covariance_prior(model.covariance_prior, n_features)
+    rows, scale = None, None
+    if not isinstance(model.covariance_prior, str | None):
+        rows, scale = check_covariance_prior(model.covariance_prior, n_features)
     return Options(
         covariance_type=model.covariance_type,
         max_iter=model.max_iter,
@@ -239,11 +210,13 @@ def start_groups(
         if same_shape and last == (model.covariance_type, classes.tolist(), (expected, n_features)):
             yield replace(model._parameters, class_prior=prior).batch()
             return
-    if model.freeze is not None and (isinstance(model.init, str) or model.freeze not in _given(model.init)):
-        raise ValueError(
-            f"freeze={model.freeze!r} keeps what a start gives, so init must be a dict with them; "
-            f"got init={model.init!r}."
-        )
+    if model.freeze is not None:
+        frozen = {"weights": "weights", "kernels": "covariances"}[model.freeze]
+        if isinstance(model.init, str) or model.init.get(frozen) is None:
+            raise ValueError(
+                f"freeze={model.freeze!r} keeps what a start gives, so init must be a dict with them; "
+                f"got init={model.init!r}."
+            )
     if not isinstance(model.init, str):
         variances = frame.variance * frame.scale**2
         start = check_start(model.init, structure, n_kernels, n_classes, variances)
@@ -272,41 +245,38 @@ def start_groups(
         yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
 
 
-def _given(init: Mapping[str, Any]) -> set[str]:
-    """Return what of a model a start gives."""
-    given = {"weights"} if init.get("weights") is not None else set()
-    return given | ({"kernels"} if init.get("covariances") is not None else set())
-
-
 # ---------------------------------------------------------------- results
 
 
-def store_result(
-    model: Any,
-    result: Result,
-    status: IntArray,
-    reached: FloatArray,
-    training: Training,
-    *,
-    prune: bool = False,
+def _store(
+    model: Any, result: Result, status: IntArray, reached: FloatArray, training: Training, prune: bool
 ) -> None:
     """Store the best start of a fit in a mixture, and the status and log-likelihood (n_init,) of all."""
     best = best_start(result, model.variance_floor, len(status))
     parameters = result.parameters.take(best)
     if prune or model.inference == "variational":
         parameters = living_kernels(parameters, structure_of(model.covariance_type))
-    prior = parameters.class_prior
-    model.covariance_type_ = model.covariance_type
-    model.classes_ = training.classes
-    model.class_prior_ = training.class_prior if prior is None else prior
-    model._store_parameters(parameters)
+    log_likelihood = float(result.log_likelihood[best].sum())
+    vars(model).update(model._fitted_attributes(parameters, log_likelihood, training))
     model.converged_ = bool(result.status[best] == Status.CONVERGED)
     model.n_iter_ = int(result.n_iter[best])
-    model.log_likelihood_ = float(result.log_likelihood[best].sum())
     model.log_likelihood_path_ = result.path[best]
     model.start_status_ = np.array([Status(s).name.lower() for s in status])
     model.start_log_likelihoods_ = reached
-    _store_posterior(model, result, best)
+    for name in OF_THE_POSTERIOR:
+        vars(model).pop(name, None)
+    if result.counts is not None and result.prior is not None and result.bounds is not None:
+        # Without superfluous kernels.
+        prior, counts = result.prior, result.counts[best]
+        alive = np.flatnonzero(result.parameters.weights[best].any(axis=1))
+        rows = counts.sum(axis=1)
+        wishart = wishart_of(structure_of(model.covariance_type), len(prior.covariance))
+        degrees = degrees_of_freedom(counts[None], wishart, prior.covariance_rows)[0]
+        model.lower_bound_ = float(result.objective[best])
+        model.lower_bound_path_ = result.bounds[best]
+        model.weight_concentration_ = counts[alive] + prior.concentration
+        model.mean_precision_ = rows[alive] + prior.mean_rows
+        model.degrees_of_freedom_ = np.broadcast_to(degrees, rows.shape)[alive].copy()
     if not model.converged_:
         warn_caller(
             f"The best of {len(status)} starts did not converge in {model.n_iter_} passes. "
@@ -323,21 +293,3 @@ def best_start(result: Result, variance_floor: float, n_starts: int) -> int:
             f"{variance_floor}. Use a larger one (1e-6 by default), a covariance_prior or another start."
         )
     return result.best
-
-
-def _store_posterior(model: Any, result: Result, start: int) -> None:
-    """Store the posterior of a variational fit, without superfluous kernels; none where EM was used."""
-    for name in OF_THE_POSTERIOR:
-        vars(model).pop(name, None)
-    if result.counts is None or result.prior is None or result.bounds is None:
-        return
-    prior, counts = result.prior, result.counts[start]
-    alive = np.flatnonzero(result.parameters.weights[start].any(axis=1))
-    rows = counts.sum(axis=1)
-    wishart = wishart_of(structure_of(model.covariance_type), len(prior.covariance))
-    degrees = degrees_of_freedom(counts[None], wishart, prior.covariance_rows)[0]
-    model.lower_bound_ = float(result.objective[start])
-    model.lower_bound_path_ = result.bounds[start]
-    model.weight_concentration_ = counts[alive] + prior.concentration
-    model.mean_precision_ = rows[alive] + prior.mean_rows
-    model.degrees_of_freedom_ = np.broadcast_to(degrees, rows.shape)[alive].copy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ from sklearn.utils import check_random_state
 from ..engine.model import IntArray
 from ..engine.refine.discriminative import Tuned, TuningOptions, tune
 from ..engine.refine.objective import Labelled
-from ..engine.sources import open_source
 from ..engine.sources.gaps import has_gaps
+from ._settings import check_count
 from .decisions import threshold_of
-from .rows import Training, check_rows, check_weights, code_labels
+from .rows import check_rows, check_weights, code_labels
 from .solving import OF_THE_POSTERIOR, fitted_options
 
 # With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
@@ -50,18 +50,17 @@ def tune_classifier(
         )
     rows, codes = _check_rows(classifier, X, y, "X")
     weights = check_weights(sample_weight, len(rows))
+    weighted = Labelled(rows, codes, weights)
     if weights is not None:
-        kept = np.flatnonzero(weights)
-        rows, codes, weights = rows[kept], codes[kept], weights[kept]
+        weighted = weighted.take(np.flatnonzero(weights))
     random = check_random_state(random_state)
-    training, held_out = _split(classifier, Labelled(rows, codes, weights), validation, random)
-    if batch_size is not None:
-        _check_count(batch_size, "batch_size")
-    elif len(training.codes) > _ALL_AT_ONCE:
+    training, held_out = _split(classifier, weighted, validation, random)
+    for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
+        if count is not None:
+            check_count(count, f"{name} must be")
+    if batch_size is None and len(training.codes) > _ALL_AT_ONCE:
         batch_size = _BATCH
     size = None if batch_size is None or batch_size >= len(training.codes) else int(batch_size)
-    if max_iter is not None:
-        _check_count(max_iter, "max_iter")
     model = classifier.models_[0]
     options = TuningOptions(
         fitted=replace(fitted_options(model), n_jobs=effective_n_jobs(classifier.n_jobs)),
@@ -72,8 +71,7 @@ def tune_classifier(
     found = tune(model._parameters, classifier.class_prior_, training, held_out, options, random)
     _store(classifier, found)
     if classifier.reject_below is not None:
-        seen = Training(open_source(rows, codes, weights), classifier.classes_)
-        classifier.threshold_ = threshold_of(classifier, seen)
+        classifier.threshold_ = threshold_of(classifier, weighted.X, weighted.weights)
 
 
 def _check_rows(classifier: Any, X: Any, y: Any, name: str) -> tuple[np.ndarray, IntArray]:
@@ -143,11 +141,6 @@ def _store(classifier: Any, found: Tuned) -> None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _check_count(count: Any, name: str) -> None:
-    if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, or None, got {count!r}.")
 
 
 def _trade_offs(trade_off: Any, in_batches: bool) -> tuple[float, ...]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from skmix.experiments.harness import Row, Table
-from skmix.experiments.harness.tables import Value
+from skmix.experiments.harness import Row, Table, Value
 from skmix.experiments.paper.tables import METHOD_OF_SOURCE, TAU
 from skmix.report.study_text import METHOD_LABELS
 
