@@ -43,11 +43,6 @@ def read_idx(path: PathLike) -> NDArray[Any]:
     -------
     ndarray
         The array, in native byte order. A damaged file raises ValueError.
-
-    Examples
-    --------
-    >>> from skmix.datasets import read_idx
-    >>> images = read_idx("train-images-idx3-ubyte.gz")  # doctest: +SKIP
     """
     content = Path(path).read_bytes()
     if content.startswith(_GZIP):
@@ -78,11 +73,6 @@ def load_mnist(folder: PathLike | None = None) -> SplitImages:
     -------
     SplitImages
         Images of 28 × 28 pixels, from 0 (background) to 255, and their digits.
-
-    Examples
-    --------
-    >>> from skmix.datasets import load_mnist
-    >>> digits = load_mnist("mnist")  # doctest: +SKIP
     """
     if folder is None:
         from sklearn.datasets import fetch_openml

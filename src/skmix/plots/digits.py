@@ -149,13 +149,6 @@ def plot_digits(
         Images in a row; None makes the sheet about square, with at least ten columns.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
-
-    Examples
-    --------
-    >>> from skmix.datasets import make_seven_segment_digits
-    >>> from skmix.plots import plot_digits
-    >>> images, labels = make_seven_segment_digits(10, random_state=0)
-    >>> axes = plot_digits(images, labels)  # doctest: +SKIP
     """
     tiles = np.asarray(images, dtype=np.float64)
     if tiles.ndim == 2 and (side := round(np.sqrt(tiles.shape[1]))) ** 2 == tiles.shape[1]:

@@ -172,10 +172,8 @@ def plot_projections(
 
     Parameters
     ----------
-    model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
-        The model, of any covariance type. If it has feature groups, plot ``model.models_[g]``.
-    label : hashable, default=None
-        Class whose weights determine the lines; None averages the classes by their priors.
+    model, label, style, n_std
+        As for `draw_kernels`. If the model has feature groups, plot ``model.models_[g]``.
     X : array-like of shape (n, M), default=None
         Rows to show beneath the kernels.
     y : sequence of n labels, default=None
@@ -188,24 +186,11 @@ def plot_projections(
     features : sequence of int or str, default=None
         Features to plot, by index or name. None plots all; in a new figure at most eight, those in which the
         kernels are furthest apart.
-    style : {'paper', 'accessible'}, default='paper'
-        Colours and line widths, see `draw_kernels`.
-    n_std : float, default=1.0
-        Distance of the ellipses from the means, in standard deviations.
 
     Returns
     -------
     ndarray of axes
         One for each pair of features, in that order; a single one for one feature.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from skmix import SharedKernelClassifier
-    >>> from skmix.plots import plot_projections
-    >>> X, y = load_iris(return_X_y=True)
-    >>> classifier = SharedKernelClassifier(random_state=0).fit(X, y)
-    >>> axes = plot_projections(classifier, 2, X, y, style="accessible")  # doctest: +SKIP
     """
     kernels = kernels_of(model)
     weights = kernels.weights_of(label)

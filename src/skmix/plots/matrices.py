@@ -41,11 +41,6 @@ def plot_confusion(
         Title of the axes; None shows the accuracy.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
-
-    Examples
-    --------
-    >>> from skmix.plots import plot_confusion
-    >>> axes = plot_confusion([[9, 1], [2, 8]], labels=["cat", "dog"])  # doctest: +SKIP
     """
     counts = np.asarray(matrix)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not len(counts):
@@ -95,14 +90,6 @@ def plot_weights(
     -------
     matplotlib axes
         The axes: kernels down, numbered from 1 as in the pages of `skmix.report`; classes across.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from skmix import SharedKernelClassifier
-    >>> from skmix.plots import plot_weights
-    >>> classifier = SharedKernelClassifier(6, random_state=0).fit(*load_iris(return_X_y=True))
-    >>> axes = plot_weights(classifier)  # doctest: +SKIP
     """
     if order not in ("class", "number"):
         raise ValueError(f"order={order!r} is not one of 'class', 'number'.")
