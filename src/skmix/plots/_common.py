@@ -62,17 +62,12 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 12
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure without a window, ready for `save_figure`.
+    """Return an empty figure without a window, whose contents are laid out automatically.
 
     Parameters
     ----------
     width, height : float
         Its size in inches.
-
-    Returns
-    -------
-    matplotlib figure
-        The figure; its contents are laid out automatically.
     """
     try:
         from matplotlib.figure import Figure

@@ -99,11 +99,6 @@ def plot_digit_points(
         Determines the points.
     axes, figure : default=None
         Axes to draw into, one for each digit, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each digit.
     """
     shown = list(digits)
     points, index = sample_points(
@@ -215,12 +210,8 @@ def plot_feature_overlay(
     n_entries : int, default=10
         Features to show, the first ones.
     axes, figure : default=None
-        Axes to draw into, one for each class, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each class, in the order of the sorted labels.
+        Axes to draw into, one for each class in the order of the sorted labels, or an empty figure for new
+        axes. By default a new figure.
     """
     values, known = np.asarray(features, dtype=np.float64), np.asarray(labels)
     if values.ndim != 2 or values.shape[1] < n_entries:

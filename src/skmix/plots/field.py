@@ -33,6 +33,8 @@ _UNITS: dict[LearningMeasure, float] = {"error": 100.0, "log_loss": 1.0}
 def plot_ranks(outcomes: Iterable[Outcome], *, measure: Measure = "error", axes: Axes | None = None) -> Axes:
     """Plot the mean rank of each classifier over the data sets, the best on top.
 
+    Generative classifiers are blue, others grey.
+
     Parameters
     ----------
     outcomes : iterable of Outcome
@@ -41,11 +43,6 @@ def plot_ranks(outcomes: Iterable[Outcome], *, measure: Measure = "error", axes:
         What is ranked.
     axes : Axes, default=None
         Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    Axes
-        The axes. Generative classifiers are blue, others grey.
     """
     ranks = mean_ranks(summarise(outcomes), measure)
     names = sorted(ranks, key=lambda name: ranks[name])
@@ -63,7 +60,7 @@ def plot_ranks(outcomes: Iterable[Outcome], *, measure: Measure = "error", axes:
 def plot_errors(
     outcomes: Iterable[Outcome], *, axes: Any = None, figure: Figure | None = None
 ) -> NDArray[Any]:
-    """Plot the test error of each classifier, a panel for each data set.
+    """Plot the test error of each classifier, with its standard error, in a panel for each data set.
 
     Parameters
     ----------
@@ -71,11 +68,6 @@ def plot_errors(
         Outcomes of any data sets.
     axes, figure : default=None
         Axes to draw into, one for each data set, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each data set. Error bars are one standard error.
     """
     summaries = summarise(outcomes)
     if not summaries:
@@ -106,6 +98,11 @@ def plot_sharing(
 ) -> NDArray[Any]:
     """Plot test error or log-loss against the training rows of each class, a panel for each data set.
 
+    Lines are means over the draws, error bars one standard error; a classifier that failed in some draw has
+    no point. A thin grey line marks the true densities, the best possible. Log-losses far above that of
+    guessing are cut off. The legend is below the panels, or in the first one if their figure has no
+    constrained layout.
+
     Parameters
     ----------
     points : sequence of Outcome
@@ -114,14 +111,6 @@ def plot_sharing(
         What is drawn.
     axes, figure : default=None
         Axes to draw into, one for each data set, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each data set. Lines are means over the draws, error bars one standard error; a classifier
-        that failed in some draw has no point. A thin grey line marks the true densities, the best possible.
-        Log-losses far above that of guessing are cut off. The legend is below the panels, or in the first
-        one if their figure has no constrained layout.
     """
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -160,6 +149,9 @@ def plot_gain(
 ) -> Axes:
     """Plot how much shared kernels improve on own ones against the training rows of each class.
 
+    There is a line for each data set: the mean of the differences within draws, with one standard error.
+    Above zero sharing pays. Each kind of simulated classes has a colour.
+
     Parameters
     ----------
     points : sequence of Outcome
@@ -170,12 +162,6 @@ def plot_gain(
         Where to draw; None makes a new figure.
     legend : bool, default=True
         Whether to add a legend on the right.
-
-    Returns
-    -------
-    Axes
-        The axes, with a line for each data set. Lines are means of the differences within draws, error bars
-        one standard error. Above zero sharing pays. Each kind of simulated classes has a colour.
     """
     cells = defaultdict(list)
     for point in points:

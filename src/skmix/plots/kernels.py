@@ -57,7 +57,8 @@ def draw_kernels(
 ) -> Axes:
     """Draw a fitted model's kernels as ellipses, their lines showing the weights in one class.
 
-    In one feature, kernels are curves: the density of the class, and the contribution of each kernel.
+    The heaviest is on top. In one feature, kernels are curves: the density of the class, and the contribution
+    of each kernel.
 
     Parameters
     ----------
@@ -75,11 +76,6 @@ def draw_kernels(
         lightness that are safe for colour-blind readers and legible on white.
     n_std : float, default=1.0
         Distance of the ellipses from the means, in standard deviations.
-
-    Returns
-    -------
-    matplotlib axes
-        The axes, with one ellipse or curve for each kernel, the heaviest on top.
     """
     kernels = kernels_of(model)
     chosen = range(min(2, len(kernels.names))) if features is None else features
@@ -186,11 +182,6 @@ def plot_projections(
     features : sequence of int or str, default=None
         Features to plot, by index or name. None plots all; in a new figure at most eight, those in which the
         kernels are furthest apart.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each pair of features, in that order; a single one for one feature.
     """
     kernels = kernels_of(model)
     weights = kernels.weights_of(label)

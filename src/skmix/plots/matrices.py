@@ -73,8 +73,9 @@ def plot_weights(
 ) -> Axes:
     """Plot how much each class uses each kernel: shades, with the weights as numbers where there is room.
 
-    Shades grow with the square root of the weight relative to the largest. A row with several dark cells is a
-    kernel that classes share. A model of one class is shown as bars.
+    Kernels are down, numbered from 1 as in the pages of `skmix.report`, and classes across. Shades grow with
+    the square root of the weight relative to the largest. A row with several dark cells is a kernel that
+    classes share. A model of one class is shown as bars.
 
     Parameters
     ----------
@@ -85,11 +86,6 @@ def plot_weights(
         of the model.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    matplotlib axes
-        The axes: kernels down, numbered from 1 as in the pages of `skmix.report`; classes across.
     """
     if order not in ("class", "number"):
         raise ValueError(f"order={order!r} is not one of 'class', 'number'.")

@@ -166,6 +166,9 @@ def plot_accuracy_distribution(
 ) -> NDArray[Any]:
     """Plot the accuracy of every run, and how many runs failed.
 
+    Each variant has a panel, in the order of the study. A dot is a run (at most 500 are drawn), a bar the
+    median; in the grey area a run counts as failed.
+
     Parameters
     ----------
     runs : iterable of Run
@@ -174,12 +177,6 @@ def plot_accuracy_distribution(
         Only runs with this K are shown.
     axes, figure : default=None
         Axes to draw into, one for each variant, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each variant that has runs, in the order of the study. A dot is a run (at most 500 are drawn),
-        a bar the median; in the grey area a run counts as failed.
     """
     cells = _cells(run for run in runs if run.n_kernels == n_kernels)
     variants = in_order([variant for variant, _ in cells], [variant.name for variant in VARIANTS])

@@ -28,6 +28,7 @@ def plot_reliability(
     Rows are sorted into bins of equal width by the probability of their predicted class. A point above the
     diagonal is underconfident, one below it overconfident; error bars are 95 % intervals (Wilson). Grey bars
     show the share of the rows in each bin. After `calibrate`, the curve without the temperature is drawn too.
+    The legend has the expected calibration error.
 
     Parameters
     ----------
@@ -41,11 +42,6 @@ def plot_reliability(
         Number of bins between 0 and 1.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    Axes
-        The axes. The legend has the expected calibration error.
     """
     check_is_fitted(classifier)
     if n_bins < 1:
