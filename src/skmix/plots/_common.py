@@ -69,10 +69,9 @@ def new_figure(width: float, height: float) -> Figure:
     width, height : float
         Its size in inches.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("Plots need matplotlib: pip install skmix[plot]") from error
+    _need_matplotlib()
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -80,11 +79,18 @@ def figure_or_new(figure: Figure | None, size: tuple[float, float]) -> Figure:
     """Return the given figure, or a new pyplot figure of that size."""
     if figure is not None:
         return figure
+    _need_matplotlib()
+    import matplotlib.pyplot as plt
+
+    return plt.figure(figsize=size, layout="constrained")
+
+
+def _need_matplotlib() -> None:
+    """Raise ImportError with an install hint if matplotlib is missing."""
     try:
-        import matplotlib.pyplot as plt
+        import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError("Plots need matplotlib: pip install skmix[plot]") from error
-    return plt.figure(figsize=size, layout="constrained")
 
 
 def panels_for(

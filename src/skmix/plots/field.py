@@ -112,8 +112,6 @@ def plot_sharing(
     axes, figure : default=None
         Axes to draw into, one for each data set, or an empty figure for new axes. By default a new figure.
     """
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     if not points:
         raise ValueError("there are no points to plot.")
     sets = list(dict.fromkeys(point.data for point in points))
@@ -132,6 +130,8 @@ def plot_sharing(
         _mark_rows(panel, points)
     for panel in panels[:: min(3, len(panels))]:
         panel.set_ylabel("test error, %" if measure == "error" else "log-loss")
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
     target, place = panels[0], {}
     if isinstance(target.figure.get_layout_engine(), ConstrainedLayoutEngine):
         target, place = target.figure, {"loc": "outside lower center", "ncols": min(4, len(names))}
