@@ -11,7 +11,7 @@ a row whose class is certain.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -366,18 +366,6 @@ def _exponentiate(logs: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class TuningOptions:
-    """How to train."""
-
-    fitted: Options  # of the fit: its structure, floor and priors, and the number of threads
-    # Values of λ, one stage each; a stage continues from the best model so far, or from the last one if no
-    # rows are held out.
-    trade_offs: tuple[float, ...]
-    max_iter: int  # largest number of rounds of a stage: passes over mini-batches, or steps of L-BFGS
-    batch_size: int | None  # rows of a mini-batch; None means all rows, with L-BFGS
-
-
-@dataclass(frozen=True)
 class Scores:
     """Scores of a model on held-out rows, per row or unit of weight."""
 
@@ -399,24 +387,11 @@ def score(log_joints: FloatArray, rows: Labelled) -> Scores:
     )
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """The result of discriminative training."""
-
-    # The best model on the held-out rows, in the data's coordinates, or the given one if none was better.
-    # Without held-out rows, the last one.
-    parameters: Parameters
-    trade_off: float | None  # λ of that model; None for the given model
-    before: Scores | None  # of the given model, on the held-out rows
-    after: Scores | None  # of the best model
-    rounds: list[tuple[float, Scores]]  # λ and scores of every round
-
-
 class Judge:
     """Selects the model of least log-loss on held-out rows, with no more errors than the given model.
 
-    The objective is around the given model; the variance floor (M,) is in the frame. Without held-out rows
-    the last model counts as the best.
+    Without held-out rows the last model counts as the best. The objective is around the given model; the
+    variance floor (M,) is in the frame.
     """
 
     def __init__(
@@ -424,13 +399,13 @@ class Judge:
     ) -> None:
         self._validation, self._floor, self._pool = validation, floor, pool
         self.best = objective.parameters
-        self.before: Scores | None = None
+        self.trade_off: float | None = None  # λ of the best model; None for the given model
+        self.before: Scores | None = None  # of the given model, on the held-out rows
         if validation is not None:
             given = objective.point(np.zeros(objective.size))
             self.before = score(objective.log_joints(given, validation, pool), validation)
-        self.after = self.before
-        self.trade_off: float | None = None
-        self.rounds: list[tuple[float, Scores]] = []
+        self.after = self.before  # of the best model
+        self.rounds: list[tuple[float, Scores]] = []  # λ and scores of every round
         self.n_seen = self.since_better = 0
 
     def see(self, objective: Objective, numbers: FloatArray) -> Parameters | None:
@@ -460,35 +435,55 @@ def tune(
     class_prior: FloatArray,
     training: Labelled,
     validation: Labelled | None,
-    options: TuningOptions,
+    fitted: Options,
+    *,
+    trade_offs: Sequence[float],
+    max_iter: int,
+    batch_size: int | None,
     random_state: np.random.RandomState,
-) -> Tuned:
-    """Train a model, in the data's coordinates, discriminatively; the class priors (L,) are not trained.
+) -> Judge:
+    """Train a model discriminatively; return the judge with the best model in the data's coordinates.
 
-    Held-out rows serve early stopping and model selection. Without them all rounds are run, and the last
-    model is returned. The source of randomness is for mini-batches.
+    Parameters
+    ----------
+    parameters : Parameters
+        The given model, in the data's coordinates.
+    class_prior : ndarray of shape (L,)
+        Class priors, which are not trained.
+    training : Labelled
+        Rows to train on.
+    validation : Labelled, optional
+        Held-out rows for early stopping and model selection. Without them all rounds are run, and the last
+        model is the best.
+    fitted : Options
+        Options of the fit: its structure, floor and priors, and the number of threads.
+    trade_offs : sequence of float
+        Values of λ, one stage each, which continues from the best model so far.
+    max_iter : int
+        Largest number of rounds of a stage: passes over mini-batches, or steps of L-BFGS.
+    batch_size : int or None
+        Rows of a mini-batch; None means all rows, with L-BFGS.
+    random_state : RandomState
+        Source of randomness of the mini-batches.
     """
-    structure = structure_of(options.fitted.covariance_type)
+    structure = structure_of(fitted.covariance_type)
     frame = measure(training.X, structure, row_weights=training.weights)
     if validation is not None:
         frame = replace(frame, bound=np.maximum(frame.bound, frame.reaching(validation.X).bound))
     inside = frame.enter(parameters.batch(), structure).take(0)
-    regulariser = _priors_of(options.fitted, frame, structure, len(inside.means))
-    with workers(options.fitted.n_jobs) as pool:
+    regulariser = _priors_of(fitted, frame, structure, len(inside.means))
+    with workers(fitted.n_jobs) as pool:
         given = Objective(inside, structure, frame, class_prior, regulariser, training.size)
         judge = Judge(given, validation, regulariser.floor, pool)
-        for trade_off in options.trade_offs:
+        for trade_off in trade_offs:
             judge.since_better = 0
             objective = replace(given, parameters=judge.best, trade_off=trade_off, temperature=_TEMPERATURE)
-            if options.batch_size is None:
-                lbfgs(objective, training, options.max_iter, judge, pool)
+            if batch_size is None:
+                lbfgs(objective, training, max_iter, judge, pool)
             else:
-                size = options.batch_size
-                adam(objective, training, options.max_iter, judge, pool, size, random_state)
-    best = parameters
-    if judge.trade_off is not None:
-        best = frame.leave(judge.best.batch(), structure).take(0)
-    return Tuned(best, judge.trade_off, judge.before, judge.after, judge.rounds)
+                adam(objective, training, max_iter, judge, pool, batch_size, random_state)
+    judge.best = frame.leave(judge.best.batch(), structure).take(0)
+    return judge
 
 
 def _priors_of(fitted: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
