@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.experiments.field.classifiers import FIELD, OURS
-from skmix.experiments.field.comparison import Outcome
-from skmix.experiments.field.data import FloatArray
+from skmix.experiments.field.classifiers import FIELD, OURS, in_order
+from skmix.experiments.field.comparison import Measure, Outcome, mean_ranks, summarise
+from skmix.experiments.field.data import KINDS, in_words, kind_and_classes
 from skmix.experiments.field.sharing import (
     CLASSIFIERS,
     OURS_BY_PARTS,
@@ -19,16 +19,14 @@ from skmix.experiments.field.sharing import (
     TRUE,
     LearningMeasure,
     gain,
-    in_order,
 )
-from skmix.experiments.field.simulated import KINDS, in_words, kind_and_classes
-from skmix.experiments.field.tables import Measure, mean_ranks, summarise
 from skmix.plots._common import (
     CLASS_COLOURS,
     MEDIUM,
     SMALL,
     Axes,
     Figure,
+    FloatArray,
     figure_or_new,
     grey_frames,
     panels_for,
@@ -100,9 +98,7 @@ def plot_errors(
     if not summaries:
         raise ValueError("there are no outcomes to plot.")
     sets = list(dict.fromkeys(each.data for each in summaries))
-    # In the order of the field, unknown classifiers last.
-    present = dict.fromkeys(each.classifier for each in summaries)
-    names = list(dict.fromkeys([*(each.name for each in FIELD if each.name in present), *present]))
+    names = in_order((each.classifier for each in summaries), [each.name for each in FIELD])
     panels = panels_for(len(sets), axes, figure, n_columns=4, size=(3.0, 0.19 * len(names) + 0.6))
     for place, (data, panel) in enumerate(zip(sets, panels, strict=True)):
         for each in (each for each in summaries if each.data == data):
@@ -156,7 +152,7 @@ def plot_sharing(
     if not points:
         raise ValueError("there are no points to plot.")
     sets = list(dict.fromkeys(point.data for point in points))
-    names = in_order(point.classifier for point in points)
+    names = in_order((point.classifier for point in points), CLASSIFIERS)
     panels = panels_for(len(sets), axes, figure, n_columns=3, size=(3.6, 2.9))
     for data, panel in zip(sets, panels, strict=True):
         own = [point for point in points if point.data == data]
@@ -299,7 +295,7 @@ def _add_legend(panels: NDArray[Any]) -> None:
     handles: dict[str, Any] = {}
     for panel in panels:
         handles |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
-    names = in_order(handles)
+    names = in_order(handles, CLASSIFIERS)
     target, place = panels[0], {}
     if isinstance(target.figure.get_layout_engine(), ConstrainedLayoutEngine):
         target, place = target.figure, {"loc": "outside lower center", "ncols": min(4, len(names))}
