@@ -153,63 +153,54 @@ def read_rows(
     ['x', 'y']
     """
     with _open_table(source, header) as table:
-        return _read(table, features, target, drop, keep, progress, header)
+        positions = _positions(table.names, header)
+        if isinstance(target, int):
+            if not -len(table.names) <= target < len(table.names):
+                raise ValueError(f"there is no column {target}; there are {len(table.names)}.")
+            target = table.names[target]
+        aside = [*([] if target is None else [target]), *keep]
+        _check_present(positions, [*(features or ()), *aside, *(drop if features is None else ())])
+        not_features = {*aside, *drop}
+        names = list(features or ())
+        if features is None:
+            names = [name for name in table.names if name not in not_features]
+        if features is None and "" in names:
+            raise ColumnError(
+                f"column {positions[''] + 1} has no name. Such a column is often a row index, not a feature.",
+                "",
+                is_feature=True,
+            )
+        if not names:
+            raise ValueError(f"no column is left as a feature; the table has {_listed(table.names)}.")
+        used = {*names, *not_features}
+        extra = [name or "(no name)" for name in table.names if name not in used]
+        notes = [*table.notes, *([f"ignored, not a feature of the model: {_listed(extra)}"] if extra else [])]
 
+        wanted = list(dict.fromkeys([*names, *aside]))
+        blocks: list[FloatArray] = []
+        columns: dict[str, list[Any]] = {name: [] for name in aside}
+        n_read = 0
+        for batch, share in table.batches([positions[name] for name in wanted]):
+            found = dict(zip(wanted, batch.columns, strict=True))
 
-def _read(
-    table: _Table,
-    features: Sequence[str] | None,
-    target: str | int | None,
-    drop: Sequence[str],
-    keep: Sequence[str],
-    progress: Callable[[float], None] | None,
-    header: bool,
-) -> TableRows:
-    positions = _positions(table.names, header)
-    if isinstance(target, int):
-        if not -len(table.names) <= target < len(table.names):
-            raise ValueError(f"there is no column {target}; there are {len(table.names)}.")
-        target = table.names[target]
-    aside = [*([] if target is None else [target]), *keep]
-    _check_present(list(positions), [*(features or ()), *aside, *(drop if features is None else ())])
-    not_features = {*aside, *drop}
-    names = [name for name in table.names if name not in not_features] if features is None else list(features)
-    if features is None and "" in names:
-        raise ColumnError(
-            f"column {positions[''] + 1} has no name. Such a column is often a row index, not a feature.",
-            "",
-            is_feature=True,
+            def place(row: int, first: int = n_read) -> str:
+                return table.place(first + row)
+
+            blocks.append(np.column_stack([_numbers(found[name], name, place) for name in names]))
+            for name, values in columns.items():
+                values.extend(_as_it_is(found[name], name))
+            n_read += batch.num_rows
+            if progress is not None:
+                progress(share)
+        if not n_read:
+            raise ValueError("it has column names but no rows.")
+        return TableRows(
+            np.concatenate(blocks),
+            tuple(names),
+            None if target is None else columns[target],
+            {name: columns[name] for name in keep},
+            tuple(notes),
         )
-    if not names:
-        raise ValueError(f"no column is left as a feature; the table has {_listed(table.names)}.")
-    extra = [name or "(no name)" for name in table.names if name not in {*names, *not_features}]
-    notes = [*table.notes, *([f"ignored, not a feature of the model: {_listed(extra)}"] if extra else [])]
-
-    wanted = list(dict.fromkeys([*names, *aside]))
-    blocks: list[FloatArray] = []
-    columns: dict[str, list[Any]] = {name: [] for name in aside}
-    n_read = 0
-    for batch, share in table.batches([positions[name] for name in wanted]):
-        found = dict(zip(wanted, batch.columns, strict=True))
-
-        def place(row: int, first: int = n_read) -> str:
-            return table.place(first + row)
-
-        blocks.append(np.column_stack([_numbers(found[name], name, place) for name in names]))
-        for name, values in columns.items():
-            values.extend(_as_it_is(found[name], name))
-        n_read += batch.num_rows
-        if progress is not None:
-            progress(share)
-    if not n_read:
-        raise ValueError("it has column names but no rows.")
-    return TableRows(
-        np.concatenate(blocks),
-        tuple(names),
-        None if target is None else columns[target],
-        {name: columns[name] for name in keep},
-        tuple(notes),
-    )
 
 
 def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
@@ -229,13 +220,14 @@ def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
     return positions
 
 
-def _check_present(names: Sequence[str], wanted: Sequence[str]) -> None:
-    missing = [name for name in wanted if name not in names]
+def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in positions]
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        present = f"there are {_listed(names)}."
-        if len(names) == 1:
-            present = f"there is only {names[0]!r}. Columns must be separated by commas, semicolons or tabs."
+        present = f"there are {_listed(list(positions))}."
+        if len(positions) == 1:
+            only = next(iter(positions))
+            present = f"there is only {only!r}. Columns must be separated by commas, semicolons or tabs."
         raise ColumnError(f"there is no column {missing[0]!r}{more}; {present}", missing[0])
 
 
