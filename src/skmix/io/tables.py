@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -270,7 +270,7 @@ def _parsed(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
     import pyarrow.compute as pc
 
     text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    text = pc.if_else(pc.is_in(text, value_set=pa.array(MISSING)), None, text)
+    text = pc.if_else(pc.is_in(text, value_set=_missing_texts()), None, text)
     with suppress(pa.ArrowInvalid):
         return numbers_of(text.cast(pa.float64()))
     # Not all are plain numbers: parse each distinct text once, in the order of the rows.
@@ -297,6 +297,13 @@ def _parsed(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
                 is_feature=True,
             )
     return np.array([*values, np.nan])[coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)]
+
+
+@cache
+def _missing_texts() -> Any:
+    import pyarrow as pa
+
+    return pa.array(MISSING)
 
 
 def _as_it_is(column: Any, name: str) -> list[Any]:
