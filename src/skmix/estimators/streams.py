@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from ..engine.compute.arrays import on_host
-from ..engine.compute.blocks import Block
+from ..engine.compute.blocks import Block, is_missing
 from ..engine.covariances import structure_of
 from ..engine.density import frame_of
 from ..engine.em import fit
@@ -27,7 +27,6 @@ from .rows import (
     check_rows,
     check_weights,
     code_labels,
-    is_missing,
     number_labels,
     read_labels,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit, prune_kernels
+from calls import Listed, fit, prune_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -18,7 +18,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.mixture import BayesianGaussianMixture
 
-from skmix.engine.compute.blocks import Block, Listed
+from skmix.engine.compute.blocks import Block
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Prior, Status
 from skmix.engine.rules.variational import expected_weights, point_estimate
@@ -142,7 +142,7 @@ def test_the_expected_logarithm_is_that_of_a_gaussian_with_another_weight(covari
     counts = np.array([[[1.5, 0.2], [4.0, 2.0]]])
     structure = structure_of(covariance_type)
     prior = Prior(2, 0.7, 0.3, 4.5, np.eye(n_features))
-    found = expected_weights(counts, structure, prior, n_features)[0]
+    found = expected_weights(counts, structure, prior)[0]
     covariance = random_covariances(random, 1, n_features)[0]
     if covariance_type == "diag":
         covariance = np.diag(np.diagonal(covariance))
