@@ -13,9 +13,9 @@ __all__ = ["ReliabilityBin", "calibration_error", "reliability_bins"]
 class ReliabilityBin(NamedTuple):
     """Rows whose predicted class has a similar probability."""
 
-    confidence: float  # mean probability of the predicted class
-    accuracy: float  # share of correct predictions
-    n_rows: int
+    confidence: float  #: mean probability of the predicted class
+    accuracy: float  #: share of correct predictions
+    n_rows: int  #: number of rows
 
 
 def reliability_bins(

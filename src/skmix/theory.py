@@ -150,11 +150,11 @@ class Beliefs:
     Wishart distribution with degrees_of_freedom_k and the expectation covariances_k^-1.
     """
 
-    concentration: FloatArray  # (K, L), of each class's weights
-    means: FloatArray  # (K, M), expected
-    mean_precision: FloatArray  # (K,), strength of the distribution of each mean, in rows
-    degrees_of_freedom: FloatArray  # (K,), of each precision, above M - 1
-    covariances: FloatArray  # (K, M, M), inverses of the expected precisions
+    concentration: FloatArray  #: (K, L), of each class's weights
+    means: FloatArray  #: (K, M), expected
+    mean_precision: FloatArray  #: (K,), strength of the distribution of each mean, in rows
+    degrees_of_freedom: FloatArray  #: (K,), of each precision, above M - 1
+    covariances: FloatArray  #: (K, M, M), inverses of the expected precisions
 
 
 def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prior: Beliefs) -> float:

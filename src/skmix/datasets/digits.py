@@ -49,12 +49,12 @@ _IMAGES_AT_A_TIME = 1000
 class SegmentLayout:
     """Positions of segments 1 to 7 in the plane, where y points up, and covariances of their points."""
 
-    half_length: float  # the paper's D
-    half_width: float  # the paper's d
-    centres: FloatArray  # (7, 2), points (x, y)
-    covariances: FloatArray  # (7, 2, 2)
-    horizontal: NDArray[np.bool_]  # (7,), whether the segment is a horizontal bar
-    bound: float  # an image shows the square from -bound to bound in both directions
+    half_length: float  #: the paper's D
+    half_width: float  #: the paper's d
+    centres: FloatArray  #: (7, 2), points (x, y)
+    covariances: FloatArray  #: (7, 2, 2)
+    horizontal: NDArray[np.bool_]  #: (7,), whether the segment is a horizontal bar
+    bound: float  #: an image shows the square from -bound to bound in both directions
 
     def of_digit(self, digit: int) -> tuple[FloatArray, FloatArray]:
         """Return the centres (s, 2) and covariances (s, 2, 2) of the s lit segments of a digit."""

@@ -25,10 +25,10 @@ _N_TRAINING = 60000
 class SplitImages:
     """Images with their labels, in the usual split."""
 
-    train_images: NDArray[np.uint8]  # (n, height, width)
-    train_labels: IntArray  # (n,)
-    test_images: NDArray[np.uint8]
-    test_labels: IntArray
+    train_images: NDArray[np.uint8]  #: (n, height, width)
+    train_labels: IntArray  #: (n,)
+    test_images: NDArray[np.uint8]  #: (m, height, width)
+    test_labels: IntArray  #: (m,)
 
 
 def read_idx(path: PathLike) -> NDArray[Any]:

@@ -25,14 +25,14 @@ _ROUNDING = 1e-8
 class Illustration:
     """A shared-kernel mixture to sample from, and a start for a fit to the sample."""
 
-    means: FloatArray  # (K, M), true
-    covariances: FloatArray  # (K, M, M), true
-    weights: FloatArray  # (K, L), true Pr(kernel k | class j)
-    start_means: FloatArray
-    start_covariances: FloatArray
-    start_weights: FloatArray
-    n_per_class: int  # rows to draw for each class
-    max_iter: int  # largest number of passes of EM
+    means: FloatArray  #: (K, M), true kernel means
+    covariances: FloatArray  #: (K, M, M), true kernel covariances
+    weights: FloatArray  #: (K, L), true Pr(kernel k | class j)
+    start_means: FloatArray  #: (K, M)
+    start_covariances: FloatArray  #: (K, M, M)
+    start_weights: FloatArray  #: (K, L)
+    n_per_class: int  #: rows to draw for each class
+    max_iter: int  #: largest number of passes of EM
 
 
 def illustration() -> Illustration:
