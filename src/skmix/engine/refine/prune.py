@@ -19,7 +19,7 @@ import numpy as np
 from ..covariances import Structure, structure_of
 from ..em import Callback, fit
 from ..model import BoolArray, FloatArray, IntArray, Options, Parameters, Result, Status
-from ..rules.likelihood import price_of_kernel
+from ..rules.likelihood import annihilate, price_of_kernel
 from ..sources import RowSource
 from ..sources.summary import Frame
 
@@ -116,14 +116,10 @@ def without_lightest(parameters: Parameters, class_sizes: FloatArray) -> tuple[P
 
     A start is left unchanged if a class would have no kernels, or there would be fewer kernels than classes.
     """
-    rows = np.einsum("rkc,rc->rk", parameters.weights, class_sizes)
-    lightest = np.argmin(np.where(rows > 0, rows, np.inf), axis=1)
-    weights = parameters.weights.copy()
-    weights[np.arange(len(weights)), lightest] = 0.0
-    sums = weights.sum(axis=1, keepdims=True)
-    possible: BoolArray = np.all(sums > 0, axis=(1, 2))
-    possible &= np.count_nonzero(rows, axis=1) > weights.shape[-1]
-    weights = np.where(possible[:, None, None], weights / np.where(sums > 0, sums, 1.0), parameters.weights)
+    mass = parameters.weights * class_sizes[:, None]
+    left = annihilate(mass, np.inf)
+    possible: BoolArray = np.any(left != mass, axis=(1, 2))
+    weights = np.where(possible[:, None, None], left / left.sum(axis=1, keepdims=True), parameters.weights)
     return replace(parameters, weights=weights), possible
 
 
