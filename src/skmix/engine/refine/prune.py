@@ -95,8 +95,8 @@ def _store(best: Result, starts: IntArray, result: Result, rounds: IntArray, str
     ):
         old[starts] = new[rounds]
     if best.counts is not None and result.counts is not None:
-        best.counts[starts] = 0.0
         best.counts[starts, :n_left] = result.counts[rounds]
+        best.counts[starts, n_left:] = 0.0
 
 
 def description_length(weights: FloatArray, price: float, n_rows: float) -> FloatArray:

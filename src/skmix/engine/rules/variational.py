@@ -89,18 +89,18 @@ class Variational:
 
 def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n_kernels: int) -> Prior:
     """Return the prior of the options, with defaults from the data."""
-    n_features = len(regulariser.floor)
+    n_features, rows = len(regulariser.floor), regulariser.prior_rows
     dimension = structure.wishart(n_features).dimension
-    if not regulariser.prior_rows > dimension - 1:
+    if not rows > dimension - 1:
         raise ValueError(
-            f"covariance_prior={regulariser.prior_rows} makes an improper prior on {structure.name} covariances of {dimension} "
+            f"covariance_prior={rows} makes an improper prior on {structure.name} covariances of {dimension} "
             f"features: a variational fit needs covariance_prior > {dimension - 1}."
         )
     return Prior(
         n_kernels=n_kernels,
         concentration=options.weight_prior or 1.0 / n_kernels,
         mean_rows=options.mean_prior or n_kernels ** (-2.0 / n_features),
-        covariance_rows=regulariser.prior_rows,
+        covariance_rows=rows,
         covariance=regulariser.prior_covariance,
     )
 
