@@ -98,7 +98,7 @@ class SavingMixin:
             _CHECKS[name](model)
             content, arrays = encode(_record_of(model))
         except (ValueError, TypeError) as error:
-            raise type(error)(f"This {name} cannot be saved: {error}") from None
+            raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
         write(path, content, arrays, _version.__version__)
 
 
