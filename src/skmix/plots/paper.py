@@ -46,9 +46,9 @@ from skmix.plots._common import (
     new_figure,
     panels_for,
 )
+from skmix.plots.classifiers import plot_confusion
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
-from skmix.plots.matrices import plot_confusion
 
 _SIZES = {"d1": (1.0, 0.2), "d2": (2.0, 0.5)}
 """Half lengths and half widths of the segments in the paper's figures of points."""
