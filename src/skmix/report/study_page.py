@@ -100,7 +100,17 @@ def render(data: Mapping[str, Any]) -> str:
     return render_page(
         "report.html.j2",
         data,
-        embedded=("methods", "digits", "bin", "variants", "sweep", "explorer"),
+        embedded=(
+            "methods",
+            "digits",
+            "bin",
+            "variants",
+            "sweep",
+            "explorer",
+            "steps",
+            "step_names",
+            "styles",
+        ),
         styles=("report.css",),
         scripts=("kit.js", "kernels.js", "charts.js", "explorer.js"),
     )
@@ -147,7 +157,8 @@ def report_data(
                 if any(runs.of(name, K, m) for K in SWEEP_KERNELS if K != MAIN_KERNELS for m in METHODS)
             ],
         },
-        "explorer": {**_rows(results.data), **line_styles()},
+        "explorer": _rows(results.data),
+        **line_styles(),
         "tables": [
             _table(table)
             for table in (make_tables(results) if tables is None else tables)
