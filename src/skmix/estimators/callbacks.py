@@ -155,14 +155,11 @@ class Monitor:
 
     @contextmanager
     def model(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
-        """Yield what to call after each pass of one model, or None.
+        """Yield what to call after each pass of one model, for somebody who is told of it.
 
         `attributes` makes the attributes of a fitted estimator of the parameters and log-likelihood of the
         best start; `n_rows` is the number of rows, or the sum of their weights.
         """
-        if not self.active:
-            yield None
-            return
         task = self._fit
         if task is not None and self._grouped:
             task = task.subcontext("feature group", max_subtasks=self._max_iter)
@@ -361,13 +358,13 @@ def _text(value: Any) -> str:
 
 
 @contextmanager
-def saving(run: SavedRun | None) -> Iterator[None]:
-    """Write the last pass when the body fails, and say so in the error."""
+def saving(run: SavedRun) -> Iterator[None]:
+    """Write the last pass when the body ends or fails, and say so in the error."""
     try:
         yield
     except BaseException as error:
-        n_passes = 0 if run is None else run.write()
-        if run is None or not n_passes:
+        n_passes = run.write()
+        if not n_passes:
             raise
         kept = (
             f"{n_passes} passes are kept in {run.path}: fit again, with the same rows and settings, "
@@ -377,5 +374,4 @@ def saving(run: SavedRun | None) -> Iterator[None]:
             raise ClusterError(f"{error} {kept}") from error
         error.add_note(kept)
         raise
-    if run is not None:
-        run.write()
+    run.write()

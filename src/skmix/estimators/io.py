@@ -98,7 +98,7 @@ class SavingMixin:
             _CHECKS[name](model)
             content, arrays = encode(_record_of(model))
         except (ValueError, TypeError) as error:
-            raise type(error)(f"This {name} cannot be saved: {error}") from None
+            raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
         write(path, content, arrays, _version.__version__)
 
 
@@ -229,7 +229,8 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     Integral: ("n_features_in_", "n_iter_", "n_kernels_"),
     float: ("log_likelihood_", "lower_bound_", "temperature_", "threshold_"),
     np.ndarray: ("classes_", "covariances_", "start_status_"),
-    (tuple, type(None)): ("covariance_prior_", "projection_"),
+    tuple: ("covariance_prior_",),
+    (tuple, type(None)): ("projection_",),
     list: ("feature_groups_", "lower_bounds_", "models_"),
     dict: ("best_params_", "cv_results_"),
     "KM": ("means_",),
@@ -257,8 +258,8 @@ _SEARCH: tuple[str, ...] = ("best_params_", "cv_results_", "n_features_in_")
 
 def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     """Check types, shapes and feature names, and return the sizes of axes by letter."""
-    for names in (_FIT, (*_POSTERIOR, "lower_bound_path_")):
-        required = required if vars(model).keys().isdisjoint(names) else (*required, *names)
+    for group in (_FIT, (*_POSTERIOR, "lower_bound_path_")):
+        required = required if vars(model).keys().isdisjoint(group) else (*required, *group)
     for name in required:
         if name not in vars(model):
             raise ValueError(f"{name} is missing")
@@ -274,8 +275,8 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     n_features = sizes.setdefault("M", model.n_features_in_)
     if not model.n_features_in_ == n_features > 0:
         raise ValueError(f"n_features_in_ is {model.n_features_in_} for {n_features} features")
-    names = vars(model).get("feature_names_in_", np.full(n_features, ""))
-    if np.shape(names) != (n_features,) or any(not isinstance(name, str) for name in names):
+    names = vars(model).get("feature_names_in_")
+    if names is not None and (np.shape(names) != (n_features,) or {*map(type, names)} != {str}):
         raise ValueError(f"feature_names_in_ are not {n_features} names")
     return sizes
 

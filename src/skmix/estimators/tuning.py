@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
 from ..engine.model import IntArray
-from ..engine.refine.discriminative import Labelled, Tuned, TuningOptions, tune
+from ..engine.refine.discriminative import Judge, Labelled, tune
 from ..engine.sources.gaps import has_gaps
 from ._settings import check_count
 from .decisions import threshold_of
@@ -61,13 +61,17 @@ def tune_classifier(
         batch_size = _BATCH
     size = None if batch_size is None or batch_size >= len(training.codes) else int(batch_size)
     model = classifier.models_[0]
-    options = TuningOptions(
-        fitted=replace(fitted_options(model), n_jobs=effective_n_jobs(classifier.n_jobs)),
+    found = tune(
+        model._parameters,
+        classifier.class_prior_,
+        training,
+        held_out,
+        replace(fitted_options(model), n_jobs=effective_n_jobs(classifier.n_jobs)),
         trade_offs=_trade_offs(trade_off, size is not None),
         max_iter=int(max_iter or (200 if size is None else 20)),
         batch_size=size,
+        random_state=random,
     )
-    found = tune(model._parameters, classifier.class_prior_, training, held_out, options, random)
     _store(classifier, found)
     if classifier.reject_below is not None:
         classifier.threshold_ = threshold_of(classifier, weighted.X, weighted.weights)
@@ -119,11 +123,11 @@ def _split(
     return rows.take(np.sort(np.concatenate([kept, few]))), rows.take(np.sort(held_out))
 
 
-def _store(classifier: Any, found: Tuned) -> None:
+def _store(classifier: Any, found: Judge) -> None:
     """Store the outcome; the model is a copy, so that a failure later on leaves the old one."""
     model = copy(classifier.models_[0])
     if found.trade_off is not None:
-        model._store_parameters(found.parameters)
+        model._store_parameters(found.best)
         # The sums of a stream, or a posterior, belong to the kernels before tuning.
         for name in ("stream_", *OF_THE_POSTERIOR):
             vars(model).pop(name, None)
