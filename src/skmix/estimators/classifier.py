@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import partial
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -23,22 +22,18 @@ from ..engine.model import FloatArray, Parameters
 from ..io import source_of
 from . import decisions, densities, streams, tuning
 from ._settings import check_covariance_prior, check_distribution, check_feature_groups
-from .callbacks import Monitor, checkpoint_paths
 from .io import kernels_of, log_probabilities, savable
-from .joint import fit_jointly
-from .mixture import SharedKernelBase, SharedKernelMixture, documented
+from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
     Training,
     check_rows,
     check_weights,
     code_labels,
     labels_in,
-    open_training,
     refuse_paths,
     score_rows,
     updating,
 )
-from .solving import check_inference, fit_model
 
 
 def _of_its_model(name: str, *, alone: bool = True) -> Any:
@@ -227,104 +222,45 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """Passes of the best start; with feature groups, the most of any group."""
         return max(model.n_iter_ for model in self.models_)
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> SharedKernelClassifier:
-        """Learn the class densities.
-
-        Parameters
-        ----------
-        {rows}
-
-        Returns
-        -------
-        SharedKernelClassifier
-            The fitted estimator.
-        """
-        check_inference(self)
-        with updating(self, X):
-            training = open_training(self, X, y, sample_weight)
-            if self.reject_below is not None:
-                decisions.check_outlier_label(self.outlier_label, training.classes)
-            groups = self._groups(training.n_features)
-            models = [self._model(g, groups) for g in range(len(groups))]
-            monitor = Monitor(self, X, y, sample_weight, len(groups), self.max_iter)
-            jointly = len(groups) > 1 and training.n_unlabelled > 0
-            # Joint fits are not saved on the way.
-            paths = [None] * len(groups) if jointly else checkpoint_paths(self, len(groups))
-            if jointly:
-                fit_jointly(models, groups, training)
-            else:
-                for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
-                    own, watching = training.take(columns, group), None
-                    if monitor.active:
-                        attributes = partial(self._fitted_attributes, model=model, training=training)
-                        watching = monitor.model(
-                            attributes if len(groups) == 1 else None, own.source.summary.total
-                        )
-                    fit_model(model, own, columns, watching=watching, path=paths[group])
-            # A row without a value in some group still counts for its class.
-            prior = None if training.n_unlabelled else training.class_prior
-            self._store(models, groups, training.sizes, prior)
-            if training.blocks is not None and self.reject_below is not None:
-                self.threshold_ = decisions.density_quantile(self, training.blocks, self.reject_below)
-            elif self.reject_below is not None:
-                rows, _, weights = training.source.start_rows()
-                self.threshold_ = decisions.threshold_of(self, rows, weights)
-            monitor.close()
-        for path in paths:
-            if path is not None:
-                path.unlink(missing_ok=True)
-        return self
-
-    def _groups(self, n_features: int) -> list[list[int]]:
-        """Return the columns of each model."""
-        if self.feature_groups is None:
-            return [list(range(n_features))]
-        names = getattr(self, "feature_names_in_", None)
-        return check_feature_groups(self.feature_groups, n_features, names)
-
-    def _model(self, group: int, groups: list[list[int]], *, fresh: bool = False) -> SharedKernelMixture:
-        """Return the unfitted model of one feature group, or the last fitted one to go on from."""
-        init: Any = self.init
-        n_groups, columns = len(groups), groups[group]
-        if isinstance(init, list):
-            if len(init) != n_groups:
-                raise ValueError(f"init has {len(init)} starts, but there are {n_groups} feature groups.")
-            if not all(isinstance(start, dict) for start in init):
-                raise ValueError(f"init as a list must hold dicts, got {init!r}.")
-            init = init[group]
-        elif n_groups > 1 and not isinstance(init, str):
-            raise ValueError(f"init must be a list of {n_groups} dicts, one for each feature group.")
+    def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
+        groups = [list(range(n_features))]
+        if self.feature_groups is not None:
+            names = getattr(self, "feature_names_in_", None)
+            groups = check_feature_groups(self.feature_groups, n_features, names)
+        last = getattr(self, "feature_groups_", None)
+        if stream and last not in (None, groups):
+            raise ValueError(f"feature_groups is now {groups}, but the model has {last}: use fit.")
+        starts = self.init if isinstance(self.init, list) else [self.init] * len(groups)
+        if len(starts) != len(groups):
+            raise ValueError(f"init has {len(starts)} starts, but there are {len(groups)} feature groups.")
+        if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
+            raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
+        if len(groups) > 1 and isinstance(self.init, dict):
+            raise ValueError(f"init must be a list of {len(groups)} dicts, one for each feature group.")
         settings = {name: getattr(self, name) for name in SharedKernelMixture._get_param_names()}
-        settings["init"] = init
-        if isinstance(self.covariance_prior, tuple) and columns != list(range(self.n_features_in_)):
-            rows, covariance = check_covariance_prior(self.covariance_prior, self.n_features_in_)
-            assert covariance is not None
-            settings["covariance_prior"] = (rows, covariance[np.ix_(columns, columns)])
-        if not fresh and self.warm_start and getattr(self, "feature_groups_", None) == groups:
-            # A copy: should this fit fail, the last one must be left as it was.
-            model: SharedKernelMixture = copy(self.models_[group]).set_params(**settings)
-        else:
-            model = SharedKernelMixture(**settings)
-        model.n_features_in_ = len(columns)
-        return model
+        parts: list[Part] = []
+        for group, (columns, start) in enumerate(zip(groups, starts, strict=True)):
+            settings["init"] = start
+            if isinstance(self.covariance_prior, tuple) and columns != list(range(n_features)):
+                rows, covariance = check_covariance_prior(self.covariance_prior, n_features)
+                assert covariance is not None
+                settings["covariance_prior"] = (rows, covariance[np.ix_(columns, columns)])
+            if last == groups and (stream or self.warm_start):
+                # A copy: should this fit fail, the last one must be left as it was.
+                model: SharedKernelMixture = copy(self.models_[group]).set_params(**settings)
+            else:
+                model = SharedKernelMixture(**settings)
+            model.n_features_in_ = len(columns)
+            parts.append((columns, model))
+        return parts
 
-    def _store(
-        self,
-        models: list[SharedKernelMixture],
-        groups: list[list[int]],
-        sizes: FloatArray,
-        prior: FloatArray | None,
-    ) -> None:
-        """Store fitted models; sizes (L,), and the prior (L,) unless it was learnt, are of all groups."""
-        for model in models:
+    def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
+        self.feature_groups_, self.models_ = [columns for columns, _ in parts], [model for _, model in parts]
+        for model in self.models_:
             model.class_count_ = sizes
             if prior is not None:
                 model.class_prior_ = prior
-        self.class_prior_ = self._prior(models[0].class_prior_)
-        self.feature_groups_, self.models_ = groups, models
+        self.class_prior_ = self._prior(self.models_[0].class_prior_)
         self.temperature_, self.threshold_ = 1.0, -np.inf
         self.__dict__.pop("tuned_", None)
 
@@ -336,22 +272,18 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             return np.full(len(learnt), 1.0 / len(learnt))
         return check_distribution(self.priors, (len(learnt),), "priors")
 
-    def _fitted_attributes(
-        self, parameters: Parameters, log_likelihood: float, model: SharedKernelMixture, training: Training
+    def _attributes_so_far(
+        self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
     ) -> dict[str, Any]:
-        """Return the attributes of a classifier that is fitted as far as a pass has come."""
-        part = copy(model)
-        part.__dict__.update(model._fitted_attributes(parameters, log_likelihood, training))
+        fitted = copy(part[1])
+        vars(fitted).update(fitted._fitted_attributes(parameters, log_likelihood, training))
         return {
-            "models_": [part],
-            "feature_groups_": self._groups(training.n_features),
-            "class_prior_": self._prior(part.class_prior_),
+            "models_": [fitted],
+            "feature_groups_": [part[0]],
+            "class_prior_": self._prior(fitted.class_prior_),
             "temperature_": 1.0,
             "threshold_": -np.inf,
         }
-
-    def _absorb(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
-        streams.absorb_batch_of_groups(self, batch, classes, decay)
 
     def _insert(self, rows: Block, label: Any, place: int) -> None:
         if self.priors is not None and not isinstance(self.priors, str):
@@ -471,7 +403,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             )
         return self
 
-    def _parts(self) -> list[tuple[list[int], Any]]:
+    def _parts(self) -> list[Part]:
         return list(zip(self.feature_groups_, self.models_, strict=True))
 
     def _graph_parts(self) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute.arrays import Array, on_host
+from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block, Blocks
 from ..engine.model import FloatArray, IntArray
 from ..engine.refine.temperature import least_log_loss
 from ._warnings import warn_caller
 from .densities import log_density
+from .rows import Training
 
 # Bits of a density that one pass over blocks settles: a histogram of that many counts.
 _DIGIT = 16
@@ -79,11 +80,13 @@ def with_outliers(labels: np.ndarray, outlying: np.ndarray, outlier_label: Any) 
     return mixed
 
 
-def threshold_of(classifier: Any, rows: Array, weights: FloatArray | None) -> float:
-    """Return the log-density below which `reject_below` of the rows (n, M), or of their weight (n,), lie."""
+def threshold_of(classifier: Any, training: Training) -> float:
+    """Return the log-density below which `reject_below` of the training rows, or of their weight, lie."""
+    if training.blocks is not None:
+        return density_quantile(classifier, training.blocks, classifier.reject_below)
+    rows, _, weights = training.source.start_rows()
     densities = on_host(log_density(classifier, rows))
-    quantile = classifier.reject_below
-    return float(np.quantile(densities, quantile, weights=weights, method="inverted_cdf"))
+    return float(np.quantile(densities, classifier.reject_below, weights=weights, method="inverted_cdf"))
 
 
 @dataclass(frozen=True)

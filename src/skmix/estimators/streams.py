@@ -27,6 +27,7 @@ from .rows import (
     check_rows,
     check_weights,
     code_labels,
+    columns_of,
     is_missing,
     number_labels,
     read_labels,
@@ -77,10 +78,36 @@ def _read_labels(
         raise ValueError(f"{error} A class can be added to a fitted model with add_class.") from None
 
 
-def absorb_batch(model: Any, batch: Block, classes: np.ndarray, decay: Any) -> None:
-    """Update a mixture with a batch, given all labels (L,) of the stream."""
+def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) -> None:
+    """Update an estimator with a batch, given all labels (L,) of the stream."""
     if not isinstance(decay, Real) or not 0.5 < float(decay) <= 1.0:
         raise ValueError(f"decay must be above 0.5 and at most 1, got {decay!r}.")
+    first = "class_prior_" not in vars(estimator)
+    sizes = _sizes(batch, classes) + (0.0 if first else estimator.class_count_)
+    parts = estimator._parts_to_fit(batch.X.shape[1], stream=True)
+    for group, (columns, model) in enumerate(parts):
+        own = _columns_of(batch, columns)
+        if first and not len(own.X):
+            raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
+        _absorb(model, own, classes, float(decay))
+    # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
+    streaming = [model for _, model in parts if "stream_" in vars(model)]
+    if not streaming:
+        return  # no row has a value in any group
+    best = max(streaming, key=lambda model: model.stream_["n_rows"])
+    estimator._store(parts, sizes, best.class_prior_)
+    if estimator.reject_below is not None and len(batch.X):
+        source = open_source(batch.X, batch.y, batch.weights)
+        estimator.threshold_ = threshold_of(estimator, Training(source, classes))
+
+
+def _columns_of(rows: Block, columns: list[int]) -> Block:
+    """Return the rows that have a value in some columns."""
+    return replace(rows, X=columns_of(rows.X, columns)).informative()
+
+
+def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None:
+    """Update a mixture with a batch."""
     options, sizes = options_of(model, batch.X.shape[1]), _sizes(batch, classes)
     past: Running | Frame
     if "class_prior_" not in vars(model):
@@ -105,7 +132,7 @@ def absorb_batch(model: Any, batch: Block, classes: np.ndarray, decay: Any) -> N
             past = resume(parameters, frame, options.covariance_type, n_batches, total)
     assert batch.y is not None
     found, running, log_likelihood = absorb(
-        batch.X, batch.y, parameters, past, options, decay=float(decay), row_weights=batch.weights
+        batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been.
     for name in (*OF_SHRINKAGE, *OF_THE_POSTERIOR):
@@ -158,36 +185,6 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     return frame, Parameters(weights, best.means, best.covariances, prior)
 
 
-def absorb_batch_of_groups(classifier: Any, batch: Block, classes: np.ndarray, decay: Any) -> None:
-    """Update the models of all feature groups with a batch, given all labels (L,) of the stream."""
-    first = "models_" not in vars(classifier)
-    groups = classifier._groups(batch.X.shape[1])
-    if not first and groups != classifier.feature_groups_:
-        raise ValueError(
-            f"feature_groups is now {groups}, but the model has {classifier.feature_groups_}: use fit."
-        )
-    if first:
-        models = [classifier._model(g, groups, fresh=True) for g in range(len(groups))]
-    else:
-        names = set(type(classifier.models_[0])._get_param_names()) - {"init", "covariance_prior"}
-        settings = {name: getattr(classifier, name) for name in names}
-        models = [copy(model).set_params(**settings) for model in classifier.models_]
-    for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
-        own = batch.take(columns).informative()
-        if first and not len(own.X):
-            raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
-        absorb_batch(model, own, classes, decay)
-    sizes = _sizes(batch, classes) + (0.0 if first else classifier.class_count_)
-    # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
-    streaming = [model for model in models if "stream_" in vars(model)]
-    if not streaming:
-        return  # no row has a value in any group
-    best = max(streaming, key=lambda model: model.stream_["n_rows"])
-    classifier._store(models, groups, sizes, best.class_prior_)
-    if classifier.reject_below is not None and len(batch.X):
-        classifier.threshold_ = threshold_of(classifier, batch.X, batch.weights)
-
-
 # ---------------------------------------------------------------- one more class
 
 
@@ -233,21 +230,22 @@ def insert_class_into_groups(classifier: Any, new: Block, label: Any, place: int
     size = float(len(new.X) if new.weights is None else new.weights.sum())
     counts = classifier.class_count_
     prior = with_class(classifier.models_[0].class_prior_, counts, place, size)
-    models = [copy(model) for model in classifier.models_]
-    for group, (columns, model) in enumerate(zip(classifier.feature_groups_, models, strict=True)):
-        own = new.take(columns).informative()
+    parts = [(columns, copy(model)) for columns, model in classifier._parts()]
+    for group, (columns, model) in enumerate(parts):
+        own = _columns_of(new, columns)
         if not len(own.X):
             raise ValueError(
                 f"No row of class {label!r} has a value in feature group {group}, columns {columns}."
             )
         insert_class(model, own, label, place)
     temperature, threshold = classifier.temperature_, classifier.threshold_
-    classifier._store(models, classifier.feature_groups_, np.insert(counts, place, size), prior)
+    classifier._store(parts, np.insert(counts, place, size), prior)
     classifier.temperature_ = temperature
     if classifier.reject_below is not None:
         # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
         shifted = threshold + np.log1p(-classifier.class_prior_[place])
-        classifier.threshold_ = float(min(threshold_of(classifier, new.X, new.weights), shifted))
+        training = Training(open_source(new.X, None, new.weights), classifier.classes_)
+        classifier.threshold_ = float(min(threshold_of(classifier, training), shifted))
 
 
 def with_class(prior: FloatArray, sizes: FloatArray, place: int, size: float) -> FloatArray:

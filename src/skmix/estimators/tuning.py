@@ -16,10 +16,11 @@ from sklearn.utils import check_random_state
 from ..engine.model import IntArray
 from ..engine.refine.discriminative import Tuned, TuningOptions, tune
 from ..engine.refine.objective import Labelled
+from ..engine.sources import open_source
 from ..engine.sources.gaps import has_gaps
 from ._settings import check_count
 from .decisions import threshold_of
-from .rows import check_rows, check_weights, code_labels
+from .rows import Training, check_rows, check_weights, code_labels
 from .solving import OF_THE_POSTERIOR, fitted_options
 
 # With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
@@ -71,7 +72,8 @@ def tune_classifier(
     found = tune(model._parameters, classifier.class_prior_, training, held_out, options, random)
     _store(classifier, found)
     if classifier.reject_below is not None:
-        classifier.threshold_ = threshold_of(classifier, weighted.X, weighted.weights)
+        source = open_source(weighted.X, weighted.codes, weighted.weights)
+        classifier.threshold_ = threshold_of(classifier, Training(source, classifier.classes_))
 
 
 def _check_rows(classifier: Any, X: Any, y: Any, name: str) -> tuple[np.ndarray, IntArray]:
