@@ -120,8 +120,7 @@ def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Trainin
                 "by CPUs. Leave device out."
             )
         return _training_in_blocks(estimator, blocks)
-    if y is None:
-        _need_labels(estimator)
+    _check_labelled(estimator, y)
     stays = _is_dispatched(estimator, X) and estimator.inference == "em"
     rows = check_rows(estimator, detached(X) if stays else on_host(X), fitting=True)
     classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
@@ -144,8 +143,8 @@ def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Trainin
     return Training(source, classes)
 
 
-def _need_labels(estimator: Any) -> None:
-    if is_classifier(estimator):
+def _check_labelled(estimator: Any, labels: Any) -> None:
+    if labels is None and is_classifier(estimator):
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None: give the labels."
         )
@@ -185,12 +184,11 @@ def _training_in_blocks(estimator: Any, blocks: Blocks) -> Training:
     if found.n_rows < 2:
         raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least 2 are required.")
     _refuse_empty_features(found.moments.count == 0, found.n_rows)
+    _check_labelled(estimator, found.labels)
     classes = np.zeros(1, dtype=np.int64)
     if found.labels is not None:
         check_classification_targets(found.labels)
         classes = classes_of(found.labels, found.n_rows)
-    else:
-        _need_labels(estimator)
     estimator.n_features_in_ = blocks.n_features
     vars(estimator).pop("feature_names_in_", None)
     if blocks.feature_names is not None:
