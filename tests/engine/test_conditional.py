@@ -17,8 +17,7 @@ from oracles import (
 )
 
 from skmix.engine import density as conditional
-from skmix.engine.covariances import structure_of
-from skmix.engine.covariances.linalg import invert_lower, whiten_batch
+from skmix.engine.covariances import invert_lower, structure_of, whiten_batch
 from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.engine.sources.gaps import marginal
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 from models import AfterPass
 from sklearn.model_selection import GridSearchCV
 
-from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
 from skmix.estimators import watched_by
-from skmix.estimators.callbacks import _Task
+from skmix.estimators.callbacks import _CallbackSupport, _Task
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has no callbacks")
 
@@ -45,6 +46,15 @@ def test_a_monitor_of_a_classifier_is_given_fitted_classifiers() -> None:
     np.testing.assert_allclose(told, model.log_likelihood_path_.sum(axis=1), rtol=1e-10)
 
 
+@pytest.mark.parametrize("scoring", [None, lambda estimator, X, y: estimator.score(X, y)])
+def test_a_monitor_of_one_score_without_a_name(scoring: Any) -> None:
+    monitor = callback.ScoringMonitor(scoring=scoring)
+    model = SharedKernelClassifier(4, random_state=0).set_callbacks(monitor).fit(X, Y)
+    passes = [row["score"] for row in monitor.get_logs().data if row["task_name"] == "pass"]
+    assert len(passes) == model.n_iter_
+    assert passes[-1] == model.score(X, Y)
+
+
 @pytest.mark.parametrize("settings", [{}, {"feature_groups": [[0], [1]]}, {"n_init": 3}])
 def test_a_progress_bar_follows_a_fit(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich")
@@ -58,6 +68,17 @@ def test_callbacks_of_a_search_reach_the_fits() -> None:
     mixture = SharedKernelMixture(random_state=0, tol=1e-2).set_callbacks(AfterPass(seen.append))
     GridSearchCV(mixture, {"n_kernels": [2, 3]}, cv=2).fit(X)
     assert seen.count(1) == 5
+
+
+@pytest.mark.parametrize("strategy", ["grid", "prune"])
+def test_callbacks_of_a_choice_of_kernels_are_torn_down(tmp_path: Path, strategy: str) -> None:
+    seen: list[int] = []
+    mixture = SharedKernelMixture().set_callbacks(AfterPass(seen.append))
+    search = SharedKernelMixtureCV(mixture, n_kernels=3, covariance_type="tied", strategy=strategy).fit(X)
+    assert seen
+    assert "_callback_fit_ctx" not in vars(search.best_estimator_)
+    search.save(tmp_path / "search.skmix")
+    assert load(tmp_path / "search.skmix").best_params_ == search.best_params_
 
 
 def test_an_error_in_a_callback_ends_the_fit_and_leaves_the_estimator() -> None:
@@ -94,9 +115,32 @@ def test_watchers_are_told_the_mean_log_likelihood() -> None:
 def test_without_the_api_of_scikit_learn_callbacks_see_the_same_tasks() -> None:
     seen: list[int] = []
     after = AfterPass(seen.append)
-    fit = _Task([after], "fit", 0, 3)
+    fit = _Task([after])
     for _ in range(3):
         task = fit.subcontext("pass")
         task.call_on_fit_task_begin(estimator=None)
         task.call_on_fit_task_end(estimator=None, X=X, reconstruction_attributes=None)
     assert seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_without_the_api_of_scikit_learn_callbacks_are_torn_down_however_a_fit_ends(fails: bool) -> None:
+    class Estimator(_CallbackSupport):
+        def fit(self) -> None:
+            task = self._init_callback_context(max_subtasks=1)
+            task.call_on_fit_task_begin(estimator=self)
+            if fails:
+                raise KeyError("in the midst of a fit")
+            task.call_on_fit_task_end(estimator=self)
+
+    seen: list[str] = []
+
+    class Steps:
+        def __getattr__(self, name: str) -> Any:
+            return lambda estimator, context: seen.append(name)
+
+    estimator = Estimator().set_callbacks(Steps())
+    with pytest.raises(KeyError, match="midst") if fails else nullcontext():
+        estimator.fit()
+    assert seen == ["setup", "on_fit_task_begin", *([] if fails else ["on_fit_task_end"]), "teardown"]
+    assert set(vars(estimator)) == {"_skl_callbacks"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load, open_rows
-from skmix.io import files as source_module
+from skmix.io import sources as source_module
 
 RANDOM = np.random.default_rng(0)
 NAMES = np.array(["ash", "elm", "oak"])[RANDOM.integers(0, 3, 500)]

@@ -14,7 +14,7 @@ import pytest
 from skmix import open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
 from skmix.io import Source, source_of
-from skmix.io import files as source_module
+from skmix.io import sources as source_module
 from skmix.io.sources import read_ahead
 
 X = np.random.default_rng(0).normal(size=(1000, 3))

@@ -89,7 +89,7 @@ def test_values_are_read_as_people_write_them() -> None:
 
 
 def test_many_blocks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.io.formats._BLOCK_BYTES", 100)
+    monkeypatch.setattr("skmix.io.tables._BLOCK_BYTES", 100)
     lines = "".join(f"{i},{2 * i}\n\n" for i in range(100))
     shares: list[float] = []
     rows = rows_of("a,b\n" + lines, progress=shares.append)

@@ -8,7 +8,7 @@ raise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,15 +27,13 @@ from .model import (
     Regulariser,
     Result,
     Status,
-    join,
 )
-from .rules.base import UpdateRule
-from .rules.likelihood import Likelihood, price_of_kernel, with_unlabelled
+from .rules.likelihood import Likelihood, UpdateRule, price_of_kernel, with_unlabelled
 from .rules.variational import Variational, prior_of
 from .sources import RowSource, Setting, open_source
 from .sources.base import Centres
 from .sources.summary import Frame
-from .squarem import STRICTER, Squarem, SquaremState
+from .squarem import STRICTER, Squarem
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -52,7 +50,7 @@ class RunState:
     latched: BoolArray  # (R, C) or (R, 1): classes that have converged by the paper's stopping rule
     path: list[FloatArray]  # (passes, C): as in `Result`, in the coordinates of the frame
     bounds: list[FloatArray]  # (passes,): of a variational fit, as in `Result`
-    squarem: SquaremState | None = None  # of an accelerated fit
+    squarem: Squarem | None = None  # of an accelerated fit
 
     @classmethod
     def begin(cls, starts: Parameters, n_columns: int, n_watched: int) -> RunState:
@@ -71,26 +69,19 @@ class RunState:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as nested dictionaries of plain arrays."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunState:
         """Return the record from the output of `to_dict`."""
-        made = dict(values)
-        made["parameters"] = Parameters(**values["parameters"])
-        if values["squarem"] is not None:
-            parts: dict[str, Any] = {
-                name: Parameters(**value) if isinstance(value, dict) else np.array(value)
-                for name, value in values["squarem"].items()
-            }
-            made["squarem"] = SquaremState(**parts)
-        return cls(**made)
 
+        def made(value: Any) -> Any:
+            return Parameters(**value) if isinstance(value, dict) else np.array(value)
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, (Parameters, SquaremState)):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    return value
+        squarem = values["squarem"]
+        if squarem is not None:
+            squarem = Squarem(**{name: made(value) for name, value in squarem.items()})
+        return cls(**{**values, "parameters": Parameters(**values["parameters"]), "squarem": squarem})
 
 
 # Called after each pass.
@@ -159,7 +150,7 @@ def rule_of(options: Options, setting: Setting, n_kernels: int, source: RowSourc
     regulariser = regulariser_of(options, setting.frame, structure, n_kernels)
     if options.inference == "variational":
         prior = prior_of(options, regulariser, structure, options.prior_kernels or n_kernels)
-        return Variational(structure, prior, regulariser.floor, options.freeze)
+        return Variational(structure, prior, regulariser.floor)
     return Likelihood(structure, regulariser.map(source.to_device), options.freeze)
 
 
@@ -238,30 +229,30 @@ class Run:
         self._status, self._n_iter = state.status.copy(), state.n_iter.copy()
         self._path = [list(path) for path in state.path]
         self._bounds = [list(bounds) for bounds in state.bounds]
-        self._finished: list[tuple[IntArray, Parameters]] = []
         self.n_passes = int(self._n_iter.max(initial=0))
         self.active = np.arange(len(self._status))
         self.log_likelihood: FloatArray = state.previous
-        n_rows = source.summary.total
+        self._n_rows = source.summary.total
         tol = options.tol * STRICTER if options.accelerate else options.tol
-        self._stopping = Stopping(replace(options, tol=tol), state.previous, state.latched.copy(), n_rows)
+        self._stopping = Stopping(
+            replace(options, tol=tol), state.previous, state.latched.copy(), self._n_rows
+        )
 
         def placed(parameters: Parameters) -> Parameters:
             return parameters.map(source.to_device)
 
-        entering = placed(state.parameters if state.squarem is None else state.squarem.entering)
-        self._current, self._factor = rule.enter(entering)
-        self._latest = self._current  # where each start is, extrapolations aside
-        tried: BoolArray = np.zeros(len(self._status), dtype=bool)
-        self._squarem: Squarem | None = None
-        if options.accelerate:
-            given = SquaremState.begin(self._current)
-            if state.squarem is not None:
-                given = state.squarem.map(placed, np.array)
-                self._latest, tried = placed(state.parameters), given.tried
-            self._squarem = Squarem(setting.structure, rule, n_rows, given)
-        # A singular extrapolation is not a failure: the start returns to its last EM step.
-        failed = ~to_numpy(self._factor.usable) & ~tried & (self._status == Status.RUNNING)
+        resumed = None if state.squarem is None else state.squarem.map(placed, np.array)
+        self._current, self._factor = rule.enter(
+            placed(state.parameters) if resumed is None else resumed.entering
+        )
+        self._squarem = resumed or (Squarem.begin(self._current) if options.accelerate else None)
+        # Where each start is, extrapolations aside: the active ones, and on the host those that have ended.
+        self._latest = self._current if resumed is None else placed(state.parameters)
+        self._ended = self._latest.map(to_numpy).copy()
+        failed = ~to_numpy(self._factor.usable) & (self._status == Status.RUNNING)
+        if resumed is not None:
+            # A singular extrapolation is not a failure: the start returns to its last EM step.
+            failed &= ~resumed.tried
         self._status[failed] = Status.FAILED
 
     @property
@@ -278,31 +269,29 @@ class Run:
         following, next_factor, log_likelihood = self._step(current, factor)
         # A start that degenerates keeps the parameters that entered the pass.
         survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
-        wasted = np.zeros(len(active), dtype=bool)
-        objective = None
-        if self._squarem is not None or self._rule.prior is not None:
-            objective = self._rule.objective(log_likelihood, current, factor)
-        if self._squarem is not None and objective is not None:
-            wasted = self._squarem.wasted(objective, survived)
+        watched, wasted = log_likelihood, np.zeros(len(active), dtype=bool)
+        needed = self._squarem is not None or self._rule.prior is not None
+        objective = self._rule.objective(log_likelihood, current, factor) if needed else np.empty(0)
+        if self._squarem is not None:
+            wasted = self._squarem.wasted(objective, survived, self._n_rows)
         counted = survived & ~wasted
-        if counted.all():
-            self._latest = following
-        else:
-            self._latest = self._latest.copy().put(counted, following.take(counted))
+        self._latest = (
+            following if counted.all() else self._latest.copy().put(counted, following.take(counted))
+        )
         self._n_iter[active] = self.n_passes
         for i, r in enumerate(active):
             # A wasted pass leaves the start where it was.
             self._path[r].append(self._path[r][-1] if wasted[i] else log_likelihood[i])
-        watched = log_likelihood
-        if self._rule.prior is not None and objective is not None:
+        if self._rule.prior is not None:
             watched = objective[:, None]
-            for r, value in zip(active, objective.tolist(), strict=True):
-                if np.isfinite(value):
-                    self._bounds[r].append(value)
+            for r in np.flatnonzero(np.isfinite(objective)):
+                self._bounds[active[r]].append(objective[r])
         done = self._stopping.done(watched, wasted)
-        if self._squarem is not None and objective is not None:
-            done = self._squarem.settled(done)
-            following, next_factor = self._squarem.onward(current, following, next_factor, objective)
+        if self._squarem is not None:
+            done = self._squarem.settled(done, wasted)
+            following, next_factor = self._squarem.onward(
+                self._rule, current, following, next_factor, objective, wasted
+            )
         self._status[active[~survived & ~wasted]] = Status.FAILED
         self._status[active[counted & done]] = Status.CONVERGED
         self._current, self._factor, self.log_likelihood = following, next_factor, log_likelihood
@@ -312,20 +301,16 @@ class Run:
         going = self._status[self.active] == Status.RUNNING
         if going.all():
             return
-        self._finished.append((self.active[~going], self._latest.take(~going)))
-        self.active = self.active[going]
+        self._ended.put(self.active[~going], self._latest.take(~going))
+        self.active, self._latest = self.active[going], self._latest.take(going)
         self._current, self._factor = self._current.take(going), self._factor.take(going)
-        self._latest = self._latest.take(going)
         self._stopping.take(going)
         if self._squarem is not None:
-            self._squarem.take(going)
+            self._squarem = self._squarem.map(lambda p: p.take(going), lambda values: values[going])
 
     def _all(self, parameters: Parameters) -> Parameters:
-        """Return all R starts in order, given those of the batch."""
-        if not self._finished:
-            return parameters
-        order = np.argsort(np.concatenate([*(index for index, _ in self._finished), self.active]))
-        return join([*(ended for _, ended in self._finished), parameters]).take(order)
+        """Return all R starts on the host, given the active ones."""
+        return self._ended.copy().put(self.active, parameters)
 
     def totals(self) -> FloatArray:
         """Return the last log-likelihood (R,) of each start in the frame, −inf where it failed."""
@@ -340,18 +325,14 @@ class Run:
             every[self.active] = values
             return every
 
-        def on_host(parameters: Parameters) -> Parameters:
-            return self._all(parameters).map(to_numpy).copy()
-
-        squarem = None if self._squarem is None else self._squarem.state.map(on_host, everyone)
-        empty = np.empty((0, self._n_columns))
+        squarem = None if self._squarem is None else self._squarem.map(self._all, everyone)
         return RunState(
-            on_host(self._latest),
+            self._all(self._latest),
             self._status.copy(),
             self._n_iter.copy(),
             everyone(self._stopping.previous, np.inf),
             everyone(self._stopping.latched),
-            [np.array(path) if path else empty for path in self._path],
+            self._paths(),
             [np.array(bounds) for bounds in self._bounds],
             squarem,
         )
@@ -359,20 +340,23 @@ class Run:
     def result(self) -> Result:
         """Return how all starts ended, in the coordinates of the frame."""
         status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
-        last, rule = self._all(self._latest), self._rule
+        last, rule = self._all(self._latest).map(self._source.to_device), self._rule
         factor = self._setting.structure.factor(last.covariances, self._source.n_features)
         log_likelihood = self._log_likelihood(last, factor)
         objective = rule.objective(log_likelihood, last, factor)
-        empty = np.empty((0, self._n_columns))
-        path = [np.array(values) if values else empty for values in self._path]
         point = rule.finish(last)
+        result = Result(point, status, self._n_iter, log_likelihood, objective, self._paths())
         if rule.prior is None:
-            return Result(point, status, self._n_iter, log_likelihood, objective, path)
+            return result
         bounds = [np.array([*values, value]) for values, value in zip(self._bounds, objective, strict=True)]
         log_likelihood = self._log_likelihood(point, factor)
-        return Result(
-            point, status, self._n_iter, log_likelihood, objective, path, point.counts, bounds, rule.prior
+        return replace(
+            result, log_likelihood=log_likelihood, counts=point.counts, bounds=bounds, prior=rule.prior
         )
+
+    def _paths(self) -> list[FloatArray]:
+        """Return the log-likelihoods (passes, C) of each start."""
+        return [np.array(path).reshape(-1, self._n_columns) for path in self._path]
 
     def _log_likelihood(self, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the log-likelihoods (R, C) of parameters, −inf where a covariance is singular."""
@@ -382,16 +366,14 @@ class Run:
 
 
 class Stopping:
-    """The two stopping rules, on the log-likelihoods of successive passes.
+    """The two stopping rules, on the log-likelihoods of successive passes over `n_rows` rows.
 
     `previous` (R, C) are those of the last pass, infinite before the first; `latched` (R, C) are the classes
-    that have converged by the paper's rule; `n_rows` is N, or the sum of the row weights.
+    that have converged by the paper's rule.
     """
 
     def __init__(self, options: Options, previous: FloatArray, latched: BoolArray, n_rows: float) -> None:
-        self._per_class = options.stopping == "per-class"
-        self._tol = options.tol
-        self._n_rows = n_rows
+        self._options, self._n_rows = options, n_rows
         self.previous, self.latched = previous, latched
 
     def take(self, which: BoolArray) -> None:
@@ -406,7 +388,7 @@ class Stopping:
         counts = np.ones(len(log_likelihood), dtype=bool) if wasted is None else ~wasted
         change = log_likelihood - self.previous
         self.previous = np.where(counts[:, None], log_likelihood, self.previous)
-        if self._per_class:
-            self.latched |= (np.abs(change) < self._tol) & counts[:, None]
+        if self._options.stopping == "per-class":
+            self.latched |= (np.abs(change) < self._options.tol) & counts[:, None]
             return np.all(self.latched, axis=1) & counts
-        return (np.abs(change.sum(axis=1)) < self._tol * self._n_rows) & counts
+        return (np.abs(change.sum(axis=1)) < self._options.tol * self._n_rows) & counts

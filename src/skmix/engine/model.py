@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -20,21 +20,32 @@ from .compute.arrays import Array, is_numpy, namespace, pick, replaced
 FloatArray = arrays.FloatArray
 IntArray = arrays.IntArray
 BoolArray = arrays.BoolArray
-Record = TypeVar("Record")
+Some = TypeVar("Some", bound="Record")
 
 
-def _map(record: Record, function: Callable[[Array], Array]) -> Record:
-    """Return a record with the function applied to each array."""
-    return type(record)(*[None if a is None else function(a) for a in vars(record).values()])
+class Record:
+    """A dataclass of arrays with a common first axis; the functions below apply to each array."""
+
+    def map(self, function: Callable[[Array], Array]) -> Self:
+        """Return a record with the function applied to each array; numbers and None stay."""
+        fields = vars(self).values()
+        return type(self)(*[a if a is None or isinstance(a, (int, float)) else function(a) for a in fields])
+
+    def take(self, index: Any) -> Self:
+        """Return the starts that `index` selects along the leading axis."""
+        return self.map(lambda array: pick(array, index))
+
+    def put(self, index: Any, other: Self) -> Self:
+        """Return this record with the starts that `index` selects replaced; NumPy arrays change in place."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(*[None if a is None else replaced(a, index, b) for a, b in pairs])
+
+    def copy(self) -> Self:
+        """Return a copy that shares no memory with this record."""
+        return self.map(lambda array: array.copy() if is_numpy(array) else array)
 
 
-def _put(record: Record, index: Any, other: Record) -> Record:
-    """Return a record with the starts that `index` selects replaced; NumPy arrays change in place."""
-    pairs = zip(vars(record).values(), vars(other).values(), strict=True)
-    return type(record)(*[None if a is None else replaced(a, index, b) for a, b in pairs])
-
-
-def join(records: Sequence[Record]) -> Record:
+def join(records: Sequence[Some]) -> Some:
     """Concatenate records along the first axis."""
     parts = zip(*[vars(record).values() for record in records], strict=True)
     return type(records[0])(*[None if a[0] is None else namespace(a[0]).concat(list(a)) for a in parts])
@@ -50,7 +61,7 @@ class Status(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Parameters(Record):
     """The parameters of a shared-kernel mixture, or of R of them."""
 
     weights: FloatArray  # (..., K, L): Pr(kernel k | class j); each column sums to one
@@ -63,48 +74,24 @@ class Parameters:
     # point estimate. Weights are then not normalised, see ``rules/variational.py``.
     counts: FloatArray | None = None
 
-    def take(self, index: Any) -> Parameters:
-        """Return the starts that `index` selects along the leading axis."""
-        return self.map(lambda array: pick(array, index))
-
-    def put(self, index: Any, other: Parameters) -> Parameters:
-        """Return this record with the starts that `index` selects replaced; NumPy arrays change in place."""
-        return _put(self, index, other)
-
-    def copy(self) -> Parameters:
-        """Return a copy that shares no memory with this record."""
-        return self.map(lambda array: array.copy() if is_numpy(array) else array)
-
-    def map(self, function: Callable[[Array], Array]) -> Parameters:
-        """Return a record with the function applied to each array."""
-        return _map(self, function)
-
     def batch(self) -> Parameters:
         """Return this single model as a batch of one start that shares its memory."""
         return self.take(None)
 
 
 @dataclass(frozen=True)
-class Factor:
+class Factor(Record):
     """Factorised covariances, for evaluating densities."""
 
-    # W with W P Wᵀ = I: full (R, K, M, M), tied (R, 1, M, M), both lower triangular; diag (R, K, M);
-    # spherical (R, K).
+    # W with W P Wᵀ = I: full (R, K, M, M), tied (R, 1, M, M), both lower triangular; diag and spherical
+    # (R, K, M); low_rank (R, K, M, q + 1), the projections Vᵀ and 1/√d.
     whitener: FloatArray
     log_determinant: FloatArray  # (R, K) or (R, 1): of P
     usable: BoolArray  # (R,): False where a covariance is not positive definite; other entries are undefined
 
-    def take(self, index: Any) -> Factor:
-        """Return the starts that `index` selects."""
-        return _map(self, lambda array: pick(array, index))
-
-    def put(self, index: Any, other: Factor) -> Factor:
-        """Return this record with the starts that `index` selects replaced; NumPy arrays change in place."""
-        return _put(self, index, other)
-
 
 @dataclass(frozen=True)
-class Statistics:
+class Statistics(Record):
     """Sufficient statistics of one pass. Statistics of disjoint rows add."""
 
     log_likelihood: FloatArray  # (R, C): sum of log p(x_n | class) over the rows of each class
@@ -114,14 +101,12 @@ class Statistics:
 
     def add(self, other: Statistics) -> None:
         """Add `other` to this record in place."""
-        self.log_likelihood.__iadd__(other.log_likelihood)
-        self.mass.__iadd__(other.mass)
-        self.first.__iadd__(other.first)
-        self.second.__iadd__(other.second)
+        for own, new in zip(vars(self).values(), vars(other).values(), strict=True):
+            own += new
 
 
 @dataclass(frozen=True)
-class Regulariser:
+class Regulariser(Record):
     """Floor, ridge and priors of the M-step, in the coordinates of the frame."""
 
     floor: FloatArray  # (M,): every covariance P has P − diag(floor) positive semidefinite
@@ -130,11 +115,6 @@ class Regulariser:
     prior_covariance: FloatArray  # (M, M): of those pseudo-rows
     weight_prior: float  # concentration of the Dirichlet prior on each class's weights; 1: no prior
     annihilation: float = 0.0  # mass below which a kernel loses its weight; 0: never
-
-    def map(self, function: Callable[[Array], Array]) -> Regulariser:
-        """Return a record with the function applied to each array."""
-        names = ("floor", "ridge", "prior_covariance")
-        return replace(self, **{name: function(getattr(self, name)) for name in names})
 
 
 @dataclass(frozen=True)

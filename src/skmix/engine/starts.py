@@ -33,13 +33,10 @@ def uniform(
     n_features: int,
     structure: Structure,
     random_state: np.random.RandomState,
-    *,
-    variance: float = 0.3,
 ) -> Parameters:
     """Return the paper's starts: means uniform on [0, 1] in each coordinate, covariances 0.3·I."""
     means = random_state.uniform(size=(n_starts, n_kernels, n_features))
-    full = np.tile(variance * np.eye(n_features), (n_starts, 1, 1))
-    covariances = structure.from_common(full, n_kernels)
+    covariances = structure.from_common(np.tile(0.3 * np.eye(n_features), (n_starts, 1, 1)), n_kernels)
     return Parameters(uniform_weights(n_starts, n_kernels, n_classes), means, covariances)
 
 
@@ -59,14 +56,10 @@ def random_from_data(
     row_weights: FloatArray | None = None,
 ) -> Parameters:
     """Return starts whose means are random rows, with the features' variances over K^(2/M)."""
-    n_rows = X.shape[0]
+    n_rows, again = X.shape[0], n_kernels > X.shape[0]
     chances = None if row_weights is None else row_weights / row_weights.sum()
-    means = np.stack(
-        [
-            _rows(X, random_state.choice(n_rows, n_kernels, replace=n_kernels > n_rows, p=chances), frame)
-            for _ in range(n_starts)
-        ]
-    )
+    chosen = [random_state.choice(n_rows, n_kernels, replace=again, p=chances) for _ in range(n_starts)]
+    means = np.stack([_rows(X, index, frame) for index in chosen])
     covariance = np.diag(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
     weights = uniform_weights(n_starts, n_kernels, n_classes)
     return _leave(weights, means, np.tile(covariance, (n_starts, 1, 1)), frame, structure)
@@ -147,16 +140,14 @@ def from_responsibilities(
     for each chunk, in order.
     """
     n_rows, n_features = X.shape
-    mass: FloatArray = np.zeros(1)
-    first: FloatArray = np.zeros(1)
-    second: FloatArray = np.zeros(1)
+    parts = []
     # Moments about the overall mean cost narrow kernels some digits, which does not matter for a start.
     for a in range(0, n_rows, _CHUNK):
         b = min(a + _CHUNK, n_rows)
-        x = _rows(X, np.arange(a, b), frame)
-        given = responsibilities(a, b)
-        part_first, part_second = separate_moments(x, given, np.zeros((len(given), n_features)), structure)
-        mass, first, second = mass + given.sum(axis=1), first + part_first, second + part_second
+        given, x = responsibilities(a, b), _rows(X, np.arange(a, b), frame)
+        moments = separate_moments(x, given, np.zeros((len(given), n_features)), structure)
+        parts.append((given.sum(axis=1), *moments))
+    mass, first, second = (sum(sums) for sums in zip(*parts, strict=True))
     total = np.maximum(mass, 10 * np.finfo(np.float64).eps)
     means = first / total[:, None]
     covariances, _ = structure.update(total[None], means[None], second[None], regulariser)

@@ -139,7 +139,7 @@ def check_features(
             if column not in position:
                 raise ValueError(f"{where} names {column!r}, but features are {list(position)}.")
             column = position[column]
-        if not isinstance(column, Integral) or isinstance(column, bool):
+        if not isinstance(column, (int, np.integer)) or isinstance(column, bool):
             raise ValueError(f"{where} has {column!r}, which is no column index or name.")
         if not 0 <= column < n_features:
             raise ValueError(f"{where} has column {int(column)}, but X has {n_features} feature(s).")

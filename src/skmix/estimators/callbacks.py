@@ -6,17 +6,17 @@ After a pass, callbacks may ask for an estimator that is fitted as far as the pa
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 
 from .. import _version
@@ -27,34 +27,17 @@ from ..engine.model import FloatArray
 from ..engine.sources.summary import Frame
 from ..io import Record, decode, encode, read, write
 
-try:
-    from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
-except ImportError:  # scikit-learn before 1.9
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Callbacks of an estimator, for scikit-learn before 1.9."""
-
-        def set_callbacks(self, *callbacks: Any) -> Any:
-            """Set the callbacks of the estimator; none removes them."""
-            vars(self).pop("_skl_callbacks", None)
-            if callbacks:
-                self._skl_callbacks = list(callbacks)
-            return self
-
-        def _init_callback_context(self, max_subtasks: int | None) -> _Task:
-            for callback in self._skl_callbacks:
-                callback.setup(self, None)
-            return _Task(self._skl_callbacks, "fit", 0, max_subtasks)
+# ---------------------------------------------------------------- scikit-learn before 1.9
 
 
 @dataclass
 class _Task:
-    """A task of a fit, as callbacks see it in scikit-learn before 1.9."""
+    """A task of a fit, as callbacks see it."""
 
     callbacks: list[Any]
-    task_name: str
-    task_id: int
-    max_subtasks: int | None
+    task_name: str = "fit"
+    task_id: int = 0
+    max_subtasks: int | None = None
     n_subtasks: int = 0
 
     def subcontext(self, task_name: str, max_subtasks: int | None = 0) -> _Task:
@@ -68,8 +51,49 @@ class _Task:
     def call_on_fit_task_end(self, *, estimator: Any, **_: Any) -> None:
         for callback in self.callbacks:
             callback.on_fit_task_end(estimator, self)
-            if self.task_name == "fit":
-                callback.teardown(estimator, self)
+
+
+def _tearing_down(fit: Callable[..., Any]) -> Any:
+    """Return a method that fits, and tears callbacks down however that ends."""
+
+    @wraps(fit)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return fit(self, *args, **kwargs)
+        finally:
+            task = vars(self).pop("_callback_fit_ctx", None)
+            for callback in () if task is None else task.callbacks:
+                callback.teardown(self, task)
+
+    return call
+
+
+class _CallbackSupport:
+    """Callbacks of an estimator, set up when a fit asks for them."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in {"fit", "_fit"} & vars(cls).keys():
+            setattr(cls, name, _tearing_down(vars(cls)[name]))
+
+    def set_callbacks(self, *callbacks: Any) -> Any:
+        """Set the callbacks of the estimator; none removes them."""
+        vars(self).pop("_skl_callbacks", None)
+        if callbacks:
+            self._skl_callbacks = list(callbacks)
+        return self
+
+    def _init_callback_context(self, max_subtasks: int | None) -> _Task:
+        self._callback_fit_ctx = _Task(self._skl_callbacks, max_subtasks=max_subtasks)
+        for callback in self._skl_callbacks:
+            callback.setup(self, self._callback_fit_ctx)
+        return self._callback_fit_ctx
+
+
+try:
+    from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
+except ImportError:
+    CallbackSupportMixin = _CallbackSupport
 
 
 # ---------------------------------------------------------------- watchers of all fits
@@ -77,7 +101,7 @@ class _Task:
 Report = Callable[[str], None]
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
 
-_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
 @contextmanager
@@ -90,22 +114,17 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
         Called with the title and the number of steps of what begins, None if it is unknown. It returns a
         context that yields a function to call after each step with a message.
     """
-    before = _watcher.set(watcher)
+    before = watcher_of_fits.set(watcher)
     try:
         yield
     finally:
-        _watcher.reset(before)
+        watcher_of_fits.reset(before)
 
 
-@contextmanager
-def progress_bar(title: str, total: int | None) -> Iterator[Report]:
-    """Yield a function to call after each of `total` steps with a message, for a watcher if there is one."""
-    watcher = _watcher.get()
-    if watcher is None:
-        yield lambda message: None
-        return
-    with watcher(title, total) as report:
-        yield report
+def progress_bar(title: str, total: int | None) -> AbstractContextManager[Report]:
+    """Return a context of a function to call after each of `total` steps with a message."""
+    watcher = watcher_of_fits.get()
+    return nullcontext(lambda message: None) if watcher is None else watcher(title, total)
 
 
 # ---------------------------------------------------------------- the passes of a fit
@@ -120,85 +139,75 @@ class Monitor:
     def __init__(
         self, estimator: Any, X: Any, y: Any, sample_weight: Any, n_models: int, max_iter: int | None
     ) -> None:
-        self._estimator = estimator
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        self._data = {"X": X, "y": y, "metadata": metadata}
+        self._given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self._grouped, self._max_iter = n_models > 1, max_iter
         self._fit: Any = None
-        self._task: Any = None
         if getattr(estimator, "_skl_callbacks", None):
             self._fit = estimator._init_callback_context(max_subtasks=n_models if self._grouped else max_iter)
-            self._fit.call_on_fit_task_begin(estimator=estimator, **self._data)
-
-    @property
-    def active(self) -> bool:
-        """Whether anybody is told of passes."""
-        return self._fit is not None or _watcher.get() is not None
+            _name_scores(estimator)
+            self._fit.call_on_fit_task_begin(**self._given)
 
     @contextmanager
     def model(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
-        """Yield what to call after each pass of one model, or None.
+        """Yield what to call after each pass of one model.
 
         `attributes` makes the attributes of a fitted estimator of the parameters and log-likelihood of the
         best start; `n_rows` is the number of rows, or the sum of their weights.
         """
-        self._task = self._fit
-        if self._fit is not None and self._grouped:
-            self._task = self._fit.subcontext("feature group", max_subtasks=self._max_iter)
-            self._task.call_on_fit_task_begin(estimator=self._estimator, **self._data)
-        if self._task is None and _watcher.get() is None:
-            yield None
-            return
-        with progress_bar("passes", self._max_iter) as report:
-            yield _AfterPass(self, report, attributes, n_rows)
-        if self._task is not self._fit and self._task is not None:
-            self._task.call_on_fit_task_end(estimator=self._estimator, **self._data)
+        task = self._fit
+        if task is not None and self._grouped:
+            task = task.subcontext("feature group", max_subtasks=self._max_iter)
+            task.call_on_fit_task_begin(**self._given)
+        best, since = float("nan"), time.monotonic()
 
-    def after_pass(self, attributes: Callable[[], dict[str, Any]] | None) -> None:
-        """Call the callbacks."""
-        if self._task is not None:
-            task = self._task.subcontext("pass")
-            task.call_on_fit_task_begin(estimator=self._estimator, **self._data)
-            task.call_on_fit_task_end(
-                estimator=self._estimator, **self._data, reconstruction_attributes=attributes
+        def after_pass(run: Run, frame: Frame, structure: Structure, log_volume: float) -> None:
+            """Report a pass; `log_volume` is what the frame adds to the log-likelihood of all rows."""
+            nonlocal best, since
+            totals = run.totals()
+            start = int(np.argmax(totals))
+            total = float(totals[start]) - log_volume
+            change, best = total / n_rows - best, total / n_rows
+            gained = "" if np.isnan(change) else f", changed by {change:.2e}"
+            report(
+                f"pass {run.n_passes}: {len(run.active)} starts, mean log-likelihood {best:.5f}{gained}, "
+                f"{time.monotonic() - since:.2g} s a pass"
             )
+            since = time.monotonic()
+            if task is None:
+                return
+
+            def reached() -> dict[str, Any] | None:
+                if attributes is None:
+                    return None
+                return attributes(frame.leave(run.state().parameters, structure).take(start), total)
+
+            own = task.subcontext("pass")
+            own.call_on_fit_task_begin(**self._given)
+            own.call_on_fit_task_end(**self._given, reconstruction_attributes=reached)
+
+        with progress_bar("passes", self._max_iter) as report:
+            yield after_pass
+        if task is not self._fit:
+            task.call_on_fit_task_end(**self._given)
 
     def close(self) -> None:
         """End the task of the fit."""
         if self._fit is not None:
-            self._fit.call_on_fit_task_end(estimator=self._estimator, **self._data)
+            self._fit.call_on_fit_task_end(**self._given)
 
 
-class _AfterPass:
-    """Reports a pass of a model, and calls callbacks."""
+def _name_scores(estimator: Any) -> None:
+    """Let scikit-learn's `ScoringMonitor` take single scores: version 1.9 fails on any without a name."""
+    for callback in estimator._skl_callbacks:
+        scorers = getattr(callback, "_estimator_scorers", {})
+        if estimator in scorers:
+            scorers[estimator] = partial(_named_scores, scorers[estimator])
 
-    def __init__(self, monitor: Monitor, report: Report, attributes: Any, n_rows: float) -> None:
-        self._monitor, self._report, self._attributes = monitor, report, attributes
-        self._n_rows, self._best, self._since = n_rows, float("nan"), time.monotonic()
 
-    def __call__(self, run: Run, frame: Frame, structure: Structure, log_volume: float) -> None:
-        """Report a pass; the change is that of the best start's mean log-likelihood.
-
-        `log_volume` is what the coordinates of the frame add to the log-likelihood of all rows.
-        """
-        totals = run.totals()
-        start = int(np.argmax(totals))
-        total = float(totals[start]) - log_volume
-        now, best = time.monotonic(), total / self._n_rows
-        change, self._best = best - self._best, best
-        gained = "" if change != change else f", changed by {change:.2e}"
-        self._report(
-            f"pass {run.n_passes}: {len(run.active)} starts, mean log-likelihood {best:.5f}{gained}, "
-            f"{now - self._since:.2g} s a pass"
-        )
-        self._since = now
-
-        def attributes() -> dict[str, Any]:
-            parameters = frame.leave(run.state().parameters, structure).take(start)
-            found: dict[str, Any] = self._attributes(parameters, total)
-            return found
-
-        self._monitor.after_pass(None if self._attributes is None else attributes)
+def _named_scores(scorer: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    scores = scorer(*args, **kwargs)
+    return scores if isinstance(scores, dict) else {"score": scores}
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -235,16 +244,9 @@ class Checkpoint:
         self.path = path
 
     def setup(self, estimator: Any, context: Any) -> None:
-        """Do nothing: `fit` itself reads the file."""
+        """Do nothing: `fit` itself reads and writes the file, which needs more than callbacks are given."""
 
-    def teardown(self, estimator: Any, context: Any) -> None:
-        """Do nothing."""
-
-    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
-        """Do nothing."""
-
-    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
-        """Do nothing: `fit` itself writes the file, which needs more than callbacks are given."""
+    teardown = on_fit_task_begin = on_fit_task_end = setup
 
 
 def checkpoint_paths(estimator: Any, n_models: int) -> list[Path | None]:
@@ -273,14 +275,13 @@ class SavedRun:
     def __init__(self, path: Path, model: Any, frame: Frame, classes: np.ndarray, sizes: FloatArray) -> None:
         self.path = path
         self.prior: tuple[float, FloatArray] | None = None
-        self._settings = _settings_of(model)
-        self._rows: dict[str, Any] = {
-            "n_features": len(frame.scale),
-            "classes": [str(label) for label in classes.tolist()],
-            "sizes": np.asarray(sizes),
-            "scale": frame.scale,
-            "shift": frame.shift,
+        settings = model.get_params(deep=False).items()
+        self._settings = {
+            **{name: _text(value) for name, value in settings if name not in _FREE and value is not None},
+            "n_features": str(len(frame.scale)),
+            "classes": str([str(label) for label in classes.tolist()]),
         }
+        self._rows = {"sizes": np.asarray(sizes), "scale": frame.scale, "shift": frame.shift}
         self._run: Run | None = None
         self._written = time.monotonic()
 
@@ -318,7 +319,7 @@ class SavedRun:
             ) from error
         if not isinstance(record, Record) or record.kind != _KIND:
             raise ValueError(f"{self.path} is not a checkpoint but another file. Use another path.")
-        difference = self._difference(record.fields)
+        difference = self._difference(record.fields["settings"], record.fields["rows"])
         if difference:
             raise ValueError(
                 f"The checkpoint {self.path} is of another fit: {difference}. Fit with the same rows and "
@@ -328,16 +329,12 @@ class SavedRun:
         self.prior = None if prior is None else (float(prior[0]), np.array(prior[1]))
         return RunState.from_dict(record.fields["state"])
 
-    def _difference(self, fields: dict[str, Any]) -> str:
+    def _difference(self, settings: dict[str, str], rows: dict[str, FloatArray]) -> str:
         """Return in what another fit differs from this one; nothing when it does not."""
-        theirs, ours = fields["settings"], self._settings
-        for name in sorted(theirs.keys() | ours.keys()):
-            if theirs.get(name) != ours.get(name):
-                return f"it has {name}={theirs.get(name)}, this one {name}={ours.get(name)}"
-        rows = fields["rows"]
-        for name in ("n_features", "classes"):
-            if rows[name] != self._rows[name]:
-                return f"its rows have {name} {rows[name]}, these {self._rows[name]}"
+        for name in sorted(settings.keys() | self._settings.keys()):
+            theirs, ours = settings.get(name), self._settings.get(name)
+            if theirs != ours:
+                return f"it has {name}={theirs}, this one {name}={ours}"
         if not np.allclose(rows["sizes"], self._rows["sizes"], rtol=_TOLERANCE):
             return f"its classes have sizes {rows['sizes'].tolist()}, these {self._rows['sizes'].tolist()}"
         for name in ("scale", "shift"):
@@ -346,26 +343,13 @@ class SavedRun:
         return ""
 
 
-def _settings_of(model: Any) -> dict[str, str]:
-    """Return the settings that decide where a fit ends, as texts to compare."""
-    return {
-        name: _text(value)
-        for name, value in model.get_params(deep=False).items()
-        if name not in _FREE and value is not None
-    }
-
-
 def _text(value: Any) -> str:
     """Return a text that is equal for equal settings."""
     if isinstance(value, (bool, int, float, str)):
         return repr(value)
     if isinstance(value, dict):
-        value = {name: np.asarray(each, dtype=np.float64) for name, each in sorted(value.items())}
-    content, arrays = encode(value)
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-    for name in sorted(arrays):
-        digest.update(arrays[name].tobytes())
-    return f"{type(value).__name__} {digest.hexdigest()[:12]}"
+        value = {name: np.asarray(each, dtype=np.float64) for name, each in value.items()}
+    return f"{type(value).__name__} {joblib.hash(value)[:12]}"
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from inspect import signature
 from typing import Any
 
@@ -20,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood, kernel_log_densities, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
 from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
@@ -38,6 +40,19 @@ _SINGULAR = (
 _NAMESPACE: dict[str, Any] = (
     {"xp": np} if "xp" in signature(ScikitLearnGaussianMixture._check_parameters).parameters else {}
 )
+
+
+def _or_scikit_learn(method: Callable[..., Any]) -> Any:
+    """Return a method on rows X that leaves arrays of other libraries to scikit-learn, and refuses files."""
+
+    @wraps(method)
+    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_blocks(X)
+        if get_config()["array_api_dispatch"]:
+            return getattr(ScikitLearnGaussianMixture, method.__name__)(self, X, *args, **kwargs)
+        return method(self, X, *args, **kwargs)
+
+    return call
 
 
 @savable
@@ -64,24 +79,20 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
            [ 1.,  2.]])
     """
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @_or_scikit_learn
     def fit(self, X: ArrayLike, y: Any = None) -> GaussianMixture:
         """Fit the mixture to rows X (N, M); `y` is ignored."""
         self._fit_rows(X)
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @_or_scikit_learn
     def fit_predict(self, X: ArrayLike, y: Any = None) -> IntArray:
         """Fit the mixture and return the most probable component (N,) of each row of X (N, M)."""
-        return self._labels(self._fit_rows(X))
+        return most_likely_kernel(self._fit_rows(X), self._current(), self.covariance_type)
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def _fit_rows(self, X: ArrayLike) -> np.ndarray:
         """Fit, and return the validated rows."""
-        refuse_blocks(X)
-        if get_config()["array_api_dispatch"]:
-            # Arrays of other libraries still take scikit-learn's own route.
-            super().fit_predict(X)
-            return X  # type: ignore[return-value]
         with updating(self):
             rows: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
             if len(rows) < self.n_components:
@@ -93,35 +104,28 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             self._run(rows)
         return rows
 
+    @_or_scikit_learn
     def predict(self, X: ArrayLike) -> IntArray:
         """Return the most probable component (n,) of each row of X (n, M)."""
-        check_is_fitted(self)
-        refuse_blocks(X)
-        if get_config()["array_api_dispatch"]:
-            return super().predict(X)
-        return self._labels(validate_data(self, X, dtype=[np.float64, np.float32], reset=False))
+        return most_likely_kernel(self._new_rows(X), self._current(), self.covariance_type)
 
-    def _labels(self, X: np.ndarray) -> IntArray:
-        """Return the most probable components (n,) of validated rows."""
-        if get_config()["array_api_dispatch"]:
-            return super().predict(X)
-        return most_likely_kernel(X, self._current(), self.covariance_type)
-
+    @_or_scikit_learn
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the probability (n, K) of each component for each row of X (n, M)."""
-        refuse_blocks(X)
         probabilities: FloatArray = super().predict_proba(X)
         return probabilities
 
+    @_or_scikit_learn
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return the log-density (n,) of each row of X (n, M)."""
-        check_is_fitted(self)
-        refuse_blocks(X)
-        if get_config()["array_api_dispatch"]:
-            return super().score_samples(X)
-        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        rows = self._new_rows(X)
         values = class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
         return values.astype(np.result_type(rows, self.means_), copy=False)
+
+    def _new_rows(self, X: ArrayLike) -> np.ndarray:
+        check_is_fitted(self)
+        rows: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return rows
 
     def _graph_parts(self) -> dict[str, Any]:
         columns = list(range(self.n_features_in_))
@@ -142,7 +146,9 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
         if fresh:
             size = np.prod(structure_of(self.covariance_type).shape(self.n_components, X.shape[1]))
             together = max(1, int(NUMBERS_TOGETHER // size))
-        source, best, bounds, reached = open_source(X), None, np.empty(0), -np.inf
+        source, best = open_source(X), None
+        # A start that degenerated has kept its last good parameters; it serves when there is no other.
+        reached = (False, -np.inf)
         for first in range(0, n_starts, together):
             starts = []
             for _ in range(min(together, n_starts - first)):
@@ -155,36 +161,30 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
                 *(np.stack([getattr(s, n) for s in starts]) for n in ("weights", "means", "covariances"))
             )
             result = fit(source, batch, options, resume=None if fresh else self._last_bound(source, batch))
-            paths = [path[:, 0] / len(X) for path in result.path]
-            for start, path in enumerate(paths, start=first):
-                self._report(start, path, bool(result.status[start - first] == Status.CONVERGED))
-            ends = np.array([path[-1] if len(path) else -np.inf for path in paths])
-            # A start that degenerated has kept its last good parameters; it serves when there is no other.
-            failed = result.status == Status.FAILED
-            own = int(np.argmax(ends if failed.all() else np.where(failed, -np.inf, ends)))
-            if not len(paths[own]):
-                continue
-            if best is None or _rank(best.status[0], reached) < _rank(result.status[own], ends[own]):
-                best, bounds, reached = _one(result, own), paths[own], ends[own]
+            for own, path in enumerate(result.path):
+                bounds, status = path[:, 0] / len(X), result.status[own]
+                self._report(first + own, bounds, bool(status == Status.CONVERGED))
+                rank = (bool(status != Status.FAILED), bounds[-1] if len(bounds) else -np.inf)
+                if len(bounds) and (best is None or rank > reached):
+                    best, reached = result.parameters.take(slice(own, own + 1)).copy(), rank
+                    self.converged_, self.n_iter_ = bool(status == Status.CONVERGED), int(result.n_iter[own])
+                    self.lower_bounds_ = [float(bound) for bound in bounds]
         if self.max_iter == 0:
             self.converged_, self.n_iter_, self.lower_bound_, self.lower_bounds_ = False, 0, -np.inf, []
             self._store(starts[-1], X.dtype)
             return
         if best is None:
             raise ValueError(_SINGULAR)
-        self.converged_ = bool(best.status[0] == Status.CONVERGED)
         if not self.converged_:
             warnings.warn(
                 "Best performing initialization did not converge. "
                 "Try different init parameters, or increase max_iter, "
                 "tol, or check for degenerate data.",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
-        self.n_iter_ = int(best.n_iter[0])
-        self.lower_bound_ = float(reached)
-        self.lower_bounds_ = [float(value) for value in bounds]
-        self._store(best.parameters.take(0), X.dtype)
+        self.lower_bound_ = float(reached[1])
+        self._store(best.take(0), X.dtype)
 
     def _last_bound(self, source: Any, batch: Parameters) -> RunState:
         """Return a state in which the stopping rule goes on from the bound of the last fit."""
@@ -221,29 +221,22 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
     def _store(self, parameters: Parameters, dtype: np.dtype) -> None:
         """Set the attributes from parameters of one class."""
         structure = structure_of(self.covariance_type)
-        factor = structure.factor(parameters.covariances[None], parameters.means.shape[1])
-        whitener = factor.whitener[0]
+        whitener = structure.factor(parameters.covariances[None], parameters.means.shape[1]).whitener[0]
         if self.covariance_type in ("full", "tied"):
             whitener = np.swapaxes(whitener, -1, -2)
         # The factor of a tied covariance has a kernel axis of one, that of a spherical one repeats features.
-        whitener = {"tied": lambda w: w[0], "spherical": lambda w: w[:, 0]}.get(
-            self.covariance_type, lambda w: w
-        )(whitener)
-        self._set_parameters(
-            tuple(
-                np.ascontiguousarray(values, dtype=dtype)
-                for values in (parameters.weights[:, 0], parameters.means, parameters.covariances, whitener)
-            ),
-            **_NAMESPACE,
-        )
+        if self.covariance_type == "tied":
+            whitener = whitener[0]
+        elif self.covariance_type == "spherical":
+            whitener = whitener[:, 0]
+        values = (parameters.weights[:, 0], parameters.means, parameters.covariances, whitener)
+        self._set_parameters(tuple(np.ascontiguousarray(v, dtype=dtype) for v in values), **_NAMESPACE)
 
-    def _initialize_parameters(
-        self, X: np.ndarray, random_state: np.random.RandomState, xp: Any = None
-    ) -> None:
+    @_or_scikit_learn
+    def _initialize_parameters(self, X: np.ndarray, random_state: np.random.RandomState, **xp: Any) -> None:
         """Set a start, as scikit-learn does but without an array of N × K responsibilities."""
-        given = (self.weights_init, self.means_init, self.precisions_init)
-        if get_config()["array_api_dispatch"] or all(value is not None for value in given):
-            super()._initialize_parameters(X, random_state, **({} if xp is None else {"xp": xp}))
+        if all(v is not None for v in (self.weights_init, self.means_init, self.precisions_init)):
+            super()._initialize_parameters(X, random_state, **xp)
             return
         n_rows, n_kernels = len(X), self.n_components
         labels = np.full(n_rows, -1)
@@ -277,24 +270,10 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             super()._initialize(X, None, **_NAMESPACE)
             self.weights_, self.means_ = weights, means
 
+    @_or_scikit_learn
     def _estimate_log_prob(self, X: np.ndarray, xp: Any = None) -> FloatArray:
-        if get_config()["array_api_dispatch"]:
-            values: FloatArray = super()._estimate_log_prob(X, **({} if xp is None else {"xp": xp}))
-            return values
         values = kernel_log_densities(np.asarray(X), self._current(), self.covariance_type)
         return values.astype(np.result_type(X, self.means_), copy=False)
-
-
-def _rank(status: int, bound: float) -> tuple[bool, float]:
-    """Return what starts are ordered by: those that degenerated come first."""
-    return bool(status != Status.FAILED), float(bound)
-
-
-def _one(result: Result, start: int) -> Result:
-    """Return the result of one start."""
-    own = slice(start, start + 1)
-    parameters = result.parameters.take(own).copy()
-    return replace(result, parameters=parameters, status=result.status[own], n_iter=result.n_iter[own])
 
 
 def _covariances_of(precisions_cholesky: FloatArray, covariance_type: str) -> FloatArray:

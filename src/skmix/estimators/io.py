@@ -7,25 +7,26 @@ loaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 from sklearn import config_context
+from sklearn.base import is_classifier
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
-from ..engine.covariances import COVARIANCE_TYPES, structure_of
+from ..engine.covariances import structure_of
 from ..engine.density import frame_of
 from ..engine.model import Parameters
 from ..engine.sources.summary import FARTHEST
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.graph import Kernels, build_graph
-from ._settings import check_covariance_prior, check_distribution, check_feature_groups
+from ._settings import check_covariance_prior, check_feature_groups
 from .rows import host_copy
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ def savable(cls: Estimator) -> Estimator:
 
 
 class SavingMixin:
-    """Adds `save`. Everything a fit leaves behind ends in an underscore or is named here."""
-
-    _private_attributes: ClassVar[tuple[str, ...]] = ()
+    """Adds `save`. Everything a fit leaves behind ends in an underscore."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, for `skmix.load` to read.
@@ -96,7 +95,7 @@ class SavingMixin:
         self._validate_params()  # type: ignore[attr-defined]
         model = host_copy(self)
         try:
-            CHECKS[name](model)
+            _CHECKS[name](model)
         except ValueError as error:
             raise ValueError(f"This {name} cannot be saved: {error}.") from None
         try:
@@ -133,8 +132,6 @@ def _record_of(estimator: Any) -> Record:
 
 def _is_attribute(kind: Any, name: str) -> bool:
     """Return whether a fit may leave an attribute of that name in an estimator of that class."""
-    if name in kind._private_attributes:
-        return True
     return name.isidentifier() and name[0] != "_" and name[-1] == "_" and not hasattr(kind, name)
 
 
@@ -187,13 +184,15 @@ def load(path: str | os.PathLike[str]) -> Any:
         record = decode(content, arrays)
         if not isinstance(record, Record):
             raise ValueError("it is not an estimator")
-        return _estimator_of(record)
+        estimator = _estimator_of(record)
+        _CHECKS[record.kind](estimator)
+        return estimator
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)} holds no valid model: {error}.") from None
 
 
-def _estimator_of(record: Record, *, is_parameter: bool = False) -> Any:
-    """Return the estimator of a record, with its parameters and attributes checked."""
+def _estimator_of(record: Record) -> Any:
+    """Return the estimator of a record; its attributes are still to be checked."""
     kind = _CLASSES.get(record.kind)
     if kind is None:
         raise ValueError(f"its class is {record.kind!r}, known are {', '.join(sorted(_CLASSES))}")
@@ -205,10 +204,7 @@ def _estimator_of(record: Record, *, is_parameter: bool = False) -> Any:
     unknown = set(parameters) - set(kind._get_param_names())
     if unknown:
         raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; a later version may")
-    for name, value in parameters.items():
-        if isinstance(value, Record):
-            parameters[name] = _estimator_of(value, is_parameter=True)
-    estimator = kind(**parameters)
+    estimator = kind(**{name: _restored(value) for name, value in parameters.items()})
     estimator._validate_params()
     for name, value in fitted.items():
         if name in parameters or not _is_attribute(kind, name):
@@ -224,8 +220,6 @@ def _estimator_of(record: Record, *, is_parameter: bool = False) -> Any:
             if request is None or not isinstance(metadata, dict):
                 raise ValueError(f"{record.kind} takes no metadata in {method!r}")
             request(**metadata)
-    if not is_parameter:
-        CHECKS[record.kind](estimator)
     return estimator
 
 
@@ -239,220 +233,145 @@ def _restored(value: Any) -> Any:
 
 # ---------------------------------------------------------------- consistency of fitted attributes
 
-
-def check_mixture(model: Any) -> None:
-    """Check a fitted `SharedKernelMixture`; ValueError names what is wrong."""
-    covariance_type = _attribute(model, "covariance_type_", str)
-    if covariance_type not in COVARIANCE_TYPES:
-        raise ValueError(f"its covariance type is {covariance_type!r}")
-    if model.covariance_type != covariance_type:
-        raise ValueError(
-            f"covariance_type is {model.covariance_type!r}, but {covariance_type!r} was fitted: fit again"
-        )
-    n_kernels, n_features = _means(model).shape
-    n_classes = _labels(_attribute(model, "classes_", np.ndarray))
-    _distribution(model, "class_prior_", (n_classes,))
-    _distribution(model, "weights_", (n_kernels, n_classes))
-    _covariances(_numbers(model, "covariances_"), covariance_type, n_kernels, n_features)
-    _features(model, n_features)
-    if _attribute(model, "n_kernels_", Integral) != n_kernels:
-        raise ValueError(f"n_kernels_ is {model.n_kernels_} for {n_kernels} kernels")
-    if _numbers(model, "class_count_").shape != (n_classes,) or model.class_count_.min() < 0:
-        raise ValueError(f"class_count_ is not {n_classes} numbers of rows")
-    if hasattr(model, "covariance_prior_"):
-        check_covariance_prior(_attribute(model, "covariance_prior_", tuple), n_features)
-    _attribute(model, "converged_", bool)
-    _attribute(model, "n_iter_", Integral)
-    fit = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
-    if not any(name in vars(model) for name in fit):
-        return  # a marginal or conditional of another model, which was never fitted itself
-    if np.isnan(_attribute(model, "log_likelihood_", float)):
-        raise ValueError("log_likelihood_ is NaN")
-    path = _numbers(model, "log_likelihood_path_", finite=False)
-    if path.ndim != 2 or path.shape[1] not in (n_classes, n_classes + 1):
-        raise ValueError(f"log_likelihood_path_ has shape {path.shape} for {n_classes} classes")
-    status = _attribute(model, "start_status_", np.ndarray)
-    reached = _numbers(model, "start_log_likelihoods_", finite=False)
-    if status.dtype.kind != "U" or status.ndim != 1 or status.shape != reached.shape:
-        raise ValueError(
-            f"start_status_ {status.shape} and start_log_likelihoods_ {reached.shape} do not belong together"
-        )
-    _posterior(model, n_kernels, n_classes)
-
-
-def _posterior(model: Any, n_kernels: int, n_classes: int) -> None:
-    """Check the posterior of a variational fit, all of it or nothing."""
-    shapes = {
-        "weight_concentration_": (n_kernels, n_classes),
-        "mean_precision_": (n_kernels,),
-        "degrees_of_freedom_": (n_kernels,),
-    }
-    if not any(name in vars(model) for name in (*shapes, "lower_bound_", "lower_bound_path_")):
-        return
-    if np.isnan(_attribute(model, "lower_bound_", float)):
-        raise ValueError("lower_bound_ is NaN")
-    if _numbers(model, "lower_bound_path_", finite=False).ndim != 1:
-        raise ValueError("lower_bound_path_ is not one path")
-    for name, shape in shapes.items():
-        values = _numbers(model, name)
-        if values.shape != shape or not np.all(values > 0):
-            raise ValueError(
-                f"{name} has shape {values.shape}, not {shape}, or numbers that are not positive"
-            )
-
-
-def check_classifier(model: Any) -> None:
-    """Check a fitted `SharedKernelClassifier` and its models."""
-    models = _attribute(model, "models_", list)
-    n_features = _attribute(model, "n_features_in_", Integral)
-    _features(model, n_features)
-    groups = check_feature_groups(_attribute(model, "feature_groups_", list), n_features, None)
-    if len(groups) != len(models):
-        raise ValueError(f"it has {len(models)} models for {len(groups)} feature groups")
-    for group, (columns, part) in enumerate(zip(groups, models, strict=True)):
-        if type(part).__name__ != "SharedKernelMixture":
-            raise ValueError(f"the model of feature group {group} is a {type(part).__name__}")
-        check_mixture(part)
-        if part.means_.shape[1] != len(columns):
-            raise ValueError(
-                f"the model of feature group {group} has {part.means_.shape[1]} features "
-                f"for {len(columns)} columns"
-            )
-        if not _same(part.classes_, models[0].classes_):
-            raise ValueError(f"the model of feature group {group} has other classes")
-    _distribution(model, "class_prior_", (len(models[0].classes_),))
-    if not _attribute(model, "temperature_", float) > 0 or np.isnan(_attribute(model, "threshold_", float)):
-        raise ValueError("temperature_ is not positive, or threshold_ is NaN")
-
-
-def check_gaussian(model: Any) -> None:
-    """Check a fitted `GaussianMixture`."""
-    n_kernels, n_features = _means(model).shape
-    structure = structure_of(model.covariance_type)
-    _distribution(model, "weights_", (n_kernels,))
-    covariances = _numbers(model, "covariances_")
-    _covariances(covariances, model.covariance_type, n_kernels, n_features)
-    shape = structure.shape(n_kernels, n_features)
-    roots, precisions = _numbers(model, "precisions_cholesky_"), _numbers(model, "precisions_")
-    if not roots.shape == precisions.shape == shape:
-        raise ValueError(f"its precisions have the shapes {roots.shape} and {precisions.shape}, not {shape}")
-    _inverse(*(_matrices(a, model.covariance_type, n_features) for a in (covariances, roots, precisions)))
-    _features(model, n_features)
-    _attribute(model, "converged_", bool)
-    _attribute(model, "n_iter_", Integral)
-    if np.isnan(_attribute(model, "lower_bound_", float)):
-        raise ValueError("lower_bound_ is NaN")
-    bounds = _attribute(model, "lower_bounds_", list)
-    if any(not isinstance(bound, float) or np.isnan(bound) for bound in bounds):
-        raise ValueError("lower_bounds_ are not all numbers")
-
-
-def check_classifier_search(search: Any) -> None:
-    """Check a fitted `SharedKernelClassifierCV` and its classifier."""
-    _search(search, "classifier_", "SharedKernelClassifier")
-    n_features = search.n_features_in_
-    if _attribute(search, "projection_", (tuple, type(None))) is not None:
-        offset, matrix = search.projection_
-        if offset.shape != (n_features,) or matrix.shape[:1] != (n_features,) or matrix.ndim != 2:
-            raise ValueError(
-                f"projection_ has shapes {offset.shape}, {matrix.shape} for {n_features} features"
-            )
-        n_features = matrix.shape[1]
-    if search.classifier_.n_features_in_ != n_features:
-        raise ValueError(
-            f"classifier_ takes {search.classifier_.n_features_in_} features, but is given {n_features}"
-        )
-
-
-def check_mixture_search(search: Any) -> None:
-    """Check a fitted `SharedKernelMixtureCV` and its mixture."""
-    _search(search, "best_estimator_", "SharedKernelMixture")
-
-
-def _search(search: Any, name: str, kind: str) -> None:
-    """Check what both searches have, and the model of the given name and class."""
-    model = vars(search).get(name)
-    if type(model).__name__ != kind:
-        raise ValueError(f"{name} is a {type(model).__name__}")
-    CHECKS[kind](model)
-    _attribute(search, "n_features_in_", Integral)
-    _attribute(search, "best_params_", dict)
-    table = _attribute(search, "cv_results_", dict)
-    if len({len(column) for column in table.values()}) != 1:
-        raise ValueError("the columns of cv_results_ differ in length")
-    if not _same(_attribute(search, "classes_", np.ndarray), model.classes_):
-        raise ValueError(f"{name} has other classes")
-
-
-CHECKS: dict[str, Callable[[Any], None]] = {
-    "SharedKernelMixture": check_mixture,
-    "SharedKernelClassifier": check_classifier,
-    "GaussianMixture": check_gaussian,
-    "SharedKernelClassifierCV": check_classifier_search,
-    "SharedKernelMixtureCV": check_mixture_search,
+# Types of attributes, in whatever estimator they are. Letters are the axes of an array of floating-point
+# numbers: capitals for sizes that agree (kernels K, classes L, features M) and finite numbers, small letters
+# for any size and any numbers.
+_TYPES: dict[Any, tuple[str, ...]] = {
+    bool: ("converged_",),
+    str: ("covariance_type_",),
+    Integral: ("n_features_in_", "n_iter_", "n_kernels_"),
+    float: ("log_likelihood_", "lower_bound_", "temperature_", "threshold_"),
+    np.ndarray: ("classes_", "covariances_", "start_status_"),
+    (tuple, type(None)): ("covariance_prior_", "projection_"),
+    list: ("feature_groups_", "lower_bounds_", "models_"),
+    dict: ("best_params_", "cv_results_"),
+    "KM": ("means_",),
+    "K": ("mean_precision_", "degrees_of_freedom_"),
+    "L": ("class_count_",),
+    "KL": ("weight_concentration_",),
+    "pc": ("log_likelihood_path_",),
+    "s": ("lower_bound_path_", "start_log_likelihoods_"),
 }
+_TYPE_OF = {name: kind for kind, names in _TYPES.items() for name in names}
+_MIXTURE = (
+    *("classes_", "class_count_", "class_prior_", "converged_", "covariance_type_", "covariances_"),
+    *("means_", "n_features_in_", "n_iter_", "n_kernels_", "weights_"),
+)
+# Of these an estimator has all or none: a marginal or conditional of another model was never fitted itself.
+_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
+_POSTERIOR = ("weight_concentration_", "mean_precision_", "degrees_of_freedom_")
+_CLASSIFIER = ("class_prior_", "feature_groups_", "models_", "n_features_in_", "temperature_", "threshold_")
+_GAUSSIAN = (
+    *("converged_", "covariances_", "lower_bound_", "lower_bounds_", "means_", "n_features_in_", "n_iter_"),
+    *("precisions_", "precisions_cholesky_", "weights_"),
+)
+_SEARCH: tuple[str, ...] = ("best_params_", "cv_results_", "n_features_in_")
 
 
-def _attribute(model: Any, name: str, kind: type | tuple[type, ...]) -> Any:
-    if name not in vars(model):
-        raise ValueError(f"{name} is missing")
-    value = vars(model)[name]
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{name} is a {type(value).__name__}")
-    return value
+def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
+    """Check types, shapes and feature names, and return the sizes of axes by letter."""
+    for names in (_FIT, (*_POSTERIOR, "lower_bound_path_")):
+        required = required if vars(model).keys().isdisjoint(names) else (*required, *names)
+    for name in required:
+        if name not in vars(model):
+            raise ValueError(f"{name} is missing")
+    sizes: dict[str, int] = {}
+    for name in filter(vars(model).__contains__, _TYPE_OF):
+        value, kind = vars(model)[name], _TYPE_OF[name]
+        if isinstance(kind, str):
+            _check_array(name, value, kind, sizes)
+        elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"{name} is a {type(value).__name__}")
+        elif isinstance(value, float) and np.isnan(value):
+            raise ValueError(f"{name} is NaN")
+    n_features = sizes.setdefault("M", model.n_features_in_)
+    if not model.n_features_in_ == n_features > 0:
+        raise ValueError(f"n_features_in_ is {model.n_features_in_} for {n_features} features")
+    names = vars(model).get("feature_names_in_", np.full(n_features, ""))
+    if np.shape(names) != (n_features,) or any(not isinstance(name, str) for name in names):
+        raise ValueError(f"feature_names_in_ are not {n_features} names")
+    return sizes
 
 
-def _numbers(model: Any, name: str, *, finite: bool = True) -> np.ndarray:
-    array: np.ndarray = _attribute(model, name, np.ndarray)
-    if array.dtype not in (np.float64, np.float32):
-        raise ValueError(f"{name} is an array of {array.dtype}")
-    if finite and not np.all(np.isfinite(array)):
+def _check_array(name: str, array: Any, axes: str, sizes: dict[str, int]) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype not in (np.float64, np.float32):
+        raise ValueError(f"{name} is of type {getattr(array, 'dtype', type(array).__name__)}")
+    named = {axis: n for axis, n in zip(axes, array.shape, strict=False) if axis.isupper()}
+    if array.ndim != len(axes) or any(n == 0 or sizes.setdefault(axis, n) != n for axis, n in named.items()):
+        shape = ", ".join(str(sizes.get(axis, axis)) for axis in axes)
+        raise ValueError(f"{name} has shape {array.shape}, not ({shape})")
+    if named and not np.all(np.isfinite(array)):
         raise ValueError(f"{name} has values that are NaN or infinite")
-    return array
 
 
-def _means(model: Any) -> np.ndarray:
-    means = _numbers(model, "means_")
-    if means.ndim != 2 or 0 in means.shape:
-        raise ValueError(f"means_ has shape {means.shape}")
-    return means
+def _check_distribution(model: Any, name: str, axes: str, sizes: dict[str, int]) -> None:
+    values = vars(model)[name]
+    _check_array(name, values, axes, sizes)
+    if np.any(values < 0):
+        raise ValueError(f"{name} has negative values, such as {values.min()}")
+    sums = np.ravel(values.sum(axis=0, dtype=np.float64))
+    worst = sums[np.argmax(np.abs(sums - 1.0))]
+    if abs(worst - 1.0) > (1e-4 if values.dtype == np.float32 else 1e-6):
+        raise ValueError(f"{name} must sum to one, got a sum of {worst:.6g}")
 
 
-def _labels(labels: np.ndarray) -> int:
-    """Return the number of classes, whose labels must be sorted and distinct."""
-    if labels.ndim != 1 or not len(labels):
-        raise ValueError(f"classes_ has shape {labels.shape}")
-    if labels.dtype.kind == "f" and np.isnan(labels).any():
-        raise ValueError("classes_ has NaN")
+def _check_mixture(model: Any) -> None:
+    sizes = _check_attributes(model, _MIXTURE)
+    if model.covariance_type != model.covariance_type_:
+        raise ValueError(
+            f"covariance_type is {model.covariance_type!r}, but {model.covariance_type_!r} was fitted: "
+            "fit again"
+        )
+    if model.n_kernels_ != sizes["K"]:
+        raise ValueError(f"n_kernels_ is {model.n_kernels_} for {sizes['K']} kernels")
+    _check_distribution(model, "class_prior_", "L", sizes)
+    _check_distribution(model, "weights_", "KL", sizes)
+    _check_labels(model.classes_, sizes["L"])
+    _check_covariances(model, sizes)
+    if hasattr(model, "covariance_prior_"):
+        check_covariance_prior(model.covariance_prior_, sizes["M"])
+    path, status = vars(model).get("log_likelihood_path_"), vars(model).get("start_status_")
+    if path is not None and path.shape[1] - sizes["L"] not in (0, 1):
+        raise ValueError(f"log_likelihood_path_ has shape {path.shape} for {sizes['L']} classes")
+    if status is not None and not (
+        status.dtype.kind == "U" and status.shape == model.start_log_likelihoods_.shape
+    ):
+        raise ValueError("start_status_ and start_log_likelihoods_ do not belong together")
+    if model.class_count_.min() < 0:
+        raise ValueError(f"class_count_ has {model.class_count_.min()}")
+    for name in _POSTERIOR:
+        if np.any(vars(model).get(name, 1.0) <= 0):
+            raise ValueError(f"{name} has numbers that are not positive")
+
+
+def _check_labels(labels: np.ndarray, n_classes: int) -> None:
+    """Check that the labels of the classes are sorted and distinct."""
+    if labels.shape != (n_classes,):
+        raise ValueError(f"classes_ has shape {labels.shape}, not ({n_classes},)")
     try:
-        ordered = bool(np.all(labels[1:] > labels[:-1]))
+        # NaN is neither greater than another label nor equal to itself.
+        ordered = bool(np.all(labels[1:] > labels[:-1]) and labels[0] == labels[0])
     except TypeError as error:
         raise ValueError(f"classes_ has labels that cannot be compared: {error}") from None
     if not ordered:
         raise ValueError(f"classes_ are not sorted and distinct: {labels[:5].tolist()}")
-    return len(labels)
 
 
-def _features(model: Any, n_features: int) -> None:
-    """Check the number of features and their names, where there are any."""
-    known = _attribute(model, "n_features_in_", Integral)
-    if known != n_features or known < 1:
-        raise ValueError(f"n_features_in_ is {known} for {n_features} features")
-    if "feature_names_in_" not in vars(model):
-        return
-    names = _attribute(model, "feature_names_in_", np.ndarray)
-    if names.shape != (n_features,) or any(not isinstance(name, str) for name in names):
-        raise ValueError(f"feature_names_in_ are not {n_features} names")
-
-
-def _distribution(model: Any, name: str, shape: tuple[int, ...]) -> None:
-    values = _numbers(model, name)
-    if values.dtype == np.float32:
-        # Single precision does not sum to one as closely; the rest of the check stays.
-        values = values.astype(np.float64)
-        if values.shape == shape and np.all(np.abs(values.sum(axis=0) - 1.0) < 1e-4):
-            values /= values.sum(axis=0)
-    check_distribution(values, shape, name)
+def _check_covariances(model: Any, sizes: dict[str, int]) -> None:
+    array, structure, n_features = model.covariances_, structure_of(model.covariance_type), sizes["M"]
+    if array.ndim == 3 and array.shape[-1] > 1:
+        structure = structure.of(array)
+    shape = structure.shape(sizes["K"], n_features)
+    _check_array("covariances_", array, "ABC"[: len(shape)], dict(zip("ABC", shape, strict=False)))
+    if not structure.projects:  # factors always make symmetric matrices
+        matrices = _matrices(array, model.covariance_type, n_features)
+        deviations = np.sqrt(np.abs(np.diagonal(matrices, axis1=1, axis2=2)))
+        gap = np.abs(matrices - np.swapaxes(matrices, 1, 2))
+        if np.any(gap > 1e-6 * deviations[:, :, None] * deviations[:, None, :]):
+            raise ValueError(f"covariances_ are not symmetric: entries differ by {gap.max():.3g}")
+    # The engine's own criterion, which bad scaling does not mislead.
+    if not structure.factor(array.astype(np.float64)[None], n_features).usable[0]:
+        raise ValueError("covariances_ are not positive definite")
 
 
 def _matrices(array: np.ndarray, covariance_type: str, n_features: int) -> np.ndarray:
@@ -461,29 +380,47 @@ def _matrices(array: np.ndarray, covariance_type: str, n_features: int) -> np.nd
     return array.astype(np.float64).reshape(-1, order, order)
 
 
-def _covariances(array: np.ndarray, covariance_type: str, n_kernels: int, n_features: int) -> None:
-    structure = structure_of(covariance_type)
-    if array.ndim == 3 and array.shape[-1] > 1:
-        structure = structure.of(array)
-    shape = structure.shape(n_kernels, n_features)
-    if array.shape != shape:
-        raise ValueError(
-            f"covariances_ has shape {array.shape}, not {shape} as {n_kernels} kernels of {n_features} "
-            f"features have with covariance_type={covariance_type!r}"
-        )
-    # Factors always make symmetric matrices.
-    matrices = np.empty((0, 1, 1)) if structure.projects else _matrices(array, covariance_type, n_features)
-    deviations = np.sqrt(np.abs(np.diagonal(matrices, axis1=1, axis2=2)))
-    gap = np.abs(matrices - np.swapaxes(matrices, 1, 2))
-    if np.any(gap > 1e-6 * deviations[:, :, None] * deviations[:, None, :]):
-        raise ValueError(f"covariances_ are not symmetric: entries differ by {gap.max():.3g}")
-    # The engine's own criterion, which bad scaling does not mislead.
-    if not structure.factor(array.astype(np.float64)[None], n_features).usable[0]:
-        raise ValueError("covariances_ are not positive definite")
+def _check_classifier(model: Any) -> None:
+    _check_attributes(model, _CLASSIFIER)
+    models = model.models_
+    groups = check_feature_groups(model.feature_groups_, model.n_features_in_, None)
+    if len(groups) != len(models):
+        raise ValueError(f"it has {len(models)} models for {len(groups)} feature groups")
+    for group, (columns, part) in enumerate(zip(groups, models, strict=True)):
+        _check_part(part, "SharedKernelMixture", len(columns), f"the model of feature group {group}")
+        if not (
+            part.classes_.dtype == models[0].classes_.dtype
+            and np.array_equal(part.classes_, models[0].classes_)
+        ):
+            raise ValueError(f"the model of feature group {group} has other classes")
+    _check_distribution(model, "class_prior_", "L", {"L": len(models[0].classes_)})
+    if not model.temperature_ > 0:
+        raise ValueError("temperature_ is not positive")
 
 
-def _inverse(covariances: np.ndarray, roots: np.ndarray, precisions: np.ndarray) -> None:
-    """Check U (B, M, M) against P and P⁻¹ = UUᵀ, as closely as their conditioning allows."""
+def _check_part(part: Any, kind: str, n_features: int, name: str) -> None:
+    """Check an estimator inside another, which gives it some features."""
+    if type(part).__name__ != kind:
+        raise ValueError(f"{name} is a {type(part).__name__}")
+    _CHECKS[kind](part)
+    if part.n_features_in_ != n_features:
+        raise ValueError(f"{name} has {part.n_features_in_} features for {n_features} columns")
+
+
+def _check_gaussian(model: Any) -> None:
+    sizes = _check_attributes(model, _GAUSSIAN)
+    _check_distribution(model, "weights_", "K", sizes)
+    _check_covariances(model, sizes)
+    if any(not isinstance(bound, float) or np.isnan(bound) for bound in model.lower_bounds_):
+        raise ValueError("lower_bounds_ are not all numbers")
+    axes = dict(zip("ABC", model.covariances_.shape, strict=False))
+    for name in ("precisions_cholesky_", "precisions_"):
+        _check_array(name, vars(model)[name], "".join(axes), axes)
+    # U (B, M, M) belongs to P and P⁻¹ = UUᵀ, as closely as their conditioning allows.
+    covariances, roots, precisions = (
+        _matrices(array, model.covariance_type, sizes["M"])
+        for array in (model.covariances_, model.precisions_cholesky_, model.precisions_)
+    )
     if not np.all(np.diagonal(roots, axis1=1, axis2=2) > 0):
         raise ValueError("precisions_cholesky_ has a diagonal that is not positive")
     magnitude = np.abs(roots) @ np.swapaxes(np.abs(roots), 1, 2)
@@ -499,10 +436,29 @@ def _inverse(covariances: np.ndarray, roots: np.ndarray, precisions: np.ndarray)
         raise ValueError("precisions_cholesky_ does not belong to covariances_")
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Return whether two arrays have the same type and values."""
-    equal_nan = one.dtype.kind == "f" and other.dtype.kind == "f"
-    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=equal_nan)
+def _check_search(search: Any) -> None:
+    """Check a search, its model, and the projection to the model's features."""
+    name, kind, required = "best_estimator_", "SharedKernelMixture", _SEARCH
+    if is_classifier(search):
+        name, kind, required = "classifier_", "SharedKernelClassifier", (*_SEARCH, "projection_")
+    n_features = _check_attributes(search, required)["M"]
+    if len({len(column) for column in search.cv_results_.values()}) != 1:
+        raise ValueError("the columns of cv_results_ differ in length")
+    if vars(search).get("projection_") is not None:
+        offset, matrix = search.projection_
+        _check_array("the offset of projection_", offset, "M", {"M": n_features})
+        _check_array("the matrix of projection_", matrix, "MQ", {"M": n_features})
+        n_features = matrix.shape[1]
+    _check_part(vars(search).get(name), kind, n_features, name)
+
+
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    "SharedKernelMixture": _check_mixture,
+    "SharedKernelClassifier": _check_classifier,
+    "GaussianMixture": _check_gaussian,
+    "SharedKernelClassifierCV": _check_search,
+    "SharedKernelMixtureCV": _check_search,
+}
 
 
 # ---------------------------------------------------------------- ONNX

@@ -22,7 +22,7 @@ from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood
 from ..engine.em import one_pass, rule_of
 from ..engine.model import FloatArray, Parameters
-from ..engine.rules.base import with_frozen
+from ..engine.rules.likelihood import with_frozen
 from ..engine.sources import Setting, open_source
 from ._warnings import warn_caller
 from .rows import Training, columns_of

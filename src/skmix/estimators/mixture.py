@@ -31,7 +31,7 @@ from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray, IntArray, Parameters
 from . import densities, streams
 from ._settings import check_count
-from .callbacks import CallbackSupportMixin, Monitor, checkpoint_paths
+from .callbacks import CallbackSupportMixin, Monitor, checkpoint_paths, watcher_of_fits
 from .decisions import check_outlier_label, threshold_of
 from .io import ExportMixin, SavingMixin, kernels_of, log_probabilities, savable
 from .joint import fit_jointly
@@ -299,23 +299,27 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
             if self.reject_below is not None:
                 check_outlier_label(self.outlier_label, training.classes)
             parts = self._parts_to_fit(training.n_features)
-            monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
-            jointly = len(parts) > 1 and training.n_unlabelled > 0
-            # Joint fits are not saved on the way.
-            paths = [None] * len(parts) if jointly else checkpoint_paths(self, len(parts))
-            if jointly:
+            monitor, paths = None, [None] * len(parts)
+            if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
+                monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
+            if len(parts) > 1 and training.n_unlabelled:
                 fit_jointly([model for _, model in parts], [columns for columns, _ in parts], training)
-            for group, part in enumerate([] if jointly else parts):
-                own, watching = training.take(part[0], group), None
-                if monitor.active:
-                    attributes = partial(self._attributes_so_far, part, training) if len(parts) == 1 else None
-                    watching = monitor.model(attributes, own.source.summary.total)
-                fit_model(part[1], own, part[0], watching=watching, path=paths[group], prune=prune)
+            else:
+                paths = paths if monitor is None else checkpoint_paths(self, len(parts))
+                for group, (columns, model) in enumerate(parts):
+                    own, watching = training.take(columns, group), None
+                    if monitor is not None:
+                        so_far = partial(self._attributes_so_far, parts[0], training)
+                        watching = monitor.model(
+                            so_far if len(parts) == 1 else None, own.source.summary.total
+                        )
+                    fit_model(model, own, columns, watching=watching, path=paths[group], prune=prune)
             # A row without a value in some group still counts for its class.
             self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
             if self.reject_below is not None:
                 self.threshold_ = threshold_of(self, training)
-            monitor.close()
+            if monitor is not None:
+                monitor.close()
         for path in paths:
             if path is not None:
                 path.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from ..engine.em import Run, RunState, fit
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shrink import share_of, with_shrinkage
-from ..engine.rules.variational import degrees_of_freedom, wishart_of
+from ..engine.rules.variational import degrees_of_freedom
 from ..engine.sources.summary import Frame, fill_gaps
 from ._settings import check_covariance_prior, check_start
 from ._warnings import warn_caller
@@ -270,7 +270,7 @@ def _store(
         prior, counts = result.prior, result.counts[best]
         alive = np.flatnonzero(result.parameters.weights[best].any(axis=1))
         rows = counts.sum(axis=1)
-        wishart = wishart_of(structure_of(model.covariance_type), len(prior.covariance))
+        wishart = structure_of(model.covariance_type).wishart(len(prior.covariance))
         degrees = degrees_of_freedom(counts[None], wishart, prior.covariance_rows)[0]
         model.lower_bound_ = float(result.objective[best])
         model.lower_bound_path_ = result.bounds[best]

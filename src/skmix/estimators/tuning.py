@@ -14,8 +14,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
 from ..engine.model import IntArray
-from ..engine.refine.discriminative import Tuned, TuningOptions, tune
-from ..engine.refine.objective import Labelled
+from ..engine.refine.discriminative import Labelled, Tuned, TuningOptions, tune
 from ..engine.sources import open_source
 from ..engine.sources.gaps import has_gaps
 from ._settings import check_count

@@ -3,14 +3,12 @@
 This package only reads and writes. pyarrow, zarr, safetensors and onnx are imported on first use.
 """
 
-from .files import MAPPED_BYTES, open_rows, source_of
 from .models import FORMAT, VERSION, Record, decode, encode, read, write
-from .sources import Source
+from .sources import Source, open_rows, source_of
 from .writing import replacing
 
 __all__ = [
     "FORMAT",
-    "MAPPED_BYTES",
     "VERSION",
     "Record",
     "Source",

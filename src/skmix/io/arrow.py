@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays of numbers or lists of labels. pyarrow is imported on first use."""
+"""Arrow columns as NumPy arrays. pyarrow is imported on first use."""
 
 from __future__ import annotations
 
@@ -6,41 +6,29 @@ from typing import Any
 
 import numpy as np
 
+NUMERIC = ("boolean", "number", "decimal", "null")
+"""Kinds of columns that can be features and weights."""
+PANDAS_INDEX = "__index_level_"
+"""How the names of columns begin that pandas writes for its index."""
 
-def is_number(kind: Any) -> bool:
-    """Return whether values of an Arrow type are numbers or booleans."""
+
+def kind_of(type_: Any) -> str | None:
+    """Return the kind of values of an Arrow type: one of `NUMERIC`, 'text', or None for others."""
     import pyarrow.types as types
 
-    if types.is_dictionary(kind):
-        return is_number(kind.value_type)
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(test(kind) for test in tests)
-
-
-def is_text(kind: Any) -> bool:
-    """Return whether values of an Arrow type are strings."""
-    import pyarrow.types as types
-
-    if types.is_dictionary(kind):
-        return is_text(kind.value_type)
-    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
-
-
-def label_kind(kind: Any) -> str | None:
-    """Return the kind of labels of an Arrow type: 'boolean', 'number', 'string', or None for other types."""
-    import pyarrow.types as types
-
-    if types.is_dictionary(kind):
-        return label_kind(kind.value_type)
-    if types.is_boolean(kind):
-        return "boolean"
-    if types.is_integer(kind) or types.is_floating(kind):
-        return "number"
-    return "string" if is_text(kind) else None
+    tests = {
+        "boolean": (types.is_boolean,),
+        "number": (types.is_integer, types.is_floating),
+        "decimal": (types.is_decimal,),
+        "null": (types.is_null,),
+        "text": (types.is_string, types.is_large_string, types.is_string_view),
+    }
+    plain = type_.value_type if types.is_dictionary(type_) else type_
+    return next((kind for kind, those in tests.items() if any(test(plain) for test in those)), None)
 
 
 def numbers_of(column: Any) -> np.ndarray:
-    """Return a column (n,) of numbers; NaN where values are missing."""
+    """Return a numeric column (n,); NaN where values are missing."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):

@@ -1,23 +1,29 @@
-"""Tables that fit in memory: features by name, a column of labels, and errors that name the column."""
+"""Tables that fit in memory: features by name, a column of labels, and errors that name the column.
+
+CSV, TSV, Parquet and NPZ files are recognised by their content, not by their names.
+"""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrow import is_number, is_text, numbers_of
-from .formats import Table, open_table
+from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
 from .writing import replacing
 
 FloatArray = NDArray[np.float64]
@@ -28,15 +34,19 @@ MISSING = ("", "?", "NA", "NaN", "nan", "null")
 WRITABLE = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 """File name suffixes of tables that can be written."""
 
+_SEPARATORS = ("\t", ",", ";")
+# The column names of a CSV file must be within its first bytes, and each of its rows must fit into a block.
+_HEAD_BYTES, _BLOCK_BYTES = 1 << 22, 1 << 24
+_BATCH_ROWS = 1 << 16
+# Arrays of an NPZ file that name the columns of its matrix.
+_COLUMN_NAMES = ("feature_names", "columns")
+_DAMAGE = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, csv.Error, NotImplementedError)
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _WITH_COMMAS = re.compile(r"[-+]?[0-9]+([.,' ][0-9]+)*,[0-9]+([eE][-+]?[0-9]+)?")
-_BOOLEANS = {"true": 1.0, "false": 0.0}
 # A column does not hold classes if it has more fractional values than `_MOST_FRACTIONS`, or more distinct
 # values than `_MOST_OF_FEW_ROWS` with fewer than two rows each on average.
-_MOST_FRACTIONS = 10
-_MOST_OF_FEW_ROWS = 20
+_MOST_FRACTIONS, _MOST_OF_FEW_ROWS = 10, 20
 _MOST_LISTED = 10
-_ROWS_AT_A_TIME = 1 << 14
 
 
 class ColumnError(ValueError):
@@ -142,24 +152,17 @@ def read_rows(
     >>> rows.labels
     ['x', 'y']
     """
-    where = Path(source) if isinstance(source, str | os.PathLike) else source
-    name = str(where) if isinstance(where, Path) else "standard input"
-    try:
-        with open_table(where, header=header) as table:
-            return _read(table, features, target, drop, keep, progress or (lambda share: None), header)
-    except ColumnError as error:
-        raise ColumnError(f"{name}: {error}", error.column, is_feature=error.is_feature) from None
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+    with _open_table(source, header) as table:
+        return _read(table, features, target, drop, keep, progress, header)
 
 
 def _read(
-    table: Table,
+    table: _Table,
     features: Sequence[str] | None,
     target: str | int | None,
     drop: Sequence[str],
     keep: Sequence[str],
-    progress: Callable[[float], None],
+    progress: Callable[[float], None] | None,
     header: bool,
 ) -> TableRows:
     positions = _positions(table.names, header)
@@ -168,7 +171,7 @@ def _read(
             raise ValueError(f"there is no column {target}; there are {len(table.names)}.")
         target = table.names[target]
     aside = [*([] if target is None else [target]), *keep]
-    _check_present(positions, [*(features or ()), *aside, *(drop if features is None else ())])
+    _check_present(list(positions), [*(features or ()), *aside, *(drop if features is None else ())])
     not_features = {*aside, *drop}
     names = [name for name in table.names if name not in not_features] if features is None else list(features)
     if features is None and "" in names:
@@ -179,8 +182,7 @@ def _read(
         )
     if not names:
         raise ValueError(f"no column is left as a feature; the table has {_listed(table.names)}.")
-    used = {*names, *not_features}
-    extra = [name or "(no name)" for name in table.names if name not in used]
+    extra = [name or "(no name)" for name in table.names if name not in {*names, *not_features}]
     notes = [*table.notes, *([f"ignored, not a feature of the model: {_listed(extra)}"] if extra else [])]
 
     wanted = list(dict.fromkeys([*names, *aside]))
@@ -195,9 +197,10 @@ def _read(
 
         blocks.append(np.column_stack([_numbers(found[name], name, place) for name in names]))
         for name, values in columns.items():
-            values.extend(_labels(found[name], name))
+            values.extend(_as_it_is(found[name], name))
         n_read += batch.num_rows
-        progress(share)
+        if progress is not None:
+            progress(share)
     if not n_read:
         raise ValueError("it has column names but no rows.")
     return TableRows(
@@ -226,16 +229,14 @@ def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
     return positions
 
 
-def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:
-    missing = [name for name in wanted if name not in positions]
-    if not missing:
-        return
-    names = list(positions)
-    more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-    present = f"there are {_listed(names)}."
-    if len(names) == 1:
-        present = f"there is only {names[0]!r}. Columns must be separated by commas, semicolons or tabs."
-    raise ColumnError(f"there is no column {missing[0]!r}{more}; {present}", missing[0])
+def _check_present(names: Sequence[str], wanted: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        present = f"there are {_listed(names)}."
+        if len(names) == 1:
+            present = f"there is only {names[0]!r}. Columns must be separated by commas, semicolons or tabs."
+        raise ColumnError(f"there is no column {missing[0]!r}{more}; {present}", missing[0])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -252,10 +253,10 @@ def _is_number(text: str) -> bool:
 
 
 def _numbers(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
-    """Return an Arrow column (n,) as finite numbers or NaN."""
-    if is_number(column.type):
+    """Return an Arrow column (n,) as finite numbers or NaN; `place` says where a row is."""
+    if kind_of(column.type) in NUMERIC:
         numbers = numbers_of(column).astype(np.float64, copy=False)
-    elif is_text(column.type):
+    elif kind_of(column.type) == "text":
         numbers = _parsed(column, name, place)
     else:
         raise ColumnError(
@@ -277,61 +278,221 @@ def _parsed(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
     import pyarrow.compute as pc
 
     text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    text = pc.if_else(pc.is_in(text, value_set=_missing()), None, text)
-    try:
+    text = pc.if_else(pc.is_in(text, value_set=pa.array(MISSING)), None, text)
+    with suppress(pa.ArrowInvalid):
         return numbers_of(text.cast(pa.float64()))
-    except pa.ArrowInvalid:
-        pass
     # Not all are plain numbers: parse each distinct text once, in the order of the rows.
     coded = text.dictionary_encode()
-
-    def place_of(value: str) -> str:
-        return place(pc.index(text, value).as_py())
-
-    values = [_number(value, name, place_of) for value in coded.dictionary.to_pylist()]
+    values = []
+    for value in coded.dictionary.to_pylist():
+        # Python would also accept 1_000 and digits of other scripts.
+        if value.isascii() and "_" not in value and _is_number(value):
+            values.append(float(value))
+        elif value.lower() in ("true", "false"):
+            values.append(float(value.lower() == "true"))
+        else:
+            shown = value if len(value) <= 40 else f"{value[:40]}…"
+            where = place(pc.index(text, value).as_py())
+            if _WITH_COMMAS.fullmatch(value):
+                raise ColumnError(
+                    f"column {name!r} has a comma in the number {shown!r} on {where}. Write a point before "
+                    "decimals, and nothing between thousands.",
+                    name,
+                )
+            raise ColumnError(
+                f"column {name!r} holds text, such as {shown!r} on {where}; a feature must be a number.",
+                name,
+                is_feature=True,
+            )
     return np.array([*values, np.nan])[coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)]
 
 
-@cache
-def _missing() -> Any:
-    import pyarrow as pa
-
-    return pa.array(MISSING)
-
-
-def _number(text: str, name: str, place_of: Callable[[str], str]) -> float:
-    if text.lower() in _BOOLEANS:
-        return _BOOLEANS[text.lower()]
-    # Python would also accept 1_000 and digits of other scripts.
-    if text.isascii() and "_" not in text and _is_number(text):
-        return float(text)
-    shown = text if len(text) <= 40 else f"{text[:40]}…"
-    if _WITH_COMMAS.fullmatch(text):
-        raise ColumnError(
-            f"column {name!r} has a comma in the number {shown!r} on {place_of(text)}. Write a point before "
-            "decimals, and nothing between thousands.",
-            name,
-        )
-    raise ColumnError(
-        f"column {name!r} holds text, such as {shown!r} on {place_of(text)}; a feature must be a number.",
-        name,
-        is_feature=True,
-    )
-
-
-# ---------------------------------------------------------------- labels
-
-
-def _labels(column: Any, name: str) -> list[Any]:
+def _as_it_is(column: Any, name: str) -> list[Any]:
     """Return an Arrow column as a list of text or numbers, None where a value is missing."""
     import pyarrow as pa
 
-    if pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64())
-    if not is_number(column.type) and not is_text(column.type):
+    if kind_of(column.type) is None:
         raise ColumnError(f"column {name!r} is of type {column.type}, neither numbers nor text.", name)
-    values: list[Any] = column.to_pylist()
+    values: list[Any] = (
+        column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
+    ).to_pylist()
     return values
+
+
+# ---------------------------------------------------------------- formats
+
+
+@dataclass(frozen=True)
+class _Table:
+    """An open table; only the column names have been read."""
+
+    names: list[str]
+    # From the distinct positions of some columns to Arrow record batches of these columns, in this order,
+    # each with the share of the table read so far.
+    batches: Callable[[Sequence[int]], Iterator[tuple[Any, float]]]
+    # From a row number, counted from 0, to its position in the file, such as "line 12".
+    place: Callable[[int], str] = lambda row: f"row {row + 1}"
+    # Notes on content that is ignored.
+    notes: Sequence[str] = ()
+
+
+@contextmanager
+def _open_table(source: str | os.PathLike[str] | BinaryIO, header: bool) -> Iterator[_Table]:
+    """Open a file or a stream; errors in the body begin with its name."""
+    from pyarrow import ArrowException
+
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    name = "standard input" if path is None else str(path)
+    # A pipe can be read only once, while Parquet and NPZ files must be seekable.
+    if path is not None and (path.is_file() or not path.exists()):
+        reopen: Callable[[], Any] = partial(open, path, "rb")
+    else:
+        reopen = partial(io.BytesIO, source.read() if path is None else path.read_bytes())  # type: ignore[union-attr]
+    try:
+        with reopen() as file:
+            start = file.read(4)
+            file.seek(0)
+            if start == b"PAR1":
+                yield _parquet(file)
+            elif start == b"PK\x03\x04":
+                yield _npz(file)
+            else:
+                yield _csv(reopen, file.seek(0, io.SEEK_END), start.startswith(b"\x1f\x8b"), header)
+    except ColumnError as error:
+        raise ColumnError(f"{name}: {error}", error.column, is_feature=error.is_feature) from None
+    except (ValueError, ArrowException, *_DAMAGE) as error:
+        problem = str(error)
+        if isinstance(error, UnicodeDecodeError) or (isinstance(error, ArrowException) and "UTF8" in problem):
+            reason = error.reason if isinstance(error, UnicodeDecodeError) else "invalid bytes"
+            problem = f"it is neither text in UTF-8 ({reason}) nor Parquet nor NPZ. Save it as CSV in UTF-8."
+        elif isinstance(error, (ArrowException, *_DAMAGE)):
+            problem = f"it is damaged, or not a table ({error})."
+        raise ValueError(f"{name}: {problem}") from None
+
+
+def _csv(reopen: Callable[[], Any], size: int, packed: bool, header: bool) -> _Table:
+    """Open text in UTF-8; all values are read as text."""
+
+    def unpacked(file: BinaryIO) -> Any:
+        return gzip.GzipFile(fileobj=file) if packed else file
+
+    with reopen() as file:
+        head = codecs.getincrementaldecoder("utf-8-sig")().decode(unpacked(file).read(_HEAD_BYTES))
+    # Separators and line ends within quotes do not count.
+    first = re.split("[\r\n]", re.sub('"[^"]*"', "", head).lstrip("\r\n"), maxsplit=1)[0]
+    separator = max(_SEPARATORS, key=first.count)
+    records = enumerate(csv.reader(io.StringIO(head, newline=""), delimiter=separator))
+    n_blank, record = next((each for each in records if each[1]), (0, []))
+    names = [name.strip() if header else f"column_{i}" for i, name in enumerate(record, start=1)]
+
+    def place(row: int) -> str:
+        """Return the line at which a row ends. Only needed for errors, so the file is read again."""
+        with reopen() as file, suppress(csv.Error):
+            text = io.TextIOWrapper(unpacked(file), "utf-8", "replace", newline="")
+            lines = csv.reader(text, delimiter=separator)
+            for number, _ in enumerate(filter(None, lines)):
+                if number == row + header:
+                    return f"line {lines.line_num}"
+        return f"row {row + 1}"
+
+    def batches(columns: Sequence[int]) -> Iterator[tuple[Any, float]]:
+        import pyarrow as pa
+        import pyarrow.csv as pacsv
+
+        keys = [str(column) for column in range(len(names))]
+        invalid: list[Any] = []
+
+        def refuse(row: Any) -> str:
+            invalid.append(row)
+            return "error"
+
+        # Arrow counts rows, for errors, only without threads.
+        read = pacsv.ReadOptions(
+            column_names=keys,
+            skip_rows_after_names=n_blank + header,
+            block_size=_BLOCK_BYTES,
+            use_threads=False,
+        )
+        parse = pacsv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=refuse)
+        convert = pacsv.ConvertOptions(
+            column_types=dict.fromkeys(keys, pa.string()),
+            include_columns=[keys[column] for column in columns],
+        )
+        with reopen() as file:
+            try:
+                for batch in pacsv.open_csv(unpacked(file), read, parse, convert):
+                    yield batch, file.tell() / size
+            except pa.ArrowInvalid:
+                if not invalid:
+                    raise
+                row = invalid[0]
+                raise ValueError(
+                    f"{place(row.number - 1 - n_blank - header)} has {row.actual_columns} values, "
+                    f"but the first line has {row.expected_columns}."
+                ) from None
+
+    return _Table(names, batches, place)
+
+
+def _parquet(file: BinaryIO) -> _Table:
+    import pyarrow.parquet as pq
+
+    try:
+        opened = pq.ParquetFile(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"it is not a complete Parquet file: {error}") from None
+    names = [name for name in opened.schema_arrow.names if not name.startswith(PANDAS_INDEX)]
+
+    def batches(columns: Sequence[int]) -> Iterator[tuple[Any, float]]:
+        wanted, n_read = [names[column] for column in columns], 0
+        for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted):
+            n_read += batch.num_rows
+            yield batch.select(wanted), n_read / opened.metadata.num_rows
+
+    return _Table(names, batches)
+
+
+def _npz(file: BinaryIO) -> _Table:
+    """Open arrays: a vector is a column, a matrix several columns."""
+    import pyarrow as pa
+
+    with closing(np.load(file, allow_pickle=False)) as stored:
+        arrays: dict[str, np.ndarray] = {}
+        for name in stored.files:
+            try:
+                arrays[name] = stored[name]
+            except ValueError:
+                raise ValueError(f"array {name!r} holds Python objects; save numbers or text.") from None
+    matrices = [array for array in arrays.values() if array.ndim == 2]
+    titles = next((arrays.pop(name) for name in _COLUMN_NAMES if name in arrays), None)
+    # The first matrix, or else the first vector, determines the number of rows.
+    n_rows = next((len(array) for array in (*matrices, *arrays.values()) if array.ndim), 0)
+    columns: dict[str, Any] = {}
+    notes = []
+    for name, array in arrays.items():
+        if array.ndim not in (1, 2) or len(array) != n_rows or array.dtype.kind not in "biufU":
+            notes.append(
+                f"array {name!r} of type {array.dtype} and shape {array.shape} is left out: it is not a "
+                f"column of numbers or text with {n_rows} rows"
+            )
+        elif array.ndim == 1:
+            columns[name] = array
+        else:
+            own = [f"{name}_{i}" for i in range(1, array.shape[1] + 1)]
+            if len(matrices) == 1 and titles is not None and titles.shape == (array.shape[1],):
+                own = [str(title) for title in titles]
+            columns.update(zip(own, array.T, strict=True))
+    names = list(columns)
+
+    def batches(chosen: Sequence[int]) -> Iterator[tuple[Any, float]]:
+        native = [columns[names[c]] for c in chosen]
+        found = [pa.array(array.astype(array.dtype.newbyteorder("="))) for array in native]
+        yield pa.RecordBatch.from_arrays(found, [names[c] for c in chosen]), 1.0
+
+    return _Table(names, batches, notes=notes)
+
+
+# ---------------------------------------------------------------- labels
 
 
 def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolArray]:
@@ -457,17 +618,16 @@ def _write_text(
     writer = csv.writer(text, delimiter=separator, lineterminator="\n")
     writer.writerow(columns)
     n_rows = max((len(values) for values in columns.values()), default=0)
-    for first in range(0, n_rows, _ROWS_AT_A_TIME):
-        part = slice(first, first + _ROWS_AT_A_TIME)
-        writer.writerows(zip(*(_formatted(values[part], digits) for values in columns.values()), strict=True))
+    for first in range(0, n_rows, _BATCH_ROWS):
+        part = slice(first, first + _BATCH_ROWS)
+        writer.writerows(zip(*(_cells(values[part], digits) for values in columns.values()), strict=True))
     # The caller closes the file.
     text.detach()
 
 
-def _formatted(values: NDArray[Any], digits: int | None) -> list[Any]:
-    """Return values (n,) as cells of a text file, empty where a number is missing."""
-    if values.dtype.kind != "f":
-        return ["" if value is None else value for value in values.tolist()]
-    if digits is None:
-        return ["" if np.isnan(value) else value for value in values.tolist()]
-    return ["" if np.isnan(value) else f"{value:.{digits}g}" for value in values.tolist()]
+def _cells(values: NDArray[Any], digits: int | None) -> list[Any]:
+    """Return values (n,) as cells of a text file, empty where one is missing."""
+    cells = ["" if value is None or value != value else value for value in values.tolist()]
+    if digits is None or values.dtype.kind != "f":
+        return cells
+    return [cell if cell == "" else f"{cell:.{digits}g}" for cell in cells]

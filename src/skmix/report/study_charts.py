@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 
 from skmix.experiments.paper.published_values import PublishedValues
-from skmix.experiments.paper.records import GroupModel, Run, StudyData, StudyResults
-from skmix.experiments.paper.runs import counted_in_sweep, statistics
+from skmix.experiments.paper.records import (
+    GroupModel,
+    Run,
+    StudyData,
+    StudyResults,
+    counted_in_sweep,
+    statistics,
+)
 from skmix.experiments.paper.variants import (
     FEATURES,
     MAIN_KERNELS,

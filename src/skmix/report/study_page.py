@@ -124,7 +124,6 @@ def report_data(
         "projections": [entry for entry in pictures if entry["chosen_by"]],
         "failures": {**lost, "text": words.failures(lost)},
         "differences": words.differences(results, main, paper),
-        # Without times, which are not reproducible.
         "beyond": [
             {
                 "name": row.name,

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import random_covariances
 
-from skmix.engine.covariances.linalg import raise_eigenvalues, whiten_batch, whiten_bounded
+from skmix.engine.covariances import raise_eigenvalues, whiten_batch, whiten_bounded
 from skmix.engine.model import FloatArray
 
 ORDERS = [1, 2, 3, 7, 16, 17, 30]

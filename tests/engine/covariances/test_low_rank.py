@@ -14,9 +14,7 @@ from scipy.stats import multivariate_normal
 
 from skmix.engine import density as scoring
 from skmix.engine.compute.blocks import Block, Listed
-from skmix.engine.covariances import STRUCTURES, structure_of
-from skmix.engine.covariances.low_rank import LowRank, automatic_factors, most_factors
-from skmix.engine.covariances.reparametrisation import coordinates, from_coordinates
+from skmix.engine.covariances import STRUCTURES, LowRank, automatic_factors, most_factors, structure_of
 from skmix.engine.density import condition, draw
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
 from skmix.engine.sources.summary import measure
@@ -144,9 +142,9 @@ def test_rescaling_and_coordinates() -> None:
     structure, own = LowRank(), random_factors(random, 2, 3, 4, 3)
     scale = random.uniform(0.1, 10.0, size=4)
     assert_allclose(dense(structure.rescale(own, scale)), dense(own) * np.outer(scale, scale), rtol=1e-13)
-    numbers = coordinates(own, structure)
-    assert numbers.shape == (2, 3 * 4 * 3)
-    assert_allclose(from_coordinates(numbers, own.shape, structure), own, rtol=1e-14)
+    numbers = structure.coordinates(own)
+    assert numbers.shape == own.shape
+    assert_allclose(structure.from_coordinates(numbers), own, rtol=1e-14)
 
 
 def test_marginals_and_conditionals_are_those_of_dense_covariances() -> None:

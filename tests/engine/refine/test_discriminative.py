@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,7 @@ from scipy.special import log_softmax
 
 from skmix.engine.compute.threads import Workers, workers
 from skmix.engine.covariances import structure_of
-from skmix.engine.refine.discriminative import Judge, Scores, adam, score
-from skmix.engine.refine.objective import Criterion, Labelled, Objective
+from skmix.engine.refine.discriminative import Judge, Labelled, Objective, Scores, adam, score
 from skmix.engine.sources.summary import measure
 
 
@@ -34,11 +34,11 @@ def test_more_errors_are_no_bargain() -> None:
         assert 0 < given.error < 1
         judge.after = Scores(np.inf, 0.0, 0.0, 1.0)
         judge.before = Scores(np.inf, given.error - 1e-3, 0.0, 1.0)
-        judge.see(objective, numbers, 0.1)
+        judge.see(replace(objective, trade_off=0.1), numbers)
         assert judge.trade_off is None
         assert judge.since_better == 1
         judge.before = Scores(np.inf, given.error, 0.0, 1.0)
-        judge.see(objective, numbers, 0.1)
+        judge.see(replace(objective, trade_off=0.1), numbers)
         assert judge.trade_off == 0.1
         assert judge.after == given
 
@@ -52,12 +52,12 @@ def test_the_best_model_stays_when_a_worse_one_follows() -> None:
         assert given is not None
         judge.before = Scores(given.log_loss + 2.0, 1.0, 0.0, 1.0)
         judge.after = Scores(given.log_loss + 1.0, 1.0, 0.0, 1.0)
-        judge.see(objective, start, 0.1)
+        judge.see(replace(objective, trade_off=0.1), start)
         assert judge.trade_off == 0.1
         best = judge.best
         worse = start.copy()
         worse[6:15] = -0.3  # the means
-        judge.see(objective, worse, 0.2)
+        judge.see(replace(objective, trade_off=0.2), worse)
         _, scores = judge.rounds[-1]
         assert given.log_loss < scores.log_loss < judge.before.log_loss
         assert judge.best is best
@@ -85,7 +85,7 @@ class Watcher:
     def since_better(self) -> int:
         return len(self.seen) - self.patience
 
-    def see(self, objective: object, numbers: Any, trade_off: float) -> None:
+    def see(self, objective: object, numbers: Any) -> None:
         self.seen.append(numbers.copy())
 
 
@@ -93,7 +93,7 @@ def test_adam_is_the_published_one_with_shrinking_steps_and_averaged_models() ->
     """Kingma & Ba (2015), algorithm 1, with a step that falls linearly, and an average of its iterates."""
     rows = Labelled(np.linspace(0.5, 1.5, 10)[:, None], np.zeros(10, dtype=np.int64))
     watcher, bowl, max_iter = Watcher(), Bowl(), 400
-    given: Any = (bowl, rows, Criterion(0.0), max_iter, watcher, None, 4, np.random.RandomState(7))
+    given: Any = (bowl, rows, max_iter, watcher, None, 4, np.random.RandomState(7))
     adam(*given)
     x, average, m, v = np.zeros((4, 3))
     random, t = np.random.RandomState(7), 0
@@ -114,7 +114,7 @@ def test_adam_is_the_published_one_with_shrinking_steps_and_averaged_models() ->
 def test_adam_stops_when_held_out_rows_lose_patience() -> None:
     watcher = Watcher(patience=3)
     rows = Labelled(np.ones((10, 1)), np.zeros(10, dtype=np.int64))
-    given: Any = (Bowl(), rows, Criterion(0.0), 50, watcher, None, 5, np.random.RandomState(0))
+    given: Any = (Bowl(), rows, 50, watcher, None, 5, np.random.RandomState(0))
     adam(*given)
     assert len(watcher.seen) == 3 + 5
 
@@ -125,7 +125,7 @@ def test_what_sank_below_the_floor_is_raised_before_it_is_judged() -> None:
         numbers = np.zeros(objective.size)
         numbers[-18:] = 1.0  # three triangles of six: whiteners grow, covariances shrink
         judge.before = judge.after = Scores(np.inf, 1.0, 0.0, 1.0)
-        raised = judge.see(objective, numbers, 0.0)
+        raised = judge.see(objective, numbers)
     assert raised is judge.best
     smallest = np.linalg.eigvalsh(judge.best.covariances).min()
     assert_allclose(smallest, 0.5, rtol=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,13 +13,19 @@ from scipy.special import log_softmax
 
 from skmix.engine.compute.threads import workers
 from skmix.engine.covariances import structure_of
-from skmix.engine.covariances.reparametrisation import Local
 from skmix.engine.model import FloatArray, Parameters, Regulariser
-from skmix.engine.refine import objective
-from skmix.engine.refine.objective import Criterion, Labelled, Objective
+from skmix.engine.refine import discriminative
+from skmix.engine.refine.discriminative import Labelled, Objective
 from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+
+
+class Criterion(NamedTuple):
+    """λ and T."""
+
+    trade_off: float
+    temperature: float = 1.0
 
 
 def log_joints(model: Parameters, covariance_type: str, prior: FloatArray, X: FloatArray) -> FloatArray:
@@ -70,7 +76,7 @@ class Problem:
     def value(self, numbers: FloatArray, criterion: Criterion, n_jobs: int = 1) -> tuple[float, FloatArray]:
         """Return the objective and its gradient."""
         with workers(n_jobs) as pool:
-            return self.objective.evaluate(numbers, self.rows, criterion, pool)
+            return replace(self.objective, **criterion._asdict()).evaluate(numbers, self.rows, pool)
 
 
 def problem(covariance_type: str, seed: int = 0, **sizes: int) -> tuple[Problem, np.random.Generator]:
@@ -103,7 +109,8 @@ def test_priors_of_the_fit_stay(covariance_type: str) -> None:
     given, random = problem(covariance_type, n_rows=15, n_features=2)
     root = random.normal(size=(2, 2))
     wanted, rows, concentration = root @ root.T + np.eye(2), 7.0, 1.8
-    bare, numbers, criterion = given.objective, 0.3 * random.normal(size=given.size), Criterion(0.3, 2.5)
+    numbers, criterion = 0.3 * random.normal(size=given.size), Criterion(0.3, 2.5)
+    bare = replace(given.objective, **criterion._asdict())
 
     def log_prior(at: FloatArray) -> float:
         """Σ −ν/2 (log |P| + tr(P⁻¹S)) over the covariances there are, and (α − 1) Σ log w."""
@@ -115,8 +122,8 @@ def test_priors_of_the_fit_stay(covariance_type: str) -> None:
 
     given.with_priors(wanted, rows, concentration)
     with workers(1) as pool:
-        plain, plain_gradient = bare.evaluate(numbers, given.rows, criterion, pool)
-        origin, _ = bare.evaluate(np.zeros(given.size), given.rows, criterion, pool)
+        plain, plain_gradient = bare.evaluate(numbers, given.rows, pool)
+        origin, _ = bare.evaluate(np.zeros(given.size), given.rows, pool)
     found, gradient = given.value(numbers, criterion)
     there, _ = given.value(np.zeros(given.size), criterion)
     n_rows = 10.0 * given.rows.size / (0.3 + 1.0 / 2.5)
@@ -191,7 +198,7 @@ def test_kernels_that_few_rows_matter_to_have_the_same_gradient(monkeypatch: pyt
     found, gradient = given.value(np.zeros(given.size), criterion)
     assert_allclose(found, given.plain(np.zeros(given.size), criterion), rtol=1e-11)
     assert_allclose(gradient @ direction, directional(given, direction, criterion, 1e-5), rtol=1e-6)
-    monkeypatch.setattr(objective, "_SPARSE", 0.0)
+    monkeypatch.setattr(discriminative, "_SPARSE", 0.0)
     dense, expected = given.value(np.zeros(given.size), criterion)
     assert dense == found
     assert np.any(gradient != expected)
@@ -222,9 +229,9 @@ def test_a_weight_of_zero_stays_zero() -> None:
     given, random = problem("full")
     weights = np.array([[0.0, 0.5, 1.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]])
     inside = replace(given.objective.parameters, weights=weights)
-    around = replace(given.objective, parameters=inside)
+    around = replace(given.objective, parameters=inside, trade_off=0.5)
     with workers(1) as pool:
-        _, gradient = around.evaluate(np.zeros(given.size), given.rows, Criterion(0.5), pool)
+        _, gradient = around.evaluate(np.zeros(given.size), given.rows, pool)
     assert np.all(np.isfinite(gradient))
     assert_allclose(gradient[: weights.size][weights.ravel() == 0], 0.0, atol=1e-200)
     moved = around.point(random.normal(size=given.size)).weights
@@ -255,7 +262,7 @@ def test_threads_do_not_change_a_bit() -> None:
 
 
 def test_factors_are_refused() -> None:
-    structure = structure_of("low_rank", 1)
-    factor = structure.factor(np.ones((1, 2, 3, 2)), 3)
+    model = Parameters(np.full((2, 2), 0.5), np.zeros((2, 3)), np.ones((2, 3, 2)))
+    rows = Labelled(np.eye(3), np.array([0, 1, 0]))
     with pytest.raises(ValueError, match="'low_rank' cannot be tuned; those of 'full'"):
-        Local(factor, structure)
+        Problem("low_rank", model, rows, np.array([0.5, 0.5]))

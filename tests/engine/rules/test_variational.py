@@ -142,7 +142,7 @@ def test_the_expected_logarithm_is_that_of_a_gaussian_with_another_weight(covari
     counts = np.array([[[1.5, 0.2], [4.0, 2.0]]])
     structure = structure_of(covariance_type)
     prior = Prior(2, 0.7, 0.3, 4.5, np.eye(n_features))
-    found = expected_weights(counts, structure, prior, n_features)[0]
+    found = expected_weights(counts, structure, prior)[0]
     covariance = random_covariances(random, 1, n_features)[0]
     if covariance_type == "diag":
         covariance = np.diag(np.diagonal(covariance))

@@ -24,8 +24,7 @@ from skmix.engine.compute.arrays import (
     to_numpy,
 )
 from skmix.engine.compute.threads import Workers, workers
-from skmix.engine.covariances import STRUCTURES, structure_of
-from skmix.engine.covariances.linalg import whiten_batch, whiten_bounded
+from skmix.engine.covariances import STRUCTURES, structure_of, whiten_batch, whiten_bounded
 from skmix.engine.em import one_pass, rule_of
 from skmix.engine.model import Factor, Options, Parameters
 from skmix.engine.sources import Setting, open_source

@@ -16,10 +16,9 @@ from sklearn.model_selection import StratifiedKFold
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
 from skmix.engine.refine.temperature import least_log_loss
-from skmix.estimators.search import _groups
-from skmix.estimators.search._base import Trials
-from skmix.estimators.search._groups import GroupSearch, fewer_rows, partners_of
-from skmix.estimators.search._rows import Rows, make_folds
+from skmix.estimators.search import _features
+from skmix.estimators.search._base import Rows, Trials, make_folds
+from skmix.estimators.search._features import GroupSearch, fewer_rows, partners_of
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 QUADRANTS = [10, 11, 12]
@@ -142,7 +141,7 @@ def test_many_rows_are_sampled_class_by_class(monkeypatch: pytest.MonkeyPatch) -
     X = np.arange(1000.0)[:, None]
     rows = Rows(X, codes, codes, X[:, 0] + 1.0)
     assert fewer_rows(rows, 0) is rows
-    monkeypatch.setattr(_groups, "_MOST_ROWS", 500)
+    monkeypatch.setattr(_features, "_MOST_ROWS", 500)
     fewer = fewer_rows(rows, 0)
     assert [np.sum(fewer.codes == code) for code in (0, 1, -1)] == [350, 30, 135]
     assert_array_equal(fewer.codes, codes[fewer.X[:, 0].astype(int)])

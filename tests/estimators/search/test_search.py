@@ -29,7 +29,7 @@ from skmix import (
 )
 from skmix.datasets import illustration, make_shared_kernel_data
 from skmix.engine.covariances import STRUCTURES
-from skmix.estimators.search._rows import filler, fit_reduction, pooled_covariance, project
+from skmix.estimators.search._features import filler, fit_reduction, pooled_covariance, project
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -548,7 +548,7 @@ def test_results_are_saved(tmp_path: Path, iris: Data, pixels: Any) -> None:
 def test_results_that_do_not_belong_together_are_not_saved(tmp_path: Path, iris: Data) -> None:
     search = quick(cv=2).fit(*iris)
     search.projection_ = (np.zeros(3), np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="projection_ has shapes"):
+    with pytest.raises(ValueError, match=r"offset of projection_ has shape \(3,\), not \(4\)"):
         search.save(tmp_path / "search.skmix")
 
 

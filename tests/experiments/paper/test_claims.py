@@ -54,8 +54,8 @@ def ideal_runs(make_run: MakeRun) -> list[Run]:
 
 
 def judged(runs: list[Run], data: StudyData, beyond: float = 0.999) -> dict[str, Claim]:
-    ours = Beyond("ours", "ours", True, beyond, 0.9, np.eye(10, dtype=np.int64), 0.1)
-    peer = Beyond("peer", "peer", False, 1.0, 0.9, np.eye(10, dtype=np.int64), 0.1)
+    ours = Beyond("ours", "ours", True, beyond, 0.9, np.eye(10, dtype=np.int64))
+    peer = Beyond("peer", "peer", False, 1.0, 0.9, np.eye(10, dtype=np.int64))
     results = StudyResults(Settings(), data, tuple(runs), {}, (ours, peer))
     return {each.claim: each for each in check_claims(results)}
 

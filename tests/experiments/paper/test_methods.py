@@ -10,10 +10,11 @@ from study_runs import same_runs
 from skmix import SharedKernelMixture
 from skmix.engine.density import class_log_likelihood
 from skmix.engine.model import Parameters
+from skmix.experiments.harness import generator
 from skmix.experiments.paper import METHODS, Method, Settings, StudyData, run_batch, run_one
 from skmix.experiments.paper.data import features_of
-from skmix.experiments.paper.methods import fit_batch, group_models, run_generator, scores_of
-from skmix.experiments.paper.prediction import predict, predict_published
+from skmix.experiments.paper.methods import fit_batch, predict, predict_published, scores_of
+from skmix.experiments.paper.study import fitted_groups
 from skmix.experiments.paper.variants import FEATURES, variant_of
 
 
@@ -37,7 +38,7 @@ def test_the_robust_way_is_the_mixture_from_the_papers_start(data: StudyData, se
     X = data.train_dithered[:, variant.columns[0]]
     model = SharedKernelMixture(
         init={
-            "means": run_generator(settings.seed, "4D", 10, "robust", 3).uniform(size=(10, 4)),
+            "means": generator(settings.seed, "run", "4D", 10, "robust", 3).uniform(size=(10, 4)),
             "covariances": np.tile(0.3 * np.eye(4), (10, 1, 1)),
             "weights": np.full((10, 10), 0.1),
         },
@@ -99,9 +100,8 @@ def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> Non
 
 
 def test_group_models_carry_the_names_of_their_features(data: StudyData, settings: Settings) -> None:
-    variant = variant_of("2Dx3D")
-    (fitted,) = fit_batch(data, variant, 10, "class-wise", [0], settings)
-    first, second = group_models(fitted, variant)
+    run = run_one(data, "2Dx3D", 10, "class-wise", 0, settings)
+    first, second = fitted_groups(run, data, settings)
     assert first.feature_names_in_.tolist() == ["pca 4", "pca 5"]
     assert second.feature_names_in_.tolist() == ["q2", "q3", "q4"]
     np.testing.assert_allclose(second.weights_.sum(axis=0), 1.0)

@@ -26,8 +26,7 @@ from scipy.special import gammaln
 
 from ..compute.arrays import to_numpy
 from ..compute.threads import workers
-from ..covariances import Structure, structure_of
-from ..covariances.full import unpack
+from ..covariances import Structure, structure_of, unpack
 from ..em import expect, fit
 from ..model import FloatArray, Options, Parameters, Status
 from ..rules.variational import default_rows

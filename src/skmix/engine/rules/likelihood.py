@@ -1,4 +1,4 @@
-"""Maximum likelihood with priors, variance floor and freezing: the M-step of EM.
+"""Update rules, and the one of EM: maximum likelihood with priors, variance floor and freezing.
 
 Equation labels are those of ``docs/notation.md``: (M1) weights, (M2) means, (M3) covariances.
 """
@@ -6,19 +6,64 @@ Equation labels are those of ``docs/notation.md``: (M1) weights, (M2) means, (M3
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from ..compute.arrays import constant, namespace, occurs, to_numpy
 from ..covariances import Structure
-from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
-from .base import with_frozen
+from ..model import BoolArray, Factor, FloatArray, Parameters, Prior, Regulariser, Statistics
 
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
 _EMPTY = 1e-130
 _TINY = float(np.finfo(np.float64).tiny)
 # Sums of terms this much larger than their result keep an accuracy of about 1e-9.
 _LARGEST_CANCELLATION = 2.0**24
+
+# The next parameters, their factor, and the kernels (R, K) whose covariances lost digits.
+Improved = tuple[Parameters, Factor, BoolArray]
+
+
+class UpdateRule(Protocol):
+    """An update of the parameters of R starts, in the coordinates of the frame."""
+
+    @property
+    def structure(self) -> Structure:
+        """Covariance structure."""
+
+    @property
+    def freeze(self) -> str | None:
+        """Which parameters stay at their starting values: 'kernels', 'weights' or None."""
+
+    @property
+    def prior(self) -> Prior | None:
+        """Prior of a rule that maximises a bound of the evidence, which the stopping rule then uses."""
+
+    def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
+        """Return a valid copy of the parameters for a pass to start from, and its factor."""
+
+    def improve(
+        self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
+    ) -> Improved:
+        """Return the next parameters, their factor, and the kernels (R, K) whose covariances lost digits.
+
+        Moments are about `origins` (R, K, M); `factor` is that of `previous`. A start that is not usable in
+        the new factor has degenerated. Kernels that are narrow and far from their origin lose digits of the
+        covariance; they need another E-step with moments about their new means.
+        """
+
+    def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
+        """Return what the rule maximises (R,), given the log-likelihoods (R, C), on the host."""
+
+    def finish(self, parameters: Parameters) -> Parameters:
+        """Return the point estimates of final parameters."""
+
+
+def with_frozen(rule: UpdateRule, parameters: Parameters, previous: Parameters) -> Parameters:
+    """Return parameters with the frozen ones restored from `previous`."""
+    if rule.freeze == "kernels":
+        return replace(parameters, means=previous.means, covariances=previous.covariances)
+    return replace(parameters, weights=previous.weights) if rule.freeze == "weights" else parameters
 
 
 @dataclass(frozen=True)
@@ -41,62 +86,46 @@ class Likelihood:
 
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
-    ) -> tuple[Parameters, Factor, BoolArray]:
-        """Do the M-step; see `maximise`."""
-        found = maximise(statistics, origins, previous, self.structure, self.regulariser)
-        if self.freeze is None:
-            return found
-        following, next_factor, inaccurate = found
-        next_factor = factor if self.freeze == "kernels" else next_factor
-        return with_frozen(self, following, previous), next_factor, inaccurate
+    ) -> Improved:
+        """Do the M-step, in which an empty kernel stays as in `previous`; see `UpdateRule`."""
+        structure, regulariser, xp = self.structure, self.regulariser, namespace(statistics.mass)
+        mass = xp.sum(statistics.mass, axis=-1)
+        alive = mass > _EMPTY
+        safe_mass = xp.where(alive, mass, _TINY)
+        offset = xp.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
+        means = xp.where(alive[..., None], origins + offset, previous.means)  # (M2)
+        second = xp.where(alive[..., None], statistics.second, 0.0)
+        covariances, next_factor = structure.update(  # (M3)
+            safe_mass, offset, second, regulariser, previous.covariances
+        )
+        if occurs(~alive):
+            covariances = structure.where_alive(alive, covariances, previous.covariances)
+            next_factor = structure.factor(covariances, means.shape[-1])
+        class_mass, prior = assign_unlabelled(statistics.mass, previous)
+        class_mass = xp.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)
+        if regulariser.annihilation:
+            class_mass = annihilate(class_mass, regulariser.annihilation)
+        sizes = xp.sum(class_mass, axis=1, keepdims=True)
+        # In a stream, a class without rows so far keeps its weights.
+        weights = xp.where(sizes > 0, class_mass / xp.where(sizes > 0, sizes, 1.0), previous.weights)  # (M1)
+        inaccurate = alive & lost_digits(offset, covariances, structure)
+        following = with_frozen(self, Parameters(weights, means, covariances, prior), previous)
+        return following, factor if self.freeze == "kernels" else next_factor, inaccurate
 
     def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the log-likelihood plus the logarithm of the priors, up to a constant (R,)."""
-        return log_likelihood.sum(axis=1) + log_prior(parameters, factor, self.structure, self.regulariser)
+        total, regulariser = log_likelihood.sum(axis=1), self.regulariser
+        if regulariser.prior_rows:
+            total = total + to_numpy(self.structure.log_prior(factor, regulariser))
+        if regulariser.weight_prior != 1.0:
+            xp = namespace(parameters.weights)
+            logs = to_numpy(xp.sum(xp.log(parameters.weights), axis=(1, 2)))
+            total = total + (regulariser.weight_prior - 1.0) * logs
+        return total
 
     def finish(self, parameters: Parameters) -> Parameters:
         """Return the parameters: they are point estimates."""
         return parameters
-
-
-def maximise(
-    statistics: Statistics,
-    origins: FloatArray,
-    previous: Parameters,
-    structure: Structure,
-    regulariser: Regulariser,
-) -> tuple[Parameters, Factor, BoolArray]:
-    """Do the M-step: return new parameters of R starts, their factor, and kernels (R, K) that lost digits.
-
-    Moments are about `origins` (R, K, M); an empty kernel stays as in `previous`. A start that is not usable
-    in the factor has degenerated. Kernels that are narrow and far from their origin lose digits of the
-    covariance; they need another E-step with moments about their new means.
-    """
-    xp = namespace(statistics.mass)
-    mass = xp.sum(statistics.mass, axis=-1)
-    alive = mass > _EMPTY
-    safe_mass = xp.where(alive, mass, _TINY)
-    offset = xp.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
-    means = xp.where(alive[..., None], origins + offset, previous.means)  # (M2)
-    covariances, factor = structure.update(  # (M3)
-        safe_mass,
-        offset,
-        xp.where(alive[..., None], statistics.second, 0.0),
-        regulariser,
-        previous.covariances,
-    )
-    if occurs(~alive):
-        covariances = structure.where_alive(alive, covariances, previous.covariances)
-        factor = structure.factor(covariances, means.shape[-1])
-    class_mass, prior = assign_unlabelled(statistics.mass, previous)
-    class_mass = xp.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)
-    if regulariser.annihilation:
-        class_mass = annihilate(class_mass, regulariser.annihilation)
-    sizes = xp.sum(class_mass, axis=1, keepdims=True)
-    # In a stream, a class without rows so far keeps its weights.
-    weights = xp.where(sizes > 0, class_mass / xp.where(sizes > 0, sizes, 1.0), previous.weights)  # (M1)
-    inaccurate = alive & lost_digits(offset, covariances, structure)
-    return Parameters(weights, means, covariances, prior), factor, inaccurate
 
 
 def price_of_kernel(structure: Structure, n_features: int) -> float:
@@ -129,8 +158,7 @@ def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structur
     """Return the kernels (R, K) that are too narrow for the offset (R, K, M) of their means."""
     xp, variances = namespace(offset), structure.variances(covariances)
     variances = xp.where(variances > _TINY, variances, _TINY)
-    found: BoolArray = xp.any(offset**2 > _LARGEST_CANCELLATION * variances, axis=-1)
-    return found
+    return xp.any(offset**2 > _LARGEST_CANCELLATION * variances, axis=-1)
 
 
 def with_unlabelled(parameters: Parameters) -> Parameters:
@@ -141,8 +169,7 @@ def with_unlabelled(parameters: Parameters) -> Parameters:
     if parameters.class_prior is None:
         return parameters
     mixed = parameters.weights @ parameters.class_prior[..., None]
-    xp = namespace(mixed)
-    return replace(parameters, weights=xp.concat([parameters.weights, mixed], axis=-1))
+    return replace(parameters, weights=namespace(mixed).concat([parameters.weights, mixed], axis=-1))
 
 
 def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArray, FloatArray | None]:
@@ -156,20 +183,6 @@ def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArra
     xp = namespace(mass)
     joint = previous.weights * previous.class_prior[:, None, :]
     mixed = xp.sum(joint, axis=-1, keepdims=True)
-    share = joint / xp.where(mixed > 0, mixed, 1.0)
-    labelled = mass[..., :-1] + mass[..., -1:] * share
+    labelled = mass[..., :-1] + mass[..., -1:] * (joint / xp.where(mixed > 0, mixed, 1.0))
     sizes = xp.sum(labelled, axis=1)
     return labelled, sizes / xp.sum(sizes, axis=1, keepdims=True)
-
-
-def log_prior(
-    parameters: Parameters, factor: Factor, structure: Structure, regulariser: Regulariser
-) -> FloatArray:
-    """Return the logarithm (R,) of the priors on covariances and weights, up to a constant, on the host."""
-    total = np.zeros(parameters.means.shape[0])
-    if regulariser.prior_rows:
-        total += to_numpy(structure.log_prior(factor, regulariser))
-    if regulariser.weight_prior != 1.0:
-        xp = namespace(parameters.weights)
-        total += (regulariser.weight_prior - 1.0) * to_numpy(xp.sum(xp.log(parameters.weights), axis=(1, 2)))
-    return total

@@ -6,7 +6,7 @@ a constant plus that of a Gaussian,
 
     E log π_kj + E log N(x; μ_k, Λ_k⁻¹) = log ω_kj + log N(x; m_k, E[Λ_k]⁻¹),
 
-so the E-step of any row source is that of EM with means m_k, covariances E[Λ_k]⁻¹ and weights ω_kj. `learn`
+so the E-step of any row source is that of EM with means m_k, covariances E[Λ_k]⁻¹ and weights ω_kj. The rule
 turns its statistics into the next posterior. The log-likelihood of the E-step less the `divergence` of
 posterior from prior is a lower bound of the log-evidence, and never decreases.
 
@@ -24,8 +24,7 @@ from scipy.special import digamma, gammaln, multigammaln
 
 from ..covariances import Structure, Wishart
 from ..model import BoolArray, Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
-from .base import with_frozen
-from .likelihood import assign_unlabelled, lost_digits
+from .likelihood import Improved, assign_unlabelled, lost_digits
 
 # The default prior on covariances is worth this many rows more than their dimension (Fraley & Raftery, 2007).
 _COVARIANCE_ROWS = 2.0
@@ -37,41 +36,47 @@ _LOWEST_LOG = -700.0
 
 @dataclass(frozen=True)
 class Variational:
-    """The update rule of variational Bayes: parameters are posteriors.
+    """The update rule of variational Bayes: parameters are posteriors."""
 
-    Attributes
-    ----------
-    structure : Structure
-        Covariance structure.
-    prior : Prior
-        Prior of all kernels.
-    floor : ndarray of shape (M,)
-        Variance floor of the starts.
-    freeze : {None, 'kernels', 'weights'}
-        Which parameters stay at their starting values.
-    """
-
-    structure: Structure
-    prior: Prior
-    floor: FloatArray
-    freeze: str | None = None
+    structure: Structure  # covariance structure
+    prior: Prior  # of all kernels
+    floor: FloatArray  # (M,): variance floor of the starts
+    freeze: None = None  # all parameters are learnt
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as point posteriors, as if after infinitely many rows."""
-        floor = np.zeros_like(self.floor) if self.freeze == "kernels" else self.floor
-        covariances, factor = self.structure.raised(parameters.covariances, floor)
+        covariances, factor = self.structure.raised(parameters.covariances, self.floor)
         counts = np.full(parameters.weights.shape, np.inf)
         return replace(parameters, covariances=covariances, counts=counts).copy(), factor
 
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
-    ) -> tuple[Parameters, Factor, BoolArray]:
-        """Return the next posteriors; see `learn`."""
-        found = learn(statistics, origins, previous, self.structure, self.prior)
-        following, next_factor, inaccurate = found
-        if self.freeze == "kernels":
-            next_factor = factor
-        return with_frozen(self, following, previous), next_factor, inaccurate
+    ) -> Improved:
+        """Return the next posteriors: means m_k, covariances E[Λ_k]⁻¹, weights ω_kj and their counts."""
+        structure, prior = self.structure, self.prior
+        n_kernels, n_features = origins.shape[1:]
+        n_sharing = n_kernels if structure.shared else 1
+        counts, class_prior = assign_unlabelled(statistics.mass, previous)
+        # As in EM, a kernel without weight in any class stays without rows.
+        gone = ~np.any(previous.weights > 0, axis=-1)[..., None]
+        counts = np.where(gone, 0.0, counts)
+        # Add the prior's pseudo-rows to mass and moments, then update without a prior.
+        mass = np.sum(statistics.mass, axis=-1) + prior.mean_rows
+        away = -origins[..., None, :]
+        covariance = structure.from_full(
+            np.broadcast_to(prior.covariance, (1, n_kernels, n_features, n_features))
+        )
+        second = statistics.second + structure.pack(structure.second_moment(away, prior.mean_rows * away))
+        second += prior.covariance_rows / n_sharing * structure.terms_of(covariance, n_kernels, n_features)
+        offset = (statistics.first - prior.mean_rows * origins) / mass[..., None]
+        # Pseudo-rows of the prior on means add to the scatter, but not to the degrees of freedom.
+        left = prior.covariance_rows - n_sharing * prior.mean_rows
+        none = np.zeros(n_features)
+        bare = Regulariser(none, none, left, np.zeros((n_features, n_features)), 1.0)
+        covariances, next_factor = structure.update(mass, offset, second, bare)
+        weights = np.where(gone, 0.0, expected_weights(counts, structure, prior))
+        learnt = Parameters(weights, origins + offset, covariances, class_prior, counts)
+        return learnt, next_factor, lost_digits(offset, covariances, structure)
 
     def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the lower bound of the log-evidence (R,)."""
@@ -85,7 +90,7 @@ class Variational:
 def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n_kernels: int) -> Prior:
     """Return the prior of the options, with defaults from the data."""
     n_features = len(regulariser.floor)
-    dimension = wishart_of(structure, n_features).dimension
+    dimension = structure.wishart(n_features).dimension
     rows = options.covariance_prior or default_rows(structure, n_features)
     if not rows > dimension - 1:
         raise ValueError(
@@ -103,83 +108,21 @@ def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n
 
 def default_rows(structure: Structure, n_features: int) -> float:
     """Return the default strength of the prior on covariances, in rows."""
-    return wishart_of(structure, n_features).dimension + _COVARIANCE_ROWS
-
-
-def wishart_of(structure: Structure, n_features: int) -> Wishart:
-    """Return the distribution of precisions; raise an error for a structure without a conjugate prior."""
-    found = structure.wishart(n_features)
-    if found is None:
-        raise ValueError(
-            f"A variational fit of {structure.name} covariances is not possible: they have no conjugate "
-            "prior. Use inference='em', or another covariance_type."
-        )
-    return found
-
-
-def learn(
-    statistics: Statistics,
-    origins: FloatArray,
-    previous: Parameters,
-    structure: Structure,
-    prior: Prior,
-) -> tuple[Parameters, Factor, BoolArray]:
-    """Return the posteriors of R starts from their statistics, as `maximise` returns parameters.
-
-    Parameters
-    ----------
-    statistics, origins, previous
-        As for `maximise`; `previous` is the posterior of the E-step.
-    structure : Structure
-        Covariance structure.
-    prior : Prior
-        Prior of all kernels.
-
-    Returns
-    -------
-    parameters : Parameters
-        Means m_k, covariances E[Λ_k]⁻¹, weights ω_kj and the counts behind them: the posterior.
-    factor, inaccurate
-        As for `maximise`.
-    """
-    n_kernels, n_features = origins.shape[1:]
-    wishart = wishart_of(structure, n_features)
-    n_sharing = n_kernels if wishart.shared else 1
-    counts, class_prior = assign_unlabelled(statistics.mass, previous)
-    # As in EM, a kernel without weight in any class stays without rows.
-    gone = ~np.any(previous.weights > 0, axis=-1)[..., None]
-    counts = np.where(gone, 0.0, counts)
-    # Add the prior's pseudo-rows to mass and moments, then update without a prior.
-    mass = np.sum(statistics.mass, axis=-1) + prior.mean_rows
-    away = -origins[..., None, :]
-    covariance = structure.from_full(
-        np.broadcast_to(prior.covariance, (1, n_kernels, n_features, n_features))
-    )
-    second = statistics.second + structure.pack(structure.second_moment(away, prior.mean_rows * away))
-    second += prior.covariance_rows / n_sharing * structure.terms_of(covariance, n_kernels, n_features)
-    offset = (statistics.first - prior.mean_rows * origins) / mass[..., None]
-    # Pseudo-rows of the prior on means add to the scatter, but not to the degrees of freedom.
-    left = prior.covariance_rows - n_sharing * prior.mean_rows
-    none = np.zeros(n_features)
-    bare = Regulariser(none, none, left, np.zeros((n_features, n_features)), 1.0)
-    covariances, factor = structure.update(mass, offset, second, bare)
-    weights = np.where(gone, 0.0, expected_weights(counts, structure, prior, n_features))
-    learnt = Parameters(weights, origins + offset, covariances, class_prior, counts)
-    return learnt, factor, lost_digits(offset, covariances, structure)
+    return structure.wishart(n_features).dimension + _COVARIANCE_ROWS
 
 
 def degrees_of_freedom(counts: FloatArray, wishart: Wishart, covariance_rows: float) -> FloatArray:
     """Return the degrees of freedom (R, K or 1) of the precisions' posterior, given counts (R, K, L)."""
-    rows = np.sum(counts, axis=-1)
+    rows: FloatArray = np.sum(counts, axis=-1)
     if wishart.shared:
         rows = np.sum(rows, axis=1, keepdims=True)
-    degrees: FloatArray = wishart.repeats * (covariance_rows + rows)
-    return degrees
+    return wishart.repeats * (covariance_rows + rows)
 
 
-def expected_weights(counts: FloatArray, structure: Structure, prior: Prior, n_features: int) -> FloatArray:
+def expected_weights(counts: FloatArray, structure: Structure, prior: Prior) -> FloatArray:
     """Return ω (R, K, L), the weights of the E-step, given counts (R, K, L)."""
-    wishart = wishart_of(structure, n_features)
+    n_features = len(prior.covariance)
+    wishart = structure.wishart(n_features)
     sums = np.sum(counts, axis=1, keepdims=True) + prior.n_kernels * prior.concentration
     logs = digamma(counts + prior.concentration) - digamma(sums)
     degrees = degrees_of_freedom(counts, wishart, prior.covariance_rows)
@@ -198,38 +141,27 @@ def divergence(parameters: Parameters, factor: Factor, structure: Structure, pri
     assert parameters.counts is not None
     known = _is_known(parameters.counts)
     counts = np.where(known[:, None, None], parameters.counts, 0.0)
-    total = _of_weights(counts, prior)
-    total += _of_means(parameters.means, counts, factor, structure, prior)
-    total += _of_precisions(counts, factor, structure, prior)
-    return np.where(known, total, np.inf)
-
-
-def _of_weights(counts: FloatArray, prior: Prior) -> FloatArray:
-    """Return the divergence (R,) of all classes' Dirichlet distributions."""
+    n_features = len(prior.covariance)
+    # The Dirichlet distributions of the weights.
     now, before = counts + prior.concentration, prior.n_kernels * prior.concentration
     sums = np.sum(counts, axis=1) + before
     expected = digamma(now) - digamma(sums)[:, None]
     each = gammaln(sums) - math.lgamma(before)
     each -= np.sum(gammaln(now) - math.lgamma(prior.concentration) - counts * expected, axis=1)
-    total: FloatArray = np.sum(each, axis=-1)
-    return total
-
-
-def _of_means(
-    means: FloatArray, counts: FloatArray, factor: Factor, structure: Structure, prior: Prior
-) -> FloatArray:
-    """Return the expected divergence (R,) of the means' distributions given the precisions."""
+    # The means given the precisions.
     share = prior.mean_rows / (prior.mean_rows + np.sum(counts, axis=-1))
-    each = means.shape[-1] * (share - np.log(share) - 1.0)
-    each += prior.mean_rows * np.sum(structure.precision_times(factor, means) * means, axis=-1)
-    total: FloatArray = 0.5 * np.sum(each, axis=1)
-    return total
+    of_means = n_features * (share - np.log(share) - 1.0)
+    moved = structure.precision_times(factor, parameters.means) * parameters.means
+    of_means += prior.mean_rows * np.sum(moved, axis=-1)
+    of_precisions = _of_precisions(counts, factor, structure, prior)
+    total = np.sum(each, axis=-1) + 0.5 * np.sum(of_means, axis=1) + np.sum(of_precisions, axis=1)
+    return np.where(known, total, np.inf)
 
 
 def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, prior: Prior) -> FloatArray:
-    """Return the divergence (R,) of the precisions' Wishart distributions, in degrees ν and scales W."""
+    """Return the divergence (R, K or 1) of the precisions' Wishart distributions, of degrees ν, scales W."""
     n_features = len(prior.covariance)
-    wishart = wishart_of(structure, n_features)
+    wishart = structure.wishart(n_features)
     dimension, copies, repeats = wishart.dimension, wishart.copies, wishart.repeats
     now = degrees_of_freedom(counts, wishart, prior.covariance_rows)
     before = repeats * prior.covariance_rows
@@ -243,8 +175,7 @@ def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, pri
     each += 0.5 * copies * (now - before) * (_log_scale(now, wishart) - dimension * math.log(2.0))
     each -= copies * (multigammaln(0.5 * now, dimension) - multigammaln(0.5 * before, dimension))
     each += 0.5 * (before * trace - copies * dimension * now)
-    total: FloatArray = np.sum(each, axis=1)
-    return total
+    return each
 
 
 def _log_scale(degrees: FloatArray, wishart: Wishart) -> FloatArray:
@@ -267,11 +198,8 @@ def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
     """
     counts = parameters.counts
     assert counts is not None
-    known = _is_known(counts)[:, None, None]
-    places = np.arange(counts.shape[1])[:, None]
+    known, places = _is_known(counts)[:, None, None], np.arange(counts.shape[1])[:, None]
     needed = np.any(np.argmax(counts, axis=1)[:, None] == places, axis=-1)
     alive = (np.sum(counts, axis=-1) >= _FEWEST_ROWS) | needed
-    weights = np.where(
-        alive[..., None], np.where(known, counts + prior.concentration, parameters.weights), 0.0
-    )
+    weights = np.where(known, counts + prior.concentration, parameters.weights) * alive[..., None]
     return replace(parameters, weights=weights / np.sum(weights, axis=1, keepdims=True))

@@ -1,11 +1,11 @@
-"""What both searches have in common: parameters, the table of trials, and the methods of the chosen model."""
+"""What both searches have in common: folds, the table of trials, and the methods of the chosen model."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from numbers import Integral, Real
 from typing import Any, Self, TypeVar
@@ -15,18 +15,23 @@ from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, _fit_context, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, check_cv
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from ...engine.covariances import COVARIANCE_TYPES
+from ...engine.model import FloatArray, IntArray
 from ..callbacks import progress_bar
 from ..io import ExportMixin, SavingMixin
 from ..rows import check_gaps, check_rows, check_weights, number_labels, read_labels, weighted_rows
-from ._rows import Rows
 
 Params = dict[str, Any]
 Estimator = TypeVar("Estimator", bound=type)
+
+# Small samples need more folds; from many rows on, one split is as good.
+_N_FOLDS, _FEWER_FOLDS, _HELD_OUT = 5, 3, 0.2
+_ROWS_OF_FEWER_FOLDS, _ROWS_OF_ONE_SPLIT = 500, 4000
 
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
@@ -61,6 +66,91 @@ def documented(cls: Estimator) -> Estimator:
     text = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
     cls.__doc__ = text.replace("{results}", _RESULTS.strip())
     return cls
+
+
+# ---------------------------------------------------------------- rows and folds
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows X (n, M), labels y (n,) as given or None, class codes (n,), −1 for none, and weights (n,)."""
+
+    X: np.ndarray
+    y: Any
+    codes: IntArray
+    weights: FloatArray | None
+
+    def take(self, index: IntArray) -> Rows:
+        """Return some of the rows."""
+        y, weights = (None if each is None else each[index] for each in (self.y, self.weights))
+        return Rows(self.X[index], y, self.codes[index], weights)
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Rows:
+        """Return the rows with other features."""
+        return replace(self, X=function(self.X))
+
+    @property
+    def labelled(self) -> Rows:
+        """The rows that have a label."""
+        return self if np.all(self.codes >= 0) else self.take(np.flatnonzero(self.codes >= 0))
+
+    @property
+    def row_weights(self) -> FloatArray:
+        """Weights (n,), one where none were given."""
+        return np.ones(len(self.X)) if self.weights is None else self.weights
+
+
+Fold = tuple[Rows, Rows]
+"""Rows to fit candidates to, and held-out rows to judge them by."""
+
+
+def make_folds(rows: Rows, cv: Any, groups: Any, kept: IntArray, seed: int) -> list[Fold]:
+    """Return the folds; rows without a label are in every training set and are never held out.
+
+    `kept` are the positions of the rows among those the user gave, which `groups` and iterable `cv` refer to.
+    """
+    folds = []
+    for number, (training, held) in enumerate(_splits(rows.codes, cv, groups, kept, seed)):
+        held = held[rows.codes[held] >= 0]
+        training = np.union1d(training, np.setdiff1d(np.flatnonzero(rows.codes < 0), held))
+        missing = np.setdiff1d(rows.codes, rows.codes[training])
+        if len(missing) or not len(held):
+            what = "holds out no row that has a label"
+            if len(missing):
+                what = f"has no training row of class {rows.y[rows.codes == missing[0]].tolist()[0]!r}"
+            raise ValueError(
+                f"Fold {number} of cv {what}. Use a stratified splitter, fewer folds or cv=None."
+            )
+        folds.append((rows.take(training), rows.take(held)))
+    return folds
+
+
+def _splits(
+    codes: IntArray, cv: Any, groups: Any, kept: IntArray, seed: int
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield training and held-out row numbers; by default, rows alone in their class always train."""
+    if isinstance(cv, Iterable) and not hasattr(cv, "split"):
+        for training, held in cv:
+            yield np.flatnonzero(np.isin(kept, training)), np.flatnonzero(np.isin(kept, held))
+        return
+    split, always = np.flatnonzero(codes >= 0), np.empty(0, dtype=np.int64)
+    if cv is None:
+        counts = np.bincount(codes[split])[codes[split]]
+        split, always, counts = split[counts > 1], split[counts == 1], counts[counts > 1]
+        if not len(split):
+            return
+        if len(split) >= _ROWS_OF_ONE_SPLIT:
+            n_held = max(int(_HELD_OUT * len(split)), len(np.unique(codes[split])))
+            cv = StratifiedShuffleSplit(1, test_size=n_held, random_state=seed)
+        else:
+            n_folds = _N_FOLDS if len(split) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
+            cv = StratifiedKFold(min(n_folds, counts.min()), shuffle=True, random_state=seed)
+    own, groups = codes[split], None if groups is None else np.asarray(groups)[kept][split]
+    for training, held in check_cv(cv, own, classifier=True).split(own, own, groups):
+        yield np.union1d(split[training], always), np.sort(split[held])
+
+
+# ---------------------------------------------------------------- trials
 
 
 @dataclass
@@ -219,7 +309,6 @@ class Search(SavingMixin, ExportMixin, BaseEstimator):
         self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
         self.best_params_ = dict(best.params)
         self.best_score_ = float(best.score)
-        self.classes_ = self._model.classes_
         self._finish()
         return self
 
@@ -279,6 +368,12 @@ class Search(SavingMixin, ExportMixin, BaseEstimator):
     def _model(self) -> Any:
         """The fitted model that rows are passed to."""
         return self.best_estimator_
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Class labels (L,), sorted."""
+        labels: np.ndarray = self._model.classes_
+        return labels
 
     def _features(self, X: Any) -> Any:
         """Return what the fitted model takes for rows X (n, M), after a check of the number of features."""

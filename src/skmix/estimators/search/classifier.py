@@ -23,9 +23,8 @@ from ...engine.refine.temperature import least_log_loss, log_losses
 from .._settings import check_feature_groups
 from ..classifier import SharedKernelClassifier
 from ..io import savable
-from ._base import Params, Search, Trial, Trials, delegated, documented
-from ._groups import GroupSearch
-from ._rows import Fold, Rows, filler, fit_reduction, make_folds, pooled_covariance, project, reductions
+from ._base import Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
+from ._features import GroupSearch, filler, fit_reduction, pooled_covariance, project, reductions
 
 # Numbers of kernels tried, over the number of classes, while more of them help. With many classes fewer come
 # first: classes may differ in their weights alone.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlogy
-from sklearn.base import DensityMixin, clone
+from sklearn.base import DensityMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -20,8 +20,7 @@ from ..densities import n_parameters
 from ..io import savable
 from ..mixture import SharedKernelMixture
 from ..rows import open_training
-from ._base import Search, Trial, Trials, delegated, documented
-from ._rows import Rows, make_folds
+from ._base import Rows, Search, Trial, Trials, delegated, documented, make_folds
 
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
 # again while the largest is the best.
@@ -124,7 +123,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 
         def fit(trial: Trial, *given: Any) -> SharedKernelMixture:
             model: SharedKernelMixture = clone(prototype).set_params(**trial.params)
-            return model._fit(*given, prune=self.strategy == "prune")
+            return _fit_pruned(model, *given) if self.strategy == "prune" else model.fit(*given)
 
         def evaluate(trial: Trial) -> None:
             if not folds:
@@ -199,6 +198,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         check_is_fitted(self)
         drawn: tuple[FloatArray, np.ndarray] = self.best_estimator_.sample(n_samples, label)
         return drawn
+
+
+@_fit_context(prefer_skip_nested_validation=True)  # which tears callbacks down
+def _fit_pruned(model: SharedKernelMixture, X: Any, y: Any, sample_weight: Any) -> SharedKernelMixture:
+    return model._fit(X, y, sample_weight, prune=True)
 
 
 def _entropy(model: SharedKernelMixture, rows: Rows) -> float:

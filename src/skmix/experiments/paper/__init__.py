@@ -12,17 +12,17 @@ from skmix.experiments.paper.methods import run_batch, run_one
 from skmix.experiments.paper.published import published_pass, published_passes, published_run
 from skmix.experiments.paper.published_values import published_values
 from skmix.experiments.paper.records import Beyond, GroupModel, Margin, Run, Settings, StudyData, StudyResults
-from skmix.experiments.paper.study import (
-    Cell,
-    Study,
-    make_study,
-    run_study,
-    stored_runs,
-    study_cells,
-    study_results,
-)
+from skmix.experiments.paper.study import Study, make_study, run_study, stored_runs, study_results
 from skmix.experiments.paper.tables import make_tables, write_tables
-from skmix.experiments.paper.variants import MAIN_KERNELS, MAIN_RUNS, METHODS, VARIANTS, Method
+from skmix.experiments.paper.variants import (
+    MAIN_KERNELS,
+    MAIN_RUNS,
+    METHODS,
+    VARIANTS,
+    Cell,
+    Method,
+    study_cells,
+)
 
 __all__ = [
     "MAIN_KERNELS",

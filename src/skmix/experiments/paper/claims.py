@@ -10,21 +10,20 @@ import numpy as np
 
 from skmix.experiments.harness import Claim
 from skmix.experiments.paper.published_values import OK_RUNS, published_values
-from skmix.experiments.paper.records import Margin, Run, Settings, StudyResults
-from skmix.experiments.paper.runs import Runs, counted_in_sweep
+from skmix.experiments.paper.records import Margin, Run, Runs, Settings, StudyResults, counted_in_sweep
 from skmix.experiments.paper.variants import (
     ENOUGH_RUNS,
     MAIN_KERNELS,
     MAIN_RUNS,
     METHODS,
+    OURS,
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
-    Method,
 )
 
-OURS: tuple[Method, ...] = ("robust", "class-wise")
-
+_FEW_KERNELS = [n_kernels for n_kernels in SWEEP_KERNELS if n_kernels < MAIN_KERNELS]
+_MANY_KERNELS = [n_kernels for n_kernels in SWEEP_KERNELS if n_kernels >= 15]
 _MEDIAN_TOLERANCE = 0.02
 # The paper's medians must be met in this many of its ten variants.
 _MEDIANS_TO_MEET = 8
@@ -55,7 +54,7 @@ class Difference:
 def check_claims(results: StudyResults) -> tuple[Claim, ...]:
     """Check every claim for which there are enough runs; the claim on class-wise starts comes first."""
     runs = Runs(results.runs)
-    checks = (_no_failures, _runs_hardly_differ, _published_medians, _published_failures, _sweep)
+    checks = (_no_failures, _runs_hardly_differ, _published, _few_kernels, _many_kernels)
     return (
         *_average_is_best(results),
         *(claim for check in checks for claim in check(runs)),
@@ -96,10 +95,8 @@ def differences(results: StudyResults) -> tuple[Difference, ...]:
     runs = Runs(results.runs)
     published = published_values()
     found = []
-    for name in runs.variants:
-        own = runs.of(name, MAIN_KERNELS, "published")
-        ok = [run.accuracy for run in own if not run.failed]
-        if len(own) < ENOUGH_RUNS or not ok:
+    for name, own, ok in _published_cells(runs):
+        if not ok:
             continue
         median, printed = float(np.median(ok)), published.ok_runs["Med Acc", name]
         if abs(median - printed) > _MEDIAN_TOLERANCE:
@@ -118,7 +115,13 @@ def differences(results: StudyResults) -> tuple[Difference, ...]:
         mean = float(np.mean([run.accuracy for run in counted]))
         # With few runs counted the mean itself is uncertain by more than the tolerance.
         if abs(mean - entry.mean) > max(_BEHIND_MAIN, 3.0 * entry.std / np.sqrt(entry.counted)):
-            reason = _sweep_reason(name, n_kernels, entry.counted, len(counted), len(own))
+            reason = (
+                "The mean depends on which runs survive, and that depends on the images: "
+                f"{entry.counted} of the paper's {SWEEP_RUNS} runs survive at this K, and {len(counted)} of "
+                f"{len(own)} here."
+            )
+            if (name, n_kernels) == _MISPRINTED:
+                reason = "The printed value equals that of K = 10: perhaps a copying error."
             found.append(Difference(label, "mean accuracy of counted runs", entry.mean, mean, reason))
         share, printed = len(counted) / len(own), entry.counted / SWEEP_RUNS
         if _differ(share, len(own), printed, SWEEP_RUNS):
@@ -131,171 +134,6 @@ def _differ(share: float, n: int, other: float, n_other: int) -> bool:
     """Return whether two shares differ by more than three standard errors of their difference."""
     error = np.sqrt(share * (1.0 - share) / n + other * (1.0 - other) / n_other)
     return bool(abs(share - other) > 3.0 * error)
-
-
-def _average_is_best(results: StudyResults) -> Iterator[Claim]:
-    if results.margins:
-        seeds, n_runs, missed, worst = _over_seeds(results)
-        n = len(results.margins)
-        by = [
-            f"{each.variant} with seed {each.seed} by {each.shortfall - _BEHIND_BEST:.4f}" for each in missed
-        ]
-        yield Claim(
-            f"class-wise: the mean run is as good as the best of {n_runs} robust runs, in every variant, "
-            f"over {seeds}",
-            f"at most {_BEHIND_BEST} below it",
-            f"{n - len(missed)} of {n} comparisons; at most {worst.shortfall:.4f} below it "
-            f"({worst.variant}, seed {worst.seed})",
-            not missed,
-            "The best run is selected by its accuracy on the test images, which favours it by chance where "
-            "two digits cannot be distinguished." + (f" Missed: {', '.join(by)}." if by else ""),
-        )
-
-
-def _no_failures(runs: Runs) -> Iterator[Claim]:
-    for method in OURS:
-        some = [
-            run
-            for name in runs.variants
-            for n_kernels in SWEEP_KERNELS
-            if n_kernels >= MAIN_KERNELS
-            for run in runs.of(name, n_kernels, method)
-        ]
-        if some:
-            failed = [run for run in some if run.failed or run.reason]
-            lowest = min(run.accuracy for run in some)
-            yield Claim(
-                f"{method}: no run fails at K >= {MAIN_KERNELS}",
-                "0 failed",
-                f"{len(failed)} of {len(some)}, lowest accuracy {lowest:.3f}",
-                not failed,
-            )
-
-
-def _runs_hardly_differ(runs: Runs) -> Iterator[Claim]:
-    accuracies = {
-        name: [run.accuracy for run in runs.of(name, MAIN_KERNELS, "class-wise")] for name in runs.variants
-    }
-    spread = {name: float(np.std(own, ddof=1)) for name, own in accuracies.items() if len(own) >= ENOUGH_RUNS}
-    if spread:
-        widest = _argmax(spread)
-        yield Claim(
-            "class-wise: runs hardly differ, in any variant",
-            f"standard deviation under {_LARGEST_STD}",
-            f"at most {spread[widest]:.4f} ({widest})",
-            spread[widest] < _LARGEST_STD,
-        )
-
-
-def _published_medians(runs: Runs) -> Iterator[Claim]:
-    printed = published_values().ok_runs
-    errors: dict[str, float] = {}
-    for name in runs.variants:
-        own = runs.of(name, MAIN_KERNELS, "published")
-        ok = [run.accuracy for run in own if not run.failed]
-        if len(own) >= ENOUGH_RUNS and ok:
-            errors[name] = float(np.median(ok)) - printed["Med Acc", name]
-    if errors:
-        met = [name for name, error in errors.items() if abs(error) <= _MEDIAN_TOLERANCE]
-        needed = -(-_MEDIANS_TO_MEET * len(errors) // 10)
-        others = ", ".join(f"{name} {errors[name]:+.3f}" for name in errors if name not in met)
-        yield Claim(
-            "published method: medians of the successful runs are those of table 3",
-            f"within {_MEDIAN_TOLERANCE} in {needed} of {len(errors)} variants",
-            f"{len(met)} of {len(errors)}" + (f"; not {others}" if others else ""),
-            len(met) >= needed,
-        )
-
-
-def _published_failures(runs: Runs) -> Iterator[Claim]:
-    printed = published_values().ok_runs
-    lost = expected = 0.0
-    for name in runs.variants:
-        own = runs.of(name, MAIN_KERNELS, "published")
-        if len(own) >= ENOUGH_RUNS:
-            lost += sum(run.failed for run in own)
-            expected += len(own) * (1.0 - printed[OK_RUNS, name] / MAIN_RUNS)
-    if expected:
-        yield Claim(
-            "published method: as many runs fail as in the paper, in order of magnitude",
-            f"between a third and three times {expected:.0f}",
-            f"{lost:.0f}",
-            expected / _SAME_ORDER <= lost <= expected * _SAME_ORDER,
-        )
-
-
-def _sweep(runs: Runs) -> Iterator[Claim]:
-    few = [n_kernels for n_kernels in SWEEP_KERNELS if n_kernels < MAIN_KERNELS]
-    many = [n_kernels for n_kernels in SWEEP_KERNELS if n_kernels >= 15]
-    names = [name for name in SWEEP_VARIANTS if name in runs.variants]
-    printed = published_values().sweep
-    for method in METHODS:
-        # Also compared with table 5: in 10D, whose features separate fewer digits, its means are below K/10.
-        errors = {
-            (name, k): min(abs(mean - k / 10), abs(mean - printed[k, name].mean))
-            for name in names
-            for k in few
-            if (name, k) != _MISPRINTED
-            and (mean := _mean(counted_in_sweep(runs.of(name, k, method, SWEEP_RUNS)))) is not None
-        }
-        misprinted = _mean(counted_in_sweep(runs.of(*_MISPRINTED, method, SWEEP_RUNS)))
-        if errors:
-            name, k = _argmax(errors)
-            as_printed = printed[_MISPRINTED[1], _MISPRINTED[0]].mean
-            yield Claim(
-                f"{method}: with K < {MAIN_KERNELS} kernels, accuracy near K/10 as published",
-                f"within {_NEAR_SHARE} of K/10 or of table 5; 10D at K = 8 left out",
-                f"at most {errors[name, k]:.3f} off ({name}, K = {k})",
-                errors[name, k] <= _NEAR_SHARE,
-                "Without 10D at K = 8, whose printed mean equals that at K = 10, perhaps a copying error: "
-                + ("not run." if misprinted is None else f"{misprinted:.3f} here, {as_printed} printed."),
-            )
-    for method in OURS:
-        some = [run for name in names for k in many for run in runs.of(name, k, method)]
-        if some:
-            lost = sum(run.failed or bool(run.reason) for run in some)
-            yield Claim(
-                f"{method}: no run lost at K = 15 and 18", "0 lost", f"{lost} of {len(some)}", lost == 0
-            )
-    for method, allowed in (("robust", 0.0), ("class-wise", _BEHIND_MAIN)):
-        behind = {
-            (name, k): at_main - mean
-            for name in names
-            for k in many
-            if (at_main := _mean(runs.of(name, MAIN_KERNELS, method))) is not None
-            and (mean := _mean(runs.of(name, k, method))) is not None
-        }
-        if behind:
-            name, k = _argmax(behind)
-            yield Claim(
-                f"{method}: accuracy at K = 15 and 18 "
-                + ("at least that of K = 10" if allowed == 0.0 else "close to that of K = 10"),
-                f"at most {allowed} below it",
-                f"{behind[name, k]:.4f} below it at worst ({name}, K = {k})"
-                if behind[name, k] > 0
-                else f"{-behind[name, k]:.4f} above it at least ({name}, K = {k})",
-                behind[name, k] <= allowed,
-            )
-
-
-def _beyond(results: StudyResults) -> Iterator[Claim]:
-    ours = [beyond for beyond in results.beyond if beyond.ours]
-    if ours:
-        best = max(ours, key=lambda beyond: beyond.accuracy)
-        yield Claim(
-            "beyond the paper's features: a shared-kernel classifier on the same images",
-            f"accuracy of at least {_BEYOND}",
-            f"{best.accuracy:.4f} ({best.name})",
-            best.accuracy >= _BEYOND,
-        )
-
-
-def _argmax(values: Mapping[Key, float]) -> Key:
-    return max(values, key=lambda key: values[key])
-
-
-def _mean(runs: list[Run]) -> float | None:
-    return float(np.mean([run.accuracy for run in runs])) if len(runs) >= ENOUGH_RUNS else None
 
 
 def _median_reason(name: str, settings: Settings) -> str:
@@ -322,10 +160,170 @@ def _failure_reason(runs: list[Run], settings: Settings) -> str:
     )
 
 
-def _sweep_reason(name: str, n_kernels: int, printed: int, counted: int, n_runs: int) -> str:
-    if (name, n_kernels) == _MISPRINTED:
-        return "The printed value equals that of K = 10: perhaps a copying error."
-    return (
-        "The mean depends on which runs survive, and that depends on the images: "
-        f"{printed} of the paper's {SWEEP_RUNS} runs survive at this K, and {counted} of {n_runs} here."
-    )
+def _published_cells(runs: Runs) -> Iterator[tuple[str, list[Run], list[float]]]:
+    """Yield variants with enough runs of the published method, these, and accuracies of successful ones."""
+    for name in runs.variants:
+        own = runs.of(name, MAIN_KERNELS, "published")
+        if len(own) >= ENOUGH_RUNS:
+            yield name, own, [run.accuracy for run in own if not run.failed]
+
+
+def _average_is_best(results: StudyResults) -> Iterator[Claim]:
+    if results.margins:
+        seeds, n_runs, missed, worst = _over_seeds(results)
+        n = len(results.margins)
+        by = [
+            f"{each.variant} with seed {each.seed} by {each.shortfall - _BEHIND_BEST:.4f}" for each in missed
+        ]
+        yield Claim(
+            f"class-wise: the mean run is as good as the best of {n_runs} robust runs, in every variant, "
+            f"over {seeds}",
+            f"at most {_BEHIND_BEST} below it",
+            f"{n - len(missed)} of {n} comparisons; at most {worst.shortfall:.4f} below it "
+            f"({worst.variant}, seed {worst.seed})",
+            not missed,
+            "The best run is selected by its accuracy on the test images, which favours it by chance where "
+            "two digits cannot be distinguished." + (f" Missed: {', '.join(by)}." if by else ""),
+        )
+
+
+def _no_failures(runs: Runs) -> Iterator[Claim]:
+    kernels = [n_kernels for n_kernels in SWEEP_KERNELS if n_kernels >= MAIN_KERNELS]
+    for method in OURS:
+        some = [run for name in runs.variants for k in kernels for run in runs.of(name, k, method)]
+        if some:
+            lost, lowest = _n_lost(some), min(run.accuracy for run in some)
+            measured = f"{lost} of {len(some)}, lowest accuracy {lowest:.3f}"
+            yield Claim(f"{method}: no run fails at K >= {MAIN_KERNELS}", "0 failed", measured, lost == 0)
+
+
+def _runs_hardly_differ(runs: Runs) -> Iterator[Claim]:
+    cells = {name: runs.of(name, MAIN_KERNELS, "class-wise") for name in runs.variants}
+    spread = {
+        name: float(np.std([run.accuracy for run in own], ddof=1))
+        for name, own in cells.items()
+        if len(own) >= ENOUGH_RUNS
+    }
+    if spread:
+        widest, largest = _largest(spread)
+        yield Claim(
+            "class-wise: runs hardly differ, in any variant",
+            f"standard deviation under {_LARGEST_STD}",
+            f"at most {largest:.4f} ({widest})",
+            largest < _LARGEST_STD,
+        )
+
+
+def _published(runs: Runs) -> Iterator[Claim]:
+    printed = published_values().ok_runs
+    errors: dict[str, float] = {}
+    lost, expected = 0, 0.0
+    for name, own, ok in _published_cells(runs):
+        lost += len(own) - len(ok)
+        expected += len(own) * (1.0 - printed[OK_RUNS, name] / MAIN_RUNS)
+        if ok:
+            errors[name] = float(np.median(ok)) - printed["Med Acc", name]
+    if errors:
+        missed = {name: error for name, error in errors.items() if abs(error) > _MEDIAN_TOLERANCE}
+        n_met, needed = len(errors) - len(missed), -(-_MEDIANS_TO_MEET * len(errors) // 10)
+        others = ", ".join(f"{name} {error:+.3f}" for name, error in missed.items())
+        yield Claim(
+            "published method: medians of the successful runs are those of table 3",
+            f"within {_MEDIAN_TOLERANCE} in {needed} of {len(errors)} variants",
+            f"{n_met} of {len(errors)}" + (f"; not {others}" if others else ""),
+            n_met >= needed,
+        )
+    if expected:
+        yield Claim(
+            "published method: as many runs fail as in the paper, in order of magnitude",
+            f"between a third and three times {expected:.0f}",
+            f"{lost}",
+            expected / _SAME_ORDER <= lost <= expected * _SAME_ORDER,
+        )
+
+
+def _few_kernels(runs: Runs) -> Iterator[Claim]:
+    printed = {(name, k): entry.mean for (k, name), entry in published_values().sweep.items()}
+    for method in METHODS:
+        means = {
+            (name, k): mean
+            for name in SWEEP_VARIANTS
+            for k in _FEW_KERNELS
+            if (mean := _mean(counted_in_sweep(runs.of(name, k, method, SWEEP_RUNS)))) is not None
+        }
+        misprinted = means.pop(_MISPRINTED, None)
+        # Also compared with table 5: in 10D, whose features separate fewer digits, its means are below K/10.
+        errors = {
+            (name, k): min(abs(mean - k / 10), abs(mean - printed[name, k]))
+            for (name, k), mean in means.items()
+            if name in runs.variants
+        }
+        if errors:
+            (name, k), largest = _largest(errors)
+            here = (
+                "not run."
+                if misprinted is None
+                else f"{misprinted:.3f} here, {printed[_MISPRINTED]} printed."
+            )
+            yield Claim(
+                f"{method}: with K < {MAIN_KERNELS} kernels, accuracy near K/10 as published",
+                f"within {_NEAR_SHARE} of K/10 or of table 5; 10D at K = 8 left out",
+                f"at most {largest:.3f} off ({name}, K = {k})",
+                largest <= _NEAR_SHARE,
+                "Without 10D at K = 8, whose printed mean equals that at K = 10, perhaps a copying error: "
+                + here,
+            )
+
+
+def _many_kernels(runs: Runs) -> Iterator[Claim]:
+    names = [name for name in SWEEP_VARIANTS if name in runs.variants]
+    for method in OURS:
+        some = [run for name in names for k in _MANY_KERNELS for run in runs.of(name, k, method)]
+        if some:
+            lost = _n_lost(some)
+            claim = f"{method}: no run lost at K = 15 and 18"
+            yield Claim(claim, "0 lost", f"{lost} of {len(some)}", lost == 0)
+    for method, allowed, near in (
+        ("robust", 0.0, "at least that"),
+        ("class-wise", _BEHIND_MAIN, "close to that"),
+    ):
+        behind = {
+            (name, k): at_main - mean
+            for name in names
+            for k in _MANY_KERNELS
+            if (at_main := _mean(runs.of(name, MAIN_KERNELS, method))) is not None
+            and (mean := _mean(runs.of(name, k, method))) is not None
+        }
+        if behind:
+            (name, k), worst = _largest(behind)
+            where = "below it at worst" if worst > 0 else "above it at least"
+            yield Claim(
+                f"{method}: accuracy at K = 15 and 18 {near} of K = 10",
+                f"at most {allowed} below it",
+                f"{abs(worst):.4f} {where} ({name}, K = {k})",
+                worst <= allowed,
+            )
+
+
+def _beyond(results: StudyResults) -> Iterator[Claim]:
+    ours = [beyond for beyond in results.beyond if beyond.ours]
+    if ours:
+        best = max(ours, key=lambda beyond: beyond.accuracy)
+        yield Claim(
+            "beyond the paper's features: a shared-kernel classifier on the same images",
+            f"accuracy of at least {_BEYOND}",
+            f"{best.accuracy:.4f} ({best.name})",
+            best.accuracy >= _BEYOND,
+        )
+
+
+def _largest(values: Mapping[Key, float]) -> tuple[Key, float]:
+    return max(values.items(), key=lambda pair: pair[1])
+
+
+def _mean(runs: list[Run]) -> float | None:
+    return float(np.mean([run.accuracy for run in runs])) if len(runs) >= ENOUGH_RUNS else None
+
+
+def _n_lost(runs: list[Run]) -> int:
+    return sum(run.failed or bool(run.reason) for run in runs)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skmix.datasets import make_seven_segment_digits
+from skmix.engine.model import FloatArray
 from skmix.experiments.harness import generator
 from skmix.experiments.paper.records import Settings, StudyData
 from skmix.experiments.paper.variants import FEATURES, Variant
 from skmix.features import digit_features, dither
-
-FloatArray = NDArray[np.float64]
 
 _IS_PCA = np.array([name.startswith("pca") for name in FEATURES])
 
@@ -23,24 +22,15 @@ def make_data(settings: Settings) -> StudyData:
 
     Each part has its own generator: the number of training images does not change the test images.
     """
-    seed = settings.seed
-    train_images, train_labels = make_seven_segment_digits(
-        settings.train_per_digit, random_state=generator(seed, "data", "train images")
-    )
-    test_images, test_labels = make_seven_segment_digits(
-        settings.test_per_digit, random_state=generator(seed, "data", "test images")
-    )
-    train_features, test_features = digit_features(train_images), digit_features(test_images)
-    return StudyData(
-        train_images=train_images,
-        train_labels=train_labels,
-        train_features=train_features,
-        train_dithered=dither(train_features, random_state=generator(seed, "data", "train dither")),
-        test_images=test_images,
-        test_labels=test_labels,
-        test_features=test_features,
-        test_dithered=dither(test_features, random_state=generator(seed, "data", "test dither")),
-    )
+    parts: dict[str, Any] = {}
+    for part, n_images in (("train", settings.train_per_digit), ("test", settings.test_per_digit)):
+        random = generator(settings.seed, "data", f"{part} images")
+        images, parts[f"{part}_labels"] = make_seven_segment_digits(n_images, random_state=random)
+        features = digit_features(images)
+        random = generator(settings.seed, "data", f"{part} dither")
+        parts |= {f"{part}_images": images, f"{part}_features": features}
+        parts[f"{part}_dithered"] = dither(features, random_state=random)
+    return StudyData(**parts)
 
 
 def features_of(data: StudyData, variant: Variant, settings: Settings) -> tuple[FloatArray, FloatArray]:

@@ -1,44 +1,34 @@
-"""Records of the study: its settings and data, one record for each run, and all results together."""
+"""Records of the study: its settings and data, its runs and their statistics, and all results together."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.experiments.paper.variants import Dither, Method
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from skmix.engine.model import FloatArray, IntArray
+from skmix.experiments.paper.variants import MAIN_KERNELS, VARIANTS, Dither, Method
 
 # The paper counts a run as failed unless its accuracy is above this.
 FAILED_BELOW = 0.5
+# With so few kernels no run can reach that accuracy, and the paper counts them all.
+_ALL_COUNTED_UP_TO = 3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a study.
+    """Settings of a study."""
 
-    Attributes
-    ----------
-    seed : int
-        Seed of the data and, with variant, K, method and run, of every start.
-    dither : {"all", "paper"}
-        In which variants zero features are replaced by small random numbers. The paper says in two; its
-        numbers of failed runs suggest in all.
-    train_per_digit, test_per_digit : int
-        Images of each digit.
-    max_iter : int
-        Largest number of passes of a run.
-    """
-
-    seed: int = 0
+    seed: int = 0  # of the data and, with variant, K, method and run, of every start
+    # In which variants zero features are replaced by small random numbers. The paper says in two; its numbers
+    # of failed runs suggest in all.
     dither: Dither = "all"
-    train_per_digit: int = 100
+    train_per_digit: int = 100  # images of each digit
     test_per_digit: int = 250
-    max_iter: int = 100
+    max_iter: int = 100  # largest number of passes of a run
 
 
 @dataclass(frozen=True)
@@ -71,6 +61,40 @@ class Run:
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return the run of `to_dict`."""
         return cls(**values | {"confusion": np.array(values["confusion"], dtype=np.int64)})
+
+
+class Runs:
+    """The runs of a study by cell, given in any order."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._cells: dict[tuple[str, int, str], list[Run]] = {}
+        for run in sorted(runs, key=lambda run: run.run):
+            self._cells.setdefault((run.variant, run.n_kernels, run.method), []).append(run)
+        at_main = {variant for variant, n_kernels, _ in self._cells if n_kernels == MAIN_KERNELS}
+        # Those that have runs at K = 10, in the paper's order.
+        self.variants = tuple(variant.name for variant in VARIANTS if variant.name in at_main)
+
+    def of(self, variant: str, n_kernels: int, method: str, most: int | None = None) -> list[Run]:
+        """Return the runs of one cell in order, the first `most` of them."""
+        return self._cells.get((variant, n_kernels, method), [])[:most]
+
+
+def statistics(runs: Sequence[Run]) -> dict[str, float]:
+    """Return median, mean and standard deviation of both metrics over some runs, by the paper's names."""
+    found: dict[str, float] = {}
+    for name, attribute in (("Acc", "accuracy"), ("MIoU", "mean_iou")):
+        values = [getattr(run, attribute) for run in runs]
+        if values:
+            found[f"Med {name}"] = float(np.median(values))
+            found[f"Mean {name}"] = float(np.mean(values))
+        if len(values) > 1:
+            found[f"Std {name}"] = float(np.std(values, ddof=1))
+    return found
+
+
+def counted_in_sweep(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that table 5 counts: those that did not fail; all of them with very few kernels."""
+    return [run for run in runs if run.n_kernels <= _ALL_COUNTED_UP_TO or not run.failed]
 
 
 @dataclass(frozen=True)
@@ -118,7 +142,6 @@ class Beyond:
     accuracy: float
     mean_iou: float
     confusion: IntArray  # (10, 10)
-    seconds: float  # to fit and predict
 
 
 @dataclass(frozen=True)

@@ -7,29 +7,19 @@ instance because a variant was not run, is None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import kendalltau
 
-from skmix.experiments.harness import (
-    Claim,
-    Entry,
-    Row,
-    Table,
-    Value,
-    claims_table,
-    csv_text,
-    plain_table,
-    text_of,
-)
+from skmix.experiments.harness import Claim, Row, Table, Value, claims_table, csv_text, plain_table, text_of
+from skmix.experiments.paper import records
 from skmix.experiments.paper.claims import Difference
 from skmix.experiments.paper.published import REASONS
 from skmix.experiments.paper.published_values import METRICS, OK_RUNS, RANKED_METRICS, published_values
-from skmix.experiments.paper.records import FAILED_BELOW, Run, StudyResults
-from skmix.experiments.paper.runs import Runs, counted_in_sweep, statistics
+from skmix.experiments.paper.records import FAILED_BELOW, Run, Runs, StudyResults
 from skmix.experiments.paper.variants import (
     MAIN_KERNELS,
     METHODS,
@@ -45,39 +35,51 @@ SOURCES = ("published", "rerun", "robust", "class-wise")
 METHOD_OF_SOURCE: dict[str, Method] = dict(zip(SOURCES[1:], METHODS, strict=True))
 TAU = "tau"
 
-# Values by (source, metric, variant).
-Statistics = dict[tuple[str, str, str], float | int]
+# From the runs of a cell to those that a table counts.
+Counted = Callable[[Sequence[Run]], Sequence[Run]]
 
 
 def make_tables(results: StudyResults) -> tuple[Table, ...]:
     """Return the paper's tables, ``table1`` to ``table6``, and the table of ``failures``, of any runs."""
     runs = Runs(results.runs)
     printed = published_values()
-    every, ok = _main_statistics(runs, ok_only=False), _main_statistics(runs, ok_only=True)
     above = f"runs with accuracy above {FAILED_BELOW}"
+    with_ok = (*METRICS, OK_RUNS)
     return (
-        _metric_table("table1", "Table 1: all runs, K = 10", runs, METRICS, every, printed.all_runs),
-        _ranking_table("table2", "Table 2: ranking by all runs", runs, every, printed.ranking_all_runs),
-        _metric_table("table3", f"Table 3: {above}, K = 10", runs, (*METRICS, OK_RUNS), ok, printed.ok_runs),
-        _ranking_table("table4", f"Table 4: ranking by {above}", runs, ok, printed.ranking_ok_runs),
+        _metric_table("table1", "Table 1: all runs, K = 10", runs, METRICS, list, printed.all_runs),
+        _ranking_table("table2", "Table 2: ranking by all runs", runs, list, printed.ranking_all_runs),
+        _metric_table("table3", f"Table 3: {above}, K = 10", runs, with_ok, _ok, printed.ok_runs),
+        _ranking_table("table4", f"Table 4: ranking by {above}", runs, _ok, printed.ranking_ok_runs),
         _sweep_table(runs),
         _extremes_table(runs),
         _failures_table(runs),
     )
 
 
-def _main_statistics(runs: Runs, *, ok_only: bool) -> Statistics:
-    """Return the metrics of all variants at K = 10, by (source, metric, variant)."""
-    found: Statistics = {}
-    for source, method in METHOD_OF_SOURCE.items():
-        for name in runs.variants:
-            own = runs.of(name, MAIN_KERNELS, method)
-            counted = [run for run in own if not run.failed] if ok_only else own
-            for metric, value in statistics(counted).items():
-                found[source, metric, name] = value
-            if own:
-                found[source, OK_RUNS, name] = sum(not run.failed for run in own)
-    return found
+def _ok(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if not run.failed]
+
+
+def _statistic(metric: str, counted: Counted, runs: Sequence[Run]) -> Value:
+    """Return a metric over the runs of a cell that are counted, or their number for the metric `OK_RUNS`."""
+    chosen = counted(runs)
+    return len(chosen) if metric == OK_RUNS else records.statistics(chosen).get(metric)
+
+
+def _row(
+    keys: tuple[str, ...],
+    runs: Runs,
+    measure: Callable[[list[Run]], Value],
+    printed: Mapping[str, Value],
+    n_kernels: int = MAIN_KERNELS,
+    most: int | None = None,
+) -> Row:
+    """Return a row with the printed value of each variant, and ours of its first `most` runs."""
+    entries = []
+    for name, value in printed.items():
+        cells = [runs.of(name, n_kernels, method, most) for method in METHODS]
+        entries.append((value, *(measure(own) if own else None for own in cells)))
+    return Row(keys, tuple(entries))
 
 
 def _metric_table(
@@ -85,48 +87,42 @@ def _metric_table(
     title: str,
     runs: Runs,
     metrics: tuple[str, ...],
-    ours: Statistics,
+    counted: Counted,
     published: dict[tuple[str, str], float],
 ) -> Table:
     """Tables 1 and 3: a row for each metric, a column for each variant."""
-
-    def entry(metric: str, variant: str) -> Entry:
-        printed = published[metric, variant]
-        return (
-            int(printed) if metric == OK_RUNS else printed,
-            *(ours.get((source, metric, variant)) for source in SOURCES[1:]),
-        )
-
-    rows = tuple(Row((metric,), tuple(entry(metric, name) for name in runs.variants)) for metric in metrics)
-    return Table(name, title, ("metric",), "variant", runs.variants, SOURCES, rows)
+    rows = []
+    for metric in metrics:
+        printed = {variant: published[metric, variant] for variant in runs.variants}
+        if metric == OK_RUNS:
+            printed = {variant: int(value) for variant, value in printed.items()}
+        rows.append(_row((metric,), runs, partial(_statistic, metric, counted), printed))
+    return Table(name, title, ("metric",), "variant", runs.variants, SOURCES, tuple(rows))
 
 
 def _ranking_table(
-    name: str, title: str, runs: Runs, ours: Statistics, published: dict[str, tuple[str, ...]]
+    name: str, title: str, runs: Runs, counted: Counted, published: dict[str, tuple[str, ...]]
 ) -> Table:
     """Tables 2 and 4: the variants from best to worst by each metric, and agreement with the paper."""
     rows = []
     for metric in RANKED_METRICS:
         printed = [variant for variant in published[metric] if variant in runs.variants]
-        orders: list[list[str] | None] = [printed]
+        orders: list[list[str | None]] = [[*printed]]
         agreements: list[Value] = [1.0 if len(printed) > 1 else None]
-        for source in SOURCES[1:]:
-            values = {variant: ours.get((source, metric, variant)) for variant in runs.variants}
-            known = {variant: value for variant, value in values.items() if value is not None}
-            complete = len(known) == len(printed)
-            orders.append(sorted(known, key=lambda variant: -known[variant]) if complete else None)
-            agreements.append(agreement(printed, known) if complete else None)
-        entries: list[Entry] = [
-            tuple(order[rank] if order is not None else None for order in orders)
-            for rank in range(len(printed))
-        ]
-        rows.append(Row((metric,), (*entries, tuple(agreements))))
+        for method in METHODS:
+            cells = {variant: counted(runs.of(variant, MAIN_KERNELS, method)) for variant in runs.variants}
+            values = {variant: records.statistics(own)[metric] for variant, own in cells.items() if own}
+            complete = len(values) == len(printed)
+            best_first = sorted(values, key=lambda variant: -values[variant])
+            orders.append([*best_first] if complete else [None] * len(printed))
+            agreements.append(agreement(printed, values) if complete else None)
+        rows.append(Row((metric,), (*zip(*orders, strict=True), tuple(agreements))))
     columns = (*(str(rank) for rank in range(1, len(runs.variants) + 1)), TAU)
     note = "tau is Kendall's rank correlation with the published order: 1 is the same order, -1 the reverse."
     return Table(name, title, ("metric",), "rank", columns, SOURCES, tuple(rows), note)
 
 
-def agreement(order: Sequence[str], values: dict[str, float | int]) -> float | None:
+def agreement(order: Sequence[str], values: Mapping[str, float]) -> float | None:
     """Return Kendall's tau-b between an order, best first, and values of which larger is better."""
     if len(order) < 2 or len({values[name] for name in order}) < 2:
         return None
@@ -135,42 +131,27 @@ def agreement(order: Sequence[str], values: dict[str, float | int]) -> float | N
 
 def _sweep_table(runs: Runs) -> Table:
     """Table 5: mean and standard deviation of the accuracy, and the runs counted, for each K."""
-    printed = published_values().sweep
+    published = published_values().sweep
     variants = tuple(name for name in SWEEP_VARIANTS if name in runs.variants)
-    measures: dict[str, Callable[[Sequence[Run]], Value]] = {
-        "mean": lambda own: statistics(own).get("Mean Acc"),
-        "std": lambda own: statistics(own).get("Std Acc"),
-        "counted": len,
-    }
-
-    def entry(part: str, n_kernels: int, name: str) -> Entry:
-        cells = [runs.of(name, n_kernels, method, SWEEP_RUNS) for method in METHODS]
-        ours = (measures[part](counted_in_sweep(own)) if own else None for own in cells)
-        return (getattr(printed[n_kernels, name], part), *ours)
-
-    rows = tuple(
-        Row((str(n_kernels), part), tuple(entry(part, n_kernels, name) for name in variants))
-        for n_kernels in SWEEP_KERNELS
-        for part in measures
-    )
+    rows = []
+    for n_kernels in SWEEP_KERNELS:
+        for part, metric in (("mean", "Mean Acc"), ("std", "Std Acc"), ("counted", OK_RUNS)):
+            measure = partial(_statistic, metric, records.counted_in_sweep)
+            printed = {name: getattr(published[n_kernels, name], part) for name in variants}
+            rows.append(_row((str(n_kernels), part), runs, measure, printed, n_kernels, SWEEP_RUNS))
     title = "Table 5: number of kernels (mean and standard deviation of the accuracy, runs counted)"
     note = "Runs with accuracy above 0.5 are counted; at K = 3, where none can be, all are."
-    return Table("table5", title, ("K", "accuracy"), "variant", variants, SOURCES, rows, note)
+    return Table("table5", title, ("K", "accuracy"), "variant", variants, SOURCES, tuple(rows), note)
 
 
 def _extremes_table(runs: Runs) -> Table:
     """Table 6: mean and maximum of the accuracy over all runs."""
-    printed = published_values()
-
-    def row(key: str, theirs: dict[str, float], measure: Callable[[list[float]], float]) -> Row:
-        entries = []
-        for name in runs.variants:
-            cells = [runs.of(name, MAIN_KERNELS, method) for method in METHODS]
-            ours = (float(measure([run.accuracy for run in own])) if own else None for own in cells)
-            entries.append((theirs[name], *ours))
-        return Row((key,), tuple(entries))
-
-    rows = (row("mean", printed.mean_accuracy, np.mean), row("maximum", printed.max_accuracy, max))
+    mean = {name: published_values().mean_accuracy[name] for name in runs.variants}
+    largest = {name: published_values().max_accuracy[name] for name in runs.variants}
+    rows = (
+        _row(("mean",), runs, partial(_statistic, "Mean Acc", list), mean),
+        _row(("maximum",), runs, lambda own: max(run.accuracy for run in own), largest),
+    )
     title = "Table 6: mean and maximum accuracy of all runs, K = 10"
     note = "The paper speaks of successful runs here, but its means are those of all runs, as in table 1."
     return Table("table6", title, ("accuracy",), "variant", runs.variants, SOURCES, rows, note)
@@ -178,31 +159,32 @@ def _extremes_table(runs: Runs) -> Table:
 
 def _failures_table(runs: Runs) -> Table:
     """Which runs failed and why, at every K."""
-    counts: dict[str, Callable[[Run], bool]] = {
-        **{reason: partial(_has_reason, reason) for reason in REASONS},
-        f"finite, accuracy <= {FAILED_BELOW}": lambda run: run.failed and not run.reason,
-        "failed": lambda run: run.failed,
-        "runs": lambda run: True,
-    }
+    finite = f"finite, accuracy <= {FAILED_BELOW}"
+
+    def counts(own: list[Run]) -> dict[str, Value]:
+        if not own:
+            return dict.fromkeys((*REASONS, finite, "failed", "runs"))
+        failed = [run for run in own if run.failed]
+        return {
+            **{reason: sum(run.reason == reason for run in own) for reason in REASONS},
+            finite: sum(not run.reason for run in failed),
+            "failed": len(failed),
+            "runs": len(own),
+        }
+
     rows = []
     for n_kernels in SWEEP_KERNELS:
         for variant in VARIANTS:
             cells = [runs.of(variant.name, n_kernels, method) for method in METHODS]
             if any(cells):
-                entries = tuple(
-                    tuple(sum(map(count, own)) if own else None for own in cells) for count in counts.values()
-                )
-                rows.append(Row((str(n_kernels), variant.name), entries))
+                entries = zip(*(counts(own).values() for own in cells), strict=True)
+                rows.append(Row((str(n_kernels), variant.name), tuple(entries)))
     note = (
         "A reason is counted whenever a run stopped being finite, even if its last finite parameters "
         "classify more than half of the test images; failed are the runs with an accuracy of at most 0.5."
     )
-    title, keys = "Failed runs and their reasons", ("K", "variant")
-    return Table("failures", title, keys, "outcome", tuple(counts), SOURCES[1:], tuple(rows), note)
-
-
-def _has_reason(reason: str, run: Run) -> bool:
-    return run.reason == reason
+    title, keys, columns = "Failed runs and their reasons", ("K", "variant"), tuple(counts([]))
+    return Table("failures", title, keys, "outcome", columns, SOURCES[1:], tuple(rows), note)
 
 
 def confusion_csv(results: StudyResults) -> str:

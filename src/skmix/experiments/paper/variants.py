@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,8 @@ Dither = Literal["paper", "all"]
 
 # In this order in tables, figures and report.
 METHODS: tuple[Method, ...] = ("published", "robust", "class-wise")
+# The methods on our engine.
+OURS: tuple[Method, Method] = ("robust", "class-wise")
 
 FEATURES = DIGIT_FEATURES
 
@@ -21,7 +24,7 @@ MAIN_RUNS = 500
 SWEEP_VARIANTS = ("3D", "6D", "9D", "10D")
 SWEEP_KERNELS = (3, 6, 8, 10, 12, 15, 18)
 SWEEP_RUNS = 100
-# Some claims are checked on several simulated data sets, with fewer runs.
+# Our methods are compared on several simulated data sets, with fewer runs.
 DATA_SETS = 5
 DATA_SET_RUNS = 100
 # Claims about averages need at least this many runs of a cell.
@@ -30,21 +33,11 @@ ENOUGH_RUNS = 20
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the paper's classifiers.
+    """One of the paper's classifiers."""
 
-    Attributes
-    ----------
-    name : str
-        The paper's name for it.
-    groups : tuple of tuples of str
-        Names of the features of each factor of the product form; one group is the joint form.
-    dithered : bool
-        Whether the paper replaces zero features by small random numbers.
-    """
-
-    name: str
-    groups: tuple[tuple[str, ...], ...]
-    dithered: bool = False
+    name: str  # the paper's name for it
+    groups: tuple[tuple[str, ...], ...]  # features of each factor of the product form; one is the joint form
+    dithered: bool = False  # whether the paper replaces zero features by small random numbers
 
     @property
     def columns(self) -> list[list[int]]:
@@ -78,3 +71,54 @@ def variant_of(name: str) -> Variant:
         if variant.name == name:
             return variant
     raise ValueError(f"there is no variant {name!r}; choose from {', '.join(v.name for v in VARIANTS)}.")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A variant with K kernels, fitted a number of times by one method."""
+
+    variant: str
+    n_kernels: int
+    method: Method
+    n_runs: int  # runs differ in their starts only
+    data_set: int = 0  # number of the simulated data set; its seed is that of the study plus this number
+
+
+def study_cells(
+    n_runs: int = MAIN_RUNS, variants: Iterable[str] | None = None, methods: Iterable[Method] = METHODS
+) -> list[Cell]:
+    """List the cells of the study: all variants at K = 10, the sweep over K, and further data sets.
+
+    Parameters
+    ----------
+    n_runs : int, default=500
+        Runs of each cell at K = 10; sweep and further data sets have at most 100.
+    variants, methods : iterable of str, optional
+        Only these variants and methods.
+
+    Returns
+    -------
+    list of Cell
+        The runs of the sweep at K = 10 are the first of the main study. On further data sets robust and
+        class-wise runs are compared, if there are enough runs.
+    """
+    chosen = VARIANTS if variants is None else {variant_of(name) for name in variants}
+    names = [variant.name for variant in VARIANTS if variant in chosen]
+    methods = list(methods)
+    cells = [Cell(name, MAIN_KERNELS, method, n_runs) for name in names for method in methods]
+    cells += [
+        Cell(name, n_kernels, method, min(n_runs, SWEEP_RUNS))
+        for name in names
+        if name in SWEEP_VARIANTS
+        for n_kernels in SWEEP_KERNELS
+        if n_kernels != MAIN_KERNELS
+        for method in methods
+    ]
+    if n_runs >= ENOUGH_RUNS and set(OURS) <= set(methods):
+        cells += [
+            Cell(name, MAIN_KERNELS, method, min(n_runs, DATA_SET_RUNS), data_set)
+            for data_set in range(1, DATA_SETS)
+            for name in names
+            for method in OURS
+        ]
+    return cells

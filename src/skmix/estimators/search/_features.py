@@ -1,24 +1,35 @@
-"""Search for feature groups: which features to model together, which apart, and which to leave out.
-
-The class log-likelihoods of a product of models are the sum of its groups', so each group is fitted once in
-every fold, whatever the partitions it appears in.
-"""
+"""Features of classifiers: gaps filled, principal components, and groups of features."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations, takewhile
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
-from ...engine.model import BoolArray, FloatArray
+from ...engine.model import BoolArray, FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
-from ._base import Trial, Trials
-from ._rows import Fold, Rows
+from ..mixture import SharedKernelMixture
+from ._base import Fold, Rows, Trial, Trials
 
+# Singular values below this share of the largest do not determine a direction.
+_LEAST_SINGULAR = 0.05
+# Missing values are filled roughly: only settings are chosen with the result.
+_PASSES_TO_FILL, _TOLERANCE_TO_FILL = 20, 1e-2
+# Principal components: the share of the variance that they keep, and whether features are standardised first.
+_REDUCTIONS = {
+    "components 0.9": (0.9, False),
+    "standardised components 0.9": (0.9, True),
+    "components 0.97": (0.97, False),
+    "standardised components 0.97": (0.97, True),
+}
+# Up to the first number of features they are not reduced; above the second they always are.
+_FEW_FEATURES, _TOO_MANY_FEATURES = 12, 100
+_TINY = np.finfo(np.float64).tiny
 # Groups are merged only where a feature of one is among this many that depend most on a feature of the other,
 # so that the number of groups to fit grows with the number of features and not with its square.
 _PARTNERS = 12
@@ -29,8 +40,97 @@ _SMALLEST_GAIN = 1e-5
 # Fits of the search stop early.
 _TOLERANCE = 1e-3
 
+Projection = tuple[FloatArray, FloatArray]
+"""Offset b (M,) and matrix A (M, q) of the features (x − b) A."""
 Group = tuple[int, ...]
 Partition = tuple[Group, ...]
+
+
+def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what fills missing values by their mean under a Gaussian fitted to X (n, M), given the others.
+
+    Features without any value in X become constant.
+    """
+    if not np.isnan(X).any():
+        return lambda rows: rows
+    known = np.flatnonzero(~np.isnan(X).all(axis=0))
+    gaussian = SharedKernelMixture(1, max_iter=_PASSES_TO_FILL, tol=_TOLERANCE_TO_FILL, random_state=seed)
+    gaussian.fit(X[:, known])
+
+    def fill(rows: np.ndarray) -> np.ndarray:
+        found = np.zeros(rows.shape)
+        found[:, known] = gaussian.impute(rows[:, known])
+        return found
+
+    return fill
+
+
+def reductions(X: np.ndarray) -> list[str]:
+    """Return the names of the reductions to try for rows X (n, M): only complete rows are reduced."""
+    n_rows, n_features = X.shape
+    if n_features <= _FEW_FEATURES or n_rows <= 2 or np.isnan(X).any():
+        return ["none"]
+    return [*(["none"] if n_features <= _TOO_MANY_FEATURES else []), *_REDUCTIONS]
+
+
+def fit_reduction(name: str, X: np.ndarray, seed: int) -> Projection | None:
+    """Return the projection of a reduction fitted to rows X (n, M); None for 'none'."""
+    if name == "none":
+        return None
+    share, standardised = _REDUCTIONS[name]
+    deviations = X.std(axis=0)
+    scale = np.where((deviations > 0.0) & standardised, deviations, 1.0)
+    components = PCA(share, svd_solver="full", random_state=seed).fit(X / scale)
+    return scale * components.mean_, (components.components_ / scale).T
+
+
+def project(X: np.ndarray, projection: Projection | None) -> np.ndarray:
+    """Return the features (n, q) of rows X (n, M).
+
+    A row with missing values has the features that fit its other values best, by least squares; a row without
+    any value has none.
+    """
+    if projection is None:
+        return X
+    offset, matrix = projection
+    centred = X - offset
+    reduced: np.ndarray = centred @ matrix
+    with_gaps = np.flatnonzero(np.isnan(reduced).any(axis=1))
+    back = np.linalg.pinv(matrix).T if len(with_gaps) else matrix
+    for row in with_gaps:
+        seen = ~np.isnan(centred[row])
+        if seen.any():
+            # Directions that the other values hardly determine stay at the mean.
+            reduced[row] = np.linalg.lstsq(back[seen], centred[row, seen], rcond=_LEAST_SINGULAR)[0]
+    return reduced
+
+
+def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None = None) -> FloatArray:
+    """Return the covariance (M, M) within the classes, of rows X (n, M) with classes (n,).
+
+    One more row with the variances of all rows makes it positive definite. A missing value counts as the mean
+    of its class; what that makes too small is scaled up by the share of values that are missing.
+    """
+    weights = np.ones(len(X)) if weights is None else weights
+    observed = ~np.isnan(X)
+    values = np.where(observed, X, 0.0)
+
+    def deviations(codes: IntArray) -> FloatArray:
+        members = weights * (codes == np.arange(codes.max() + 1)[:, None])
+        means = (members @ values) / np.maximum(members @ observed, _TINY)
+        return np.where(observed, values - means[codes], 0.0)
+
+    present, codes = np.unique(codes, return_inverse=True)
+    total, seen = weights.sum(), weights @ observed
+    within, overall = deviations(codes), deviations(np.zeros_like(codes))
+    variances = weights @ overall**2 / np.maximum(seen, _TINY)
+    share = np.maximum(seen / total, 1.0 / len(X))
+    scatter = (weights * within.T) @ within / np.sqrt(share[:, None] * share)
+    prior = np.diag(np.where(variances > 0.0, variances, 1.0))
+    return (scatter + prior) / (max(total - len(present), 0.0) + 1.0)
+
+
+# ---------------------------------------------------------------- feature groups
 
 
 class GroupSearch:
