@@ -82,11 +82,12 @@ def most_likely_kernel(model: Any, rows: Array) -> IntArray:
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
     """Return a function of the engine, with arguments beside the rows (n, M), of each part."""
-    n_jobs = effective_n_jobs(model.n_jobs)
-    return [
-        function(columns_of(rows, columns), *given, part._parameters, part.covariance_type_, n_jobs)
-        for columns, part in model._parts()
-    ]
+    n_jobs, results = effective_n_jobs(model.n_jobs), []
+    for columns, part in model._parts():
+        parameters = Parameters(part.weights_, part.means_, part.covariances_)
+        own = columns_of(rows, columns)
+        results.append(function(own, *given, parameters, part.covariance_type_, n_jobs))
+    return results
 
 
 def _side_by_side(arrays: list[FloatArray]) -> FloatArray:

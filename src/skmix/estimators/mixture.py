@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial, wraps
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -299,13 +300,15 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
             if self.reject_below is not None:
                 check_outlier_label(self.outlier_label, training.classes)
             parts = self._parts_to_fit(training.n_features)
-            monitor, paths = None, [None] * len(parts)
+            monitor: Monitor | None = None
+            paths: list[Path | None] = [None] * len(parts)
             if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
                 monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
             if len(parts) > 1 and training.n_unlabelled:
                 fit_jointly([model for _, model in parts], [columns for columns, _ in parts], training)
             else:
-                paths = paths if monitor is None else checkpoint_paths(self, len(parts))
+                if monitor is not None:
+                    paths = checkpoint_paths(self, len(parts))
                 for group, (columns, model) in enumerate(parts):
                     own, watching = training.take(columns, group), None
                     if monitor is not None:

@@ -413,7 +413,7 @@ def number_labels(labels: np.ndarray) -> tuple[np.ndarray, IntArray]:
     """Return the classes (L,), sorted, and each label (n,) as an index into them, −1 for rows without one."""
     missing = is_missing(labels)
     try:
-        found = np.unique(labels[~missing])
+        found, index = np.unique(labels[~missing], return_inverse=True)
     except TypeError as error:
         raise ValueError(f"y has labels that cannot be compared with each other: {error}.") from None
     if not len(found):
@@ -423,13 +423,10 @@ def number_labels(labels: np.ndarray) -> tuple[np.ndarray, IntArray]:
     else:
         # Where NaN or None mark rows without a label, -1 is a class. None made objects of text and numbers.
         classes = np.array(found.tolist()) if found.dtype.kind == "O" else found
-    return classes, _codes(labels, classes, missing)
-
-
-def _codes(labels: np.ndarray, classes: np.ndarray, missing: np.ndarray) -> IntArray:
     codes = np.full(len(labels), -1)
-    codes[~missing] = encode(labels[~missing], classes)
-    return codes
+    # A label of -1 that is no class is the first.
+    codes[~missing] = index - (len(found) - len(classes))
+    return classes, codes
 
 
 def code_labels(y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = False) -> IntArray:
@@ -451,7 +448,9 @@ def code_labels(y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = 
         raise ValueError(
             f"y has labels that no training row had: {unknown[:5].tolist()}; known are {classes.tolist()}."
         )
-    return _codes(labels, classes, missing)
+    codes = np.full(n_rows, -1)
+    codes[~missing] = encode(labels[~missing], classes)
+    return codes
 
 
 # ---------------------------------------------------------------- devices
