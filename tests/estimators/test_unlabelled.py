@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.estimators.joint import fit_jointly
 from skmix.estimators.rows import open_training
+from skmix.estimators.solving import fit_jointly
 
 
 def sample(n_rows: int = 900) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray, Parameters
 from ..io import source_of
-from . import decisions, densities, streams, tuning
+from . import decisions, densities, streams
 from ._settings import check_covariance_prior, check_distribution, check_feature_groups
 from .io import kernels_of, log_probabilities, savable
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
@@ -390,7 +390,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """
         check_is_fitted(self)
         with updating(self, X):
-            tuning.tune_classifier(
+            decisions.tune_classifier(
                 self,
                 on_host(X),
                 on_host(y),

@@ -35,9 +35,8 @@ from ._settings import check_count
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_paths, watcher_of_fits
 from .decisions import check_outlier_label, threshold_of
 from .io import ExportMixin, SavingMixin, kernels_of, log_probabilities, savable
-from .joint import fit_jointly
 from .rows import Training, code_labels, host_copy, open_training, refuse_blocks, score_rows, updating
-from .solving import check_inference, fit_model
+from .solving import check_inference, fit_jointly, fit_model
 
 Estimator = TypeVar("Estimator", bound=type)
 # Columns and the mixture of their features.

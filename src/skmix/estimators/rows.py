@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
@@ -45,7 +47,6 @@ from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.gaps import has_gaps
 from ..io import Source, source_of
-from ._warnings import warn_caller
 
 Answer = TypeVar("Answer")
 
@@ -359,6 +360,14 @@ def weighted_rows(
     if not len(present):
         raise ValueError("sample_weight is zero for every row that has a label.")
     return pick(rows, kept), classes[present], codes, weights[kept]
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn as if from the innermost line that is neither ours nor scikit-learn's."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("skmix", "sklearn"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 # ---------------------------------------------------------------- labels
