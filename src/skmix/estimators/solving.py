@@ -32,7 +32,7 @@ from ..engine.em import Run, RunState, fit, one_pass, rule_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shrink import share_of, with_shrinkage
-from ..engine.rules.base import with_frozen
+from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import degrees_of_freedom
 from ..engine.sources import Setting, open_source
 from ..engine.sources.summary import Frame, fill_gaps
