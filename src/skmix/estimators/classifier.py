@@ -15,17 +15,15 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import Array, namespace, on_host
-from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
-from ..engine.model import FloatArray, Parameters
+from ..engine.model import FloatArray
 from ..io import source_of
-from . import decisions, densities, streams
+from . import decisions, densities
 from ._settings import check_covariance_prior, check_distribution, check_feature_groups
 from .io import kernels_of, log_probabilities, savable
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
-    Training,
     check_rows,
     check_weights,
     code_labels,
@@ -260,38 +258,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             model.class_count_ = sizes
             if prior is not None:
                 model.class_prior_ = prior
-        self.class_prior_ = self._prior(self.models_[0].class_prior_)
+        self.class_prior_ = self.models_[0].class_prior_
+        if isinstance(self.priors, str):
+            self.class_prior_ = np.full(len(sizes), 1.0 / len(sizes))
+        elif self.priors is not None:
+            self.class_prior_ = check_distribution(self.priors, (len(sizes),), "priors")
         self.temperature_, self.threshold_ = 1.0, -np.inf
         self.__dict__.pop("tuned_", None)
-
-    def _prior(self, learnt: FloatArray) -> FloatArray:
-        """Return the class priors, given those (L,) that were learnt."""
-        if self.priors is None:
-            return learnt
-        if isinstance(self.priors, str):
-            return np.full(len(learnt), 1.0 / len(learnt))
-        return check_distribution(self.priors, (len(learnt),), "priors")
-
-    def _attributes_so_far(
-        self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
-    ) -> dict[str, Any]:
-        fitted = copy(part[1])
-        vars(fitted).update(fitted._fitted_attributes(parameters, log_likelihood, training))
-        return {
-            "models_": [fitted],
-            "feature_groups_": [part[0]],
-            "class_prior_": self._prior(fitted.class_prior_),
-            "temperature_": 1.0,
-            "threshold_": -np.inf,
-        }
-
-    def _insert(self, rows: Block, label: Any, place: int) -> None:
-        if self.priors is not None and not isinstance(self.priors, str):
-            raise ValueError(
-                f"priors is an array of {len(self.classes_)} classes, without the new one; "
-                "use set_params(priors=None) or priors='uniform' first."
-            )
-        streams.insert_class_into_groups(self, rows, label, place)
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a temperature to rows that were not used for training.
@@ -468,8 +441,7 @@ def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
 
 def _posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
     logs = _log_posteriors(model, rows)
-    shares: FloatArray = namespace(logs).exp(logs)
-    return shares
+    return namespace(logs).exp(logs)
 
 
 def _predictions(model: SharedKernelClassifier, rows: Array) -> np.ndarray:

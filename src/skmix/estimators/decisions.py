@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block, Blocks
 from ..engine.model import FloatArray, IntArray
-from ..engine.refine.discriminative import Labelled, Tuned, TuningOptions, tune
+from ..engine.refine.discriminative import Labelled, TuningOptions, tune
 from ..engine.refine.temperature import least_log_loss
 from ..engine.sources import open_source
 from ..engine.sources.gaps import has_gaps
@@ -153,15 +153,13 @@ def ordered(values: FloatArray) -> np.ndarray:
     """Return unsigned integers (n,) in the same order as the numbers (n,)."""
     bits = values.astype(np.float64).view(np.uint64)
     sign = np.uint64(1 << 63)
-    codes: np.ndarray = np.where(bits & sign, ~bits, bits | sign)
-    return codes
+    return np.where(bits & sign, ~bits, bits | sign)
 
 
 def disordered(codes: np.ndarray) -> FloatArray:
     """Return the numbers behind what `ordered` made of them."""
     sign = np.uint64(1 << 63)
-    numbers: FloatArray = np.where(codes & sign, codes & ~sign, ~codes).view(np.float64)
-    return numbers
+    return np.where(codes & sign, codes & ~sign, ~codes).view(np.float64)
 
 
 # ---------------------------------------------------------------- discriminative tuning
@@ -206,7 +204,21 @@ def tune_classifier(
         batch_size=size,
     )
     found = tune(model._parameters, classifier.class_prior_, training, held_out, options, random)
-    _store(classifier, found)
+    # A copy, so that a failure later on leaves the old model.
+    classifier.models_ = [copy(model)]
+    if found.trade_off is not None:
+        classifier.models_[0]._store_parameters(found.parameters)
+        # The sums of a stream, or a posterior, belong to the kernels before tuning.
+        for name in ("stream_", *OF_THE_POSTERIOR):
+            vars(classifier.models_[0]).pop(name, None)
+    if found.after is not None:
+        classifier.temperature_ = found.after.temperature
+    classifier.tuned_ = {
+        "trade_off": found.trade_off,
+        "before": found.before and vars(found.before).copy(),
+        "after": found.after and vars(found.after).copy(),
+        "rounds": [{"trade_off": trade_off, **vars(scores)} for trade_off, scores in found.rounds],
+    }
     if classifier.reject_below is not None:
         source = open_source(weighted.X, weighted.codes, weighted.weights)
         classifier.threshold_ = threshold_of(classifier, Training(source, classifier.classes_))
@@ -256,25 +268,6 @@ def _split(
         some, test_size=n_held_out, stratify=rows.codes[some], random_state=random
     )
     return rows.take(np.sort(np.concatenate([kept, few]))), rows.take(np.sort(held_out))
-
-
-def _store(classifier: Any, found: Tuned) -> None:
-    """Store the outcome; the model is a copy, so that a failure later on leaves the old one."""
-    model = copy(classifier.models_[0])
-    if found.trade_off is not None:
-        model._store_parameters(found.parameters)
-        # The sums of a stream, or a posterior, belong to the kernels before tuning.
-        for name in ("stream_", *OF_THE_POSTERIOR):
-            vars(model).pop(name, None)
-    classifier.models_ = [model]
-    if found.after is not None:
-        classifier.temperature_ = found.after.temperature
-    classifier.tuned_ = {
-        "trade_off": found.trade_off,
-        "before": found.before and vars(found.before).copy(),
-        "after": found.after and vars(found.after).copy(),
-        "rounds": [{"trade_off": trade_off, **vars(scores)} for trade_off, scores in found.rounds],
-    }
 
 
 def _is_number(value: Any) -> bool:

@@ -42,8 +42,7 @@ def log_joint(model: Any, rows: Array) -> FloatArray:
     """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
     likelihood = class_log_likelihood(model, rows)
     with np.errstate(divide="ignore"):
-        joint: FloatArray = likelihood + like(np.log(model.class_prior_), likelihood)
-    return joint
+        return likelihood + like(np.log(model.class_prior_), likelihood)
 
 
 def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
@@ -52,8 +51,7 @@ def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> Float
         return density.log_sum(log_joint(model, rows))
     per_class = class_log_likelihood(model, rows)
     own = like(codes, per_class)[:, None]
-    values: FloatArray = namespace(per_class).take_along_axis(per_class, own, axis=1)[:, 0]
-    return values
+    return namespace(per_class).take_along_axis(per_class, own, axis=1)[:, 0]
 
 
 def kernel_log_densities(model: Any, rows: Array) -> FloatArray:
@@ -69,15 +67,13 @@ def log_responsibilities(model: Any, rows: Array, codes: IntArray | None = None)
 def responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the kernels' responsibilities, shape (n, K), the parts' side by side."""
     logs = log_responsibilities(model, rows, codes)
-    shares: FloatArray = namespace(logs).exp(logs)
-    return shares
+    return namespace(logs).exp(logs)
 
 
 def most_likely_kernel(model: Any, rows: Array) -> IntArray:
     """Return the kernel of largest responsibility, shape (n,)."""
     logs = log_responsibilities(model, rows)
-    kernels: IntArray = namespace(logs).argmax(logs, axis=1)
-    return kernels
+    return namespace(logs).argmax(logs, axis=1)
 
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:

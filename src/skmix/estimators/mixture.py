@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import partial, wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -26,7 +27,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import on_host
-from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray, IntArray, Parameters
@@ -259,12 +259,16 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
 
     def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
         """Store fitted parts; sizes (L,), and the prior (L,) unless it was learnt, are of all parts."""
+        raise NotImplementedError
 
     def _attributes_so_far(
         self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
     ) -> dict[str, Any]:
         """Return the attributes of an estimator of one part that is fitted as far as a pass has come."""
-        raise NotImplementedError
+        model, estimator = copy(part[1]), copy(self)
+        vars(model).update(model._fitted_attributes(parameters, log_likelihood, training))
+        estimator._store([(part[0], model)], training.sizes, None)
+        return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -389,13 +393,8 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
         """
         check_is_fitted(self)
         with updating(self, X):
-            place = streams.place_of_label(self.classes_, label)
-            self._insert(streams.rows_of_class(self, X, sample_weight), label, place)
+            streams.add_class(self, streams.rows_of_class(self, X, sample_weight), label)
         return self
-
-    def _insert(self, rows: Block, label: Any, place: int) -> None:
-        """Add a class at that place among the others."""
-        raise NotImplementedError
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
@@ -594,7 +593,7 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
 
     def _scores(self, X: Any, y: Any) -> Any:
         """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
-        scores: Any = score_rows(self, X, densities.log_density, y)
+        scores = score_rows(self, X, densities.log_density, y)
         return on_host(scores.compute() if is_collection(scores) else scores)
 
 
@@ -670,9 +669,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             "log_likelihood_": log_likelihood,
         }
 
-    def _insert(self, rows: Block, label: Any, place: int) -> None:
-        streams.insert_class(self, rows, label, place)
-
     @property
     def _parameters(self) -> Parameters:
         return Parameters(self.weights_, self.means_, self.covariances_)
@@ -690,10 +686,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         return [(list(range(n_features)), self)]
 
-    def _attributes_so_far(
-        self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
-    ) -> dict[str, Any]:
-        return self._fitted_attributes(parameters, log_likelihood, training)
+    def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
+        self.__dict__.update(vars(parts[0][1]))
 
     @property
     def _n_features_out(self) -> int:

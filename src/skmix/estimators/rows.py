@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from sklearn import get_config
@@ -48,9 +48,7 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.gaps import has_gaps
 from ..io import Source, source_of
 
-Answer = TypeVar("Answer")
-
-_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+_FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
 # Where scikit-learn notes the callbacks of a running fit.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
@@ -80,8 +78,7 @@ class Training:
     @property
     def class_prior(self) -> FloatArray:
         """Share (L,) of each class among the labelled rows."""
-        prior: FloatArray = self.sizes / self.sizes.sum()
-        return prior
+        return self.sizes / self.sizes.sum()
 
     @property
     def n_unlabelled(self) -> int:
@@ -266,15 +263,14 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
         return _check_device_rows(estimator, X, fitting=fitting)
     else:
         refuse_blocks(X)
-    rows: np.ndarray = validate_data(
+    return validate_data(
         estimator,
         X,
-        dtype=[np.float64, np.float32],
+        dtype=_FLOATS,
         ensure_all_finite="allow-nan",
         ensure_min_samples=least if fitting else 1,
         reset=fitting,
     )
-    return rows
 
 
 def _is_valid(estimator: Any, X: np.ndarray) -> bool:
@@ -341,10 +337,9 @@ def check_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
     """Return row weights (n,), not negative and not all zero; None when none were given."""
     if sample_weight is None:
         return None
-    weights: FloatArray = _check_sample_weight(
+    return _check_sample_weight(
         sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
     )
-    return weights
 
 
 def weighted_rows(
@@ -394,8 +389,7 @@ def is_missing(labels: np.ndarray) -> np.ndarray:
     """Return which labels (n,) are NaN or None."""
     if labels.dtype.kind == "O":
         return np.array([each is None or is_scalar_nan(each) or is_pandas_na(each) for each in labels], bool)
-    missing: np.ndarray = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), dtype=bool)
-    return missing
+    return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), dtype=bool)
 
 
 def classes_of(found: np.ndarray, n_rows: int) -> np.ndarray:
@@ -521,8 +515,8 @@ def _in_kind(result: Any, home: Any) -> Any:
 
 
 def score_rows(
-    estimator: Any, X: Any, function: Callable[..., Answer], y: Any = None, *, on_cpu: bool = False
-) -> Answer:
+    estimator: Any, X: Any, function: Callable[..., Any], y: Any = None, *, on_cpu: bool = False
+) -> Any:
     """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
 
     Rows of a file are read in blocks, and for a Dask collection the result is a lazy Dask array. The function
@@ -545,8 +539,7 @@ def score_rows(
     if device is not None and is_numpy(rows) and not on_cpu and not has_gaps(rows):
         rows = send(rows, device)
     codes = () if y is None else (code_labels(on_host(y), model.classes_, rows.shape[0]),)
-    result: Answer = _in_kind(function(model, rows, *codes), home)
-    return result
+    return _in_kind(function(model, rows, *codes), home)
 
 
 def _score_blocks(model: Any, source: Source, function: Callable[..., Any], y: Any) -> Any:

@@ -196,7 +196,38 @@ def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> Block:
     return Block(rows, None, weights).informative()
 
 
-def insert_class(model: Any, new: Block, label: Any, place: int) -> None:
+def add_class(estimator: Any, new: Block, label: Any) -> None:
+    """Fit the weights of a new class in all parts of a model, and insert it among the others."""
+    priors = getattr(estimator, "priors", None)
+    if priors is not None and not isinstance(priors, str):
+        raise ValueError(
+            f"priors is an array of {len(estimator.classes_)} classes, without the new one; "
+            "use set_params(priors=None) or priors='uniform' first."
+        )
+    place = place_of_label(estimator.classes_, label)
+    if estimator.reject_below is not None:
+        check_outlier_label(estimator.outlier_label, np.append(estimator.classes_, label))
+    parts = estimator._parts_to_fit(new.X.shape[1], stream=True)
+    prior, sizes = _with_class(parts[0][1], new, place)
+    for group, (columns, model) in enumerate(parts):
+        own = _columns_of(new, columns)
+        if not len(own.X):
+            raise ValueError(
+                f"No row of class {label!r} has a value in feature group {group}, columns {columns}."
+            )
+        _insert(model, own, label, place)
+    before = dict(vars(estimator))
+    estimator._store(parts, sizes, prior)
+    if "temperature_" in before:
+        estimator.temperature_ = before["temperature_"]
+    if estimator.reject_below is not None:
+        # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
+        shifted = before["threshold_"] + np.log1p(-estimator.class_prior_[place])
+        training = Training(open_source(new.X, None, new.weights), estimator.classes_)
+        estimator.threshold_ = float(min(threshold_of(estimator, training), shifted))
+
+
+def _insert(model: Any, new: Block, label: Any, place: int) -> None:
     """Fit the weights of a new class and insert it among the others of a mixture."""
     options = replace(
         options_of(model, new.X.shape[1]),
@@ -212,46 +243,21 @@ def insert_class(model: Any, new: Block, label: Any, place: int) -> None:
     # In a frame that reaches from the kernels to the rows, and without a floor, which would move kernels.
     frame = measure(np.concatenate([model.means_, new.X]), structure_of(options.covariance_type))
     found = fit(open_source(new.X, None, new.weights), start.batch(), options, frame=frame)
-    size = float(len(new.X) if new.weights is None else new.weights.sum())
     model.weights_ = np.insert(model.weights_, place, found.parameters.weights[0, :, 0], axis=1)
     longer = np.result_type(model.classes_, np.asarray(label))
     model.classes_ = np.insert(model.classes_.astype(longer), place, label)
-    model.class_prior_ = with_class(model.class_prior_, model.class_count_, place, size)
-    model.class_count_ = np.insert(model.class_count_, place, size)
+    model.class_prior_, model.class_count_ = _with_class(model, new, place)
     # What the fit, or the stream, reported was of fewer classes.
     for name in ("stream_", *_OF_FIT, *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
 
 
-def insert_class_into_groups(classifier: Any, new: Block, label: Any, place: int) -> None:
-    """Fit the weights of a new class in the models of all feature groups."""
-    if classifier.reject_below is not None:
-        check_outlier_label(classifier.outlier_label, np.append(classifier.classes_, label))
+def _with_class(model: Any, new: Block, place: int) -> tuple[FloatArray, FloatArray]:
+    """Return priors and sizes (L + 1,) of the classes with a new one; the others keep their proportions."""
     size = float(len(new.X) if new.weights is None else new.weights.sum())
-    counts = classifier.class_count_
-    prior = with_class(classifier.models_[0].class_prior_, counts, place, size)
-    parts = [(columns, copy(model)) for columns, model in classifier._parts()]
-    for group, (columns, model) in enumerate(parts):
-        own = _columns_of(new, columns)
-        if not len(own.X):
-            raise ValueError(
-                f"No row of class {label!r} has a value in feature group {group}, columns {columns}."
-            )
-        insert_class(model, own, label, place)
-    temperature, threshold = classifier.temperature_, classifier.threshold_
-    classifier._store(parts, np.insert(counts, place, size), prior)
-    classifier.temperature_ = temperature
-    if classifier.reject_below is not None:
-        # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
-        shifted = threshold + np.log1p(-classifier.class_prior_[place])
-        training = Training(open_source(new.X, None, new.weights), classifier.classes_)
-        classifier.threshold_ = float(min(threshold_of(classifier, training), shifted))
-
-
-def with_class(prior: FloatArray, sizes: FloatArray, place: int, size: float) -> FloatArray:
-    """Return class priors with that of a new class of so many rows; the others keep their proportions."""
-    share = size / (sizes.sum() + size)
-    return np.insert(prior * (1.0 - share), place, share)
+    share = size / (model.class_count_.sum() + size)
+    prior = np.insert(model.class_prior_ * (1.0 - share), place, share)
+    return prior, np.insert(model.class_count_, place, size)
 
 
 def place_of_label(classes: np.ndarray, label: Any) -> int:
