@@ -26,12 +26,12 @@ from rich.console import Console
 from rich.table import Table
 
 import skmix
-from skmix.engine.compute.blocks import Block, Listed
+from skmix.engine.compute.blocks import Block
 from skmix.engine.compute.dask import open_collections
 from skmix.engine.em import Run, fit
 from skmix.engine.model import Options, Parameters
 from skmix.engine.sources import open_source
-from skmix.engine.sources.blocks import Expect
+from skmix.engine.sources.blocks import BlockRows, expect_block
 
 N_FEATURES = 16
 N_KERNELS = 16
@@ -106,14 +106,18 @@ class Passes:
         return (self.bytes[1] - self.bytes[0]) / (self.n_passes - 2)
 
 
-class Sizes(Listed):
-    """Notes how large the largest work and the largest answer are when they are sent."""
+class Sizes:
+    """One block, which notes how large the largest work and the largest answer are when they are sent."""
 
+    n_features, feature_names = N_FEATURES, None
     largest = (0, 0)
 
+    def __init__(self, X: np.ndarray) -> None:
+        self.block = Block(X)
+
     def reduce(self, work: Any, merge: Any) -> Any:
-        answer = super().reduce(work, merge)
-        if isinstance(work, Expect):
+        answer = work(self.block)
+        if work.func is expect_block:
             sent = len(pickle.dumps(work)), len(pickle.dumps(answer))
             self.largest = max(sent[0], self.largest[0]), max(sent[1], self.largest[1])
         return answer
@@ -164,8 +168,8 @@ def main() -> None:
             )
     in_memory = np.random.default_rng(0).normal(size=(n_rows // 4, N_FEATURES))
     results["in_memory_seconds_per_row"] = measure(in_memory, None, n_passes).seconds / len(in_memory)
-    sizes = Sizes([Block(in_memory[:1000])])
-    fit(sizes, start(), Options(max_iter=2, tol=0.0))
+    sizes = Sizes(in_memory[:1000])
+    fit(BlockRows(sizes), start(), Options(max_iter=2, tol=0.0))
     results["bytes_of_work"], results["bytes_of_answer"] = sizes.largest
     show(results)
     if arguments.out is not None:

@@ -1,10 +1,16 @@
-"""The engine's functions of row sources, called with arrays."""
+"""The engine's functions of row sources, called with arrays, and blocks of rows in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from skmix.engine import em
+from skmix.engine.compute.blocks import Block
 from skmix.engine.model import Options, Parameters, Result
 from skmix.engine.refine import prune, shrink
 from skmix.engine.sources import open_source
@@ -24,3 +30,22 @@ def prune_kernels(
 
 def with_shrinkage(X: Any, classes: Any, starts: Parameters, options: Options, **rest: Any) -> Options:
     return shrink.with_shrinkage(open_source(X, classes), starts, options, **rest)
+
+
+class Listed:
+    """Blocks in memory, numbered in their order."""
+
+    def __init__(self, blocks: Sequence[Block], feature_names: list[str] | None = None) -> None:
+        self.feature_names = feature_names
+        self.n_features: int = blocks[0].X.shape[1]
+        self._blocks = [replace(block, number=number) for number, block in enumerate(blocks)]
+
+    def reduce(self, work: Callable[[Block], Any], merge: Callable[[Any, Any], Any]) -> Any:
+        return reduce(merge, map(work, self._blocks))
+
+    def coded(self, classes: np.ndarray) -> Listed:
+        return Listed([block.coded(classes) for block in self._blocks], self.feature_names)
+
+    def take(self, columns: list[int]) -> Listed:
+        names = None if self.feature_names is None else [self.feature_names[c] for c in columns]
+        return Listed([block.take(columns) for block in self._blocks], names)

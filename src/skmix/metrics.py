@@ -11,21 +11,11 @@ __all__ = ["ReliabilityBin", "calibration_error", "reliability_bins"]
 
 
 class ReliabilityBin(NamedTuple):
-    """Rows whose predicted class has a similar probability.
+    """Rows whose predicted class has a similar probability."""
 
-    Attributes
-    ----------
-    confidence : float
-        Mean probability of the predicted class.
-    accuracy : float
-        Share of correct predictions.
-    n_rows : int
-        Number of rows.
-    """
-
-    confidence: float
-    accuracy: float
-    n_rows: int
+    confidence: float  #: mean probability of the predicted class
+    accuracy: float  #: share of correct predictions
+    n_rows: int  #: number of rows
 
 
 def reliability_bins(
@@ -49,14 +39,11 @@ def reliability_bins(
     """
     confidence = probabilities.max(axis=1)
     correct = probabilities.argmax(axis=1) == codes
-    _, bins, counts = np.unique(
-        np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1),
-        return_inverse=True,
-        return_counts=True,
-    )
-    sure, right = np.bincount(bins, confidence) / counts, np.bincount(bins, correct) / counts
+    bins = np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1)
+    members = [bins == each for each in np.unique(bins)]
     return [
-        ReliabilityBin(*each) for each in zip(sure.tolist(), right.tolist(), counts.tolist(), strict=True)
+        ReliabilityBin(float(confidence[own].mean()), float(correct[own].mean()), int(own.sum()))
+        for own in members
     ]
 
 
@@ -69,12 +56,8 @@ def calibration_error(
 
     Parameters
     ----------
-    probabilities : ndarray of shape (n, L)
-        Predicted probability of each class.
-    codes : ndarray of shape (n,)
-        The true classes, 0 to L - 1.
-    n_bins : int, default=10
-        Number of bins between 0 and 1.
+    probabilities, codes, n_bins
+        As for `reliability_bins`.
 
     Examples
     --------

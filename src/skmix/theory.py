@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular
 from scipy.special import digamma, entr, gammaln, logsumexp, multigammaln, xlogy
 
 from skmix.engine.model import FloatArray, Parameters
@@ -58,9 +57,9 @@ def auxiliary_function(
         Weights (K, L), means (K, M) and covariances (K, M, M).
     """
     rows, classes = _check_data(X, y, parameters, previous)
-    responsibilities = np.exp(_log_responsibilities(rows, classes, previous))
-    log_densities = _log_densities(rows, parameters)
+    responsibilities = _responsibilities(rows, classes, previous)
     weights = parameters.weights.T[classes]
+    log_densities = _log_densities(rows, parameters)
     return float((xlogy(responsibilities, weights) + responsibilities * log_densities).sum())
 
 
@@ -79,10 +78,8 @@ def auxiliary_function_by_enumeration(
 
     Parameters
     ----------
-    X, y : array-like of shape (N, M), iterable of N labels
-        Rows and classes, as for `auxiliary_function`.
-    parameters, previous : Parameters
-        Weights (K, L), means (K, M) and covariances (K, M, M).
+    X, y, parameters, previous
+        As for `auxiliary_function`.
     max_sequences : int, default=1_000_000
         A ValueError is raised if K^N is larger.
     """
@@ -90,10 +87,12 @@ def auxiliary_function_by_enumeration(
     n_rows, n_kernels = len(rows), len(parameters.means)
     n_sequences = n_kernels**n_rows
     if n_sequences > max_sequences:
+        exponent = math.log10(n_sequences)
+        count = str(n_sequences) if exponent < 30 else f"about 10^{exponent:.1f}"
         raise ValueError(
-            f"{n_kernels} kernels and {n_rows} rows have {n_kernels}**{n_rows} = {_count(n_sequences)} "
-            f"association sequences, more than max_sequences={max_sequences}; use auxiliary_function, "
-            f"fewer rows, or a larger max_sequences."
+            f"{n_kernels} kernels and {n_rows} rows have {n_kernels}**{n_rows} = {count} association "
+            f"sequences, more than max_sequences={max_sequences}; use auxiliary_function, fewer rows, or a "
+            "larger max_sequences."
         )
     log_joint = _log_joint(rows, classes, parameters)
     joint_of_previous = _log_joint(rows, classes, previous)
@@ -118,13 +117,11 @@ def entropy_of_responsibilities(X: ArrayLike, y: Iterable[Hashable], previous: P
 
     Parameters
     ----------
-    X, y : array-like of shape (N, M), iterable of N labels
-        Rows and classes, as for `auxiliary_function`.
-    previous : Parameters
-        Weights (K, L), means (K, M) and covariances (K, M, M).
+    X, y, previous
+        As for `auxiliary_function`.
     """
     rows, classes = _check_data(X, y, previous)
-    return float(entr(np.exp(_log_responsibilities(rows, classes, previous))).sum())
+    return float(entr(_responsibilities(rows, classes, previous)).sum())
 
 
 def variational_bound(
@@ -137,15 +134,12 @@ def variational_bound(
 
     Parameters
     ----------
-    X, y : array-like of shape (N, M), iterable of N labels
-        Rows and classes, as for `auxiliary_function`.
-    parameters, previous : Parameters
-        Weights (K, L), means (K, M) and covariances (K, M, M).
+    X, y, parameters, previous
+        As for `auxiliary_function`.
     """
     labels = list(y)  # read twice below, and an iterator can be read only once
-    return auxiliary_function(X, labels, parameters, previous) + entropy_of_responsibilities(
-        X, labels, previous
-    )
+    entropy = entropy_of_responsibilities(X, labels, previous)
+    return auxiliary_function(X, labels, parameters, previous) + entropy
 
 
 @dataclass(frozen=True)
@@ -156,11 +150,11 @@ class Beliefs:
     Wishart distribution with degrees_of_freedom_k and the expectation covariances_k^-1.
     """
 
-    concentration: FloatArray  # (K, L), of each class's weights
-    means: FloatArray  # (K, M), expected
-    mean_precision: FloatArray  # (K,), strength of the distribution of each mean, in rows
-    degrees_of_freedom: FloatArray  # (K,), of each precision, above M - 1
-    covariances: FloatArray  # (K, M, M), inverses of the expected precisions
+    concentration: FloatArray  #: (K, L), of each class's weights
+    means: FloatArray  #: (K, M), expected
+    mean_precision: FloatArray  #: (K,), strength of the distribution of each mean, in rows
+    degrees_of_freedom: FloatArray  #: (K,), of each precision, above M - 1
+    covariances: FloatArray  #: (K, M, M), inverses of the expected precisions
 
 
 def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prior: Beliefs) -> float:
@@ -172,47 +166,25 @@ def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prio
 
     Parameters
     ----------
-    X, y : array-like of shape (N, M), iterable of N labels
-        Rows and classes, as for `auxiliary_function`.
-    posterior : Beliefs
-        The distribution at which the bound is evaluated.
-    prior : Beliefs
-        The prior, of the same shapes.
+    X, y
+        As for `auxiliary_function`.
+    posterior, prior : Beliefs
+        The distribution at which the bound is evaluated, and the prior, of the same shapes.
     """
-    n_features = posterior.means.shape[1]
-    expected = Parameters(
-        posterior.concentration / posterior.concentration.sum(axis=0), posterior.means, posterior.covariances
-    )
+    totals = posterior.concentration.sum(axis=0)
+    expected = Parameters(posterior.concentration / totals, posterior.means, posterior.covariances)
     rows, classes = _check_data(X, y, expected)
-    log_weights = digamma(posterior.concentration) - digamma(posterior.concentration.sum(axis=0))
-    log_precision = _expected_log_determinant(posterior)
-    log_determinant = np.linalg.slogdet(posterior.covariances)[1]
-    # E log N(x; mu, Lambda^-1), from that at the expected mean and precision.
-    log_densities = _log_densities(rows, expected) + 0.5 * (
-        log_determinant + log_precision - n_features / posterior.mean_precision
-    )
-    log_evidence = logsumexp(log_weights.T[classes] + log_densities, axis=1)
-    return float(log_evidence.sum()) - _divergence(posterior, prior)
-
-
-def _expected_log_determinant(beliefs: Beliefs) -> FloatArray:
-    """Return E log|Lambda_k|, shape (K,)."""
-    n_features = beliefs.means.shape[1]
-    halves = 0.5 * (beliefs.degrees_of_freedom[:, None] - np.arange(n_features))
-    scale = np.linalg.slogdet(beliefs.covariances * beliefs.degrees_of_freedom[:, None, None])[1]
-    total: FloatArray = digamma(halves).sum(axis=1) + n_features * math.log(2.0) - scale
-    return total
-
-
-def _divergence(posterior: Beliefs, prior: Beliefs) -> float:
-    """Return the Kullback-Leibler divergence of `posterior` from `prior`."""
-    n_features = posterior.means.shape[1]
-    log_weights = digamma(posterior.concentration) - digamma(posterior.concentration.sum(axis=0))
-    log_precision = _expected_log_determinant(posterior)
+    n_features = rows.shape[1]
+    degrees = posterior.degrees_of_freedom
+    # E log pi (K, L), and E log|Lambda| (K,) less that of the expected precision.
+    log_weights = digamma(posterior.concentration) - digamma(totals)
+    shift = digamma(0.5 * (degrees[:, None] - np.arange(n_features))).sum(axis=1)
+    shift -= n_features * np.log(0.5 * degrees)
+    log_precision = shift - np.linalg.slogdet(posterior.covariances)[1]
     precisions = np.linalg.inv(posterior.covariances)
 
     def expected_log(beliefs: Beliefs) -> float:
-        """Return the expectation over `posterior` of the logarithm of a density."""
+        """Return the expectation over `posterior` of the logarithm of a density of the parameters."""
         concentration, degrees = beliefs.concentration, beliefs.degrees_of_freedom
         of_weights = gammaln(concentration.sum(axis=0)) - gammaln(concentration).sum(axis=0)
         of_weights = of_weights + ((concentration - 1.0) * log_weights).sum(axis=0)
@@ -227,7 +199,10 @@ def _divergence(posterior: Beliefs, prior: Beliefs) -> float:
         of_precision -= 0.5 * np.einsum("kde,ked->k", inverse_scale, precisions)
         return float(of_weights.sum() + (of_mean + of_precision).sum())
 
-    return expected_log(posterior) - expected_log(prior)
+    # E log N(x; mu, Lambda^-1), from that at the expected mean and precision.
+    log_densities = _log_densities(rows, expected) + 0.5 * (shift - n_features / posterior.mean_precision)
+    log_evidence = logsumexp(log_weights.T[classes] + log_densities, axis=1)
+    return float(log_evidence.sum()) - (expected_log(posterior) - expected_log(prior))
 
 
 def log_likelihood(X: ArrayLike, y: Iterable[Hashable], parameters: Parameters) -> FloatArray:
@@ -235,10 +210,8 @@ def log_likelihood(X: ArrayLike, y: Iterable[Hashable], parameters: Parameters) 
 
     Parameters
     ----------
-    X, y : array-like of shape (N, M), iterable of N labels
-        Rows and classes, as for `auxiliary_function`.
-    parameters : Parameters
-        Weights (K, L), means (K, M) and covariances (K, M, M).
+    X, y, parameters
+        As for `auxiliary_function`.
 
     Returns
     -------
@@ -246,29 +219,25 @@ def log_likelihood(X: ArrayLike, y: Iterable[Hashable], parameters: Parameters) 
         Sum over the rows of each class of log sum_k pi_k,c N(x_n; mu_k, P_k).
     """
     rows, classes = _check_data(X, y, parameters)
-    log_evidence: FloatArray = logsumexp(_log_joint(rows, classes, parameters), axis=1)
-    by_class: FloatArray = np.zeros(parameters.weights.shape[1])
-    np.add.at(by_class, classes, log_evidence)
-    return by_class
+    log_evidence = logsumexp(_log_joint(rows, classes, parameters), axis=1)
+    return np.array([log_evidence[classes == c].sum() for c in range(parameters.weights.shape[1])])
 
 
 def _log_densities(X: FloatArray, parameters: Parameters) -> FloatArray:
     """Return log N(x_n; mu_k, P_k) of every row and kernel, shape (N, K)."""
-    n_features = X.shape[1]
-    log_densities = np.empty((len(X), len(parameters.means)))
-    for k, (mean, covariance) in enumerate(zip(parameters.means, parameters.covariances, strict=True)):
-        try:
-            factor = np.linalg.cholesky(covariance)
-        except np.linalg.LinAlgError as error:
-            smallest = float(np.linalg.eigvalsh(covariance).min())
-            raise ValueError(
-                f"The covariance of kernel {k} is not positive definite: "
-                f"its smallest eigenvalue is {smallest:.3g}."
-            ) from error
-        standardised = solve_triangular(factor, (X - mean).T, lower=True)
-        log_densities[:, k] = -0.5 * (n_features * math.log(2.0 * math.pi) + (standardised**2).sum(axis=0))
-        log_densities[:, k] -= np.log(np.diagonal(factor)).sum()
-    return log_densities
+    try:
+        factors = np.linalg.cholesky(parameters.covariances)
+    except np.linalg.LinAlgError as error:
+        smallest = np.linalg.eigvalsh(parameters.covariances)[:, 0]
+        k = int(smallest.argmin())
+        raise ValueError(
+            f"The covariance of kernel {k} is not positive definite: "
+            f"its smallest eigenvalue is {smallest[k]:.3g}."
+        ) from error
+    standardised = np.linalg.solve(factors, (X - parameters.means[:, None]).swapaxes(1, 2))  # (K, M, N)
+    constant = 0.5 * X.shape[1] * math.log(2.0 * math.pi)
+    half_log_determinants = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+    return -0.5 * (standardised**2).sum(axis=1).T - half_log_determinants - constant
 
 
 def _log_joint(X: FloatArray, classes: NDArray[np.intp], parameters: Parameters) -> FloatArray:
@@ -278,11 +247,10 @@ def _log_joint(X: FloatArray, classes: NDArray[np.intp], parameters: Parameters)
     return log_weights.T[classes] + _log_densities(X, parameters)
 
 
-def _log_responsibilities(X: FloatArray, classes: NDArray[np.intp], parameters: Parameters) -> FloatArray:
-    """Return log w_nk, the equation (E) in the log domain, shape (N, K)."""
+def _responsibilities(X: FloatArray, classes: NDArray[np.intp], parameters: Parameters) -> FloatArray:
+    """Return w_nk, the equation (E), computed in the log domain, shape (N, K)."""
     log_joint = _log_joint(X, classes, parameters)
-    normalised: FloatArray = log_joint - logsumexp(log_joint, axis=1, keepdims=True)
-    return normalised
+    return np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
 
 
 def _check_data(
@@ -296,7 +264,7 @@ def _check_data(
     if len(labels) != len(rows):
         raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
     try:
-        distinct = sorted(set(labels))
+        codes = {label: code for code, label in enumerate(sorted(set(labels)))}
     except TypeError as error:
         raise ValueError(f"The labels in y must be hashable and sortable: {error}.") from error
 
@@ -310,16 +278,8 @@ def _check_data(
                 f"covariances of shapes {expected[0]}, {expected[1]} and {expected[2]}; "
                 f"got {shapes[0]}, {shapes[1]} and {shapes[2]}."
             )
-    if len(distinct) != n_classes:
+    if len(codes) != n_classes:
         raise ValueError(
-            f"y has {len(distinct)} distinct labels but the weights have {n_classes} columns, "
-            f"one for each class."
+            f"y has {len(codes)} distinct labels but the weights have {n_classes} columns, one per class."
         )
-    column = {label: index for index, label in enumerate(distinct)}
-    return rows, np.array([column[label] for label in labels], dtype=np.intp)
-
-
-def _count(n_sequences: int) -> str:
-    """Return a count in digits, or as a power of ten if it is very large."""
-    exponent = math.log10(n_sequences)
-    return str(n_sequences) if exponent < 30 else f"about 10^{exponent:.1f}"
+    return rows, np.array([codes[label] for label in labels], dtype=np.intp)

@@ -171,18 +171,34 @@ def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -
     assert "cannot be sampled" in run("sample", tmp_path / "m", 3, code=1).stderr
 
 
-@pytest.mark.parametrize("label", ["a [/b]", "[red]x[/red]", "mass [kg]", ":smile:", "\x1b]0;title\x07"])
-def test_labels_are_printed_as_they_are(tmp_path: Path, label: str) -> None:
-    kinds = np.where(CODES == 0, label, "other")
-    (tmp_path / "t.csv").write_text(lines_of(NAMES, X, kind=kinds))
-    texts = [run("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 2, "-o", tmp_path / "m").stdout]
-    texts += [
-        run(*call).stdout
-        for call in (("show", tmp_path / "m"), ("evaluate", tmp_path / "m", tmp_path / "t.csv"))
-    ]
-    for text in texts:
-        assert label.replace("\x1b", "?").replace("\x07", "?") in text
+@pytest.mark.parametrize("name", ["a [/b]", "[red]x[/red]", "mass [kg]", ":smile:", "\x1b[31mtitle\x07"])
+def test_names_are_printed_as_they_are(tmp_path: Path, name: str) -> None:
+    """Of classes, features and files: no markup, no emoji, no escape sequence."""
+    kinds = np.where(CODES == 0, name, "other")
+    table, model = tmp_path / f"{name.replace('/', '')}.csv", tmp_path / f"{name.replace('/', '')}.skmix"
+    table.write_text(lines_of([name, *NAMES[1:]], X, **{f"{name} kind": kinds}))
+    fit = ("fit", table, "-t", f"{name} kind", "--kernels", 2, "-o", model)
+    fitted = run(*fit, "--groups", f"{name},sepal width;petal width").stdout
+    shown, evaluated = run("show", model).stdout, run("evaluate", model, table).stdout
+    predicted = run("predict", model, table, "-o", table.with_suffix(".tsv")).stdout
+    refused = [run(*fit, "--groups", "none", code=2).stderr, run(*fit, "--priors", "none=1", code=2).stderr]
+    missing = run("predict", model, "-", given=b"a\n1\n", code=1).stderr
+    printed = name.replace("\x1b", "?").replace("\x07", "?")
+    file = str(model).replace("\x1b", "?").replace("\x07", "?")
+    assert f"({printed} 50, other 100)" in fitted
+    assert f"groups: {printed}, sepal width; petal width" in fitted
+    assert f"written into {file}" in fitted
+    assert f"target      {printed} kind" in shown
+    assert f"{Path(file).name}: SharedKernelClassifier" in shown
+    assert f"group of {printed}, sepal width" in shown
+    assert re.search(rf"^{re.escape(printed)} +50 +0.333", shown, re.M)
+    assert re.search(rf"^{re.escape(printed)} +50 +[01]\.\d", evaluated, re.M)
+    assert re.search(rf"predicted +{re.escape(printed)} ", evaluated)
+    assert file.removesuffix("skmix") in predicted
+    for text in (fitted, shown, evaluated, predicted, missing, *refused):
         assert "\x1b" not in text
+    for text in refused:
+        assert printed in " ".join(text.replace("│", " ").split())
 
 
 def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
@@ -524,7 +540,7 @@ def test_progress_waits_and_then_has_the_time_left() -> None:
             with watch.share("reading") as progress:
                 progress(0.25)
                 if patience == 0.0 and terminal:
-                    watch._progress.refresh()
+                    watch.refresh()
         return stream.getvalue()
 
     assert shown(60.0) == ""

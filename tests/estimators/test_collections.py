@@ -64,6 +64,19 @@ class TestOnACluster:
         given = GAPPY, codes, WEIGHTS
         assert_same(clone(mixture).fit(*lazily(*given)), clone(mixture).fit(*given))
 
+    @pytest.mark.parametrize("kind", ["object", "string", "category", "Int64", "float", "array"])
+    def test_missing_labels_mark_rows_without_one(self, kind):
+        codes = np.searchsorted(["ash", "beech", "oak"], Y)
+        labels = pd.Series(codes if kind in ("Int64", "float", "array") else Y)
+        labels = labels.astype("float" if kind == "array" else kind)
+        labels[(np.arange(len(Y)) % 4 == 0) | (np.arange(len(Y)) > 160)] = None
+        given = dd.from_pandas(labels, npartitions=4)
+        rows = dd.from_pandas(pd.DataFrame(X), npartitions=4)
+        if kind == "array":
+            rows, given = lazily(X, labels.to_numpy())
+        mixture = SharedKernelMixture(5, init=START, tol=1e-3)
+        assert_same(clone(mixture).fit(rows, given), clone(mixture).fit(X, labels))
+
     def test_a_dataframe_and_feature_groups_by_name(self):
         table = pd.DataFrame(X, columns=["u", "v", "w"]).assign(tree=Y)
         lazy = dd.from_pandas(table, npartitions=4)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import Listed
 from libraries import LIBRARIES, each_library
 from models import AfterPass
 from numpy.testing import assert_allclose, assert_array_equal
@@ -15,7 +16,7 @@ from sklearn.base import clone
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.compute.arrays import to_numpy
-from skmix.engine.compute.blocks import Block, Listed
+from skmix.engine.compute.blocks import Block
 from skmix.estimators import Checkpoint
 
 N_FEATURES = 5

@@ -6,11 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from calls import Listed
 from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
-from skmix.engine.compute.blocks import Block, Listed
-from skmix.engine.sources.blocks import summarise_blocks
+from skmix.engine.compute.blocks import Block
+from skmix.engine.sources.blocks import BlockRows
 from skmix.estimators.decisions import density_quantile, disordered, ordered
 
 CUTS = [0, 5, 90, 91, 260, 400]
@@ -153,23 +154,22 @@ def test_weights_of_a_sample_undo_the_sampling() -> None:
     y = np.repeat([0, 1], [40_000, 100])
     X = np.random.default_rng(0).normal(size=(len(y), 1))
     weights = np.where(y == 0, 0.5, 2.0)
-    found = summarise_blocks(Listed([Block(X, y.astype(np.int8), weights)])).coded(np.array([0, 1]))
-    _, codes, of_sample = found.start_rows()
+    _, codes, of_sample = BlockRows(Listed([Block(X, y.astype(np.int8), weights)])).start_rows()
     assert of_sample is not None
     assert np.sum(codes == 1) == 100
     assert np.sum(codes == 0) < 20_000
     assert np.bincount(codes, of_sample) == pytest.approx([20_000, 200])
     # Where all rows are in it, nothing is undone.
-    few = summarise_blocks(Listed([Block(X[-150:], y[-150:].astype(np.int8))])).coded(np.array([0, 1]))
+    few = BlockRows(Listed([Block(X[-150:], y[-150:].astype(np.int8))]))
     assert few.start_rows()[2] is None
 
 
 def test_a_feature_that_the_sample_misses_has_its_mean_there() -> None:
     X = np.full((40_000, 2), np.nan)
     X[:, 0] = np.random.default_rng(0).normal(size=len(X))
-    seen = np.setdiff1d(np.arange(len(X)), summarise_blocks(Listed([Block(X)])).sample.places[:, 1])[:4]
+    seen = np.setdiff1d(np.arange(len(X)), BlockRows(Listed([Block(X)])).summary.sample["row"])[:4]
     X[seen, 1] = [1.0, 2.0, 3.0, 6.0]
-    rows, _, _ = summarise_blocks(Listed([Block(X)])).start_rows()
+    rows, _, _ = BlockRows(Listed([Block(X)])).start_rows()
     assert np.array_equal(np.unique(rows[:, 1]), [3.0])
     model = SharedKernelMixture(2, max_iter=1000, random_state=0).fit(Listed([Block(X)]))
     assert np.isfinite(model.means_).all()

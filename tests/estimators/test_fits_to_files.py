@@ -116,6 +116,41 @@ def test_gaps_of_a_file_are_missing_values() -> None:
         there.predict(open_rows(gaps, chunk_rows=50))
 
 
+@pytest.mark.parametrize("kind", ["text", "int64", "int8", "float", "bool", "dictionary", "objects", "nan"])
+def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
+    """Nulls of Parquet files, None and NaN of arrays; some blocks have no label at all."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    codes = np.unique(NAMES, return_inverse=True)[1] - 1  # -1 is a class where null marks the others
+    labels = {"float": codes.astype(float), "nan": codes.astype(float), "bool": codes > 0}
+    labels |= {"int64": codes + 2**60, "int8": codes}
+    known = labels.get(kind, NAMES).astype(object)
+    known[(np.arange(500) % 3 == 0) | (np.arange(500) > 390)] = None
+    here = SharedKernelClassifier(**SETTINGS).fit(X, known)
+    if kind in ("objects", "nan"):
+        y = known if kind == "objects" else np.array(known, dtype=float)
+        rows = open_rows(X, label=y, chunk_rows=77)
+    else:
+        column = pa.array(known, **({"type": pa.int8()} if kind == "int8" else {}))
+        column = column.dictionary_encode() if kind == "dictionary" else column
+        pq.write_table(
+            pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": column}), tmp_path / "x.parquet"
+        )
+        rows = open_rows(tmp_path / "x.parquet", label="y", chunk_rows=77)
+    there = SharedKernelClassifier(**SETTINGS).fit(rows)
+    assert there.classes_.tolist() == here.classes_.tolist()
+    assert there.classes_.dtype == here.classes_.dtype
+    assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
+    assert np.allclose(there.class_prior_, here.class_prior_, rtol=1e-9)
+    with pytest.raises(ValueError, match=r"y has labels that no training row had: \[(None|nan)"):
+        there.responsibilities(rows, "y" if rows.named else y)
+
+
+def test_a_file_without_any_label() -> None:
+    with pytest.raises(ValueError, match="All 500 rows are unlabelled"):
+        SharedKernelClassifier().fit(open_rows(X, label=np.full(500, None), chunk_rows=99))
+
+
 def test_labels_in_a_file_beside_rows_in_memory_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", NAMES)
     path = tmp_path / "labels.npy"

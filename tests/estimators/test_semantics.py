@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import Listed
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load, open_rows
-from skmix.engine.compute.blocks import Block, Listed
+from skmix.engine.compute.blocks import Block
 from skmix.engine.model import Status
 from skmix.estimators import densities, streams
 

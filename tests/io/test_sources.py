@@ -391,9 +391,6 @@ def test_bad_parquet_files_are_told(pa, tmp_path: Path) -> None:
         open_rows(tmp_path / "mixed", label="species")
     with pytest.raises(ValueError, match="weights must be numbers"):
         open_rows(tmp_path / "mixed", weight="label")
-    write(pa, tmp_path / "gap.parquet", {"a": [1.0, 2.0], "label": ["x", None]})
-    with pytest.raises(ValueError, match=r"'label' of .*gap\.parquet has 1 missing labels in 2 rows"):
-        gathered(open_rows(tmp_path / "gap.parquet", label="label"))
     write(pa, tmp_path / "days.parquet", {"a": [1.0], "day": pa.array([1], pa.date32())})
     with pytest.raises(ValueError, match="labels must be whole numbers, strings or booleans"):
         open_rows(tmp_path / "days.parquet", label="day")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from skmix.metrics import ReliabilityBin
 from skmix.report import Evaluation, evaluation_page
-from skmix.report.evaluation_page import evaluation_data
+from skmix.report.evaluation import evaluation_data
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 NAN = float("nan")
@@ -36,20 +37,21 @@ NUMBERS = Evaluation(
 
 def test_the_numbers_of_the_evaluation() -> None:
     data = evaluation_data(NUMBERS, title="animals")
-    assert {fact["name"]: fact["value"] for fact in data["facts"]} == {
+    page = evaluation_page(NUMBERS, title="animals")
+    assert dict(re.findall(r'<h3>([^<]+)</h3><div class="number">([^<]+)</div>', page)) == {
         "accuracy": "0.7500",
         "mean IoU": "0.4062",
         "log-loss": "0.5000",
         "calibration error": "0.1250",
     }
-    assert data["lead"] == "20 rows of 3 classes; 5 are misclassified."
-    assert [(row["true"], row["predicted"], row["count"], row["share"]) for row in data["confusions"]] == [
+    assert '<p class="lead">20 rows of 3 classes; 5 are misclassified.</p>' in page
+    assert [(row["true"], row["predicted"], row["count"], row["share"]) for row in data["mistakes"]] == [
         ("dog", "cat", 4, "40.0 %"),
         ("cat", "dog", 1, "10.0 %"),
     ]
-    assert [bin["count"] for bin in data["reliability"]] == [8, 12]
-    assert data["per_class"][2]["precision"] is None
-    assert evaluation_page(NUMBERS, title="animals") == evaluation_page(NUMBERS, title="animals")
+    assert [bin["n_rows"] for bin in data["reliability"]] == [8, 12]
+    assert data["classes"][2]["precision"] is None
+    assert evaluation_page(NUMBERS, title="animals") == page
 
 
 def test_a_matrix_of_other_classes_is_refused() -> None:

@@ -81,9 +81,11 @@ def test_classes_and_facts() -> None:
         own = model.weights_[:, c]
         assert row["heaviest"] == f"{own.argmax() + 1} ({own.max():.2f})"
         assert int(row["used"]) == (own >= 0.01).sum()
-    facts = {fact["name"]: fact["value"] for fact in data["facts"]}
     # Four kernels of two means, three entries of a covariance; three weights for each of three classes.
-    assert facts["free parameters"] == str(4 * 5 + 3 * 3)
+    assert data["n_parameters"] == 4 * 5 + 3 * 3
+    page = model_page(model, title="model")
+    assert "4 Gaussian kernels that 3 classes share, in 2 features." in page
+    assert '<div class="number">29</div><div class="note">free parameters</div>' in page
     settings = dict(data["settings"])
     assert settings["estimator"] == "SharedKernelClassifier"
     assert settings["priors"] == "[0.5, 0.25, 0.25]"

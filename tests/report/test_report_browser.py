@@ -110,7 +110,7 @@ def test_the_policy_would_stop_a_script_from_fetching(opened: Open) -> None:
     ("control", "value"),
     [
         ("explore-variant", "6D"),
-        ("explore-way", "class-wise"),
+        ("explore-method", "class-wise"),
         ("explore-digit", "7"),
         ("explore-digit", "all"),
         ("explore-across", "q4"),
@@ -145,7 +145,7 @@ def test_the_explorer_shows_the_weights_of_the_chosen_class(opened: Open) -> Non
     browser = opened()
     model = synthetic_results().best["4D", "robust"].groups[0]
     choose(browser, "explore-variant", "4D")
-    choose(browser, "explore-way", "robust")
+    choose(browser, "explore-method", "robust")
     for digit in (0, 9):
         choose(browser, "explore-digit", str(digit))
         shown = weights_shown(browser)
@@ -164,7 +164,7 @@ def test_ellipses_have_the_extent_of_one_standard_deviation(opened: Open, pair: 
     browser = opened()
     model = synthetic_results().best["13D", "robust"].groups[0]
     choose(browser, "explore-variant", "13D")
-    choose(browser, "explore-way", "robust")
+    choose(browser, "explore-method", "robust")
     choose(browser, "explore-across", pair[0])
     choose(browser, "explore-up", pair[1])
     found = boxes(browser)
@@ -184,7 +184,7 @@ def test_ellipses_lean_with_the_correlation(opened: Open) -> None:
     browser = opened()
     model = synthetic_results().best["9D", "class-wise"].groups[0]
     choose(browser, "explore-variant", "9D")
-    choose(browser, "explore-way", "class-wise")
+    choose(browser, "explore-method", "class-wise")
     choose(browser, "explore-across", "q3")
     choose(browser, "explore-up", "pca 6")
     names = list(model.feature_names_in_)
@@ -256,12 +256,12 @@ def test_controls_have_labels_and_take_the_keyboard(opened: Open) -> None:
     assert drawing(browser) != before
 
 
-def test_confusion_matrices_follow_the_chosen_way(opened: Open) -> None:
+def test_confusion_matrices_follow_the_chosen_method(opened: Open) -> None:
     browser = opened()
     best = synthetic_results().best
-    for way in ("class-wise", "robust", "published"):
+    for method in ("class-wise", "robust", "published"):
         browser.execute_script(
-            "document.querySelector(`input[name=confusion-way][value=${arguments[0]}]`).click()", way
+            "document.querySelector(`input[name=confusion-method][value=${arguments[0]}]`).click()", method
         )
         tables = browser.execute_script(
             "return [...document.querySelectorAll('#confusion-matrices figure')].map((f) => "
@@ -269,23 +269,23 @@ def test_confusion_matrices_follow_the_chosen_way(opened: Open) -> None:
             "[...r.querySelectorAll('td')].map((c) => Number(c.textContent))))"
         )
         for variant, shown in zip(LEVELS, tables, strict=True):
-            np.testing.assert_array_equal(shown, best[variant, way].run.confusion)
+            np.testing.assert_array_equal(shown, best[variant, method].run.confusion)
 
 
 def test_histograms_tell_their_counts(opened: Open) -> None:
-    """Every run of a way is under exactly one bar."""
+    """Every run of a method is under exactly one bar."""
     browser = opened()
     bars = browser.execute_script(
         "return [...document.querySelectorAll('#distribution-charts svg')].map((s) => "
-        "['published', 'robust', 'class-wise'].map((w) => s.querySelectorAll(`.way-${w} .bar`).length))"
+        "['published', 'robust', 'class-wise'].map((w) => s.querySelectorAll(`.method-${w} .bar`).length))"
     )
     results = synthetic_results()
     for variant, counts in zip(LEVELS, bars, strict=True):
-        for way, count in zip(("published", "robust", "class-wise"), counts, strict=True):
+        for method, count in zip(("published", "robust", "class-wise"), counts, strict=True):
             # Whole per cent; a perfect run shares the last bar.
             accuracies = {
                 min(run.confusion.trace() * 100 // run.confusion.sum(), 99)
                 for run in results.runs
-                if (run.variant, run.n_kernels, run.method) == (variant, 10, way)
+                if (run.variant, run.n_kernels, run.method) == (variant, 10, method)
             }
             assert count == len(accuracies)

@@ -94,17 +94,17 @@ def test_headlines_count_the_runs() -> None:
         a_run(run=0, n_kernels=15, **failed),
     )
     data = report_data(results)
-    paper, published, robust = data["summary"]["sources"]
+    paper, published, robust = data["summary"]["sources"].values()
     # Of the paper's 500 runs each, 481 of 3D and 445 of 4D succeed; table 1 and 6 have the accuracies.
     assert (paper["failures"], paper["runs"]) == (19 + 55, 1000)
     assert (paper["mean"], paper["best"]) == ("0.790", "0.900")
     assert (published["failures"], published["runs"]) == (3, 4)
     assert (published["mean"], published["best"]) == ("0.300", "0.500")
     assert (robust["failures"], robust["runs"], robust["mean"]) == (0, 2, "0.750")
-    summary = " ".join(data["summary"]["paragraphs"])
-    assert "3 of 4 runs fail" in summary
-    assert "none of 2 runs fails" in summary
-    assert "class-wise" not in [source["key"] for source in data["summary"]["sources"]]
+    page = render(data)
+    assert "With the published method, run again, 3 of 4 runs fail and the mean accuracy is 0.300" in page
+    assert "engine, none of 2 runs fails, and the mean accuracy is 0.750.</p>" in page
+    assert "class-wise" not in data["summary"]["sources"]
 
 
 def test_reasons_are_counted_by_variant() -> None:
@@ -123,7 +123,10 @@ def test_reasons_are_counted_by_variant() -> None:
     assert counts["overflow"] == ([1, 0], 1)
     assert counts["too few rows"] == ([0, 1], 1)
     assert counts["finite, but wrong"] == ([1, 0], 1)
-    assert (failures["totals"], failures["total"], failures["paper"]) == ([4, 1], 5, [19, 82])
+    assert (failures["totals"], failures["paper"]) == ([4, 1], [19, 82])
+    assert "5 of 6 runs failed; the commonest reason, constant feature, ended 2" in render(
+        report_data(results)
+    )
     assert all(reason["explanation"] for reason in failures["reasons"])
 
 
@@ -147,13 +150,13 @@ def test_failed_runs_and_errors_by_hand() -> None:
 def test_accuracies_on_a_border_belong_above_it() -> None:
     """0.29 / 0.01 is less than 29 in floating point, 0.57 / 0.01 is more than 56.99; 1.0 has the last bin."""
     runs = [a_run(run=i, accuracy=value) for i, value in enumerate((0.29, 0.57, 0.58, 0.589, 1.0, 0.0))]
-    (variant,) = report_data(with_runs(*runs))["distributions"]
-    assert variant["ways"]["published"]["counts"] == [[0, 1], [29, 1], [57, 1], [58, 2], [99, 1]]
+    (variant,) = report_data(with_runs(*runs))["variants"]
+    assert variant["methods"]["published"]["counts"] == [[0, 1], [29, 1], [57, 1], [58, 2], [99, 1]]
 
 
 def test_a_run_without_accuracy_counts_as_failed_and_has_no_bar() -> None:
-    (variant,) = report_data(with_runs(a_run(), a_run(run=1, accuracy=np.nan)))["distributions"]
-    assert variant["ways"]["published"] == {"n": 2, "failed": 1, "counts": [[80, 1]]}
+    (variant,) = report_data(with_runs(a_run(), a_run(run=1, accuracy=np.nan)))["variants"]
+    assert variant["methods"]["published"] == {"n": 2, "failed": 1, "counts": [[80, 1]], "best": None}
 
 
 def test_the_sweep_takes_the_first_runs_at_the_paper_s_k() -> None:
@@ -161,7 +164,7 @@ def test_the_sweep_takes_the_first_runs_at_the_paper_s_k() -> None:
     runs += [a_run(run=i, n_kernels=15, accuracy=(0.6, 0.8, 0.2)[i]) for i in range(3)]
     runs += [a_run(run=i, n_kernels=3, accuracy=0.3) for i in range(2)]
     (variant,) = report_data(with_runs(*runs))["sweep"]["variants"]
-    points = {point["K"]: point for point in variant["ways"]["published"]}
+    points = {point["K"]: point for point in variant["methods"]["published"]}
     assert (points[10]["n"], points[10]["lost"], points[10]["mean"]) == (100, 0, 0.9)
     assert (points[15]["n"], points[15]["lost"], points[15]["mean"]) == (3, 1, 0.7)
     assert points[15]["std"] == pytest.approx(0.1414, abs=1e-4)
@@ -223,7 +226,7 @@ def test_claims_are_shown_with_their_verdict() -> None:
 def test_the_claim_over_data_sets_is_in_the_summary() -> None:
     margins = tuple(Margin(seed, "3D", 100, 0.9, 0.895 - 0.002 * seed) for seed in range(5))
     data = report_data(dataclasses.replace(synthetic_results(), margins=margins))
-    assert data["summary"]["paragraphs"][-1] == (
+    assert data["summary"]["headline"] == (
         "Over data sets of seeds 0 to 4, with 100 runs of each variant and method, the mean class-wise run "
         "is at most 0.01 below the best robust run in 3 of 5 comparisons; the largest distance is 0.0130 "
         "(3D, seed 4)."
@@ -235,12 +238,12 @@ def test_the_claim_over_data_sets_is_in_the_summary() -> None:
 def test_nothing_in_the_data_can_end_the_script() -> None:
     results = synthetic_results()
     data = report_data(results)
-    data["ways"][0]["label"] = NASTY + "\u2028"
+    data["methods"][0]["label"] = NASTY + "\u2028"
     page = render(data)
     start = page.index(">", page.index('id="report-data"')) + 1
     embedded = page[start : page.index("</script>", start)]
     assert not set("<>&\u2028") & set(embedded)
-    assert json.loads(embedded)["ways"][0]["label"] == NASTY + "\u2028"
+    assert json.loads(embedded)["methods"][0]["label"] == NASTY + "\u2028"
     assert "<script>alert" not in page
 
 
@@ -295,16 +298,17 @@ def test_other_files_are_refused_as_pictures() -> None:
 
 def test_the_explorer_has_a_class_s_rows_and_its_upper_triangles() -> None:
     results = synthetic_results()
-    explorer = report_data(results)["explorer"]
-    variant = next(each for each in explorer["variants"] if each["name"] == "6D")
-    mixture = variant["ways"]["robust"]["groups"][0]
+    data = report_data(results)
+    explorer = data["explorer"]
+    variant = next(each for each in data["variants"] if each["name"] == "6D")
+    mixture = variant["methods"]["robust"]["best"]["groups"][0]
     covariance = results.best["6D", "robust"].groups[0].covariances_[3]
     full = np.zeros((6, 6))
     full[np.triu_indices(6)] = mixture["covariances"][3]
     np.testing.assert_allclose(full, np.triu(covariance), rtol=1e-4)
-    np.testing.assert_allclose(explorer["rows"]["plain"], results.data.train_features, atol=5.1e-5)
-    np.testing.assert_allclose(explorer["rows"]["dithered"], results.data.train_dithered, atol=5.1e-5)
-    assert explorer["rows"]["labels"] == results.data.train_labels.tolist()
+    np.testing.assert_allclose(explorer["plain"], results.data.train_features, atol=5.1e-5)
+    np.testing.assert_allclose(explorer["dithered"], results.data.train_dithered, atol=5.1e-5)
+    assert explorer["labels"] == results.data.train_labels.tolist()
 
 
 def test_a_model_that_is_not_finite_is_left_out() -> None:
@@ -312,8 +316,8 @@ def test_a_model_that_is_not_finite_is_left_out() -> None:
     best = results.best["3D", "published"]
     broken = dataclasses.replace(best.groups[0], means_=np.full((10, 3), np.nan))
     changed = {**results.best, ("3D", "published"): dataclasses.replace(best, groups=(broken,))}
-    explorer = report_data(dataclasses.replace(results, best=changed))["explorer"]
-    assert explorer["variants"][0]["ways"]["published"]["groups"] == [None]
+    variant = report_data(dataclasses.replace(results, best=changed))["variants"][0]
+    assert variant["methods"]["published"]["best"]["groups"] == [None]
 
 
 @pytest.mark.slow

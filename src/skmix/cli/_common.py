@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
@@ -14,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
@@ -28,13 +28,6 @@ INTERRUPTED = 130
 STANDARD = "-"
 """Standard input or output, in place of a file name."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def examples(*lines: str) -> str:
-    """Return the epilog of a command's help: examples, one per line."""
-    return "\n".join(["Examples:", "", "\b", *(f"  {line}" for line in lines)])
-
 
 class _Commands(TyperGroup):
     """Commands that end without a traceback when their output cannot be written."""
@@ -43,12 +36,12 @@ class _Commands(TyperGroup):
         """Run a command and report errors that it did not handle itself."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            # The reader has closed the pipe, as `head` does.
-            _discard_output()
-            raise typer.Exit(0) from None
         except OSError as error:
-            _discard_output()
+            # Discard further output, so that Python's flush at exit does not fail.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):
+                # The reader has closed the pipe, as `head` does.
+                raise typer.Exit(0) from None
             stop(f"cannot write to standard output: {error.strerror or error}", WRONG_USE)
         except KeyboardInterrupt:
             stop("interrupted.", INTERRUPTED)
@@ -94,31 +87,43 @@ def main(
     """Shared-kernel mixture models: from a table to a model, and from a model to predictions."""
 
 
+def examples(*lines: str) -> str:
+    """Return the epilog of a command's help: examples, one per line."""
+    return "\n".join(["Examples:", "", "\b", *(f"  {line}" for line in lines)])
+
+
+# ---------------------------------------------------------------- printing
+
+
+def verbatim(text: str) -> str:
+    """Return text for a terminal: control characters, which may come from data, are replaced by '?'."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "?", text)
+
+
+class _VerbatimConsole(Console):
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(verbatim(text), **options)
+
+
+def console() -> Console:
+    """Return a console that prints text as it is: no markup, emoji or control characters."""
+    return _VerbatimConsole(markup=False, emoji=False, highlight=False)
+
+
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print text; control characters, which may come from data, are replaced by '?'."""
-    typer.echo(_CONTROL.sub("?", text), err=err)
-
-
-def stop(message: str, code: int) -> NoReturn:
-    """End the program with a message on the error stream."""
-    say(f"Error: {message}", err=True)
-    raise typer.Exit(code)
+    """Print text without wrapping it."""
+    typer.echo(verbatim(text), err=err)
 
 
 def table(headings: Iterable[str], rows: Iterable[Sequence[str]] = (), *, wrap: bool = False) -> Table:
-    """Return a table of verbatim text: a column of names, then numbers, or text that may wrap."""
+    """Return a table for `console`: a column of names, then numbers, or text that may wrap."""
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for place, heading in enumerate(headings):
         number = place > 0 and not wrap
-        shown.add_column(cell(heading), justify="right" if number else "left", no_wrap=number)
+        shown.add_column(heading, justify="right" if number else "left", no_wrap=number)
     for row in rows:
-        shown.add_row(*map(cell, row))
+        shown.add_row(*row)
     return shown
-
-
-def cell(text: str) -> Text:
-    """Return text that is printed verbatim: no markup, emoji or control characters."""
-    return Text(_CONTROL.sub("?", text))
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:
@@ -127,22 +132,28 @@ def counted(number: int, one: str, several: str | None = None) -> str:
 
 
 def print_json(content: Any) -> None:
-    """Print numbers, strings, lists and dictionaries as JSON, in ASCII."""
-    typer.echo(json.dumps(_plain(content), indent=2, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    """Return values for JSON, with null for numbers that are not finite."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    """Print numbers, strings, lists and dictionaries as JSON in ASCII, with null for NaN and infinities."""
+    plain = json.loads(json.dumps(content), parse_constant=lambda name: None)
+    typer.echo(json.dumps(plain, indent=2))
 
 
 def text_aside(aside: bool) -> Any:
     """Return a context that prints to the error stream if standard output is reserved for JSON."""
     return redirect_stdout(sys.stderr) if aside else nullcontext()
+
+
+# ---------------------------------------------------------------- errors and notes
+
+
+def stop(message: str, code: int) -> NoReturn:
+    """End the program with a message on the error stream."""
+    say(f"Error: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def refuse(option: str, message: str) -> NoReturn:
+    """End the program because the value of an option cannot be used."""
+    raise typer.BadParameter(verbatim(message), param_hint=option)
 
 
 _notes: list[str] = []
@@ -155,15 +166,9 @@ def note(message: str) -> None:
 
 @contextmanager
 def guarded(
-    *,
-    bad_input: int = BAD_INPUT,
-    failing: str | None = None,
-    interrupted: str = "interrupted; nothing was written.",
+    bad_input: int = BAD_INPUT, interrupted: str = "interrupted; nothing was written."
 ) -> Iterator[None]:
-    """Turn errors into a one-line message and an exit code, and warnings into notes.
-
-    `failing` begins the message if a file cannot be used; by default the file could not be read.
-    """
+    """Turn errors into a one-line message and an exit code, and warnings into notes."""
     _notes.clear()
     with warnings.catch_warnings():
         # Show warnings to users only. Columns were matched by name, so models get arrays without names.
@@ -178,8 +183,6 @@ def guarded(
         except BrokenPipeError:
             raise
         except OSError as error:
-            if failing is not None:
-                stop(f"{failing}: {error.strerror or error}", WRONG_USE)
             known = error.filename and error.strerror
             stop(f"cannot read {f'{error.filename}: {error.strerror}' if known else error}", BAD_INPUT)
         except MemoryError:
@@ -194,16 +197,11 @@ def guarded(
 
 
 @contextmanager
-def writing(place: str) -> Iterator[None]:
-    """Stop with a one-line message if a file cannot be written."""
+def failing(message: str) -> Iterator[None]:
+    """Stop with a message, such as 'cannot write m.skmix', if a file cannot be used."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        stop(f"cannot write {place}: {error.strerror or error}", WRONG_USE)
-
-
-def _discard_output() -> None:
-    """Discard further output, so that Python's flush at exit does not fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        stop(f"{message}: {error.strerror or error}", WRONG_USE)

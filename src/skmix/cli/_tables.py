@@ -12,16 +12,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, note, stop, writing
-from skmix.datasets import (
-    WRITABLE,
-    ColumnError,
-    TableRows,
-    check_writable,
-    labels_like,
-    read_rows,
-    write_columns,
-)
+from skmix import datasets
+from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, stop
+from skmix.cli._progress import Watch
 from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
@@ -49,7 +42,10 @@ NoHeader = Annotated[
 Out = Annotated[
     str,
     typer.Option(
-        "--out", "-o", metavar="FILE", help=f"Where to: {', '.join(WRITABLE)}; - is CSV on standard output."
+        "--out",
+        "-o",
+        metavar="FILE",
+        help=f"Where to: {', '.join(datasets.WRITABLE)}; - is CSV on standard output.",
     ),
 ]
 Digits = Annotated[
@@ -58,15 +54,24 @@ Digits = Annotated[
 Html = Annotated[
     str | None, typer.Option("--html", metavar="FILE", help="Write a page to open in a browser.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0, max=2**32 - 1)]
 
 
-def read(data: str, *, features: Sequence[str] | None = None, **options: Any) -> TableRows:
+def read(
+    watch: Watch,
+    data: str,
+    *,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    no_header: bool = False,
+    **options: Any,
+) -> datasets.TableRows:
     """Read a table or standard input with `read_rows`; stop with a hint if a column cannot be used."""
-    source = sys.stdin.buffer if data == STANDARD else data
+    source = cast("str | BinaryIO", sys.stdin.buffer if data == STANDARD else data)
+    options |= {"features": features, "drop": drop or (), "header": not no_header}
     try:
-        rows = read_rows(cast("str | BinaryIO", source), features=features, **options)
-    except ColumnError as error:
+        with watch.share("reading") as progress:
+            rows = datasets.read_rows(source, progress=progress, **options)
+    except datasets.ColumnError as error:
         hint = f" Leave it out with --drop {error.column!r}." if error.is_feature and features is None else ""
         stop(f"{error}{hint}", BAD_INPUT)
     for each in rows.notes:
@@ -74,15 +79,17 @@ def read(data: str, *, features: Sequence[str] | None = None, **options: Any) ->
     return rows
 
 
-def read_for(model: Any, data: str, *, drop: Sequence[str] = (), **options: Any) -> TableRows:
+def read_for(
+    watch: Watch, model: Any, data: str, *, drop: Sequence[str] | None = None, **options: Any
+) -> datasets.TableRows:
     """Read the features of a model from a table, by their names, in any order."""
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
         # Without a note that the column of labels is ignored.
         target = metadata_of(model)["target"]
-        aside = [] if target is None else [target]
-        return read(data, features=[str(name) for name in names], drop=[*drop, *aside], **options)
-    rows = read(data, drop=drop, **options)
+        aside = [*(drop or ()), *([] if target is None else [target])]
+        return read(watch, data, features=[str(name) for name in names], drop=aside, **options)
+    rows = read(watch, data, drop=drop, **options)
     if rows.X.shape[1] != model.n_features_in_:
         stop(
             f"the model has {model.n_features_in_} features without names, but {data} has "
@@ -94,15 +101,15 @@ def read_for(model: Any, data: str, *, drop: Sequence[str] = (), **options: Any)
 
 
 def read_labelled(
-    model: Any, data: str, target: str | None, **options: Any
+    watch: Watch, model: Any, data: str, target: str | None, **options: Any
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Read the rows that have a label, and their labels as the model's classes."""
     column = target or metadata_of(model)["target"]
     if not column:
         stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
-    rows = read_for(model, data, target=column, **options)
+    rows = read_for(watch, model, data, target=column, **options)
     assert rows.labels is not None
-    labels, known = labels_like(rows.labels, model.classes_, column)
+    labels, known = datasets.labels_like(rows.labels, model.classes_, column)
     if not known.any():
         stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)
     if not known.all():
@@ -117,22 +124,25 @@ def load_model(path: str) -> Any:
     return load(path)
 
 
-def check_out(out: str, *, reading: Sequence[str] = ()) -> None:
-    """Stop, before any work, if a table cannot be written or has an unknown suffix."""
-    if out != STANDARD:
-        try:
-            check_writable(Path(out))
-        except ValueError as error:
-            stop(str(error), WRONG_USE)
-    check_place(out, reading=reading)
+def check_place(
+    out: str | None, *, reading: Sequence[str | None], table: bool = False, as_json: bool = False
+) -> None:
+    """Create the folder of a file; stop if the file cannot be written or is one of those to be read.
 
-
-def check_place(out: str | None, *, reading: Sequence[str | None] = ()) -> None:
-    """Create the folder of a file; stop if the file cannot be written or is one of those to be read."""
+    A table needs a known suffix. With `as_json`, standard output is reserved for a summary.
+    """
+    if out == STANDARD and as_json:
+        where = "table to a file: --out FILE" if table else "graph to a file: --onnx FILE"
+        stop(f"--json prints a summary to standard output; write the {where}.", WRONG_USE)
     if out is None or out == STANDARD:
         return
     place = Path(out)
-    with writing(out):
+    if table:
+        try:
+            datasets.check_writable(place)
+        except ValueError as error:
+            stop(str(error), WRONG_USE)
+    with failing(f"cannot write {out}"):
         if place.is_dir():
             stop(f"cannot write {out}: it is a folder. Name a file in it.", WRONG_USE)
         if place.parent.exists() and not place.parent.is_dir():
@@ -145,32 +155,32 @@ def check_place(out: str | None, *, reading: Sequence[str | None] = ()) -> None:
 
 def write_table(out: str, columns: Mapping[str, NDArray[Any]], digits: int | None = None) -> None:
     """Write columns into a file, or as CSV to standard output."""
-    with writing(out):
-        write_columns(standard_output() if out == STANDARD else out, columns, digits=digits)
+    with failing(f"cannot write {out}"):
+        datasets.write_columns(_standard_output() if out == STANDARD else out, columns, digits=digits)
 
 
 def write_model(out: str, model: Any) -> None:
     """Write a model into a file or to standard output."""
-    with writing(out):
-        if out != STANDARD:
+    if out != STANDARD:
+        with failing(f"cannot write {out}"):
             model.save(out)
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            model.save(Path(folder) / "model")
-            standard_output().write((Path(folder) / "model").read_bytes())
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model")
+        write_bytes(out, (Path(folder) / "model").read_bytes())
 
 
-def write_page(out: str, page: str) -> None:
-    """Write a page into a file or to standard output."""
-    with writing(out):
+def write_bytes(out: str, content: bytes) -> None:
+    """Write a file, or to standard output."""
+    with failing(f"cannot write {out}"):
         if out == STANDARD:
-            standard_output().write(page.encode())
+            _standard_output().write(content)
         else:
             with replacing(out) as file:
-                file.write(page.encode())
+                file.write(content)
 
 
-def standard_output() -> BinaryIO:
+def _standard_output() -> BinaryIO:
     """Return standard output as a stream of bytes, after flushing text."""
     sys.stdout.flush()
     return cast(BinaryIO, sys.stdout.buffer)

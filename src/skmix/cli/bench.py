@@ -17,6 +17,7 @@ from skmix.cli._common import (
     Json,
     app,
     examples,
+    failing,
     guarded,
     print_json,
     say,
@@ -147,9 +148,9 @@ def _results(out: Path, as_json: bool) -> Iterator[list[Table]]:
     if importlib.util.find_spec("matplotlib") is None:
         stop("The pictures need matplotlib: pip install skmix[plot]", NOT_INSTALLED)
     tables: list[Table] = []
-    failing = f"cannot read the data or write into {out}"
     stored = "interrupted. Finished cells are stored; run the same command again to continue."
-    with guarded(bad_input=WRONG_USE, failing=failing, interrupted=stored), text_aside(as_json):
+    failed = f"cannot read the data or write into {out}"
+    with guarded(WRONG_USE, stored), failing(failed), text_aside(as_json):
         yield tables
     if as_json:
         print_json([{"title": each.title, "headings": each.headings, "lines": each.lines} for each in tables])

@@ -10,7 +10,7 @@ import typer
 from numpy.typing import NDArray
 
 from skmix import datasets, features, plots
-from skmix.cli._common import WRONG_USE, Json, app, examples, guarded, print_json, say, stop
+from skmix.cli._common import WRONG_USE, Json, app, examples, failing, guarded, print_json, say, stop
 from skmix.cli._progress import watching
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
@@ -55,7 +55,7 @@ def digits(
     if sheet is not None:
         _check_suffix("--sheet", sheet, (".pdf", ".png", ".svg"))
     files = f"{out}" if sheet is None else f"{out} and {sheet}"
-    with guarded(bad_input=WRONG_USE, failing=f"cannot write {files}"):
+    with guarded(WRONG_USE), failing(f"cannot write {files}"):
         for file in (out, sheet):
             if file is not None:
                 writable_folder(file.parent)

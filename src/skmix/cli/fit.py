@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -29,51 +28,20 @@ from skmix.cli._common import (
     guarded,
     note,
     print_json,
+    refuse,
     say,
     stop,
 )
 from skmix.cli._progress import watching
-from skmix.cli._tables import Data, Drop, NoHeader, Seed, check_place, read, write_model
+from skmix.cli._tables import Data, Drop, NoHeader, check_place, read, write_model
 from skmix.datasets import TableRows, class_labels
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
 _of_search = partial(typer.Option, rich_help_panel="The search")
 
-
-Covariance = Literal["full", "tied", "diag", "spherical", "low_rank", "auto"]
-Criterion = Literal["bic", "icl", "aic", "cv"]
-
 # With fewer rows, integers may be consecutive by chance.
 _MIN_COUNTED = 10
-
-
-@dataclass(frozen=True, eq=False)
-class _Training:
-    """Rows X (n, M) to fit with labels y (n,), of which some may be None, and rows held out."""
-
-    X: NDArray[np.float64]
-    y: NDArray[Any] | None
-    known: NDArray[np.bool_]
-    held_rows: NDArray[np.float64] | None = None
-    held_labels: NDArray[Any] | None = None
-
-
-@dataclass(frozen=True)
-class _Choices:
-    """Choices of the user, or 'auto'; `tune` None leaves tuning to the search."""
-
-    n_kernels: Any
-    covariance_type: str
-    feature_groups: Any
-    criterion: str
-    tune: bool | None
-
-    @property
-    def open(self) -> bool:
-        """Whether any choice is 'auto'."""
-        choices = (self.n_kernels, self.covariance_type, self.feature_groups)
-        return any(isinstance(each, str) and each == "auto" for each in choices)
 
 
 @app.command(
@@ -105,15 +73,13 @@ def fit(
         Literal["refuse", "drop", "use"], _of_table(help="Rows without a label.")
     ] = "refuse",
     hold_out: Annotated[
-        float,
-        _of_table(help="Share of the rows to hold out for testing the model.", min=0.0, max=0.9),
+        float, _of_table(help="Share of the rows to hold out for testing the model.", min=0.0, max=0.9)
     ] = 0.0,
     kernels: Annotated[
-        str,
-        _of_model(metavar="auto|N", help="Number of kernels that classes share."),
+        str, _of_model(metavar="auto|N", help="Number of kernels that classes share.")
     ] = "auto",
     covariance: Annotated[
-        Covariance | None,
+        Literal["full", "tied", "diag", "spherical", "low_rank", "auto"] | None,
         _of_model(
             help="Structure of the kernels' covariances; by default auto with --target, and full "
             "without it or with a number of kernels."
@@ -160,7 +126,7 @@ def fit(
         ),
     ] = None,
     criterion: Annotated[
-        Criterion | None,
+        Literal["bic", "icl", "aic", "cv"] | None,
         _of_search(
             help="Criterion for automatic choices; by default cv (cross-validation) with --target, and bic "
             "without it."
@@ -169,7 +135,7 @@ def fit(
     starts: Annotated[int, _of_search(help="Starting points; the best one wins.", min=1)] = 1,
     max_passes: Annotated[int, _of_search(help="Largest number of passes of EM.", min=1)] = 200,
     jobs: Annotated[int | None, _of_search(help="Threads; the model does not depend on it.")] = None,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**32 - 1)] = 0,
     as_json: Json = False,
 ) -> None:
     """Fit a model to a table.
@@ -183,20 +149,15 @@ def fit(
     predict marks them, and in Python predict returns 'outlier' for them, or
     -1 where labels are numbers.
     """
-    if target is None:
-        for option, given in {
-            "--groups": groups,
-            "--priors": priors,
-            "--tune": tune,
-            "--hold-out": hold_out or None,
-        }.items():
-            if given is not None:
-                stop(f"{option} needs classes: name their column with --target.", WRONG_USE)
+    of_classes = {"--groups": groups, "--priors": priors, "--tune": tune, "--hold-out": hold_out or None}
+    for option, given in of_classes.items():
+        if target is None and given is not None:
+            stop(f"{option} needs classes: name their column with --target.", WRONG_USE)
     if tune and (groups is not None or covariance == "low_rank"):
         other = "--groups" if groups is not None else "--covariance low_rank"
         stop(f"--tune does not work with {other}; leave one of them out.", WRONG_USE)
     if jobs == 0:
-        raise typer.BadParameter("must not be 0; -1 uses all cores.", param_hint="--jobs")
+        refuse("--jobs", "must not be 0; -1 uses all cores.")
     n_kernels = _parse_number("--kernels", kernels, least=1, whole=True)
     if covariance is None:
         covariance = "auto" if n_kernels == "auto" and target is not None else "full"
@@ -208,7 +169,7 @@ def fit(
     if covariance_prior != "none":
         strength = _parse_number("--covariance-prior", covariance_prior, least=0)
         if strength == 0:
-            raise typer.BadParameter(f"{covariance_prior} is not above 0.", param_hint="--covariance-prior")
+            refuse("--covariance-prior", f"{covariance_prior} is not above 0.")
     settings: dict[str, Any] = {
         "covariance_prior": strength,
         "n_init": starts,
@@ -216,62 +177,48 @@ def fit(
         "n_jobs": jobs,
         "random_state": seed,
     }
+    chosen = {"n_kernels": n_kernels, "covariance_type": covariance}
+    metadata: dict[str, Any] = {"target": target}
     check_place(out, reading=[data])
     with guarded(), watching() as watch:
-        with watch.share("reading") as progress:
-            rows = read(data, target=target, drop=drop or (), header=not no_header, progress=progress)
+        rows = read(watch, data, target=target, drop=drop, no_header=no_header)
         _check_columns(rows)
-        training = _training_rows(rows, target, unlabelled, hold_out, seed)
-        feature_groups = _parse_groups(groups, rows.feature_names)
-        choices = _Choices(n_kernels, covariance, feature_groups, criterion, tune)
+        X, y, known, held = _training_rows(rows, target, unlabelled, hold_out, seed)
         with watch.steps("fitting", None):
-            metadata: dict[str, Any] = {"target": target}
-            if training.y is None:
-                model, search = _fit_mixture(training, choices, settings)
+            if y is None:
+                model, search = _fit_mixture(X, None, chosen, criterion, settings)
                 if outliers:
-                    densities = np.asarray(model.score_samples(training.X))
-                    metadata["outlier_threshold"] = float(
-                        np.quantile(densities, outliers, method="inverted_cdf")
-                    )
+                    least = np.quantile(model.score_samples(X), outliers, method="inverted_cdf")
+                    metadata["outlier_threshold"] = float(least)
             else:
-                classes = np.unique(training.y[training.known].tolist())
+                classes = np.unique(y[known].tolist())
                 settings["priors"] = _parse_priors(priors, [str(label) for label in classes.tolist()])
+                settings["feature_groups"] = _parse_groups(groups, rows.feature_names)
                 if outliers:
                     settings |= {"reject_below": outliers, "outlier_label": _outlier_label(classes)}
-                model, search = _fit_classifier(training, choices, settings)
+                model, search = _fit_classifier(X, y, known, chosen, criterion, tune, settings)
         model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         model.metadata_ = metadata
         write_model(out, model)
-        outcome = _outcome(model, search, training, out)
+        described = report.describe(model)
+        facts = ("kind", "features", "n_components", "target", "classes", "covariance_type", "n_parameters")
+        end = ("converged", "n_iter", "log_likelihood", "outlier_threshold")
+        outcome = {
+            "model": None if out == STANDARD else out,
+            "n_rows": len(X),
+            "n_unlabelled": int(np.count_nonzero(~known)),
+            **{name: described[name] for name in (*facts, *end)},
+            "n_kernels": [group["n_kernels"] for group in described["groups"]],
+            "groups": [group["features"] for group in described["groups"]],
+            "n_candidates": search and len(search.cv_results_["params"]),
+            "training_accuracy": None if y is None else report.evaluate(model, X[known], y[known]).accuracy,
+            "held_out": held and report.evaluate(model, *held).as_dict(),
+        }
     if as_json and out != STANDARD:
         print_json(outcome)
     else:
         for line in _lines(outcome):
             say(line, err=out == STANDARD)
-
-
-def _outcome(model: Any, search: Any, training: _Training, out: str) -> dict[str, Any]:
-    """Return the result of the fit in plain values."""
-    described = report.describe(model)
-    facts = ("kind", "features", "n_components", "target", "classes", "covariance_type", "n_parameters")
-    end = ("converged", "n_iter", "log_likelihood", "outlier_threshold")
-    outcome = {
-        "model": None if out == STANDARD else out,
-        "n_rows": len(training.X),
-        "n_unlabelled": int(np.count_nonzero(~training.known)),
-        **{name: described[name] for name in (*facts, *end)},
-        "n_kernels": [group["n_kernels"] for group in described["groups"]],
-        "groups": [group["features"] for group in described["groups"]],
-        "n_candidates": None if search is None else len(search.cv_results_["params"]),
-        "training_accuracy": None,
-        "held_out": None,
-    }
-    if training.y is not None:
-        X, y = training.X[training.known], training.y[training.known]
-        outcome["training_accuracy"] = report.evaluate(model, X, y).accuracy
-    if training.held_rows is not None and training.held_labels is not None:
-        outcome["held_out"] = report.evaluate(model, training.held_rows, training.held_labels).as_dict()
-    return outcome
 
 
 def _lines(outcome: dict[str, Any]) -> list[str]:
@@ -324,15 +271,15 @@ def _check_columns(rows: TableRows) -> None:
 
 def _training_rows(
     rows: TableRows, target: str | None, unlabelled: str, hold_out: float, seed: int
-) -> _Training:
-    """Return the rows of a table to fit, with their labels.
+) -> tuple[NDArray[np.float64], NDArray[Any] | None, NDArray[np.bool_], tuple[Any, Any] | None]:
+    """Return rows X (n, M) to fit, labels y (n,), which of them are known, and rows and labels held out.
 
     `unlabelled` is how to treat rows without a label: 'refuse', 'drop' or 'use'. `hold_out` is the share of
     the labelled rows of each class to hold out.
     """
-    if target is None or rows.labels is None:
-        return _Training(rows.X, None, np.ones(len(rows.X), dtype=np.bool_))
     X = rows.X
+    if target is None or rows.labels is None:
+        return X, None, np.ones(len(X), dtype=np.bool_), None
     y, known = class_labels(rows.labels, target)
     n_missing = int(np.count_nonzero(~known))
     if n_missing and unlabelled == "refuse":
@@ -346,7 +293,7 @@ def _training_rows(
         y = y.astype(object)
         y[~known] = None
     if not hold_out:
-        return _Training(X, y, known)
+        return X, y, known, None
     labelled = np.flatnonzero(known)
     classes, counts = np.unique(y[labelled], return_counts=True)
     if counts.min() < 2:
@@ -364,62 +311,68 @@ def _training_rows(
         labelled, test_size=hold_out, stratify=y[labelled].astype(str), random_state=seed
     )
     training = np.sort(np.concatenate([kept, np.flatnonzero(~known)]))
-    return _Training(X[training], y[training], known[training], X[held], y[held])
+    return X[training], y[training], known[training], (X[held], y[held])
 
 
-def _fit_classifier(training: _Training, choices: _Choices, settings: dict[str, Any]) -> tuple[Any, Any]:
+def _fit_classifier(
+    X: NDArray[np.float64],
+    y: NDArray[Any],
+    known: NDArray[np.bool_],
+    chosen: dict[str, Any],
+    criterion: str,
+    tune: bool | None,
+    settings: dict[str, Any],
+) -> tuple[Any, Any]:
     """Return a fitted classifier, and the search that chose its settings if anything was open."""
-    X, y, known = training.X, training.y, training.known
-    assert y is not None
+    is_open = "auto" in (*chosen.values(), settings["feature_groups"])
     search: Any = None
-    chosen = {"n_kernels": choices.n_kernels, "covariance_type": choices.covariance_type}
-    classifier = SharedKernelClassifier(**settings)
-    if choices.open and choices.criterion == "cv":
+    if is_open and criterion == "cv":
+        groups = settings.pop("feature_groups")
         search = SharedKernelClassifierCV(
-            classifier,
+            SharedKernelClassifier(**settings),
             **chosen,
-            feature_groups=choices.feature_groups,
-            tune="auto" if choices.tune is None else choices.tune,
+            feature_groups=groups,
+            tune="auto" if tune is None else tune,
             n_jobs=settings["n_jobs"],
             random_state=settings["random_state"],
         ).fit(X, y)
         # With a reduction of the features, the search itself is the model.
         return (search.classifier_ if search.projection_ is None else search), search
-    if choices.tune and np.isnan(X).any():
+    if tune and np.isnan(X).any():
         raise ValueError(
             f"--tune needs complete rows, but {int(np.isnan(X).any(axis=1).sum())} of {len(X)} rows have "
             "missing values. Leave out --tune, or --kernels and --covariance."
         )
-    if choices.open:
-        search = _density_search(choices, settings).fit(X, y)
+    if is_open:
+        own = SharedKernelMixture().get_params()
+        shared = {name: value for name, value in settings.items() if name in own}
+        _, search = _fit_mixture(X, y, chosen, criterion, shared)
         chosen = search.best_params_
-    classifier.set_params(**chosen, feature_groups=choices.feature_groups).fit(X, y)
-    if choices.tune:
+    classifier = SharedKernelClassifier(**settings, **chosen).fit(X, y)
+    if tune:
         # From a list, since labels mixed with None have dtype object.
         classifier.tune(X[known], np.array(y[known].tolist()), random_state=settings["random_state"])
     return classifier, search
 
 
-def _fit_mixture(training: _Training, choices: _Choices, settings: dict[str, Any]) -> tuple[Any, Any]:
+def _fit_mixture(
+    X: NDArray[np.float64],
+    y: NDArray[Any] | None,
+    chosen: dict[str, Any],
+    criterion: str,
+    settings: dict[str, Any],
+) -> tuple[Any, Any]:
     """Return a fitted mixture, and the search that chose its settings if anything was open."""
-    if choices.open:
-        search = _density_search(choices, settings).fit(training.X)
-        return search.best_estimator_, search
-    chosen = {"n_kernels": choices.n_kernels, "covariance_type": choices.covariance_type}
-    return SharedKernelMixture(**settings, **chosen).fit(training.X), None
-
-
-def _density_search(choices: _Choices, settings: dict[str, Any]) -> SharedKernelMixtureCV:
-    """Return the search for kernels and covariances by a criterion of densities."""
-    own = SharedKernelMixture().get_params()
-    return SharedKernelMixtureCV(
-        SharedKernelMixture(**{name: value for name, value in settings.items() if name in own}),
-        n_kernels=choices.n_kernels,
-        covariance_type=choices.covariance_type,
-        criterion="log_likelihood" if choices.criterion == "cv" else choices.criterion,
+    if "auto" not in chosen.values():
+        return SharedKernelMixture(**settings, **chosen).fit(X, y), None
+    search = SharedKernelMixtureCV(
+        SharedKernelMixture(**settings),
+        **chosen,
+        criterion="log_likelihood" if criterion == "cv" else criterion,
         n_jobs=settings["n_jobs"],
         random_state=settings["random_state"],
-    )
+    ).fit(X, y)
+    return search.best_estimator_, search
 
 
 def _outlier_label(classes: NDArray[Any]) -> Any:
@@ -442,9 +395,7 @@ def _parse_number(option: str, given: str, *, least: float, whole: bool = False)
         number = np.nan
     if not least <= number < np.inf:
         kind = "a whole number" if whole else "a number"
-        raise typer.BadParameter(
-            f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.", param_hint=option
-        )
+        refuse(option, f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.")
     return number
 
 
@@ -458,12 +409,9 @@ def _parse_groups(given: str | None, names: Sequence[str]) -> list[list[int]] | 
         chosen = [name for name in (part.strip() for part in group.split(",")) if name]
         unknown = [name for name in chosen if name not in places]
         if unknown:
-            raise typer.BadParameter(
-                f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}.",
-                param_hint="--groups",
-            )
+            refuse("--groups", f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}.")
         if not chosen:
-            raise typer.BadParameter(f"a group of {given!r} is empty.", param_hint="--groups")
+            refuse("--groups", f"a group of {given!r} is empty.")
         groups.append([places[name] for name in chosen])
     return groups
 
@@ -481,12 +429,7 @@ def _parse_priors(given: str | None, labels: Sequence[str]) -> list[float] | str
             prior = np.nan
         priors[label.strip()] = prior
         if not 0 <= prior < np.inf:
-            raise typer.BadParameter(
-                f"{part!r} is not of the form label=number, with a number of at least 0.",
-                param_hint="--priors",
-            )
+            refuse("--priors", f"{part!r} is not of the form label=number, with a number of at least 0.")
     if sorted(priors) != sorted(labels):
-        raise typer.BadParameter(
-            f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.", param_hint="--priors"
-        )
+        refuse("--priors", f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.")
     return [priors[label] for label in labels]

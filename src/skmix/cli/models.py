@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from sklearn.base import is_classifier
 
 from skmix import report
@@ -17,7 +17,7 @@ from skmix.cli._common import (
     WRONG_USE,
     Json,
     app,
-    cell,
+    console,
     counted,
     examples,
     guarded,
@@ -25,7 +25,6 @@ from skmix.cli._common import (
     say,
     stop,
     table,
-    writing,
 )
 from skmix.cli._progress import watching
 from skmix.cli._tables import (
@@ -37,13 +36,11 @@ from skmix.cli._tables import (
     NoHeader,
     Out,
     Target,
-    check_out,
     check_place,
     load_model,
     read_for,
     read_labelled,
-    standard_output,
-    write_page,
+    write_bytes,
     write_table,
 )
 from skmix.datasets import ColumnError, labels_like
@@ -87,14 +84,10 @@ def predict(
     Columns are matched by name, in any order; other columns are ignored.
     With --json, prints a summary once the file is written.
     """
-    check_out(out, reading=[model, data])
-    _check_summary(as_json, out)
+    check_place(out, reading=[model, data], table=True, as_json=as_json)
     with guarded(), watching() as watch:
         fitted = load_model(model)
-        with watch.share("reading") as progress:
-            rows = read_for(
-                fitted, data, drop=drop or (), keep=keep or (), header=not no_header, progress=progress
-            )
+        rows = read_for(watch, fitted, data, drop=drop, keep=keep or (), no_header=no_header)
         with watch.share("predicting") as progress:
             predicted = report.predict_columns(fitted, rows.X, progress)
         twice = sorted(set(rows.kept) & set(predicted))
@@ -121,9 +114,7 @@ def predict(
 def sample(
     model: Model,
     number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
-    label: Annotated[
-        str | None, typer.Option("--label", help="Draw from this class; by default from all.")
-    ] = None,
+    label: Annotated[str | None, typer.Option(help="Draw from this class; by default from all.")] = None,
     out: Out = STANDARD,
     seed: Annotated[
         int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
@@ -136,8 +127,7 @@ def sample(
     The table has the columns of the fit, with the label last.
     With --json, prints a summary once the file is written.
     """
-    check_out(out, reading=[model])
-    _check_summary(as_json, out)
+    check_place(out, reading=[model], table=True, as_json=as_json)
     with guarded(), watching() as watch, watch.steps("drawing", None):
         fitted = load_model(model)
         if not hasattr(fitted, "sample"):
@@ -147,7 +137,11 @@ def sample(
         classes = getattr(fitted, "classes_", np.zeros(1))
         if len(classes) < 2 and label is not None:
             stop(f"{model} has no classes, so --label has nothing to choose from.", WRONG_USE)
-        chosen = [] if label is None else [_class(label, classes)]
+        try:
+            chosen: Any = [] if label is None else labels_like([label], classes, "--label")[0][:1]
+        except ColumnError:
+            known = ", ".join(str(each) for each in classes[:20].tolist())
+            stop(f"--label {label}: not a class of the model; its classes are {known}.", BAD_INPUT)
         drawn, labels = fitted.sample(number, *chosen)
         names = getattr(fitted, "feature_names_in_", [f"x{i}" for i in range(1, drawn.shape[1] + 1)])
         columns: dict[str, Any] = dict(zip(map(str, names), drawn.T, strict=True))
@@ -158,21 +152,6 @@ def sample(
         print_json({"file": out, "n_rows": number, "columns": list(columns)})
     elif out != STANDARD:
         say(f"{number} rows written into {out}")
-
-
-def _check_summary(as_json: bool, out: str) -> None:
-    if as_json and out == STANDARD:
-        stop("--json prints a summary to standard output; write the table to a file: --out FILE.", WRONG_USE)
-
-
-def _class(label: str, classes: np.ndarray) -> object:
-    """Return the class for a label given on the command line."""
-    try:
-        found, _ = labels_like([label], classes, "--label")
-    except ColumnError:
-        known = ", ".join(str(each) for each in classes[:20].tolist())
-        stop(f"--label {label}: not a class of the model; its classes are {known}.", BAD_INPUT)
-    return found[0]
 
 
 @app.command(
@@ -202,21 +181,92 @@ def evaluate(
         fitted = load_model(model)
         if not is_classifier(fitted):
             stop(f"{model} is not a classifier: it was fitted without --target.", BAD_INPUT)
-        with watch.share("reading") as progress:
-            X, y = read_labelled(
-                fitted, data, target, drop=drop or (), header=not no_header, progress=progress
-            )
+        X, y = read_labelled(watch, fitted, data, target, drop=drop, no_header=no_header)
         with watch.steps("evaluating", None):
             found = report.evaluate(fitted, X, y)
         if html is not None:
             source = "standard input" if data == STANDARD else Path(data).name
-            write_page(html, report.evaluation_page(found, title=f"{Path(model).name} on {source}"))
+            title = f"{Path(model).name} on {source}"
+            write_bytes(html, report.evaluation_page(found, title=title).encode())
+    _print(found.as_dict(), lambda: _print_evaluation(found), html, as_json)
+
+
+@app.command(
+    epilog=examples(
+        "skmix show flowers.skmix",
+        "skmix show flowers.skmix --json",
+        "skmix show flowers.skmix --html flowers.html --data flowers.csv",
+    )
+)
+def show(
+    model: Model,
+    html: Html = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Rows to draw on the page, together with the kernels.")
+    ] = None,
+    target: Target = None,
+    no_header: NoHeader = False,
+    as_json: Json = False,
+) -> None:
+    """Show a model: features, classes, kernels, weights and settings.
+
+    Each line of weights shows how much each class uses a kernel. --html writes
+    an interactive page of kernels, weights and projections.
+    """
+    if data is not None and html is None:
+        stop("--data is for the page: add --html FILE.", WRONG_USE)
+    check_place(html, reading=[model, data])
+    name = Path(model).name
+    with guarded(), watching() as watch:
+        fitted = load_model(model)
+        described = report.describe(fitted)
+        if html is not None:
+            X = y = None
+            if data is not None and is_classifier(fitted):
+                X, y = read_labelled(watch, fitted, data, target, no_header=no_header)
+            elif data is not None:
+                X = read_for(watch, fitted, data, no_header=no_header).X
+            with watch.steps("drawing", None):
+                page = report.model_page(fitted, title=name, X=X, y=y)
+            write_bytes(html, page.encode())
+    _print(described, lambda: _print_model(described, name), html, as_json)
+
+
+@app.command(epilog=examples("skmix export flowers.skmix --onnx flowers.onnx"))
+def export(
+    model: Model,
+    onnx: Annotated[str, typer.Option(metavar="FILE", help="ONNX file to write; - is standard output.")],
+    float32: Annotated[
+        bool, typer.Option("--float32", help="Rows in and probabilities out are of single precision.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Export a model to ONNX, for use without Python."""
+    check_place(onnx, reading=[model], as_json=as_json)
+    with guarded():
+        fitted = load_model(model)
+        exported = fitted.to_onnx(dtype=np.float32 if float32 else np.float64)
+        write_bytes(onnx, exported.SerializeToString(deterministic=True))
+    names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
+    inputs, outputs = ([each.name for each in part] for part in (exported.graph.input, exported.graph.output))
+    if as_json:
+        features = names or int(fitted.n_features_in_)
+        print_json({"file": onnx, "inputs": inputs, "features": features, "outputs": outputs})
+        return
+    say(f"input X: {', '.join(names) or f'{fitted.n_features_in_} features'}", err=onnx == STANDARD)
+    say(f"outputs: {', '.join(outputs)}", err=onnx == STANDARD)
+    if onnx != STANDARD:
+        say(f"written into {onnx}")
+
+
+def _print(content: dict[str, Any], in_words: Callable[[], None], html: str | None, as_json: bool) -> None:
+    """Print a result as JSON or in words, unless its page goes to standard output."""
     if html == STANDARD:
         return
     if as_json:
-        print_json(found.as_dict())
+        print_json(content)
         return
-    _print_evaluation(found)
+    in_words()
     if html is not None:
         say(f"\nwritten into {html}")
 
@@ -233,7 +283,6 @@ def _print_evaluation(found: report.Evaluation) -> None:
     for name, value in measures.items():
         if value is not None:
             say(f"  {name:<18}{value:.4f}")
-    console = Console()
     places = np.arange(len(found.classes))
     if len(places) > _MAX_CLASS_LINES:
         # NaN, of classes without rows, sorts last.
@@ -248,102 +297,19 @@ def _print_evaluation(found: report.Evaluation) -> None:
         for place in places
     ]
     say()
-    console.print(table(["class", "rows", "precision", "recall", "IoU"], rows))
+    console().print(table(["class", "rows", "precision", "recall", "IoU"], rows))
     if len(places) < len(found.classes):
         say(f"These have the lowest IoU of {len(found.classes)} classes; --json has all.")
     say()
-    if len(found.classes) <= _MAX_CLASSES:
-        rows = [[label, *map(str, line)] for label, line in zip(found.classes, found.confusion, strict=True)]
-        console.print(table(["true \\ predicted", *found.classes], rows))
-        return
-    rows = [[found.classes[true], found.classes[taken], str(n)] for true, taken, n in found.mistakes()]
-    console.print(table(["most frequent mistakes", "taken for", "rows"], rows))
-
-
-@app.command(
-    epilog=examples(
-        "skmix show flowers.skmix",
-        "skmix show flowers.skmix --json",
-        "skmix show flowers.skmix --html flowers.html --data flowers.csv",
-    )
-)
-def show(
-    model: Model,
-    html: Html = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="DATA", help="Rows to draw on the page, together with the kernels."),
-    ] = None,
-    target: Target = None,
-    no_header: NoHeader = False,
-    as_json: Json = False,
-) -> None:
-    """Show a model: features, classes, kernels, weights and settings.
-
-    Each line of weights shows how much each class uses a kernel. --html writes
-    an interactive page of kernels, weights and projections.
-    """
-    if data is not None and html is None:
-        stop("--data is for the page: add --html FILE.", WRONG_USE)
-    check_place(html, reading=[model, data])
-    with guarded(), watching() as watch:
-        fitted = load_model(model)
-        described = report.describe(fitted)
-        if html is not None:
-            X = y = None
-            if data is not None and is_classifier(fitted):
-                X, y = read_labelled(fitted, data, target, header=not no_header)
-            elif data is not None:
-                X = read_for(fitted, data, header=not no_header).X
-            with watch.steps("drawing", None):
-                page = report.model_page(fitted, title=Path(model).name, X=X, y=y)
-            write_page(html, page)
-    if html == STANDARD:
-        return
-    if as_json:
-        print_json(described)
-        return
-    _print_model(described, Path(model).name)
-    if html is not None:
-        say(f"\nwritten into {html}")
-
-
-@app.command(epilog=examples("skmix export flowers.skmix --onnx flowers.onnx"))
-def export(
-    model: Model,
-    onnx: Annotated[
-        str, typer.Option("--onnx", metavar="FILE", help="ONNX file to write; - is standard output.")
-    ],
-    float32: Annotated[
-        bool, typer.Option("--float32", help="Rows in and probabilities out are of single precision.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Export a model to ONNX, for use without Python."""
-    check_place(onnx, reading=[model])
-    if as_json and onnx == STANDARD:
-        stop("--json prints a summary to standard output; write the graph to a file: --onnx FILE.", WRONG_USE)
-    with guarded():
-        fitted = load_model(model)
-        place = None if onnx == STANDARD else onnx
-        with writing(onnx):
-            exported = fitted.to_onnx(place, dtype=np.float32 if float32 else np.float64)
-            if place is None:
-                standard_output().write(exported.SerializeToString())
-    names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
-    inputs, outputs = ([each.name for each in part] for part in (exported.graph.input, exported.graph.output))
-    if as_json:
-        features = names or int(fitted.n_features_in_)
-        print_json({"file": onnx, "inputs": inputs, "features": features, "outputs": outputs})
-        return
-    say(f"input X: {', '.join(names) or f'{fitted.n_features_in_} features'}", err=place is None)
-    say(f"outputs: {', '.join(outputs)}", err=place is None)
-    if place is not None:
-        say(f"written into {onnx}")
+    headings = ["true \\ predicted", *found.classes]
+    rows = [[label, *map(str, line)] for label, line in zip(found.classes, found.confusion, strict=True)]
+    if len(found.classes) > _MAX_CLASSES:
+        headings = ["most frequent mistakes", "taken for", "rows"]
+        rows = [[found.classes[true], found.classes[taken], str(n)] for true, taken, n in found.mistakes()]
+    console().print(table(headings, rows))
 
 
 def _print_model(described: dict[str, Any], name: str) -> None:
-    console = Console(highlight=False)
     classes, groups = described["classes"], described["groups"]
     likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
     facts = {
@@ -363,46 +329,45 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     say(f"{name}: {described['kind']}")
     for key, fact in facts.items():
         if fact is not None:
-            console.print(cell(f"  {key:<12}{fact}"), soft_wrap=True)
+            say(f"  {key:<12}{fact}")
     if classes:
         rows = [
             [each["label"], "" if each["n_rows"] is None else f"{each['n_rows']:g}", f"{each['prior']:.3f}"]
             for each in classes[:_MAX_LINES]
         ]
-        console.print()
-        console.print(table(["class", "rows", "prior"], rows))
+        say()
+        console().print(table(["class", "rows", "prior"], rows))
         _print_more(len(classes) - _MAX_LINES, "classes")
     for group in groups:
-        console.print()
+        say()
         if len(groups) > 1:
-            console.print(cell(f"group of {_listed(group['features'])}"))
-        _print_weights(console, group, [each["label"] for each in classes] or ["weight"])
+            console().print(f"group of {_listed(group['features'])}")
+        _print_weights(group, [each["label"] for each in classes] or ["weight"])
 
 
-def _print_weights(console: Console, group: dict[str, Any], labels: list[str]) -> None:
+def _print_weights(group: dict[str, Any], labels: list[str]) -> None:
     """Print how much each class uses each kernel, the kernels with most rows first."""
     weights, shares = np.array(group["weights"]), np.array(group["shares"])
-    order = np.argsort(-shares, kind="stable")[:_MAX_LINES]
-    plain = console.options.ascii_only
+    terminal = console()
+    plain = terminal.options.ascii_only
     # Two spaces separate columns.
-    room = console.width - len("kernel  share  ")
+    room = terminal.width - len("kernel  share  ")
     wide = sum(max(len(label), _BAR + 6) + 2 for label in labels) <= room
     narrow = sum(len(label) + 2 for label in labels) <= room
     shown = table(["kernel", "share"])
-    if wide or narrow:
-        for label in labels:
-            shown.add_column(cell(label), no_wrap=True, justify="left" if wide else "center")
-    else:
+    if not wide and not narrow:
         first = f"the first {room - 1} classes" if len(labels) >= room else "all classes"
-        shown.add_column(f"a place for each of {first}", no_wrap=True)
-    for kernel in order:
+        labels = [f"a place for each of {first}"]
+    for label in labels:
+        shown.add_column(label, no_wrap=True, justify="center" if narrow and not wide else "left")
+    for kernel in np.argsort(-shares, kind="stable")[:_MAX_LINES]:
         cells = [_level(weight, plain) for weight in weights[kernel]]
         if wide:
             cells = [f"{weight:.3f} {_bar(weight, plain)}" for weight in weights[kernel]]
         elif not narrow:
             cells = ["".join(cells[: room - 1])]
         shown.add_row(str(kernel + 1), f"{shares[kernel]:.3f}", *cells)
-    console.print(shown)
+    terminal.print(shown)
     _print_more(len(weights) - _MAX_LINES, "kernels")
 
 

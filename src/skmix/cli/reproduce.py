@@ -27,8 +27,10 @@ from skmix.cli._common import (
     WRONG_USE,
     Json,
     app,
+    console,
     counted,
     examples,
+    failing,
     guarded,
     print_json,
     say,
@@ -36,7 +38,7 @@ from skmix.cli._common import (
     table,
     text_aside,
 )
-from skmix.cli._progress import Watch
+from skmix.cli._progress import display
 from skmix.engine.compute.dask import ClusterError, connect, n_threads
 from skmix.experiments import harness
 from skmix.experiments import paper as study
@@ -94,11 +96,8 @@ def reproduce(
     if importlib.util.find_spec("jinja2") is None:
         stop("The report needs jinja2: pip install skmix[report]", NOT_INSTALLED)
     settings = study.Settings(seed=seed, dither=dither)
-    with guarded(
-        bad_input=WRONG_USE,
-        failing=f"cannot write the results into {out}",
-        interrupted="interrupted. Finished runs are stored; run the same command again to continue.",
-    ):
+    stored = "interrupted. Finished runs are stored; run the same command again to continue."
+    with guarded(WRONG_USE, stored), failing(f"cannot write the results into {out}"):
         cells = study.study_cells(runs, only, [choice.value for choice in method or MethodChoice])
         try:
             with text_aside(as_json):
@@ -113,7 +112,6 @@ def _reproduce(
     out: Path, settings: study.Settings, cells: list[study.Cell], jobs: int | None, dask: str | None
 ) -> dict[str, Any]:
     """Run what is missing, print and write everything; return tables and claims as plain values."""
-    console = Console()
     # Connect first, to report a wrong address immediately.
     with nullcontext() if dask is None else connect(dask, skmix.__version__) as cluster:
         folder = harness.writable_folder(out)
@@ -125,18 +123,18 @@ def _reproduce(
             harness.write_json(folder / "illustration.json", record.to_dict())
             for suffix, dpi in (("png", 120), ("pdf", 300)):
                 plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
-            _print_illustration(console, record)
+            _print_illustration(record)
             n_jobs = jobs or joblib.cpu_count() if cluster is None else n_threads(cluster)
             missing = harness.missing(planned.planned(), store)
             stored = sum(cell.n_runs for cell in planned.cells) - missing
-            with progress(console, missing, stored, n_jobs) as show:
+            with progress(console(), missing, stored, n_jobs) as show:
                 study.run_study(planned, store, n_jobs=n_jobs, cluster=cluster, progress=show)
             results = study.study_results(planned, store)
     tables, claims = study.make_tables(results), study.check_claims(results)
     differences = study.differences(results)
     for each in tables:
-        _print_table(console, each)
-    _print_claims(console, results, claims, differences)
+        _print_table(each)
+    _print_claims(results, claims, differences)
     study.write_tables(harness.writable_folder(folder / "tables"), results, tables, claims, differences)
     figure_folder = harness.writable_folder(folder / "figures")
     pictures = {}
@@ -159,7 +157,7 @@ def _reproduce(
 
 @contextmanager
 def progress(
-    console: Console, n_runs: int, n_stored: int, n_jobs: int
+    terminal: Console, n_runs: int, n_stored: int, n_jobs: int
 ) -> Iterator[Callable[[Sequence[Any]], None]]:
     """Show progress of the study: a bar with the time left on a terminal, otherwise a few lines.
 
@@ -172,21 +170,21 @@ def progress(
         return
     say(f"Making {n_runs} runs on {counted(n_jobs, 'process', 'processes')}.")
     begun, done = time.monotonic(), 0
-    with Watch(console, 0.0) as watch, watch.steps("runs", n_runs) as report_steps:
+    with display(terminal, 0.0) as watch, watch.steps("runs", n_runs) as report_steps:
 
         def show(runs: Sequence[Any]) -> None:
             nonlocal done
             before, done = done, done + len(runs)
             report_steps(f"{done}/{n_runs}", steps=len(runs))
             # Without a terminal, a line for every quarter of the runs.
-            if not console.is_terminal and 4 * before // n_runs < 4 * done // n_runs < 4:
+            if not terminal.is_terminal and 4 * before // n_runs < 4 * done // n_runs < 4:
                 say(f"{done} of {n_runs} runs done.")
 
         yield show
     say(f"Made {n_runs} runs in {time.monotonic() - begun:.0f} s.")
 
 
-def _print_illustration(console: Console, record: study.IllustrationRecord) -> None:
+def _print_illustration(record: study.IllustrationRecord) -> None:
     """Print true and estimated parameters, a line for each mean, covariance and column of weights."""
     model = record.model
     shown = table(["", "true", "estimated", "largest\nerror", "standard\nerror"])
@@ -209,7 +207,7 @@ def _print_illustration(console: Console, record: study.IllustrationRecord) -> N
                 f"{standard_error.max():.3f}",
             )
         shown.add_section()
-    console.print(shown)
+    console().print(shown)
     ended = "Converged" if model.converged_ else "Did not converge"
     say(f"{ended} in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.3f}.")
     errors = ", ".join(f"{compared.name} {compared.largest_error:.3f}" for compared in record.comparisons())
@@ -221,7 +219,7 @@ def _numbers(values: NDArray[np.float64]) -> str:
     return " ".join(f"{round(float(value), 3) + 0.0:6.3f}" for value in values)
 
 
-def _print_table(console: Console, printed: harness.Table) -> None:
+def _print_table(printed: harness.Table) -> None:
     """Print a table: a heading for each of its rows, and a line for each source.
 
     Rows that share their first key, such as the K of table 5, are printed as one, with their values side by
@@ -235,7 +233,7 @@ def _print_table(console: Console, printed: harness.Table) -> None:
         ]
         if found:
             title = f"Why runs of the published method failed, K = {study.MAIN_KERNELS}"
-            _show(console, title, table(["", *printed.columns], found, wrap=True))
+            _show(title, table(["", *printed.columns], found, wrap=True))
         return
     shown = table(["", *printed.columns])
     for key, group in itertools.groupby(printed.rows, key=lambda row: row.keys[0]):
@@ -245,37 +243,36 @@ def _print_table(console: Console, printed: harness.Table) -> None:
             values = zip(*(values for _, values in lines), strict=True)
             shown.add_row(f"  {lines[0][0]}", *(" ".join(filter(None, each)) for each in values))
         shown.add_section()
-    _show(console, printed.title, shown, printed.note)
+    _show(printed.title, shown, printed.note)
 
 
 def _print_claims(
-    console: Console,
     results: study.StudyResults,
     claims: Sequence[harness.Claim],
     differences: Sequence[study.Difference],
 ) -> None:
     """Print classifiers that are not in the paper, the checked claims, and differences from the paper."""
     beyond = [[each.description, f"{each.accuracy:.4f}", f"{each.mean_iou:.4f}"] for each in results.beyond]
-    _show(console, "Beyond the paper's features", table(["classifier", "accuracy", "mean IoU"], beyond))
+    _show("Beyond the paper's features", table(["classifier", "accuracy", "mean IoU"], beyond))
     shown = table(["claim", "target", "measured", "holds"], wrap=True)
     for each in claims:
         shown.add_row(each.claim, each.target, each.measured, "yes" if each.holds else "NO")
         shown.add_section()
-    _show(console, "What must come out", shown)
+    _show("What must come out", shown)
     for each in claims:
         if each.note:
-            console.print(f"{each.claim}: {each.note}", style="dim", markup=False)
+            console().print(f"{each.claim}: {each.note}", style="dim")
     if differences:
         shown = table(["variant", "quantity", "published", "rerun", "likely reason"], wrap=True)
         for found in differences:
             values = text_of(found.published), text_of(found.rerun)
             shown.add_row(found.variant, found.quantity, *values, found.reason)
             shown.add_section()
-        _show(console, "Where the published method, run again, differs from the paper", shown)
+        _show("Where the published method, run again, differs from the paper", shown)
 
 
-def _show(console: Console, title: str, shown: Table, note: str = "") -> None:
-    console.print(f"\n{title}", style="bold", highlight=False)
-    console.print(shown)
+def _show(title: str, shown: Table, note: str = "") -> None:
+    console().print(f"\n{title}", style="bold")
+    console().print(shown)
     if note:
-        console.print(note, highlight=False)
+        console().print(note)

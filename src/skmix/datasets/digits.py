@@ -47,38 +47,28 @@ _IMAGES_AT_A_TIME = 1000
 
 @dataclass(frozen=True, eq=False)
 class SegmentLayout:
-    """Positions of the segments in the plane, and covariances of their points.
+    """Positions of segments 1 to 7 in the plane, where y points up, and covariances of their points."""
 
-    Attributes
-    ----------
-    half_length, half_width : float
-        The paper's D and d.
-    centres : ndarray of shape (7, 2)
-        Centre (x, y) of segment 1, 2, …, 7; y points up.
-    covariances : ndarray of shape (7, 2, 2)
-        Covariance of each segment's points.
-    horizontal : ndarray of shape (7,), bool
-        Whether the segment is a horizontal bar.
-    bound : float
-        An image shows the square from -bound to bound in both directions.
-    """
-
-    half_length: float
-    half_width: float
-    centres: FloatArray
-    covariances: FloatArray
-    horizontal: NDArray[np.bool_]
-    bound: float
+    half_length: float  #: the paper's D
+    half_width: float  #: the paper's d
+    centres: FloatArray  #: (7, 2), points (x, y)
+    covariances: FloatArray  #: (7, 2, 2)
+    horizontal: NDArray[np.bool_]  #: (7,), whether the segment is a horizontal bar
+    bound: float  #: an image shows the square from -bound to bound in both directions
 
     def of_digit(self, digit: int) -> tuple[FloatArray, FloatArray]:
         """Return the centres (s, 2) and covariances (s, 2, 2) of the s lit segments of a digit."""
         if not 0 <= digit < len(LIT_SEGMENTS):
             raise ValueError(f"digit must be between 0 and 9, got {digit}.")
-        lit = np.array(LIT_SEGMENTS[digit]) - 1
-        centres = self.centres[lit]
-        if digit == 1:
-            centres[:, 0] = 0.0
-        return centres, self.covariances[lit]
+        return self._of_digits(np.array([digit]))[1:]
+
+    def _of_digits(self, digits: IntArray) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return index in `digits`, centre and covariance of all lit segments of digits (n,)."""
+        lit = np.array([[segment in own for segment in range(1, 8)] for own in LIT_SEGMENTS])
+        index, segment = np.nonzero(lit[digits])
+        centres = self.centres[segment]
+        centres[digits[index] == 1, 0] = 0.0
+        return index, centres, self.covariances[segment]
 
 
 def segment_layout(
@@ -93,11 +83,6 @@ def segment_layout(
         it, before scaling.
     variance_scale : float, default=1.2
         Factor of the variances.
-
-    Returns
-    -------
-    SegmentLayout
-        Centres, covariances and the extent of an image.
 
     Examples
     --------
@@ -134,12 +119,8 @@ def sample_points(
     ----------
     digits : array-like of shape (n,), int
         The digits, 0 to 9.
-    half_length, half_width, variance_scale : float
-        See `segment_layout`.
-    n_points : int, default=100
-        Points of each lit segment.
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness; an int gives reproducible results.
+    half_length, half_width, n_points, variance_scale, random_state
+        As for `make_seven_segment_digits`.
 
     Returns
     -------
@@ -148,9 +129,17 @@ def sample_points(
     image_index : ndarray of shape (N,)
         Position in `digits` that each point belongs to.
     """
+    checked = _integers("digits", digits)
+    wrong = checked[(checked < 0) | (checked >= len(LIT_SEGMENTS))]
+    if len(wrong):
+        raise ValueError(f"digits must lie between 0 and 9, got {wrong[0]}.")
     layout = segment_layout(half_length, half_width, variance_scale)
     count = whole_number("n_points", n_points, least=1)
-    return _draw(_check_digits(digits), layout, count, check_random_state(random_state))
+    index, centres, covariances = layout._of_digits(checked)
+    points = check_random_state(random_state).standard_normal((len(index), count, 2))
+    points *= np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))[:, None]
+    points += centres[:, None]
+    return points.reshape(-1, 2), np.repeat(index, count)
 
 
 def bin_points(
@@ -191,7 +180,20 @@ def bin_points(
     n = highest + 1 if n_images is None else whole_number("n_images", n_images, least=0)
     if lowest < 0 or highest >= n:
         raise ValueError(f"image_index must lie between 0 and {n - 1}, got {lowest} to {highest}.")
-    return _count(checked, index, n, segment_layout(half_length, half_width).bound)
+    bound = segment_layout(half_length, half_width).bound
+    clamped = np.clip(checked, -bound, bound)
+    clamped += bound
+    # Multiply first, so that the origin is exactly on the border between pixels.
+    clamped *= IMAGE_SIDE
+    clamped /= 2.0 * bound
+    # Pixels include their left and their upper border, as in the published code.
+    column = np.minimum(np.floor(clamped[:, 0]), IMAGE_SIDE - 1).astype(np.int64)
+    from_below = np.clip(np.ceil(clamped[:, 1]), 1, IMAGE_SIDE).astype(np.int64)
+    pixel = (index * IMAGE_SIDE + (IMAGE_SIDE - from_below)) * IMAGE_SIDE + column
+    counts = np.bincount(pixel, minlength=n * IMAGE_SIDE**2).reshape(n, IMAGE_SIDE, IMAGE_SIDE)
+    fullest = np.maximum(counts.max(axis=(1, 2), keepdims=True, initial=0), 1)
+    # Integers make halves exact; they are rounded up.
+    return ((510 * counts + fullest) // (2 * fullest)).astype(np.uint8)
 
 
 def make_seven_segment_digits(
@@ -226,13 +228,6 @@ def make_seven_segment_digits(
     labels : ndarray of shape (10 * n_per_digit,), int
         Their digits.
 
-    Raises
-    ------
-    ValueError
-        If a number is not positive or not finite.
-    TypeError
-        If a count is not an integer or a size is not a number.
-
     Examples
     --------
     >>> from skmix.datasets import make_seven_segment_digits
@@ -241,63 +236,17 @@ def make_seven_segment_digits(
     ((20, 28, 28), [0, 0, 1, 1, 2, 2])
     """
     n_each = whole_number("n_per_digit", n_per_digit, least=1)
-    count = whole_number("n_points", n_points, least=1)
-    layout = segment_layout(half_length, half_width, variance_scale)
     random = check_random_state(random_state)
+    size = {"half_length": half_length, "half_width": half_width}
     labels = np.repeat(np.arange(len(LIT_SEGMENTS), dtype=np.int64), n_each)
     images = np.empty((len(labels), IMAGE_SIDE, IMAGE_SIDE), dtype=np.uint8)
     for start in range(0, len(labels), _IMAGES_AT_A_TIME):
-        part = slice(start, start + _IMAGES_AT_A_TIME)
-        points, index = _draw(labels[part], layout, count, random)
-        images[part] = _count(points, index, len(labels[part]), layout.bound)
+        own = labels[start : start + _IMAGES_AT_A_TIME]
+        points, index = sample_points(
+            own, n_points=n_points, variance_scale=variance_scale, random_state=random, **size
+        )
+        images[start : start + len(own)] = bin_points(points, index, n_images=len(own), **size)
     return images, labels
-
-
-def _draw(
-    digits: IntArray, layout: SegmentLayout, n_points: int, random: np.random.RandomState
-) -> tuple[FloatArray, IntArray]:
-    """Return points (N, 2) of digits (n,), and for each the index (N,) of its digit."""
-    # Lit segments of digit 0, then of digit 1, and so on.
-    parts = [layout.of_digit(digit) for digit in range(len(LIT_SEGMENTS))]
-    centres = np.concatenate([centre for centre, _ in parts])
-    deviations = np.sqrt(np.diagonal(np.concatenate([each for _, each in parts]), axis1=1, axis2=2))
-    n_lit = np.array([len(lit) for lit in LIT_SEGMENTS])
-    first = np.cumsum(n_lit) - n_lit
-
-    lit_of_image = n_lit[digits]
-    image = np.repeat(np.arange(len(digits), dtype=np.int64), lit_of_image)
-    within = np.arange(len(image)) - np.repeat(np.cumsum(lit_of_image) - lit_of_image, lit_of_image)
-    segment = first[digits][image] + within
-    points = random.standard_normal((len(image), n_points, 2))
-    points *= deviations[segment][:, None, :]
-    points += centres[segment][:, None, :]
-    return points.reshape(-1, 2), np.repeat(image, n_points)
-
-
-def _count(points: FloatArray, image_index: IntArray, n_images: int, bound: float) -> Images:
-    """Return images (n, 28, 28) of points (N, 2)."""
-    clamped = np.clip(points, -bound, bound)
-    clamped += bound
-    # Multiply first, so that the origin is exactly on the border between pixels.
-    clamped *= IMAGE_SIDE
-    clamped /= 2.0 * bound
-    # Pixels include their left and their upper border, as in the published code.
-    column = np.minimum(np.floor(clamped[:, 0]), IMAGE_SIDE - 1).astype(np.int64)
-    from_below = np.clip(np.ceil(clamped[:, 1]), 1, IMAGE_SIDE).astype(np.int64)
-    pixel = (image_index * IMAGE_SIDE + (IMAGE_SIDE - from_below)) * IMAGE_SIDE + column
-    counts = np.bincount(pixel, minlength=n_images * IMAGE_SIDE**2).reshape(n_images, IMAGE_SIDE, IMAGE_SIDE)
-    fullest = np.maximum(counts.max(axis=(1, 2), keepdims=True, initial=0), 1)
-    # Integers make halves exact; they are rounded up.
-    return ((510 * counts + fullest) // (2 * fullest)).astype(np.uint8)
-
-
-def _check_digits(digits: ArrayLike) -> IntArray:
-    """Return the digits as integers (n,)."""
-    checked = _integers("digits", digits)
-    wrong = checked[(checked < 0) | (checked >= len(LIT_SEGMENTS))]
-    if len(wrong):
-        raise ValueError(f"digits must lie between 0 and 9, got {wrong[0]}.")
-    return checked
 
 
 def _integers(name: str, values: ArrayLike) -> IntArray:

@@ -7,7 +7,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,33 +18,17 @@ PathLike = str | os.PathLike[str]
 _GZIP = b"\x1f\x8b"
 # Types of numbers, by the third byte of an IDX file.
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-_MNIST_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
-_MNIST_ON_OPENML = "mnist_784"
 _N_TRAINING = 60000
-_MNIST_SHAPE = (28, 28)
 
 
 @dataclass(frozen=True, eq=False)
 class SplitImages:
-    """Images with their labels, in the usual split.
+    """Images with their labels, in the usual split."""
 
-    Attributes
-    ----------
-    train_images, test_images : ndarray of shape (n, height, width), uint8
-        Images.
-    train_labels, test_labels : ndarray of shape (n,), int
-        Their labels.
-    """
-
-    train_images: NDArray[np.uint8]
-    train_labels: IntArray
-    test_images: NDArray[np.uint8]
-    test_labels: IntArray
+    train_images: NDArray[np.uint8]  #: (n, height, width)
+    train_labels: IntArray  #: (n,)
+    test_images: NDArray[np.uint8]  #: (m, height, width)
+    test_labels: IntArray  #: (m,)
 
 
 def read_idx(path: PathLike) -> NDArray[Any]:
@@ -58,32 +42,22 @@ def read_idx(path: PathLike) -> NDArray[Any]:
     Returns
     -------
     ndarray
-        The array, in native byte order.
-
-    Raises
-    ------
-    ValueError
-        If the file is not an IDX file, or its length does not match its header.
-
-    Examples
-    --------
-    >>> from skmix.datasets import read_idx
-    >>> images = read_idx("train-images-idx3-ubyte.gz")  # doctest: +SKIP
+        The array, in native byte order. A damaged file raises ValueError.
     """
-    with _opened(path) as stream:
-        start = stream.read(4)
-        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES:
-            raise ValueError(f"{path} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}.")
-        kind, n_axes = np.dtype(_IDX_TYPES[start[2]]), start[3]
-        sizes = stream.read(4 * n_axes)
-        if len(sizes) < 4 * n_axes:
-            raise ValueError(f"{path} ends within its header.")
-        shape = tuple(int(size) for size in np.frombuffer(sizes, dtype=">u4"))
-        n_bytes = math.prod(shape) * kind.itemsize
-        content = stream.read()
-    if len(content) != n_bytes:
-        raise ValueError(f"{path} should have {n_bytes} bytes for shape {shape}, but has {len(content)}.")
-    return np.frombuffer(content, dtype=kind).reshape(shape).astype(kind.newbyteorder("="))
+    content = Path(path).read_bytes()
+    if content.startswith(_GZIP):
+        content = gzip.decompress(content)
+    start = content[:4]
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES:
+        raise ValueError(f"{path} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}.")
+    kind, header = np.dtype(_IDX_TYPES[start[2]]), 4 + 4 * start[3]
+    if len(content) < header:
+        raise ValueError(f"{path} ends within its header.")
+    shape = tuple(np.frombuffer(content[4:header], dtype=">u4").tolist())
+    n_bytes, n_found = math.prod(shape) * kind.itemsize, len(content) - header
+    if n_found != n_bytes:
+        raise ValueError(f"{path} should have {n_bytes} bytes for shape {shape}, but has {n_found}.")
+    return np.frombuffer(content, kind, offset=header).reshape(shape).astype(kind.newbyteorder("="))
 
 
 def load_mnist(folder: PathLike | None = None) -> SplitImages:
@@ -99,41 +73,28 @@ def load_mnist(folder: PathLike | None = None) -> SplitImages:
     -------
     SplitImages
         Images of 28 × 28 pixels, from 0 (background) to 255, and their digits.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the folder lacks a file.
-    ValueError
-        If a file is damaged, or images and labels do not match.
-
-    Examples
-    --------
-    >>> from skmix.datasets import load_mnist
-    >>> digits = load_mnist("mnist")  # doctest: +SKIP
     """
     if folder is None:
         from sklearn.datasets import fetch_openml
 
-        pixels, labels = fetch_openml(_MNIST_ON_OPENML, version=1, return_X_y=True, as_frame=False)
-        images = np.asarray(pixels).reshape(-1, *_MNIST_SHAPE).astype(np.uint8)
+        pixels, labels = fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False)
+        images = np.asarray(pixels).reshape(-1, 28, 28).astype(np.uint8)
         codes = np.asarray(labels).astype(np.int64)
-        first, rest = slice(0, _N_TRAINING), slice(_N_TRAINING, None)
-        return SplitImages(images[first], codes[first], images[rest], codes[rest])
-    arrays = [read_idx(_existing(Path(folder), name)) for name in _MNIST_FILES]
-    for images, labels in (arrays[:2], arrays[2:]):
+        return SplitImages(
+            images[:_N_TRAINING], codes[:_N_TRAINING], images[_N_TRAINING:], codes[_N_TRAINING:]
+        )
+    parts: list[NDArray[Any]] = []
+    for part in ("train", "t10k"):
+        images, labels = (
+            read_idx(_existing(Path(folder), f"{part}-{content}-ubyte"))
+            for content in ("images-idx3", "labels-idx1")
+        )
         if images.ndim != 3 or labels.shape != images.shape[:1]:
             raise ValueError(
                 f"images of shape {images.shape} and labels of shape {labels.shape} in {folder} do not match."
             )
-    return SplitImages(arrays[0], arrays[1].astype(np.int64), arrays[2], arrays[3].astype(np.int64))
-
-
-def _opened(path: PathLike) -> BinaryIO:
-    """Open a file for reading, through gzip if its content is compressed."""
-    with open(path, "rb") as file:
-        compressed = file.read(2) == _GZIP
-    return gzip.open(path, "rb") if compressed else open(path, "rb")  # type: ignore[return-value]
+        parts += [images, labels.astype(np.int64)]
+    return SplitImages(*parts)
 
 
 def _existing(folder: Path, name: str) -> Path:

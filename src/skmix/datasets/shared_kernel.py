@@ -23,41 +23,20 @@ _ROUNDING = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Illustration:
-    """A shared-kernel mixture to sample from, and a start for a fit to the sample.
+    """A shared-kernel mixture to sample from, and a start for a fit to the sample."""
 
-    Attributes
-    ----------
-    means : ndarray of shape (K, M)
-        True kernel means.
-    covariances : ndarray of shape (K, M, M)
-        True kernel covariances.
-    weights : ndarray of shape (K, L)
-        True Pr(kernel k | class j).
-    start_means, start_covariances, start_weights : ndarrays of the same shapes
-        The start.
-    n_per_class : int
-        Rows to draw for each class.
-    max_iter : int
-        Largest number of passes of EM.
-    """
-
-    means: FloatArray
-    covariances: FloatArray
-    weights: FloatArray
-    start_means: FloatArray
-    start_covariances: FloatArray
-    start_weights: FloatArray
-    n_per_class: int
-    max_iter: int
+    means: FloatArray  #: (K, M), true kernel means
+    covariances: FloatArray  #: (K, M, M), true kernel covariances
+    weights: FloatArray  #: (K, L), true Pr(kernel k | class j)
+    start_means: FloatArray  #: (K, M)
+    start_covariances: FloatArray  #: (K, M, M)
+    start_weights: FloatArray  #: (K, L)
+    n_per_class: int  #: rows to draw for each class
+    max_iter: int  #: largest number of passes of EM
 
 
 def illustration() -> Illustration:
     """Return the paper's example of three classes that share three kernels in the plane.
-
-    Returns
-    -------
-    Illustration
-        K = 3 kernels, L = 3 classes, M = 2 features.
 
     Examples
     --------
@@ -69,16 +48,14 @@ def illustration() -> Illustration:
     >>> X.shape
     (6000, 2)
     """
-    n_kernels, n_classes, n_features = 3, 3, 2
-    identities = np.tile(np.eye(n_features), (n_kernels, 1, 1))
-    weights_by_class = np.array([[0.1, 0.8, 0.1], [0.7, 0.1, 0.2], [0.3, 0.1, 0.6]])
+    identities = np.tile(np.eye(2), (3, 1, 1))
     return Illustration(
         means=np.array([[0.0, 2.0], [3.0, 1.0], [6.0, 3.0]]),
         covariances=0.5 * identities,
-        weights=weights_by_class.T.copy(),
+        weights=np.array([[0.1, 0.7, 0.3], [0.8, 0.1, 0.1], [0.1, 0.2, 0.6]]),
         start_means=np.array([[-1.0, 0.0], [2.0, 1.0], [7.0, 2.0]]),
         start_covariances=2.0 * identities,
-        start_weights=np.full((n_kernels, n_classes), 1.0 / n_kernels),
+        start_weights=np.full((3, 3), 1.0 / 3.0),
         n_per_class=2000,
         max_iter=50,
     )
@@ -117,14 +94,6 @@ def make_shared_kernel_data(
     y : ndarray of shape (N,), int
         The classes 0 to L - 1.
 
-    Raises
-    ------
-    ValueError
-        If shapes do not match, a column of weights is not a distribution, a covariance is not symmetric
-        positive semidefinite, or a number of rows is negative.
-    TypeError
-        If a number of rows is not an integer.
-
     Examples
     --------
     >>> from skmix.datasets import make_shared_kernel_data
@@ -138,7 +107,9 @@ def make_shared_kernel_data(
     >>> X.shape, y.tolist()
     ((5, 1), [0, 0, 1, 1, 1])
     """
-    kernel_means = _check_means(means)
+    kernel_means = finite("means", means)
+    if kernel_means.ndim != 2 or 0 in kernel_means.shape:
+        raise ValueError(f"means must have shape (kernels, features), got {kernel_means.shape}.")
     n_kernels, n_features = kernel_means.shape
     square_roots = _check_covariances(covariances, n_kernels, n_features)
     class_weights = _check_weights(weights, n_kernels)
@@ -154,14 +125,6 @@ def make_shared_kernel_data(
         rows = kernels == k
         X[rows] = kernel_means[k] + X[rows] @ square_roots[k]
     return X, np.repeat(np.arange(n_classes, dtype=np.int64), counts)
-
-
-def _check_means(means: ArrayLike) -> FloatArray:
-    """Return the means as floats of shape (K, M)."""
-    checked = finite("means", means)
-    if checked.ndim != 2 or 0 in checked.shape:
-        raise ValueError(f"means must have shape (kernels, features), got {checked.shape}.")
-    return checked
 
 
 def _check_covariances(covariances: ArrayLike, n_kernels: int, n_features: int) -> FloatArray:
@@ -190,8 +153,7 @@ def _check_covariances(covariances: ArrayLike, n_kernels: int, n_features: int) 
     deviations = np.sqrt(np.maximum(eigenvalues, 0.0))
     # The symmetric root exists for singular covariances and, unlike eigenvectors, has no arbitrary signs, so
     # a seed gives the same sample with any linear algebra library.
-    roots: FloatArray = (eigenvectors * deviations[:, np.newaxis, :]) @ eigenvectors.swapaxes(1, 2)
-    return roots
+    return (eigenvectors * deviations[:, np.newaxis, :]) @ eigenvectors.swapaxes(1, 2)
 
 
 def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
@@ -214,15 +176,13 @@ def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
         raise ValueError(
             f"Every column of weights must sum to one, but column {worst} sums to {sums[worst]:.6g}.{hint}"
         )
-    normalised: FloatArray = checked / sums
-    return normalised
+    return checked / sums
 
 
 def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -> IntArray:
     """Return the number of rows of each class, shape (L,)."""
     given: list[Any] = np.atleast_1d(np.asarray(n_per_class, dtype=object)).tolist()
-    if np.ndim(n_per_class) == 0:
-        given = given * n_classes
+    given *= n_classes if np.ndim(n_per_class) == 0 else 1
     if len(given) != n_classes:
         raise ValueError(
             f"n_per_class has {len(given)} entries, but the weights have {n_classes} columns, one per class."

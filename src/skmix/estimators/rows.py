@@ -16,7 +16,6 @@ import numpy as np
 from sklearn import get_config
 from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
-from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_feature_names,
@@ -40,7 +39,7 @@ from ..engine.compute.arrays import (
     send,
     to_numpy,
 )
-from ..engine.compute.blocks import Block, Blocks, encode, is_blocks
+from ..engine.compute.blocks import Block, Blocks, encode, is_blocks, is_missing, number
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
 from ..engine.model import FloatArray, IntArray
 from ..engine.sources import RowSource, open_source
@@ -83,8 +82,7 @@ class Training:
     @property
     def n_unlabelled(self) -> int:
         """Number of rows without a label."""
-        summary = self.source.summary
-        return 0 if summary.labels is None else int(summary.n_labelled[summary.labels < 0].sum())
+        return int(self.source.summary.counts[0])
 
     def take(self, columns: list[int], group: int | None = None) -> Training:
         """Return the rows with a value in some columns; each class must have one, and each column."""
@@ -185,13 +183,13 @@ def _training_in_blocks(estimator: Any, blocks: Blocks) -> Training:
     _check_labelled(estimator, found.labels)
     classes = np.zeros(1, dtype=np.int64)
     if found.labels is not None:
-        check_classification_targets(found.labels)
-        classes = classes_of(found.labels, found.n_rows)
+        classes = classes_of(found.labels, found.n_rows, missing=found.counts[0] > 0)
+        check_classification_targets(classes)
     estimator.n_features_in_ = blocks.n_features
     vars(estimator).pop("feature_names_in_", None)
     if blocks.feature_names is not None:
         estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
-    source = BlockRows(blocks, found, seed).coded(classes)
+    source = BlockRows(blocks.coded(classes), found.coded(classes), seed)
     return Training(source, classes, source.blocks)
 
 
@@ -385,19 +383,18 @@ def read_labels(y: Any, n_rows: int) -> np.ndarray:
     return labels
 
 
-def is_missing(labels: np.ndarray) -> np.ndarray:
-    """Return which labels (n,) are NaN or None."""
-    if labels.dtype.kind == "O":
-        return np.array([each is None or is_scalar_nan(each) or is_pandas_na(each) for each in labels], bool)
-    return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), dtype=bool)
+def classes_of(found: np.ndarray, n_rows: int, *, missing: bool) -> np.ndarray:
+    """Return which of the sorted labels (C,) of all rows are classes; `missing`: others are NaN or None.
 
-
-def classes_of(found: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return which of the sorted labels (C,) of all rows are classes.
-
-    As in scikit-learn's `semi_supervised`, the number −1 marks rows without a label. −1 and one other label
-    are the two classes of a binary problem. Where −1 may as well be a class, nothing is guessed.
+    As in scikit-learn's `semi_supervised`, the number −1 marks rows without a label, unless NaN or None do.
+    −1 and one other label are the two classes of a binary problem. Where −1 may as well be a class, nothing
+    is guessed.
     """
+    if not len(found):
+        raise ValueError(f"All {n_rows} rows are unlabelled. Give some of them a label.")
+    if missing:
+        # None made objects of text and numbers.
+        return np.array(found.tolist()) if found.dtype.kind == "O" else found
     if found.dtype.kind not in "if" or -1 not in found or len(found) == 2:
         return found
     others = found[found != -1]
@@ -414,22 +411,10 @@ def classes_of(found: np.ndarray, n_rows: int) -> np.ndarray:
 
 def number_labels(labels: np.ndarray) -> tuple[np.ndarray, IntArray]:
     """Return the classes (L,), sorted, and each label (n,) as an index into them, −1 for rows without one."""
-    missing = is_missing(labels)
-    try:
-        found, index = np.unique(labels[~missing], return_inverse=True)
-    except TypeError as error:
-        raise ValueError(f"y has labels that cannot be compared with each other: {error}.") from None
-    if not len(found):
-        raise ValueError(f"All {len(labels)} rows are unlabelled. Give some of them a label.")
-    if not missing.any():
-        classes = classes_of(found, len(labels))
-    else:
-        # Where NaN or None mark rows without a label, -1 is a class. None made objects of text and numbers.
-        classes = np.array(found.tolist()) if found.dtype.kind == "O" else found
-    codes = np.full(len(labels), -1)
-    # A label of -1 that is no class is the first.
-    codes[~missing] = index - (len(found) - len(classes))
-    return classes, codes
+    found, codes = number(labels)
+    classes = classes_of(found, len(labels), missing=bool(np.any(codes < 0)))
+    # Where −1 is not a class, it is the first label.
+    return classes, codes - (len(found) - len(classes))
 
 
 def code_labels(y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = False) -> IntArray:
@@ -451,9 +436,7 @@ def code_labels(y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = 
         raise ValueError(
             f"y has labels that no training row had: {unknown[:5].tolist()}; known are {classes.tolist()}."
         )
-    codes = np.full(n_rows, -1)
-    codes[~missing] = encode(labels[~missing], classes)
-    return codes
+    return encode(labels, classes).astype(np.int64)
 
 
 # ---------------------------------------------------------------- devices

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from ..engine.compute.arrays import on_host
-from ..engine.compute.blocks import Block
+from ..engine.compute.blocks import Block, is_missing
 from ..engine.covariances import structure_of
 from ..engine.density import frame_of
 from ..engine.em import fit
@@ -28,7 +28,6 @@ from .rows import (
     check_weights,
     code_labels,
     columns_of,
-    is_missing,
     number_labels,
     read_labels,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +12,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 FloatArray = NDArray[np.float64]
 ImageShape = tuple[int, int]
+
+# Images whose features are computed at a time, to limit memory.
+_IMAGES_AT_A_TIME = 256
 
 
 class ImageTransformer(TransformerMixin, BaseEstimator):
@@ -31,7 +33,9 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
             Present for pipelines.
         """
         flat, shape = self._flatten(X, reset=True)
-        self.image_shape_ = shape if shape is not None else resolve(self.image_shape, flat.shape[1])
+        self.image_shape_ = _resolve(self.image_shape or shape, flat.shape[1])
+        if shape not in (None, self.image_shape_):
+            raise ValueError(f"images have shape {shape}, but image_shape={self.image_shape}.")
         self._check_shape(self.image_shape_)
         return self
 
@@ -49,9 +53,14 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         flat, shape = self._flatten(X, reset=False)
-        if shape is not None and shape != self.image_shape_:
+        if shape not in (None, self.image_shape_):
             raise ValueError(f"images have shape {shape}, but those of the fit had {self.image_shape_}.")
-        return self._features(flat.reshape(len(flat), *self.image_shape_))
+        images = flat.reshape(len(flat), *self.image_shape_)
+        features = np.empty((len(images), len(self._names())))
+        for first in range(0, len(images), _IMAGES_AT_A_TIME):
+            part = slice(first, first + _IMAGES_AT_A_TIME)
+            features[part] = self._features(images[part])
+        return features
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the features; `input_features` is ignored."""
@@ -67,10 +76,6 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
             shape = (images.shape[1], images.shape[2])
             if 0 in shape:
                 raise ValueError(f"images must have pixels, got shape {images.shape}.")
-            if self.image_shape is not None:
-                wanted = resolve(self.image_shape, shape[0] * shape[1])
-                if shape != wanted:
-                    raise ValueError(f"images have shape {shape}, but image_shape={self.image_shape}.")
             images = images.reshape(len(images), -1)
         return validate_data(self, images, reset=reset), shape
 
@@ -78,13 +83,14 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         """Raise ValueError if the parameters do not suit images of this shape."""
 
     def _features(self, images: NDArray[Any]) -> FloatArray:
+        """Return the features (n, features) of images (n, height, width)."""
         raise NotImplementedError
 
     def _names(self) -> list[str]:
         raise NotImplementedError
 
 
-def resolve(image_shape: ImageShape | None, n_pixels: int) -> ImageShape:
+def _resolve(image_shape: ImageShape | None, n_pixels: int) -> ImageShape:
     """Return (height, width) of images with `n_pixels` pixels."""
     if image_shape is None:
         side = math.isqrt(n_pixels)
@@ -94,11 +100,11 @@ def resolve(image_shape: ImageShape | None, n_pixels: int) -> ImageShape:
                 "image_shape=(height, width)."
             )
         return side, side
-    sides = list(image_shape)
-    if len(sides) != 2 or not all(isinstance(side, Integral) and (side > 0 or side == -1) for side in sides):
-        raise ValueError(f"image_shape={image_shape!r} must be (height, width), at most one of them -1.")
-    known = max(sides) if -1 in sides else sides[0] * sides[1]
-    if known < 1 or (n_pixels % known if -1 in sides else n_pixels != known):
-        raise ValueError(f"image_shape={image_shape!r} does not fit images of {n_pixels} pixels.")
-    height, width = (n_pixels // known if side == -1 else int(side) for side in sides)
+    try:
+        height, width = np.empty(n_pixels, dtype=bool).reshape(image_shape).shape
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"image_shape={image_shape!r} does not fit images of {n_pixels} pixels: it must be "
+            "(height, width), at most one of them -1."
+        ) from error
     return height, width

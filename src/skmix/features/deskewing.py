@@ -9,9 +9,6 @@ from numpy.typing import NDArray
 
 from skmix.features._images import FloatArray, ImageShape, ImageTransformer
 
-# Images sheared at a time, to limit memory.
-_IMAGES_AT_A_TIME = 256
-
 
 class Deskew(ImageTransformer):
     """Remove the slant of images by a shear, and centre them.
@@ -31,8 +28,6 @@ class Deskew(ImageTransformer):
     ----------
     image_shape_ : (height, width)
         Shape of the images.
-    n_features_in_ : int
-        Their number of pixels.
 
     Notes
     -----
@@ -56,54 +51,46 @@ class Deskew(ImageTransformer):
         if not isinstance(self.centre, (bool, np.bool_)):
             raise ValueError(f"centre must be True or False, got {self.centre!r}.")
 
-    def _features(self, images: NDArray[Any]) -> FloatArray:
-        n, height, width = images.shape
-        upright = np.empty((n, height, width))
-        for first in range(0, n, _IMAGES_AT_A_TIME):
-            part = images[first : first + _IMAGES_AT_A_TIME].astype(np.float64)
-            upright[first : first + len(part)] = _upright(part, bool(self.centre))
-        return upright.reshape(n, -1)
-
     def _names(self) -> list[str]:
         height, width = self.image_shape_
         return [f"pixel {row},{column}" for row in range(height) for column in range(width)]
 
-
-def _upright(images: FloatArray, centre: bool) -> FloatArray:
-    """Return images (n, height, width) without slant, centred if `centre`."""
-    _, height, width = images.shape
-    bright = np.maximum(images, 0.0)
-    by_row, by_column = bright.sum(axis=2), bright.sum(axis=1)
-    mass = by_row.sum(axis=1)
-    dark = mass == 0.0
-    mass = np.where(dark, 1.0, mass)
-    rows, columns = np.arange(height, dtype=np.float64), np.arange(width, dtype=np.float64)
-    middle_row, middle_column = (height - 1) / 2.0, (width - 1) / 2.0
-    mean_row = np.where(dark, middle_row, by_row @ rows / mass)
-    mean_column = np.where(dark, middle_column, by_column @ columns / mass)
-    from_row = rows - mean_row[:, None]
-    from_column = columns - mean_column[:, None]
-    variance = (by_row * from_row**2).sum(axis=1)
-    covariance = np.einsum("nij,ni,nj->n", bright, from_row, from_column, optimize=True)
-    slope = np.divide(covariance, variance, out=np.zeros_like(variance), where=variance > 0.0)
-    target_row = np.full_like(mean_row, middle_row) if centre else mean_row
-    target_column = np.full_like(mean_column, middle_column) if centre else mean_column
-    # The source of each pixel. Its row does not depend on the column, so that bilinear interpolation can be
-    # done between rows first, and then within them.
-    source_rows = rows + (mean_row - target_row)[:, None]
-    slide = slope[:, None] * (rows - target_row[:, None]) + (mean_column - target_column)[:, None]
-    lower, share = _cells(source_rows, height)
-    # A margin of one pixel holds the zeros outside the image.
-    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
-    image = np.arange(len(images))[:, None]
-    between = padded[image, lower]
-    between += share[:, :, None] * (padded[image, lower + 1] - between)
-    left, share = _cells(columns + slide[:, :, None], width)
-    left += (width + 2) * np.arange(len(images) * height).reshape(-1, height, 1)
-    flat = between.ravel()
-    upright = flat.take(left)
-    left += 1
-    return upright + share * (flat.take(left) - upright)
+    def _features(self, images: NDArray[Any]) -> FloatArray:
+        n, height, width = images.shape
+        images = images.astype(np.float64)
+        bright = np.maximum(images, 0.0)
+        by_row, by_column = bright.sum(axis=2), bright.sum(axis=1)
+        mass = by_row.sum(axis=1)
+        dark = mass == 0.0
+        mass[dark] = 1.0
+        rows, columns = np.arange(height, dtype=np.float64), np.arange(width, dtype=np.float64)
+        middle_row, middle_column = (height - 1) / 2.0, (width - 1) / 2.0
+        mean_row = np.where(dark, middle_row, by_row @ rows / mass)
+        mean_column = np.where(dark, middle_column, by_column @ columns / mass)
+        from_row = rows - mean_row[:, None]
+        from_column = columns - mean_column[:, None]
+        variance = (by_row * from_row**2).sum(axis=1)
+        covariance = np.einsum("nij,ni,nj->n", bright, from_row, from_column, optimize=True)
+        slope = np.divide(covariance, variance, out=np.zeros_like(variance), where=variance > 0.0)
+        target_row = middle_row if self.centre else mean_row
+        target_column = middle_column if self.centre else mean_column
+        # The source of each pixel. Its row does not depend on the column, so that bilinear interpolation can
+        # be done between rows first, and then within them.
+        down = (mean_row - target_row)[:, None]
+        across = slope[:, None] * (from_row + down) + (mean_column - target_column)[:, None]
+        lower, share = _cells(rows + down, height)
+        # A margin of one pixel holds the zeros outside the image.
+        padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
+        image = np.arange(n)[:, None]
+        between = padded[image, lower]
+        between += share[:, :, None] * (padded[image, lower + 1] - between)
+        left, share = _cells(columns + across[:, :, None], width)
+        left += (width + 2) * np.arange(n * height).reshape(-1, height, 1)
+        flat = between.ravel()
+        upright = flat.take(left)
+        left += 1
+        upright += share * (flat.take(left) - upright)
+        return upright.reshape(n, -1)
 
 
 def _cells(places: FloatArray, length: int) -> tuple[NDArray[np.int64], FloatArray]:

@@ -15,8 +15,6 @@ DIGIT_FEATURES = (*(f"pca {j}" for j in range(1, 11)), "q1", "q2", "q3", "q4")
 """Names of the columns of `digit_features`."""
 
 _DIGIT_SHAPE = (28, 28)
-# Images decomposed at a time, to limit memory.
-_IMAGES_AT_A_TIME = 1024
 # Entries within this relative distance of the largest count as equally large when the sign is chosen.
 _TIE = 1e-9
 
@@ -40,8 +38,6 @@ class PrincipalAxis(ImageTransformer):
     ----------
     image_shape_ : (height, width)
         Shape of the images.
-    n_features_in_ : int
-        Their number of pixels.
 
     Notes
     -----
@@ -74,10 +70,22 @@ class PrincipalAxis(ImageTransformer):
             )
 
     def _features(self, images: NDArray[Any]) -> FloatArray:
-        return _first_axes(images)[:, self.start : self.stop]
+        images = images.astype(np.float64)
+        # By SVD: eigenvectors of the covariance matrix would have half as many correct digits.
+        centred = images - images.mean(axis=1, keepdims=True)
+        leading = np.linalg.svd(centred, full_matrices=False)[2][:, 0]
+        # Entries of constant columns are zero; rounding would leave about 1e-30 or, if all columns are
+        # constant, an arbitrary unit vector.
+        leading[(images == images[:, :1]).all(axis=1)] = 0.0
+        sizes = np.abs(leading)
+        largest = np.argmax(sizes >= (1.0 - _TIE) * sizes.max(axis=1, keepdims=True), axis=1)
+        signs = np.where(np.take_along_axis(leading, largest[:, None], axis=1) < 0.0, -1.0, 1.0)
+        # Adding zero turns -0.0 into 0.0.
+        return (signs * leading + 0.0)[:, self.start : self.stop]
 
     def _names(self) -> list[str]:
-        return [f"pca {j + 1}" for j in range(len(range(self.image_shape_[1])[self.start : self.stop]))]
+        entries = range(self.image_shape_[1])[self.start : self.stop]
+        return [f"pca {place}" for place in range(1, len(entries) + 1)]
 
 
 class QuadrantMass(ImageTransformer):
@@ -97,8 +105,6 @@ class QuadrantMass(ImageTransformer):
     ----------
     image_shape_ : (height, width)
         Shape of the images.
-    n_features_in_ : int
-        Their number of pixels.
 
     Notes
     -----
@@ -129,7 +135,12 @@ class QuadrantMass(ImageTransformer):
             raise ValueError(f"quadrants={self.quadrants} must be different numbers from 1 to 4.")
 
     def _features(self, images: NDArray[Any]) -> FloatArray:
-        return _quadrant_shares(images)[:, np.array(self.quadrants) - 1]
+        n, height, width = images.shape
+        (upper, lower), (left, right) = _halves(height), _halves(width)
+        sides = ((upper, right), (upper, left), (lower, left), (lower, right))
+        shares = np.stack([np.outer(*sides[quadrant - 1]).ravel() for quadrant in self.quadrants])
+        lit = images.reshape(n, -1) != 0
+        return lit @ shares.T / np.maximum(lit.sum(axis=1), 1)[:, None]
 
     def _names(self) -> list[str]:
         return [f"q{quadrant}" for quadrant in self.quadrants]
@@ -201,37 +212,6 @@ def dither(
     random = check_random_state(random_state)
     dithered[zero] = scale * random.standard_normal(int(np.count_nonzero(zero)))
     return dithered
-
-
-def _first_axes(images: NDArray[Any]) -> FloatArray:
-    """Return the signed first principal axis of each image: (n, height, width) to (n, width)."""
-    n, _, width = images.shape
-    axes = np.empty((n, width))
-    for first in range(0, n, _IMAGES_AT_A_TIME):
-        part = images[first : first + _IMAGES_AT_A_TIME].astype(np.float64)
-        flat = (part == part[:, :1]).all(axis=1)
-        centred = part - part.mean(axis=1, keepdims=True)
-        # By SVD: eigenvectors of the covariance matrix would have half as many correct digits.
-        leading = np.linalg.svd(centred, full_matrices=False)[2][:, 0]
-        # Entries of constant columns are zero; rounding would leave about 1e-30 or, if all columns are
-        # constant, an arbitrary unit vector.
-        leading[flat] = 0.0
-        sizes = np.abs(leading)
-        largest = np.argmax(sizes >= (1.0 - _TIE) * sizes.max(axis=1, keepdims=True), axis=1)
-        signs = np.where(np.take_along_axis(leading, largest[:, None], axis=1) < 0.0, -1.0, 1.0)
-        # Adding zero turns -0.0 into 0.0.
-        axes[first : first + len(part)] = signs * leading + 0.0
-    return axes
-
-
-def _quadrant_shares(images: NDArray[Any]) -> FloatArray:
-    """Return the share of non-zero pixels in each quadrant: (n, height, width) to (n, 4)."""
-    n, height, width = images.shape
-    (upper, lower), (left, right) = _halves(height), _halves(width)
-    quadrants = [np.outer(*sides) for sides in ((upper, right), (upper, left), (lower, left), (lower, right))]
-    lit = images.reshape(n, -1) != 0
-    counts = lit @ np.stack(quadrants).reshape(4, -1).T
-    return counts / np.maximum(lit.sum(axis=1), 1)[:, None]
 
 
 def _halves(size: int) -> tuple[FloatArray, FloatArray]:

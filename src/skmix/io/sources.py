@@ -522,14 +522,14 @@ class _ParquetRows(Source):
             with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
                 for batch in opened.iter_batches(self.chunk_rows, columns=columns):
                     if batch.num_rows:
-                        yield self._block(batch, label, number, path)
+                        yield self._block(batch, label, number)
                         number += 1
 
-    def _block(self, batch: Any, label: str | None, number: int, path: Path) -> Block:
+    def _block(self, batch: Any, label: str | None, number: int) -> Block:
         by_column = np.empty((self.n_features, batch.num_rows), dtype=self._dtype)
         for values, name in zip(by_column, self.feature_names, strict=True):
             values[:] = numbers_of(batch.column(name))
-        y, names = (None, None) if label is None else _labels_of(batch.column(label), label, path)
+        y, names = (None, None) if label is None else _labels_of(batch.column(label))
         weights = None
         if self.weight is not None:
             weights = np.asarray(numbers_of(batch.column(self.weight)), dtype=np.float64)
@@ -570,21 +570,20 @@ def _open_parquet(path: Path, chunk_rows: int | None) -> _ParquetRows:
     )
 
 
-def _labels_of(column: Any, name: str, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return a column's labels (n,) and None; for strings, indices (n,) into names (C,), and the names."""
+def _labels_of(column: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a column's labels (n,) and None; of strings or with nulls, indices into names (C,) and these."""
     import pyarrow as pa
 
-    if column.null_count:
-        raise ValueError(
-            f"Column {name!r} of {path} has {column.null_count} missing labels in {len(column)} rows. "
-            "Remove these rows, or use integers for labels, with -1 for none."
-        )
     if not pa.types.is_dictionary(column.type):
-        if kind_of(column.type) != "text":
+        if kind_of(column.type) != "text" and not column.null_count:
             return column.to_numpy(zero_copy_only=False), None
         column = column.dictionary_encode()
-    names = np.array(column.dictionary.to_pylist(), dtype=None if len(column.dictionary) else "<U1")
-    return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
+    known = column.dictionary.to_pylist()
+    if not column.null_count:
+        names = np.array(known, dtype=None if known else "<U1")
+        return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
+    indices = column.indices.cast(pa.int64()).fill_null(len(known))
+    return indices.to_numpy(zero_copy_only=False), np.array([*known, None], dtype=object)
 
 
 # ---------------------------------------------------------------- what is what

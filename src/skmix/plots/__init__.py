@@ -1,5 +1,6 @@
 """Plots: each function takes a model, data or records and returns matplotlib axes.
 
+A plot of several panels returns an array of axes, one for each panel in the order of its description.
 matplotlib is imported when something is drawn; everything else works without it.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +20,16 @@ else:
     Axes = Figure = Any
 
 FloatArray = NDArray[np.float64]
+Line = dict[str, Any]
+"""Colour, width and style of a line."""
 
 ROWS_COLOUR = "0.72"
 INK = "#1a3a5c"
-FRAME_COLOUR = "0.6"
 SMALL, MEDIUM = 8, 10
-"""Font sizes of ticks and notes, and of titles of panels."""
+"""Font sizes of labels, ticks and notes, and of titles of panels."""
 CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """The colours of Okabe and Ito, which are safe for colour-blind readers."""
+LEGEND: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "frameon": False}
 _MAX_VECTORS = 1000
 
 
@@ -59,25 +62,30 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 12
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure without a window, ready for `save_figure`.
+    """Return an empty figure without a window, whose contents are laid out automatically.
 
     Parameters
     ----------
     width, height : float
         Its size in inches.
-
-    Returns
-    -------
-    matplotlib figure
-        The figure; its contents are laid out automatically.
     """
-    need_matplotlib()
+    _need_matplotlib()
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def need_matplotlib() -> None:
+def figure_or_new(figure: Figure | None, size: tuple[float, float]) -> Figure:
+    """Return the given figure, or a new pyplot figure of that size."""
+    if figure is not None:
+        return figure
+    _need_matplotlib()
+    import matplotlib.pyplot as plt
+
+    return plt.figure(figsize=size, layout="constrained")
+
+
+def _need_matplotlib() -> None:
     """Raise ImportError with an install hint if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
@@ -85,66 +93,57 @@ def need_matplotlib() -> None:
         raise ImportError("Plots need matplotlib: pip install skmix[plot]") from error
 
 
-def figure_or_new(figure: Figure | None, size: tuple[float, float]) -> Figure:
-    """Return the given figure, or a new pyplot figure of that size."""
-    need_matplotlib()
-    if figure is not None:
-        return figure
-    import matplotlib.pyplot as plt
-
-    return plt.figure(figsize=size, layout="constrained")
-
-
-def given_axes(axes: Any, n_panels: int, figure: Figure | None) -> NDArray[Any]:
-    """Return the caller's axes as an array of n_panels; their number must be right."""
-    if figure is not None:
-        raise ValueError("give either axes or a figure, not both.")
-    given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
-    if len(given) != n_panels:
-        raise ValueError(f"{n_panels} axes are needed, got {len(given)}.")
-    return given
-
-
 def panels_for(
     n_panels: int,
     axes: Any,
-    figure: Figure | None,
+    figure: Figure | None = None,
     *,
     n_columns: int = 1,
-    size: tuple[float, float],
+    size: tuple[float, float] = (4.0, 3.0),
     **share: Any,
 ) -> NDArray[Any]:
     """Return n_panels axes: the given ones, or new ones of that size (inches) in the figure or a new one."""
-    need_matplotlib()
     if axes is not None:
-        return given_axes(axes, n_panels, figure)
+        if figure is not None:
+            raise ValueError("give either axes or a figure, not both.")
+        given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
+        if len(given) != n_panels:
+            raise ValueError(f"{n_panels} axes are needed, got {len(given)}.")
+        return given
     columns = min(n_columns, n_panels)
     lines = -(-n_panels // columns)
     figure = figure_or_new(figure, (size[0] * columns, size[1] * lines))
     grid = figure.subplots(lines, columns, squeeze=False, **share).ravel()
     for unused in grid[n_panels:]:
-        figure.delaxes(unused)
-    return np.array(list(grid[:n_panels]), dtype=object)
+        unused.remove()
+    return grid[:n_panels]
 
 
-def grey_frames(*panels: Axes) -> None:
-    """Draw frames in grey and ticks small, so that the data stand out."""
+def finish(*panels: Axes, label_size: float = SMALL, outer: bool = False) -> None:
+    """Set sizes of text, and frames in grey so that data stand out; `outer` hides labels between panels."""
     for panel in panels:
-        panel.tick_params(labelsize=SMALL, color=FRAME_COLOUR)
-        for spine in panel.spines.values():
-            spine.set_color(FRAME_COLOUR)
+        panel.title.set_fontsize(MEDIUM)
+        panel.xaxis.label.set_fontsize(label_size)
+        panel.yaxis.label.set_fontsize(label_size)
+        panel.tick_params(labelsize=SMALL, color="0.6")
+        panel.spines[:].set_color("0.6")
+        if outer:
+            panel.label_outer()
 
 
-def outer(panel: Axes, side: str) -> bool:
-    """Whether axes are in the last row or the first column of their grid; axes without a grid always are."""
-    place = panel.get_subplotspec()
-    return place is None or (place.is_last_row() if side == "bottom" else place.is_first_col())
+def handles_of(panels: Iterable[Axes], order: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """Return handles and labels for one legend of all panels, in that order."""
+    found: dict[str, Any] = {}
+    for panel in panels:
+        found |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
+    names = [name for name in order if name in found]
+    return [found[name] for name in names], names
 
 
 def ellipses(
-    axes: Axes, means: FloatArray, covariances: FloatArray, lines: list[dict[str, Any]], n_std: float
+    axes: Axes, means: FloatArray, covariances: FloatArray, lines: Sequence[Line], n_std: float
 ) -> None:
-    """Draw the ellipses of kernels in the plane: means (K, 2), covariances (K, 2, 2), a line style each."""
+    """Draw the ellipses of kernels in the plane: means (K, 2), covariances (K, 2, 2), a line each."""
     from matplotlib.patches import Ellipse
 
     variances, directions = np.linalg.eigh(covariances)

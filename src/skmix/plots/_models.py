@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,10 +36,9 @@ class Kernels:
         """Return the weights (K,) of one class; for None, those of the prior mixture of classes."""
         if label is None:
             return self.weights @ self.prior
-        for column, known in enumerate(self.classes):
-            if known == label:
-                return self.weights[:, column]
-        raise ValueError(f"label={label!r} is not one of the model's classes {self.classes}.")
+        if label not in self.classes:
+            raise ValueError(f"label={label!r} is not one of the model's classes {self.classes}.")
+        return self.weights[:, self.classes.index(label)]
 
     def feature(self, feature: Feature) -> int:
         """Return the index of a feature given by index or name."""
@@ -55,11 +54,6 @@ class Kernels:
         """Return means (K, F) and covariances (K, F, F) along F directions (F, M)."""
         covariances = np.array([directions @ full @ directions.T for full in self._full()])
         return self.means @ directions.T, covariances
-
-    def take(self, features: Sequence[int]) -> tuple[FloatArray, FloatArray]:
-        """Return means (K, F) and covariances (K, F, F) of F features."""
-        chosen = np.ix_(features, features)
-        return self.means[:, features], np.array([full[chosen] for full in self._full()])
 
     def separation(self) -> FloatArray:
         """Return how far apart the kernels are in each feature (M,), from 0 to 1.
@@ -100,10 +94,8 @@ class Kernels:
     def _scatter(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return weights (K,), centred means (K, M) and the mean covariance (M, M) within kernels."""
         weights = self.weights_of(None)
-        within = np.zeros((len(self.names), len(self.names)))
-        for weight, full in zip(weights, self._full(), strict=True):
-            within += weight * full
-        return weights, self.means - weights @ self.means / weights.sum(), within
+        within = sum(weight * full for weight, full in zip(weights, self._full(), strict=True))
+        return weights, self.means - weights @ self.means / weights.sum(), np.asarray(within)
 
     def _full(self) -> Iterator[FloatArray]:
         """Yield full covariances (M, M) one by one, to limit memory with hundreds of features."""
@@ -133,8 +125,21 @@ def groups_of(model: Any) -> list[Kernels]:
     names = feature_names(model)
     model = chosen_model(model)
     parts = getattr(model, "models_", [model])
-    columns = getattr(model, "feature_groups_", [range(parts[0].means_.shape[1])])
-    return [_kernels(part, own, model, names) for part, own in zip(parts, columns, strict=True)]
+    groups = getattr(model, "feature_groups_", [range(parts[0].means_.shape[1])])
+    return [
+        Kernels(
+            # An ordinary mixture has weights (K,) and no classes.
+            classes=getattr(part, "classes_", np.zeros(1, dtype=int)).tolist(),
+            weights=np.asarray(part.weights_, dtype=np.float64).reshape(len(part.means_), -1),
+            prior=np.asarray(getattr(model, "class_prior_", [1.0]), dtype=np.float64),
+            means=np.asarray(part.means_, dtype=np.float64),
+            stored=np.asarray(part.covariances_, dtype=np.float64),
+            structure=structure_of(getattr(part, "covariance_type_", part.covariance_type)),
+            names=[f"feature {d}" if names is None else names[d] for d in columns],
+            columns=[int(d) for d in columns],
+        )
+        for part, columns in zip(parts, groups, strict=True)
+    ]
 
 
 def chosen_model(model: Any) -> Any:
@@ -148,19 +153,3 @@ def feature_names(model: Any) -> list[str] | None:
         return [f"component {place}" for place in range(1, model.classifier_.n_features_in_ + 1)]
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else [str(name) for name in names]
-
-
-def _kernels(part: Any, columns: Sequence[int], model: Any, names: list[str] | None) -> Kernels:
-    """Return the kernels of a mixture of some columns, with the priors and names of the whole model."""
-    means = np.asarray(part.means_, dtype=np.float64)
-    return Kernels(
-        # An ordinary mixture has weights (K,) and no classes.
-        classes=getattr(part, "classes_", np.zeros(1, dtype=int)).tolist(),
-        weights=np.asarray(part.weights_, dtype=np.float64).reshape(len(means), -1),
-        prior=np.asarray(getattr(model, "class_prior_", [1.0]), dtype=np.float64),
-        means=means,
-        stored=np.asarray(part.covariances_, dtype=np.float64),
-        structure=structure_of(getattr(part, "covariance_type_", part.covariance_type)),
-        names=[f"feature {d}" if names is None else names[d] for d in columns],
-        columns=[int(d) for d in columns],
-    )

@@ -19,8 +19,7 @@ from skmix.plots._common import (
     Figure,
     dots,
     ellipses,
-    grey_frames,
-    outer,
+    finish,
     panels_for,
 )
 
@@ -62,10 +61,15 @@ def plot_segments(
         xlabel="x",
         ylabel="y",
     )
+    # Lines between two points, each with its length above it or to its right.
     top, right = 2 * step + 1.8 * half_width, step + 2.2 * half_width
-    _measure(panel, (-half_length, top), (half_length, top), f"2D = {2 * half_length:g}")
-    _measure(panel, (right, -half_width), (right, half_width), f"2d = {2 * half_width:g}")
-    grey_frames(panel)
+    bar = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "color": "0.4", "shrinkA": 0, "shrinkB": 0}
+    text: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "color": "0.3"}
+    panel.annotate("", (-half_length, top), (half_length, top), arrowprops=bar)
+    panel.annotate(f"2D = {2 * half_length:g}", (0.0, top), (0, 4), ha="center", va="bottom", **text)
+    panel.annotate("", (right, -half_width), (right, half_width), arrowprops=bar)
+    panel.annotate(f"2d = {2 * half_width:g}", (right, 0.0), (6, 0), ha="left", va="center", **text)
+    finish(panel)
     return panel
 
 
@@ -95,11 +99,6 @@ def plot_digit_points(
         Determines the points.
     axes, figure : default=None
         Axes to draw into, one for each digit, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each digit.
     """
     shown = list(digits)
     points, index = sample_points(
@@ -112,15 +111,15 @@ def plot_digit_points(
     )
     layout = segment_layout(half_length, half_width, variance_scale)
     panels = panels_for(len(shown), axes, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
-    line = {"edgecolor": CLASS_COLOURS[1], "linewidth": 1.0, "linestyle": "solid"}
+    line = {"color": CLASS_COLOURS[1], "lw": 1.0}
     for position, (digit, panel) in enumerate(zip(shown, panels, strict=True)):
         dots(panel, points[index == position], size=1.3, color=INK, alpha=0.6)
         centres, covariances = layout.of_digit(digit)
         ellipses(panel, centres, covariances, [line] * len(centres), n_std)
-        panel.set(aspect="equal", xlim=(-layout.bound, layout.bound), ylim=(-layout.bound, layout.bound))
-        panel.set_title(str(digit), fontsize=MEDIUM)
+        limits = (-layout.bound, layout.bound)
+        panel.set(title=str(digit), aspect="equal", xlim=limits, ylim=limits)
         panel.locator_params(nbins=3)
-    grey_frames(*panels)
+    finish(*panels)
     return panels
 
 
@@ -145,13 +144,6 @@ def plot_digits(
         Images in a row; None makes the sheet about square, with at least ten columns.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
-
-    Examples
-    --------
-    >>> from skmix.datasets import make_seven_segment_digits
-    >>> from skmix.plots import plot_digits
-    >>> images, labels = make_seven_segment_digits(10, random_state=0)
-    >>> axes = plot_digits(images, labels)  # doctest: +SKIP
     """
     tiles = np.asarray(images, dtype=np.float64)
     if tiles.ndim == 2 and (side := round(np.sqrt(tiles.shape[1]))) ** 2 == tiles.shape[1]:
@@ -167,23 +159,32 @@ def plot_digits(
         raise ValueError(f"n_columns must be at least 1, got {across}.")
     across = min(across, n)
     down = -(-n // across)
-    sheet = np.full((down * (height + _GAP) - _GAP, across * (width + _GAP) - _GAP), np.nan)
-    corners = [((i // across) * (height + _GAP), (i % across) * (width + _GAP)) for i in range(n)]
-    # Each image is scaled to its own brightest pixel.
+    # Each image is scaled to its own brightest pixel, and followed by a gap on the right and below.
     brightest = np.maximum(tiles.max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
-    for (top, left), tile in zip(corners, tiles / brightest, strict=True):
-        sheet[top : top + height, left : left + width] = tile
+    padded = np.full((down * across, height + _GAP, width + _GAP), np.nan)
+    padded[:n, :height, :width] = tiles / brightest
+    sheet = padded.reshape(down, across, height + _GAP, width + _GAP).swapaxes(1, 2)
+    sheet = sheet.reshape(down * (height + _GAP), -1)[:-_GAP, :-_GAP]
     inches = float(np.clip(9.0 / across, 0.3, 0.8))
     size = (inches * across + 0.4, inches * height / width * down + 0.2)
     (panel,) = panels_for(1, axes, figure, size=size)
     panel.imshow(sheet, cmap="gray_r", vmin=0.0, vmax=1.0)
     # A light grey background separates the images from the gaps.
-    panel.set_facecolor("0.85")
-    panel.set(xticks=[], yticks=[])
-    for spine in panel.spines.values():
-        spine.set_visible(False)
-    if names is not None:
-        _label_tiles(panel, names.tolist(), corners, across, height)
+    panel.set(xticks=[], yticks=[], facecolor="0.85")
+    panel.spines[:].set_visible(False)
+    firsts = range(0, n, across)
+    if names is None:
+        return panel
+    if all(len(set(names[first : first + across].tolist())) == 1 for first in firsts):
+        # If several rows have the same label, the first shows it.
+        new = [first for first in firsts if first == 0 or names[first] != names[first - across]]
+        middles = [first // across * (height + _GAP) + height / 2 for first in new]
+        panel.set_yticks(middles, [str(names[first]) for first in new])
+        panel.tick_params(left=False, labelsize=MEDIUM)
+    else:
+        for place, name in enumerate(names.tolist()):
+            corner = (place % across * (width + _GAP) + 1, place // across * (height + _GAP) + 1)
+            panel.annotate(str(name), corner, ha="left", va="top", fontsize=6, color=CLASS_COLOURS[1])
     return panel
 
 
@@ -209,12 +210,8 @@ def plot_feature_overlay(
     n_entries : int, default=10
         Features to show, the first ones.
     axes, figure : default=None
-        Axes to draw into, one for each class, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each class, in the order of the sorted labels.
+        Axes to draw into, one for each class in the order of the sorted labels, or an empty figure for new
+        axes. By default a new figure.
     """
     values, known = np.asarray(features, dtype=np.float64), np.asarray(labels)
     if values.ndim != 2 or values.shape[1] < n_entries:
@@ -227,45 +224,6 @@ def plot_feature_overlay(
     for label, panel in zip(classes.tolist(), panels, strict=True):
         panel.axhline(0.0, color=ROWS_COLOUR, lw=0.6, zorder=0)
         panel.plot(entries, values[known == label][:n_samples, :n_entries].T, color=INK, lw=0.8, alpha=0.55)
-        panel.set_title(str(label), fontsize=MEDIUM)
-        panel.set_xticks(entries[::3])
-        if outer(panel, "bottom"):
-            panel.set_xlabel("pca", fontsize=SMALL)
-        if outer(panel, "left"):
-            panel.set_ylabel("entry", fontsize=SMALL)
-    grey_frames(*panels)
+        panel.set(title=str(label), xticks=entries[::3], xlabel="pca", ylabel="entry")
+    finish(*panels, outer=axes is None)
     return panels
-
-
-def _label_tiles(
-    panel: Axes, names: list[Any], corners: list[tuple[int, int]], across: int, height: int
-) -> None:
-    """Write the label of each row of images on its left, or else on each image."""
-    firsts = range(0, len(names), across)
-    if all(len(set(names[first : first + across])) == 1 for first in firsts):
-        # If several rows have the same label, the first shows it.
-        new = [first for first in firsts if first == 0 or names[first] != names[first - across]]
-        panel.set_yticks([corners[i][0] + height / 2 for i in new], [str(names[i]) for i in new])
-        panel.tick_params(left=False, labelsize=MEDIUM)
-        return
-    for name, (top, left) in zip(names, corners, strict=True):
-        panel.annotate(
-            str(name), (left + 1, top + 1), ha="left", va="top", fontsize=6, color=CLASS_COLOURS[1]
-        )
-
-
-def _measure(panel: Axes, start: tuple[float, float], end: tuple[float, float], text: str) -> None:
-    """Draw a line between two points, with its length above it or, if it is vertical, to its right."""
-    bar = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "color": "0.4", "shrinkA": 0, "shrinkB": 0}
-    panel.annotate("", start, end, arrowprops=bar)
-    vertical = start[0] == end[0]
-    panel.annotate(
-        text,
-        ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2),
-        (6, 0) if vertical else (0, 4),
-        textcoords="offset points",
-        ha="left" if vertical else "center",
-        va="center" if vertical else "bottom",
-        fontsize=SMALL,
-        color="0.3",
-    )

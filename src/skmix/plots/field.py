@@ -2,54 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skmix.experiments.field.classifiers import FIELD, OURS
+from skmix.experiments.field.classifiers import in_order as ordered
 from skmix.experiments.field.comparison import Outcome
-from skmix.experiments.field.data import FloatArray
-from skmix.experiments.field.sharing import (
-    CLASSIFIERS,
-    OURS_BY_PARTS,
-    PAIRS,
-    TRUE,
-    LearningMeasure,
-    gain,
-    in_order,
-)
+from skmix.experiments.field.sharing import CLASSIFIERS, OURS_BY_PARTS, PAIRS, TRUE, LearningMeasure
+from skmix.experiments.field.sharing import gain as gain_of
 from skmix.experiments.field.simulated import KINDS, in_words, kind_and_classes
 from skmix.experiments.field.tables import Measure, mean_ranks, summarise
-from skmix.plots._common import (
-    CLASS_COLOURS,
-    MEDIUM,
-    SMALL,
-    Axes,
-    Figure,
-    figure_or_new,
-    grey_frames,
-    panels_for,
-)
+from skmix.plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, handles_of, panels_for
 
-_GENERATIVE = {each.name for each in FIELD if each.generative}
-_LABELS: dict[LearningMeasure, str] = {"error": "test error, %", "log_loss": "log-loss"}
-_GAIN_LABELS: dict[LearningMeasure, str] = {
-    "error": "error of own kernels less that of shared ones, points",
-    "log_loss": "log-loss of own kernels less that of shared ones",
-}
-# Our classifier is always vermilion.
+# Ours is always vermilion; in comparisons, other generative classifiers are blue and the rest grey.
+_VERMILION, _BLUE, _GREY = CLASS_COLOURS[1], CLASS_COLOURS[0], "0.55"
+_FIELD_COLOURS = {each.name: _BLUE for each in FIELD if each.generative} | {OURS: _VERMILION}
 _COLOURS = tuple(CLASS_COLOURS[number] for number in (1, 0, 5, 2, 3, 4))
 _MARKERS = "osD^vPX*<>"
 _KIND_COLOURS = dict(zip(KINDS, CLASS_COLOURS, strict=False))
 _OTHER_COLOURS = ("0.25", "0.6", CLASS_COLOURS[3], CLASS_COLOURS[5])
 _DASHES = ("-", "--", ":", "-.")
+# Errors are drawn in per cent.
+_UNITS: dict[LearningMeasure, float] = {"error": 100.0, "log_loss": 1.0}
 
 
 def plot_ranks(outcomes: Iterable[Outcome], *, measure: Measure = "error", axes: Axes | None = None) -> Axes:
     """Plot the mean rank of each classifier over the data sets, the best on top.
+
+    Generative classifiers are blue, others grey.
 
     Parameters
     ----------
@@ -59,30 +43,24 @@ def plot_ranks(outcomes: Iterable[Outcome], *, measure: Measure = "error", axes:
         What is ranked.
     axes : Axes, default=None
         Where to draw; None makes a new figure.
-
-    Returns
-    -------
-    Axes
-        The axes. Generative classifiers are blue, others grey.
     """
     ranks = mean_ranks(summarise(outcomes), measure)
     names = sorted(ranks, key=lambda name: ranks[name])
-    (panel,) = panels_for(1, axes, None, size=(5.2, 0.32 * len(names) + 0.8))
-    places = np.arange(len(names))
-    panel.barh(places, [ranks[name] for name in names], 0.65, color=[_colour(name) for name in names])
-    for place, name in enumerate(names):
-        panel.text(ranks[name] + 0.08, place, f"{ranks[name]:.1f}", va="center", fontsize=SMALL)
-    panel.set_yticks(places, names)
+    (panel,) = panels_for(1, axes, size=(5.2, 0.32 * len(names) + 0.8))
+    colours = [_FIELD_COLOURS.get(name, _GREY) for name in names]
+    bars = panel.barh(range(len(names)), [ranks[name] for name in names], 0.65, color=colours)
+    panel.bar_label(bars, fmt="%.1f", padding=4, fontsize=SMALL)
+    panel.set_yticks(range(len(names)), names)
     panel.set(ylim=(len(names) - 0.4, -0.6), xlim=(0, len(names) + 0.5))
-    panel.set_xlabel(f"mean rank by {measure.replace('_', '-')}, 1 is best", fontsize=SMALL)
-    grey_frames(panel)
+    panel.set_xlabel(f"mean rank by {measure.replace('_', '-')}, 1 is best")
+    finish(panel)
     return panel
 
 
 def plot_errors(
     outcomes: Iterable[Outcome], *, axes: Any = None, figure: Figure | None = None
 ) -> NDArray[Any]:
-    """Plot the test error of each classifier, a panel for each data set.
+    """Plot the test error of each classifier, with its standard error, in a panel for each data set.
 
     Parameters
     ----------
@@ -90,40 +68,24 @@ def plot_errors(
         Outcomes of any data sets.
     axes, figure : default=None
         Axes to draw into, one for each data set, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each data set. Error bars are one standard error.
     """
     summaries = summarise(outcomes)
     if not summaries:
         raise ValueError("there are no outcomes to plot.")
     sets = list(dict.fromkeys(each.data for each in summaries))
-    # In the order of the field, unknown classifiers last.
-    present = dict.fromkeys(each.classifier for each in summaries)
-    names = list(dict.fromkeys([*(each.name for each in FIELD if each.name in present), *present]))
-    panels = panels_for(len(sets), axes, figure, n_columns=4, size=(3.0, 0.19 * len(names) + 0.6))
-    for place, (data, panel) in enumerate(zip(sets, panels, strict=True)):
+    names = ordered([each.classifier for each in summaries], [each.name for each in FIELD])
+    size = (3.0, 0.19 * len(names) + 0.6)
+    panels = panels_for(len(sets), axes, figure, n_columns=4, size=size, sharey=True)
+    for data, panel in zip(sets, panels, strict=True):
         for each in (each for each in summaries if each.data == data):
-            error = each.standard_errors["error"]
-            panel.errorbar(
-                100.0 * each.values["error"],
-                names.index(each.classifier),
-                xerr=None if np.isnan(error) else 100.0 * error,
-                fmt="o",
-                color=_colour(each.classifier),
-                ms=5.0,
-                lw=1.2,
-            )
-        shown = names if place % 4 == 0 else [""] * len(names)
-        panel.set_yticks(range(len(names)), shown, fontsize=SMALL)
-        panel.set_ylim(len(names) - 0.4, -0.6)
-        panel.set_title(data, fontsize=MEDIUM)
-        panel.set_xlabel("test error, %", fontsize=SMALL)
+            value, error = (100.0 * part["error"] for part in (each.values, each.standard_errors))
+            place, bar = names.index(each.classifier), None if np.isnan(error) else error
+            colour = _FIELD_COLOURS.get(each.classifier, _GREY)
+            panel.errorbar(value, place, xerr=bar, fmt="o", color=colour, ms=5.0, lw=1.2)
+        panel.set_yticks(range(len(names)), names)
+        panel.set(title=data, xlabel="test error, %", ylim=(len(names) - 0.4, -0.6), axisbelow=True)
         panel.grid(axis="y", color="0.92", lw=0.6)
-        panel.set_axisbelow(True)
-    grey_frames(*panels)
+    finish(*panels)
     return panels
 
 
@@ -136,6 +98,11 @@ def plot_sharing(
 ) -> NDArray[Any]:
     """Plot test error or log-loss against the training rows of each class, a panel for each data set.
 
+    Lines are means over the draws, error bars one standard error; a classifier that failed in some draw has
+    no point. A thin grey line marks the true densities, the best possible. Log-losses far above that of
+    guessing are cut off. The legend is below the panels, or in the first one if their figure has no
+    constrained layout.
+
     Parameters
     ----------
     points : sequence of Outcome
@@ -144,36 +111,32 @@ def plot_sharing(
         What is drawn.
     axes, figure : default=None
         Axes to draw into, one for each data set, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each data set. Lines are means over the draws, error bars one standard error; a classifier
-        that failed in some draw has no point. A thin grey line marks the true densities, the best possible.
-        Log-losses far above that of guessing are cut off. The legend is below the panels, or in the first
-        one if their figure has no constrained layout.
     """
     if not points:
         raise ValueError("there are no points to plot.")
     sets = list(dict.fromkeys(point.data for point in points))
-    names = in_order(point.classifier for point in points)
+    names = ordered([point.classifier for point in points], CLASSIFIERS)
     panels = panels_for(len(sets), axes, figure, n_columns=3, size=(3.6, 2.9))
     for data, panel in zip(sets, panels, strict=True):
         own = [point for point in points if point.data == data]
         for name in names:
-            _draw_curve(panel, [point for point in own if point.classifier == name], measure)
-        _mark_rows(panel, points)
-        panel.set_title(_title(own[0]), fontsize=MEDIUM)
+            _draw_curve(panel, name, [point for point in own if point.classifier == name], measure)
         bottom, top = panel.get_ylim()
         guessing = 1.3 * float(np.log(own[0].n_classes))
         if measure == "log_loss" and top > guessing:
             lowest = panel.dataLim.y0
             bottom, top = lowest - 0.05 * (guessing - lowest), guessing
-        panel.set_ylim(max(bottom, 0.0), top)
+        panel.set(title=_title(own[0]), ylim=(max(bottom, 0.0), top))
+        _mark_rows(panel, points)
     for panel in panels[:: min(3, len(panels))]:
-        panel.set_ylabel(_LABELS[measure], fontsize=SMALL)
-    _add_legend(panels)
-    grey_frames(*panels)
+        panel.set_ylabel("test error, %" if measure == "error" else "log-loss")
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    target, place = panels[0], {}
+    if isinstance(target.figure.get_layout_engine(), ConstrainedLayoutEngine):
+        target, place = target.figure, {"loc": "outside lower center", "ncols": min(4, len(names))}
+    target.legend(*handles_of(panels, names), **LEGEND, **place)
+    finish(*panels)
     return panels
 
 
@@ -186,6 +149,9 @@ def plot_gain(
 ) -> Axes:
     """Plot how much shared kernels improve on own ones against the training rows of each class.
 
+    There is a line for each data set: the mean of the differences within draws, with one standard error.
+    Above zero sharing pays. Each kind of simulated classes has a colour.
+
     Parameters
     ----------
     points : sequence of Outcome
@@ -196,85 +162,72 @@ def plot_gain(
         Where to draw; None makes a new figure.
     legend : bool, default=True
         Whether to add a legend on the right.
-
-    Returns
-    -------
-    Axes
-        The axes, with a line for each data set. Lines are means of the differences within draws, error bars
-        one standard error. Above zero sharing pays. Each kind of simulated classes has a colour.
     """
-    lines: dict[tuple[str, str], dict[int, FloatArray]] = {}
+    cells = defaultdict(list)
+    for point in points:
+        cells[point.data, point.rows_per_class, point.classifier].append(point)
+    lines: dict[tuple[str, str], dict[int, NDArray[Any]]] = defaultdict(dict)
     for data in dict.fromkeys(point.data for point in points):
         for shared, apart in PAIRS:
             for rows in _sizes(points):
-                found = _differences(points, data, rows, (shared, apart), measure)
+                found = gain_of(cells[data, rows, shared], cells[data, rows, apart], measure)
                 if len(found):
-                    lines.setdefault((data, shared), {})[rows] = found
+                    lines[data, shared][rows] = _UNITS[measure] * found
     if not lines:
         raise ValueError("no draw has both shared and own kernels, so there is nothing to plot.")
-    if axes is None:
-        axes = figure_or_new(None, (7.2, 3.6)).add_subplot()
-    axes.axhline(0.0, color="0.2", lw=1.0, zorder=1)
+    (panel,) = panels_for(1, axes, size=(7.2, 3.6))
+    panel.axhline(0.0, color="0.2", lw=1.0, zorder=1)
     styles = _styles(list(lines))
     for number, ((data, shared), values) in enumerate(lines.items()):
-        title = _title(next(point for point in points if point.data == data))
-        label = f"{title}, by parts" if shared == OURS_BY_PARTS else title
+        label = _title(next(point for point in points if point.data == data))
+        label += ", by parts" if shared == OURS_BY_PARTS else ""
         # A small offset separates the error bars of different lines.
         offset = 1.02 ** (number - (len(lines) - 1) / 2)
-        _draw_means(axes, values, offset, ms=4.5, lw=1.4, label=label, **styles[data, shared])
-    _mark_rows(axes, points)
-    bottom, top = axes.get_ylim()
+        _draw_means(panel, values, offset, ms=4.5, lw=1.4, label=label, **styles[data, shared])
+    _mark_rows(panel, points)
+    bottom, top = panel.get_ylim()
     room = 0.18 * (top - bottom)
     bottom, top = min(bottom, -room), max(top, room) + 0.3 * room
-    axes.set_ylim(bottom, top)
-    axes.axhspan(bottom, 0.0, color="0.96", lw=0.0, zorder=0)
-    style: dict[str, Any] = {"transform": axes.transAxes, "fontsize": SMALL, "color": "0.35", "ha": "right"}
-    axes.text(0.985, 0.97, "sharing pays", va="top", **style)
-    axes.text(0.985, 0.03, "own kernels better", va="bottom", **style)
-    axes.set_ylabel(_GAIN_LABELS[measure], fontsize=SMALL)
+    panel.set_ylim(bottom, top)
+    panel.axhspan(bottom, 0.0, color="0.96", lw=0.0, zorder=0)
+    style: dict[str, Any] = {"transform": panel.transAxes, "fontsize": SMALL, "color": "0.35", "ha": "right"}
+    panel.text(0.985, 0.97, "sharing pays", va="top", **style)
+    panel.text(0.985, 0.03, "own kernels better", va="bottom", **style)
+    name, unit = ("error", ", points") if measure == "error" else ("log-loss", "")
+    panel.set_ylabel(f"{name} of own kernels less that of shared ones{unit}")
     if legend:
-        axes.legend(fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    grey_frames(axes)
-    return axes
+        panel.legend(**LEGEND, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    finish(panel)
+    return panel
 
 
-def _draw_curve(panel: Axes, curve: Sequence[Outcome], measure: LearningMeasure) -> None:
+def _draw_curve(panel: Axes, name: str, curve: Sequence[Outcome], measure: LearningMeasure) -> None:
     """Draw the curve of one classifier on one data set."""
     if not curve:
         return
-    name, unit = curve[0].classifier, _unit(measure)
     if name == TRUE:
         # The true densities have one value for each draw, regardless of the number of rows.
-        floor = {point.repeat: unit * getattr(point, measure) for point in curve}
+        floor = {point.repeat: _UNITS[measure] * getattr(point, measure) for point in curve}
         panel.axhline(float(np.mean(list(floor.values()))), color="0.5", lw=0.9, label=name, zorder=1)
         return
-    values: dict[int, FloatArray] = {}
+    values = {}
     for size in _sizes(curve):
         outcomes = [point for point in curve if point.rows_per_class == size]
         # A mean over only the draws that succeeded would be too optimistic.
         if not any(outcome.failure for outcome in outcomes):
-            values[size] = np.array([unit * getattr(outcome, measure) for outcome in outcomes])
-    place = CLASSIFIERS.index(name) if name in CLASSIFIERS else len(CLASSIFIERS)
+            values[size] = _UNITS[measure] * np.array([getattr(outcome, measure) for outcome in outcomes])
+    place = (*CLASSIFIERS, name).index(name)
     colour = _COLOURS[place] if place < len(_COLOURS) else "0.3"
     # The first classifier of the study is drawn on top.
     order = 2.0 + 0.1 * (len(_MARKERS) - place)
     _draw_means(panel, values, color=colour, marker=_MARKERS[place], ms=4.0, lw=1.2, label=name, zorder=order)
 
 
-def _draw_means(axes: Axes, values: dict[int, FloatArray], offset: float = 1.0, **style: Any) -> None:
+def _draw_means(axes: Axes, values: Mapping[int, NDArray[Any]], offset: float = 1.0, **style: Any) -> None:
     """Draw means and standard errors of independent draws against rows per class."""
     errors = [each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else 0.0 for each in values.values()]
     means = [each.mean() for each in values.values()]
     axes.errorbar([offset * rows for rows in values], means, errors, elinewidth=0.9, **style)
-
-
-def _differences(
-    points: Sequence[Outcome], data: str, rows: int, pair: tuple[str, str], measure: LearningMeasure
-) -> FloatArray:
-    """Return how much own kernels lose to shared ones in each draw that has both."""
-    own = [each for each in points if (each.data, each.rows_per_class) == (data, rows)]
-    shared, apart = ([each for each in own if each.classifier == name] for name in pair)
-    return _unit(measure) * gain(shared, apart, measure)
 
 
 def _styles(lines: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
@@ -292,36 +245,17 @@ def _styles(lines: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str,
     return styles
 
 
-def _add_legend(panels: NDArray[Any]) -> None:
-    """Add one legend for the classifiers of all panels."""
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    handles: dict[str, Any] = {}
-    for panel in panels:
-        handles |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
-    names = in_order(handles)
-    target, place = panels[0], {}
-    if isinstance(target.figure.get_layout_engine(), ConstrainedLayoutEngine):
-        target, place = target.figure, {"loc": "outside lower center", "ncols": min(4, len(names))}
-    target.legend([handles[name] for name in names], names, fontsize=SMALL, frameon=False, **place)
-
-
 def _mark_rows(axes: Axes, points: Sequence[Outcome]) -> None:
     """Format the horizontal axis for training rows per class."""
     ticks = _sizes(points)
     axes.set_xscale("log")
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.set_xlim(ticks[0] / 1.3, ticks[-1] * 1.3)
+    axes.set_xticks(ticks, map(str, ticks))
     axes.minorticks_off()
-    axes.set_xlabel("training rows of each class", fontsize=SMALL)
+    axes.set(xlim=(ticks[0] / 1.3, ticks[-1] * 1.3), xlabel="training rows of each class")
 
 
 def _sizes(points: Sequence[Outcome]) -> list[int]:
     return sorted({point.rows_per_class for point in points})
-
-
-def _unit(measure: LearningMeasure) -> float:
-    return 100.0 if measure == "error" else 1.0
 
 
 def _title(point: Outcome) -> str:
@@ -330,8 +264,3 @@ def _title(point: Outcome) -> str:
         return in_words(point.data)
     name = "seven-segment digits" if point.data == "seven_segment" else point.data
     return f"{name}, {point.n_classes} classes"
-
-
-def _colour(name: str) -> str:
-    """Return the colour of a classifier: ours, generative or other."""
-    return CLASS_COLOURS[1] if name == OURS else CLASS_COLOURS[0] if name in _GENERATIVE else "0.55"

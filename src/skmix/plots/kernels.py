@@ -8,20 +8,21 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
 
 from skmix.plots._common import (
+    LEGEND,
     MEDIUM,
     ROWS_COLOUR,
     SMALL,
     Axes,
     Figure,
     FloatArray,
+    Line,
     dots,
     ellipses,
     figure_or_new,
-    given_axes,
-    grey_frames,
-    need_matplotlib,
+    finish,
     panels_for,
 )
 from skmix.plots._models import Feature, kernels_of
@@ -56,7 +57,8 @@ def draw_kernels(
 ) -> Axes:
     """Draw a fitted model's kernels as ellipses, their lines showing the weights in one class.
 
-    In one feature, kernels are curves: the density of the class, and the contribution of each kernel.
+    The heaviest is on top. In one feature, kernels are curves: the density of the class, and the contribution
+    of each kernel.
 
     Parameters
     ----------
@@ -74,11 +76,6 @@ def draw_kernels(
         lightness that are safe for colour-blind readers and legible on white.
     n_std : float, default=1.0
         Distance of the ellipses from the means, in standard deviations.
-
-    Returns
-    -------
-    matplotlib axes
-        The axes, with one ellipse or curve for each kernel, the heaviest on top.
     """
     kernels = kernels_of(model)
     chosen = range(min(2, len(kernels.names))) if features is None else features
@@ -88,30 +85,28 @@ def draw_kernels(
     weights = kernels.weights_of(label)
     order = np.argsort(weights, kind="stable")
     lines = [line_of(weights[k], style) for k in order]
-    (panel,) = panels_for(1, axes, None, size=(4.2, 3.6))
-    if axes is None:
-        grey_frames(panel)
-        panel.set_xlabel(kernels.names[columns[0]], fontsize=MEDIUM)
-        panel.set_ylabel(kernels.names[columns[1]] if len(columns) == 2 else "density", fontsize=MEDIUM)
-    means, covariances = kernels.take(columns)
+    (panel,) = panels_for(1, axes, size=(4.2, 3.6))
+    means, covariances = kernels.project(np.eye(len(kernels.names))[columns])
     if len(columns) == 2:
         ellipses(panel, means[order], covariances[order], lines, n_std)
     else:
         _draw_curves(panel, weights[order], means[order, 0], np.sqrt(covariances[order, 0, 0]), lines)
+    if axes is None:
+        _name_axes(panel, kernels.names, columns)
+        finish(panel, label_size=MEDIUM)
     return panel
 
 
 def _draw_curves(
-    axes: Axes, weights: FloatArray, means: FloatArray, deviations: FloatArray, lines: list[dict[str, Any]]
+    axes: Axes, weights: FloatArray, means: FloatArray, deviations: FloatArray, lines: Sequence[Line]
 ) -> None:
     """Draw the density of one feature, and each kernel's part of it; all arrays have shape (K,)."""
     # Points around every kernel that matters, so that narrow ones are visible too.
     seen = weights >= min(STEPS[1], weights.max())
     grid = np.unique(means[seen, None] + deviations[seen, None] * np.linspace(-4.0, 4.0, 201))
-    scaled = (grid - means[:, None]) / deviations[:, None]
-    parts = weights[:, None] * np.exp(-0.5 * scaled**2) / (np.sqrt(2.0 * np.pi) * deviations[:, None])
+    parts = weights[:, None] * norm.pdf(grid, means[:, None], deviations[:, None])
     for part, line in zip(parts, lines, strict=True):
-        axes.plot(grid, part, color=line["edgecolor"], lw=line["linewidth"], ls=line["linestyle"])
+        axes.plot(grid, part, **line)
     # Below the parts, so that a kernel that makes up the whole density remains visible.
     axes.plot(grid, parts.sum(axis=0), color="0.35", lw=5.0, alpha=0.35, label="all kernels", zorder=1.5)
     axes.set_ylim(bottom=0.0)
@@ -129,39 +124,29 @@ def weight_key(axes: Axes, *, style: Style = "paper", **legend: Any) -> Axes:
     **legend
         Passed on to ``axes.legend``.
     """
-    need_matplotlib()
     settings: dict[str, Any] = {"title": "weight in the class", "frameon": False} | legend
-    axes.legend(handles=key_handles(style, range(len(STEPS))[::-1]), **settings)
+    axes.legend(handles=_key_handles(style, range(len(STEPS))[::-1]), **settings)
     return axes
 
 
-def step_of(weight: float) -> int:
+def _step_of(weight: float) -> int:
     """Return the step of the line style that a weight falls into."""
     return int(np.searchsorted(STEPS, weight, side="right")) - 1
 
 
-def line_of(weight: float, style: str) -> dict[str, Any]:
-    """Return the line style of a weight."""
+def line_of(weight: float, style: str) -> Line:
+    """Return the line of a weight."""
     if style not in COLOURS:
         raise ValueError(f"style={style!r} is not one of {', '.join(map(repr, COLOURS))}.")
-    step = step_of(weight)
-    return {
-        "edgecolor": COLOURS[style][step],
-        "linewidth": WIDTHS[style][step],
-        "linestyle": "solid" if step else "dashed",
-    }
+    step = _step_of(weight)
+    return {"color": COLOURS[style][step], "lw": WIDTHS[style][step], "ls": "solid" if step else "dashed"}
 
 
-def key_handles(style: str, steps: Sequence[int]) -> list[Any]:
+def _key_handles(style: str, steps: Sequence[int]) -> list[Any]:
     """Return handles for a legend of the given steps."""
     from matplotlib.lines import Line2D
 
-    handles = []
-    for step in steps:
-        line = line_of(STEPS[step], style)
-        look = {"color": line["edgecolor"], "lw": line["linewidth"], "ls": line["linestyle"]}
-        handles.append(Line2D([], [], label=STEP_NAMES[step], **look))
-    return handles
+    return [Line2D([], [], label=STEP_NAMES[step], **line_of(STEPS[step], style)) for step in steps]
 
 
 def plot_projections(
@@ -183,10 +168,8 @@ def plot_projections(
 
     Parameters
     ----------
-    model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
-        The model, of any covariance type. If it has feature groups, plot ``model.models_[g]``.
-    label : hashable, default=None
-        Class whose weights determine the lines; None averages the classes by their priors.
+    model, label, style, n_std
+        As for `draw_kernels`. If the model has feature groups, plot ``model.models_[g]``.
     X : array-like of shape (n, M), default=None
         Rows to show beneath the kernels.
     y : sequence of n labels, default=None
@@ -199,26 +182,7 @@ def plot_projections(
     features : sequence of int or str, default=None
         Features to plot, by index or name. None plots all; in a new figure at most eight, those in which the
         kernels are furthest apart.
-    style : {'paper', 'accessible'}, default='paper'
-        Colours and line widths, see `draw_kernels`.
-    n_std : float, default=1.0
-        Distance of the ellipses from the means, in standard deviations.
-
-    Returns
-    -------
-    ndarray of axes
-        One for each pair of features, in that order; a single one for one feature.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from skmix import SharedKernelClassifier
-    >>> from skmix.plots import plot_projections
-    >>> X, y = load_iris(return_X_y=True)
-    >>> classifier = SharedKernelClassifier(random_state=0).fit(X, y)
-    >>> axes = plot_projections(classifier, 2, X, y, style="accessible")  # doctest: +SKIP
     """
-    need_matplotlib()
     kernels = kernels_of(model)
     weights = kernels.weights_of(label)
     n_features = len(kernels.names)
@@ -231,7 +195,7 @@ def plot_projections(
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
     rows = _rows_of(X, y, label, n_features)
     pairs: list[tuple[int, ...]] = list(itertools.combinations(columns, 2)) or [(columns[0],)]
-    panels = _corner(len(columns), figure) if axes is None else given_axes(axes, len(pairs), figure)
+    panels = _corner(len(columns), figure) if axes is None else panels_for(len(pairs), axes, figure)
     for panel, pair in zip(panels, pairs, strict=True):
         if rows is not None and len(pair) == 2:
             dots(panel, rows[:, pair])
@@ -239,27 +203,26 @@ def plot_projections(
             known = rows[np.isfinite(rows[:, pair[0]]), pair[0]]
             panel.hist(known, bins="auto", density=True, color=ROWS_COLOUR, alpha=0.6, zorder=0)
         draw_kernels(model, label, panel, features=pair, style=style, n_std=n_std)
-        names = [*(kernels.names[column] for column in pair), "density"]
-        panel.set_xlabel(names[0], fontsize=MEDIUM)
-        panel.set_ylabel(names[1], fontsize=MEDIUM)
+        _name_axes(panel, kernels.names, pair)
     if axes is None:
-        own: Figure = panels[0].figure
-        grey_frames(*panels)
-        for panel in panels:
-            panel.label_outer()
+        finish(*panels, label_size=MEDIUM, outer=True)
         if title:
-            own.suptitle(", ".join(title))
-        steps = sorted({step_of(weight) for weight in weights}, reverse=True)
-        own.legend(
-            handles=key_handles(style, steps) + panels[0].get_legend_handles_labels()[0],
+            panels[0].figure.suptitle(", ".join(title))
+        steps = sorted({_step_of(weight) for weight in weights}, reverse=True)
+        panels[0].figure.legend(
+            handles=_key_handles(style, steps) + panels[0].get_legend_handles_labels()[0],
             title="weight",
             # The upper right half of a triangle of panels is free.
             loc="upper right" if len(columns) > 2 else "outside right upper",
-            frameon=False,
-            fontsize=SMALL + 1,
-            title_fontsize=MEDIUM,
+            **LEGEND | {"fontsize": SMALL + 1, "title_fontsize": MEDIUM},
         )
     return panels
+
+
+def _name_axes(panel: Axes, names: Sequence[str], columns: Sequence[int]) -> None:
+    """Label axes with the features of one or two columns."""
+    panel.set_xlabel(names[columns[0]])
+    panel.set_ylabel(names[columns[1]] if len(columns) == 2 else "density")
 
 
 def _rows_of(X: ArrayLike | None, y: Any, label: Hashable | None, n_features: int) -> FloatArray | None:

@@ -8,17 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skmix.plots._common import (
-    CLASS_COLOURS,
-    FRAME_COLOUR,
-    MEDIUM,
-    SMALL,
-    Axes,
-    Figure,
-    FloatArray,
-    grey_frames,
-    panels_for,
-)
+from skmix.plots._common import CLASS_COLOURS, SMALL, Axes, Figure, FloatArray, finish, panels_for
 from skmix.plots._models import kernels_of
 
 _MAX_WRITTEN = 30
@@ -51,11 +41,6 @@ def plot_confusion(
         Title of the axes; None shows the accuracy.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
-
-    Examples
-    --------
-    >>> from skmix.plots import plot_confusion
-    >>> axes = plot_confusion([[9, 1], [2, 8]], labels=["cat", "dog"])  # doctest: +SKIP
     """
     counts = np.asarray(matrix)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not len(counts):
@@ -72,11 +57,10 @@ def plot_confusion(
     digits = "" if np.issubdtype(counts.dtype, np.integer) else ".2f"
     texts = [[f"{count:{digits}}" if count > 0 else "" for count in row] for row in counts]
     _draw_matrix(panel, shades, texts, names, names)
-    panel.set_aspect("equal")
-    panel.set_xlabel("predicted", fontsize=SMALL)
-    panel.set_ylabel("true", fontsize=SMALL)
-    accuracy = np.trace(counts) / max(counts.sum(), np.finfo(float).tiny)
-    panel.set_title(f"accuracy {accuracy:.3f}" if title is None else title, fontsize=MEDIUM)
+    if title is None:
+        title = f"accuracy {np.trace(counts) / max(counts.sum(), np.finfo(float).tiny):.3f}"
+    panel.set(title=title, xlabel="predicted", ylabel="true", aspect="equal")
+    finish(panel)
     return panel
 
 
@@ -89,8 +73,9 @@ def plot_weights(
 ) -> Axes:
     """Plot how much each class uses each kernel: shades, with the weights as numbers where there is room.
 
-    Shades grow with the square root of the weight relative to the largest. A row with several dark cells is a
-    kernel that classes share. A model of one class is shown as bars.
+    Kernels are down, numbered from 1 as in the pages of `skmix.report`, and classes across. Shades grow with
+    the square root of the weight relative to the largest. A row with several dark cells is a kernel that
+    classes share. A model of one class is shown as bars.
 
     Parameters
     ----------
@@ -101,19 +86,6 @@ def plot_weights(
         of the model.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    matplotlib axes
-        The axes: kernels down, numbered from 1 as in the pages of `skmix.report`; classes across.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from skmix import SharedKernelClassifier
-    >>> from skmix.plots import plot_weights
-    >>> classifier = SharedKernelClassifier(6, random_state=0).fit(*load_iris(return_X_y=True))
-    >>> axes = plot_weights(classifier)  # doctest: +SKIP
     """
     if order not in ("class", "number"):
         raise ValueError(f"order={order!r} is not one of 'class', 'number'.")
@@ -127,18 +99,16 @@ def plot_weights(
     size = _size(names, labels) if n_classes > 1 else (4.2, _size(names, [""])[1])
     (panel,) = panels_for(1, axes, figure, size=size)
     if n_classes == 1:
-        panel.barh(np.arange(n_kernels), weights[:, 0], 0.8, color=CLASS_COLOURS[0])
-        shown = _ticks(n_kernels)
-        panel.set_yticks(shown, [names[line] for line in shown])
-        panel.set(ylim=(n_kernels - 0.4, -0.6), xlim=(0.0, None))
-        panel.set_xlabel("weight", fontsize=SMALL)
-        grey_frames(panel)
+        panel.barh(range(n_kernels), weights[:, 0], 0.8, color=CLASS_COLOURS[0])
+        panel.set_yticks(**_ticks(names))
+        panel.set(ylim=(n_kernels - 0.4, -0.6), xlim=(0.0, None), xlabel="weight")
     else:
         shades = np.sqrt(weights / max(weights.max(), np.finfo(float).tiny))
         texts = [[f"{weight:.2f}" if weight >= 0.005 else "" for weight in line] for line in weights]
         _draw_matrix(panel, shades, texts, names, labels)
-        panel.set_xlabel("class", fontsize=SMALL)
-    panel.set_ylabel("kernel", fontsize=SMALL)
+        panel.set_xlabel("class")
+    panel.set_ylabel("kernel")
+    finish(panel)
     return panel
 
 
@@ -152,18 +122,15 @@ def _draw_matrix(
             if texts[i][j]:
                 colour = "white" if shade > 0.65 else "black"
                 panel.text(j, i, texts[i][j], ha="center", va="center", fontsize=SMALL - 1, color=colour)
-    down, across = _ticks(len(lines)), _ticks(len(columns))
-    panel.set_yticks(down, [lines[i] for i in down], fontsize=SMALL)
-    turned = 90.0 if _upright(columns) else 0.0
-    panel.set_xticks(across, [columns[j] for j in across], fontsize=SMALL, rotation=turned)
+    panel.set_yticks(**_ticks(lines))
+    panel.set_xticks(**_ticks(columns), rotation=90.0 if _upright(columns) else 0.0)
     panel.tick_params(length=0)
-    for spine in panel.spines.values():
-        spine.set_color(FRAME_COLOUR)
 
 
-def _ticks(n_cells: int) -> range:
-    """Return the cells whose names are written: all, or evenly spaced ones."""
-    return range(0, n_cells, -(-n_cells // _MAX_TICKS))
+def _ticks(names: list[str]) -> dict[str, Any]:
+    """Return the cells whose names are written, all or evenly spaced ones, and their names."""
+    shown = range(0, len(names), -(-len(names) // _MAX_TICKS))
+    return {"ticks": shown, "labels": [names[cell] for cell in shown]}
 
 
 def _side(n_cells: int) -> float:

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
+from scipy.stats import binomtest
 from sklearn.utils.validation import check_is_fitted
 
 from skmix.metrics import reliability_bins
-from skmix.plots._common import CLASS_COLOURS, SMALL, Axes, Figure, grey_frames, panels_for
-
-_Z = 1.96
-"""Normal quantile of 95 % intervals."""
+from skmix.plots._common import CLASS_COLOURS, LEGEND, Axes, Figure, finish, panels_for
 
 
 def plot_reliability(
@@ -30,6 +28,7 @@ def plot_reliability(
     Rows are sorted into bins of equal width by the probability of their predicted class. A point above the
     diagonal is underconfident, one below it overconfident; error bars are 95 % intervals (Wilson). Grey bars
     show the share of the rows in each bin. After `calibrate`, the curve without the temperature is drawn too.
+    The legend has the expected calibration error.
 
     Parameters
     ----------
@@ -43,11 +42,6 @@ def plot_reliability(
         Number of bins between 0 and 1.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
-
-    Returns
-    -------
-    Axes
-        The axes. The legend has the expected calibration error.
     """
     check_is_fitted(classifier)
     if n_bins < 1:
@@ -68,23 +62,19 @@ def plot_reliability(
     panel.plot([0.0, 1.0], [0.0, 1.0], color="0.5", lw=1.0, zorder=1)
     looks = [(CLASS_COLOURS[1], "s--"), (CLASS_COLOURS[0], "o-")][-len(curves) :]
     for (name, values), (colour, marker) in zip(curves.items(), looks, strict=True):
-        sure, right, counts = np.array(reliability_bins(values, codes, n_bins)).T
+        bins = reliability_bins(values, codes, n_bins)
+        sure, right, counts = np.array(bins).T
         error = np.abs(right - sure) @ counts / len(labels)
-        # Wilson's interval.
-        scale = 1.0 + _Z**2 / counts
-        centre = (right + _Z**2 / (2.0 * counts)) / scale
-        half = _Z * np.sqrt(right * (1.0 - right) / counts + (_Z / (2.0 * counts)) ** 2) / scale
-        bars = np.maximum([right - (centre - half), centre + half - right], 0.0)
+        tests = [binomtest(round(each.accuracy * each.n_rows), each.n_rows) for each in bins]
+        intervals = np.array([test.proportion_ci(method="wilson") for test in tests])
+        bars = np.maximum([right - intervals[:, 0], intervals[:, 1] - right], 0.0)
         style: dict[str, Any] = {"fmt": marker, "color": colour, "lw": 1.6, "ms": 5.0, "capsize": 2.0}
         panel.errorbar(sure, right, bars, label=f"{name}: {error:.3f}", **style)
     # The bins of the last curve, the probabilities that the classifier reports.
     used = np.minimum((sure * n_bins).astype(int), n_bins - 1)
     panel.bar((used + 0.5) / n_bins, counts / len(labels), 0.96 / n_bins, color="0.9", zorder=0)
-    panel.set_xlabel("probability of the predicted class", fontsize=SMALL)
-    panel.set_ylabel("share of correct predictions", fontsize=SMALL)
+    panel.set(xlabel="probability of the predicted class", ylabel="share of correct predictions")
     panel.set(xlim=(0.0, 1.02), ylim=(0.0, 1.02))
-    panel.legend(
-        title="calibration error", loc="upper left", frameon=False, fontsize=SMALL, title_fontsize=SMALL
-    )
-    grey_frames(panel)
+    panel.legend(title="calibration error", loc="upper left", **LEGEND)
+    finish(panel)
     return panel

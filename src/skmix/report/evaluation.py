@@ -1,4 +1,4 @@
-"""Evaluation of a fitted classifier on labelled rows."""
+"""Evaluation of a fitted classifier on labelled rows, and its page."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sklearn.metrics import confusion_matrix, log_loss
 
 from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins
 from skmix.report.description import outlier_threshold
+from skmix.report.rendering import render_page
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,19 +67,16 @@ class Evaluation:
     def as_dict(self) -> dict[str, Any]:
         """Return everything as numbers, strings, lists and None, ready for JSON."""
         names = ("n_rows", "accuracy", "mean_iou", "log_loss", "calibration_error", "outliers")
+        measures = {name: getattr(self, name).tolist() for name in ("precision", "recall", "iou")}
         return {
             **{name: getattr(self, name) for name in names},
             "classes": [
-                {"label": label, "n_rows": n_rows, "precision": precision, "recall": recall, "iou": iou}
-                for label, n_rows, precision, recall, iou in zip(
-                    self.classes,
-                    self.confusion.sum(axis=1).tolist(),
-                    *(
-                        [None if np.isnan(x) else float(x) for x in part]
-                        for part in (self.precision, self.recall, self.iou)
-                    ),
-                    strict=True,
-                )
+                {
+                    "label": label,
+                    "n_rows": int(counts.sum()),
+                    **{name: None if np.isnan(each[c]) else each[c] for name, each in measures.items()},
+                }
+                for c, (label, counts) in enumerate(zip(self.classes, self.confusion, strict=True))
             ],
             "confusion": self.confusion.tolist(),
             "reliability": [each._asdict() for each in self.reliability],
@@ -155,3 +153,48 @@ def _codes(labels: list[Any], classes: list[Any], n_rows: int) -> NDArray[np.int
 
 def _share(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+
+
+def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
+    """Return the page of an evaluation: one HTML file that opens offline and fetches nothing.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        Measures, confusion matrix and reliability of predictions, from `evaluate`.
+    title : str
+        Title of the page.
+
+    Returns
+    -------
+    str
+        The page. The same arguments give the same characters.
+    """
+    return render_page(
+        "evaluation.html.j2",
+        evaluation_data(evaluation, title=title),
+        embedded=("classes", "confusion", "reliability"),
+        styles=("report.css", "pages.css"),
+        scripts=("kit.js", "evaluation.js"),
+    )
+
+
+def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
+    """Return the contents of the page as plain values."""
+    names, counts = evaluation.classes, evaluation.confusion
+    if counts.shape != (len(names), len(names)):
+        raise ValueError(f"there are {len(names)} classes but the confusion matrix has shape {counts.shape}.")
+    return {
+        **evaluation.as_dict(),
+        "title": title,
+        "n_wrong": int(counts.sum() - np.trace(counts)),
+        "mistakes": [
+            {
+                "true": names[i],
+                "predicted": names[j],
+                "count": count,
+                "share": f"{100.0 * count / counts[i].sum():.1f} %",
+            }
+            for i, j, count in evaluation.mistakes()
+        ],
+    }

@@ -14,7 +14,15 @@ from skmix.plots._common import CLASS_COLOURS, FloatArray
 from skmix.plots._models import Kernels, chosen_model, groups_of
 from skmix.plots.kernels import STEPS
 from skmix.report.description import describe
-from skmix.report.rendering import decimals, joined, line_styles, render_page, significant, text
+from skmix.report.rendering import (
+    decimals,
+    joined,
+    kernel_values,
+    line_styles,
+    render_page,
+    significant,
+    text,
+)
 
 _MAX_ROWS = 2000
 """More rows would make the page larger, but not clearer."""
@@ -76,12 +84,12 @@ def model_data(
     counts = [each["n_rows"] for each in described["classes"]] or [None] * len(names)
     offered = [_offered(kernels, len(groups)) for kernels in groups]
     rows, note = _rows(model, X, y, groups, offered)
-    sections = ["Summary", "Kernels", "Weights", *(["Classes"] if len(names) > 1 else []), "Settings"]
     return {
         "title": title,
-        "contents": [{"id": section.lower(), "title": section} for section in sections],
-        "lead": _lead(groups),
-        "facts": _facts(groups, described["n_parameters"]),
+        "n_kernels": [len(kernels.means) for kernels in groups],
+        "n_features": [len(kernels.names) for kernels in groups],
+        "n_effective": [text(_effective(kernels.weights_of(None)), 1) for kernels in groups],
+        "n_parameters": described["n_parameters"],
         "settings": _settings(model, described),
         "classes": names,
         "class_rows": [_class(groups, c, names[c], counts[c]) for c in range(len(names))],
@@ -98,31 +106,6 @@ def model_data(
     }
 
 
-def _lead(groups: Sequence[Kernels]) -> str:
-    """Return the page's first sentence."""
-    n_classes, features = len(groups[0].classes), len(groups[0].names)
-    kernels = [len(each.means) for each in groups]
-    many = "kernel" if kernels == [1] else "kernels"
-    shared = f" that {n_classes} classes share" if n_classes > 1 else ""
-    if len(groups) == 1:
-        return f"{kernels[0]} Gaussian {many}{shared}, in {features} feature{'' if features == 1 else 's'}."
-    return (
-        f"{len(groups)} groups of features, with {joined(map(str, kernels))} Gaussian kernels{shared}; "
-        "the densities of the groups are multiplied."
-    )
-
-
-def _facts(groups: Sequence[Kernels], n_parameters: int) -> list[dict[str, str]]:
-    """Return the numbers at the top of the page."""
-    facts = {"kernels": " + ".join(str(len(each.means)) for each in groups)}
-    if len(groups[0].classes) > 1:
-        facts["classes"] = str(len(groups[0].classes))
-    facts["features"] = " + ".join(str(len(each.names)) for each in groups)
-    facts["kernels in effect"] = " + ".join(text(_effective(each.weights_of(None)), 1) for each in groups)
-    facts["free parameters"] = str(n_parameters)
-    return [{"name": name, "value": value} for name, value in facts.items()]
-
-
 def _effective(shares: FloatArray) -> float:
     """Return the number of kernels of equal weight with the same entropy as shares (K,)."""
     positive = shares[shares > 0]
@@ -135,9 +118,8 @@ def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
     parts = getattr(fitted, "models_", [fitted])
     covariances = dict.fromkeys(getattr(part, "covariance_type_", part.covariance_type) for part in parts)
     said = [("estimator", described["kind"]), ("covariances", joined(covariances))]
-    if all(hasattr(part, "converged_") for part in parts):
-        said.append(("converged", joined("yes" if part.converged_ else "no" for part in parts)))
-        said.append(("passes", joined(str(part.n_iter_) for part in parts)))
+    said.append(("converged", joined("yes" if part.converged_ else "no" for part in parts)))
+    said.append(("passes", joined(str(part.n_iter_) for part in parts)))
     if hasattr(fitted, "log_likelihood_"):
         said.append(("log-likelihood of the training rows", f"{fitted.log_likelihood_:.6g}"))
     elif hasattr(fitted, "lower_bound_"):
@@ -179,7 +161,6 @@ def _mixture(kernels: Kernels, features: list[int], axes: FloatArray, *, name: s
     """Return a group's mixture in the offered features and axes, with covariances as flat upper triangles."""
     n_features = len(kernels.names)
     means, covariances = kernels.project(np.concatenate([np.eye(n_features)[features], axes]))
-    upper = np.triu_indices(means.shape[1])
     best = np.argsort(-kernels.separation()[features], kind="stable")
     # With many features the axes show more than any two of them.
     first = [len(features), len(features) + 1] if len(axes) > 1 and n_features > _MAX_PLANES else None
@@ -193,9 +174,7 @@ def _mixture(kernels: Kernels, features: list[int], axes: FloatArray, *, name: s
         if len(features) == n_features
         else f"{len(features)} of the {n_features} features are offered: those in which the kernels are "
         "furthest apart.",
-        "weights": decimals(kernels.weights, 5),
-        "means": significant(means, 5),
-        "covariances": significant(covariances[:, upper[0], upper[1]], 5),
+        **kernel_values(kernels.weights, means, covariances),
     }
 
 
@@ -237,5 +216,5 @@ def _rows(
     values = []
     for kernels, (features, axes) in zip(groups, offered, strict=True):
         own = rows[:, kernels.columns]
-        values.append(significant(np.concatenate([own[:, features], own @ axes.T], axis=1).T, 5))
+        values.append(significant(np.concatenate([own[:, features], own @ axes.T], axis=1).T))
     return {"labels": codes, "values": values}, note

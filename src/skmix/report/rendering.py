@@ -24,8 +24,8 @@ def render_page(
 ) -> str:
     """Return a page that fetches nothing; text from data is escaped.
 
-    `data` fills in the template, which extends ``frame.html.j2`` and therefore needs ``title`` and
-    ``contents``; `embedded` names the values that scripts read; `styles` and `scripts` are files to include.
+    `data` fills in the template, which extends ``frame.html.j2`` and therefore needs ``title``; `embedded`
+    names the values that scripts read; `styles` and `scripts` are files to include.
     """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -37,22 +37,20 @@ def render_page(
     def read(name: str) -> str:
         return (folder / name).read_text(encoding="utf-8")
 
+    plain = json.dumps(
+        {key: data[key] for key in embedded}, allow_nan=False, separators=(",", ":"), ensure_ascii=False
+    )
+    for character in "<>&\u2028\u2029":
+        # So that no value can close the script element or open another.
+        plain = plain.replace(character, f"\\u{ord(character):04x}")
     environment = Environment(autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(read))
     return environment.get_template(template).render(
         data,
         style=Markup("".join(map(read, styles))),
         scripts=[Markup(read(name)) for name in scripts],
-        embedded=Markup(embedded_json({key: data[key] for key in embedded})),
+        embedded=Markup(plain),
         version=version("skmix"),
     )
-
-
-def embedded_json(content: Any) -> str:
-    """Return JSON that is safe inside a script element: it cannot close the element or open another."""
-    plain = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    for character in "<>&\u2028\u2029":
-        plain = plain.replace(character, f"\\u{ord(character):04x}")
-    return plain
 
 
 def line_styles() -> dict[str, Any]:
@@ -67,34 +65,33 @@ def line_styles() -> dict[str, Any]:
     }
 
 
+def kernel_values(weights: Any, means: Any, covariances: Any) -> dict[str, Any]:
+    """Return weights (K, L), means (K, M) and the upper triangles of covariances (K, M, M), rounded."""
+    rows, columns = np.triu_indices(means.shape[1])
+    return {
+        "weights": decimals(weights, 5),
+        "means": significant(means),
+        "covariances": significant(covariances[:, rows, columns]),
+    }
+
+
 def decimals(values: Any, digits: int) -> Any:
     """Return floats as nested lists, rounded to `digits` decimals; None where not finite."""
     # Adding zero turns -0.0 into 0.0.
-    return _plain((np.round(np.asarray(values, dtype=np.float64), digits) + 0.0).tolist())
+    rounded = np.round(np.asarray(values, dtype=np.float64), digits) + 0.0
+    return np.where(np.isfinite(rounded), rounded, np.array(None)).tolist()
 
 
-def significant(values: Any, digits: int) -> Any:
-    """Return floats as nested lists, rounded to `digits` significant digits; None where not finite."""
+def significant(values: Any) -> Any:
+    """Return floats as nested lists, rounded to five significant digits; None where not finite."""
     array = np.asarray(values, dtype=np.float64)
-    rounded = [float(f"{value:.{digits}g}") for value in array.ravel()]
-    return _plain(np.reshape(rounded, array.shape).tolist())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return value if math.isfinite(value) else None
+    rounded = [float(f"{value:.5g}") if math.isfinite(value) else None for value in array.ravel()]
+    return np.reshape(np.array(rounded, dtype=object), array.shape).tolist()
 
 
 def text(value: float | None, digits: int = 3) -> str:
     """Return a number as text, a dash if it is missing."""
     return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
-
-
-def mean(values: Iterable[float]) -> float:
-    """Return the mean, NaN for an empty sequence."""
-    array = np.fromiter(values, dtype=np.float64)
-    return float(array.mean()) if array.size else math.nan
 
 
 def joined(words: Iterable[str]) -> str:

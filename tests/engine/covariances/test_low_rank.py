@@ -7,13 +7,13 @@ from dataclasses import replace
 import array_api_strict
 import numpy as np
 import pytest
-from calls import fit
+from calls import Listed, fit
 from numpy.testing import assert_allclose
 from oracles import expected_pass, random_covariances, random_model, random_rows
 from scipy.stats import multivariate_normal
 
 from skmix.engine import density as scoring
-from skmix.engine.compute.blocks import Block, Listed
+from skmix.engine.compute.blocks import Block
 from skmix.engine.covariances import STRUCTURES, LowRank, automatic_factors, most_factors, structure_of
 from skmix.engine.density import condition, draw
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser

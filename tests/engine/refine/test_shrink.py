@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calls import fit, with_shrinkage
+from calls import Listed, fit, with_shrinkage
 from numpy.testing import assert_allclose
 from oracles import random_covariances
 from scipy.integrate import quad
 from scipy.stats import invgamma, invwishart, wishart
 
-from skmix.engine.compute.blocks import Block, Listed
+from skmix.engine.compute.blocks import Block
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.refine.shrink import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit, prune_kernels
+from calls import Listed, fit, prune_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -18,7 +18,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from sklearn.mixture import BayesianGaussianMixture
 
-from skmix.engine.compute.blocks import Block, Listed
+from skmix.engine.compute.blocks import Block
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Prior, Status
 from skmix.engine.rules.variational import expected_weights, point_estimate

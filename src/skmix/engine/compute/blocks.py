@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from .arrays import FloatArray
+from .arrays import BoolArray, FloatArray, IntArray
 
 Answer = TypeVar("Answer")
 _CHUNK = 1 << 14
@@ -24,7 +23,8 @@ class Block:
     """Some of the rows, in memory."""
 
     X: np.ndarray  # (n, M): rows, float64 or float32; NaN where a value is missing
-    # (n,): labels; in encoded blocks the class of each row, 0 … L − 1, and −1 for none. None for one class.
+    # (n,): labels, NaN or None for rows without one; in encoded blocks the class of each row, 0 … L − 1, and
+    # −1 for none. None for one class.
     y: np.ndarray | None = None
     weights: FloatArray | None = None  # (n,): weights of the rows; None when all are one
     number: int = 0  # index of the block, the same in every pass: seeds its random draws
@@ -44,9 +44,8 @@ class Block:
         """Return the block with labels encoded as indices into `classes`."""
         if self.y is None:
             return self
-        if self.names is None:
-            return replace(self, y=encode(self.y, classes))
-        return replace(self, y=encode(self.names, classes)[self.y], names=None)
+        y = encode(self.y, classes) if self.names is None else encode(self.names, classes)[self.y]
+        return replace(self, y=y, names=None)
 
     def informative(self) -> Block:
         """Return the rows of positive weight that have at least one value."""
@@ -87,24 +86,19 @@ class Blocks(Protocol):
     @property
     def n_features(self) -> int:
         """Number M of features."""
-        ...
 
     @property
     def feature_names(self) -> list[str] | None:
         """Names of the features, if they have any."""
-        ...
 
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
-        """Return the answers of all blocks, merged; merging is associative, and answers may be reused."""
-        ...
+        """Return the merged answers of all blocks; `merge` is associative and may change its first one."""
 
     def coded(self, classes: np.ndarray) -> Blocks:
         """Return the blocks with labels encoded as indices into `classes`."""
-        ...
 
     def take(self, columns: list[int]) -> Blocks:
         """Return the blocks with some of their features."""
-        ...
 
 
 def is_blocks(X: Any) -> bool:
@@ -112,28 +106,38 @@ def is_blocks(X: Any) -> bool:
     return all(hasattr(type(X), method) for method in ("reduce", "coded", "take"))
 
 
-class Listed:
-    """Blocks in memory, numbered in their order."""
+def is_missing(labels: np.ndarray) -> BoolArray:
+    """Return which labels (n,) are NaN, None or pandas.NA: those of rows without a label."""
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    if labels.dtype.kind != "O":
+        return np.zeros(len(labels), dtype=bool)
+    # Comparing pandas.NA with itself gives neither True nor False.
+    return np.array([x is None or type(x).__name__ == "NAType" or x != x for x in labels], dtype=bool)
 
-    def __init__(self, blocks: Sequence[Block], feature_names: list[str] | None = None) -> None:
-        if not len(blocks):
-            raise ValueError("At least one block of rows is needed, got none.")
-        self.feature_names = feature_names
-        self.n_features: int = blocks[0].X.shape[1]
-        self._blocks = [replace(block, number=number) for number, block in enumerate(blocks)]
 
-    def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
-        """Return the answers of all blocks, merged in order."""
-        return reduce(merge, map(work, self._blocks))
+def number(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndarray, IntArray]:
+    """Return the distinct labels (C,), sorted, and each label (n,) as an index into them, −1 if missing.
 
-    def coded(self, classes: np.ndarray) -> Listed:
-        """Return the blocks with labels encoded as indices into `classes`."""
-        return Listed([block.coded(classes) for block in self._blocks], self.feature_names)
-
-    def take(self, columns: list[int]) -> Listed:
-        """Return the blocks with some of their features."""
-        names = None if self.feature_names is None else [self.feature_names[c] for c in columns]
-        return Listed([block.take(columns) for block in self._blocks], names)
+    With `names`, labels are indices into these.
+    """
+    if names is not None:
+        present = np.flatnonzero(np.bincount(labels, minlength=len(names)))
+        index_of = np.zeros(len(names), dtype=np.int64)
+        found, index_of[present] = number(names[present])
+        return found, index_of[labels]
+    missing = is_missing(labels)
+    index = np.full(len(labels), -1)
+    try:
+        found, index[~missing] = np.unique(labels[~missing], return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"y has labels that cannot be compared with each other: {error}.") from None
+    if found.dtype.kind == "f" and np.any(found != np.floor(found)):
+        wrong = found[found != np.floor(found)][0]
+        raise ValueError(
+            f"Unknown label type: {wrong} is not a whole number. Use integers or strings as labels."
+        )
+    return found, index
 
 
 def encode(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -142,7 +146,10 @@ def encode(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
     The integer type is the smallest possible: up to 16 bits, NumPy orders rows by class with a radix sort,
     which is ten times faster.
     """
-    found = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    codes = np.where(classes[found] == labels, found, -1)
     # One more code, after the last class, stands for rows without a label.
-    return codes.astype(np.min_scalar_type(-len(classes) - 1))
+    codes = np.full(len(labels), -1, dtype=np.min_scalar_type(-len(classes) - 1))
+    known = ~is_missing(labels)
+    own = labels[known]
+    found = np.minimum(np.searchsorted(classes, own), len(classes) - 1)
+    codes[known] = np.where(classes[found] == own, found, -1)
+    return codes

@@ -1,85 +1,74 @@
-"""Rows in blocks as a source: every E-step is one `reduce` over the blocks."""
+"""Rows in blocks as a source: the summary and every E-step are one `reduce` over the blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from ..compute.blocks import Block, Blocks
+from ..compute.blocks import Block, Blocks, number
 from ..compute.threads import one_blas_thread
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import Centres, RowSource
 from .gaps import GapRows
 from .memory import MemoryRows
-from .summary import Setting, Summary, draw_sample, merge_summaries, number, summarise
+from .summary import Setting, Summary, merge_moments, summarise
 
 Sums = tuple[Statistics, FloatArray]
 
-
-@dataclass(frozen=True)
-class Summarise:
-    """Summarises a block, including a random sample from `seed`."""
-
-    seed: int = 0
-
-    def __call__(self, block: Block) -> Summary:
-        """Return the block's summary."""
-        block.check()
-        empty = np.isnan(block.X).all(axis=1)
-        if block.weights is not None:
-            empty &= block.weights > 0
-        block = block.informative()
-        labels, index = None, None
-        if block.y is not None:
-            labels, index = number(block.y, block.names)
-        # With more BLAS threads the rounding would differ between machines.
-        with one_blas_thread:
-            found = summarise(block.X, index, block.weights)
-        if index is None:
-            index = np.zeros(len(block.X), dtype=np.int64)
-        sample = draw_sample(block.X, index, block.weights, len(found.sizes), self.seed, block.number)
-        return replace(found, labels=labels, n_empty=int(empty.sum()), sample=sample)
-
-
-def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
-    """Return the summary of all blocks."""
-    return blocks.reduce(Summarise(seed), merge_summaries)
+# Rows of each label in the sample for the starts, and numbers in the whole sample.
+_MOST_ROWS = 1 << 14
+_FEWEST_ROWS = 64
+_SAMPLED = 1 << 22
+# A record of the sample is a row `X` (M,), its label indexing the summary's arrays, its weight or NaN,
+# a random key (the sample has the rows with the smallest keys of each label), and its place in the data.
+_FIELDS = {"label": np.int64, "weight": np.float64, "key": np.float64, "block": np.int64, "row": np.int64}
 
 
 class BlockRows(RowSource):
     """Rows in blocks, with encoded labels; rows of weight zero or without any value are skipped."""
 
-    def __init__(
-        self, blocks: Blocks, summary: Summary | None = None, seed: int = 0, empty: bool = False
-    ) -> None:
-        self.blocks = blocks
-        self._empty = empty  # whether rows may have no value in any of the features
-        self.n_features = blocks.n_features
-        self._seed = seed
-        self._summary = summary
+    def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
+        self.blocks, self.n_features, self._seed = blocks, blocks.n_features, seed
+        if summary is not None:
+            vars(self)["summary"] = summary
 
-    @property
+    @cached_property
     def summary(self) -> Summary:  # type: ignore[override]
         """Data summary of the rows."""
-        if self._summary is None:
-            self._summary = summarise_blocks(self.blocks, self._seed)
-        return self._summary
-
-    def coded(self, classes: np.ndarray) -> BlockRows:
-        """Return the rows with labels encoded as indices into `classes`."""
-        return BlockRows(self.blocks.coded(classes), self.summary.coded(classes), self._seed, self._empty)
+        found = summarise_blocks(self.blocks, self._seed)
+        return found if found.labels is None else found.coded(np.arange(found.labels.max(initial=-1) + 1))
 
     def take(self, columns: Sequence[int]) -> BlockRows:
         """Return some of the features; with gaps, a new summary leaves out rows that have none of them."""
-        summary = None if self.summary.gaps else self.summary.take(columns)
-        return BlockRows(self.blocks.take(list(columns)), summary, self._seed, self.summary.gaps)
+        blocks = self.blocks.take(list(columns))
+        if self.summary.gaps:
+            return BlockRows(blocks, None, self._seed)
+        summary = self.summary.take(columns)
+        assert summary.sample is not None
+        rest = (summary.sample[name] for name in _FIELDS)
+        sample = _records(summary.sample["X"][:, list(columns)], *rest)
+        return BlockRows(blocks, replace(summary, sample=sample), self._seed)
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
-        """Return the sample, its class codes, and weights that correct for the sampling."""
-        return self.summary.start_rows()
+        """Return the sample, its class codes, and weights that correct for the sampling.
+
+        Small classes are sampled more densely than large ones. A sample of all rows has their order and
+        weights, so that starts are the same as for rows in memory.
+        """
+        summary = self.summary
+        sample, moments = summary.sample, summary.moments
+        assert sample is not None
+        X, label, weights = (np.array(sample[name]) for name in ("X", "label", "weight"))
+        if len(sample) < summary.n_rows:
+            share = summary.counts[label] / np.bincount(label)[label]
+            weights = np.where(np.isnan(weights), share, weights * share)
+        unseen = np.flatnonzero(np.isnan(X).all(axis=0))
+        X[:, unseen] = (moments.mean * moments.unit)[unseen]
+        return X, label - 1, None if np.isnan(weights).all() else np.nan_to_num(weights, nan=1.0)
 
     def expect(
         self,
@@ -90,57 +79,117 @@ class BlockRows(RowSource):
         moments: bool = True,
     ) -> Sums:
         """Do the E-step; see `RowSource`."""
-        work = Expect(parameters, factor, setting, self.summary.gaps, centres, moments, self._empty)
-        return self.blocks.reduce(work, add)
-
-
-@dataclass(frozen=True)
-class Expect:
-    """The E-step of a block: that of rows in memory."""
-
-    parameters: Parameters  # as for `RowSource.expect`
-    factor: Factor  # as for `RowSource.expect`
-    setting: Setting  # as for `RowSource.expect`
-    gaps: bool  # whether any block has gaps: all blocks must take moments about the same origins
-    centres: Centres | None  # as for `RowSource.expect`
-    moments: bool  # as for `RowSource.expect`
-    empty: bool = False  # whether rows may have no value at all
-
-    def __call__(self, block: Block) -> Sums:
-        """Return the statistics of a block, and the origins of its moments."""
-        if self.gaps or self.empty or block.weights is not None:
-            block = block.informative()
-        if not len(block.X):
-            return self._nothing()
-        kind: Any = GapRows if self.gaps else MemoryRows
-        source = kind(block.X, block.y, block.weights)
-        # On a worker of a cluster, BLAS is not limited yet.
-        with one_blas_thread:
-            found: Sums = source.expect(
-                self.parameters, self.factor, self.setting, self.centres, self.moments
-            )
+        kind = GapRows if self.summary.gaps else MemoryRows
+        some_empty = self.summary.gaps or self.summary.n_empty > 0
+        work = partial(expect_block, kind, some_empty, (parameters, factor, setting, centres, moments))
+        found = self.blocks.reduce(work, add)
+        assert found is not None
         return found
 
-    def _nothing(self) -> Sums:
-        """Return the statistics of an empty block; NaN origins are replaced by those of another block."""
-        shape, n_classes = self.parameters.means.shape, self.parameters.weights.shape[-1]
-        n_sums = self.setting.structure.n_sums(shape[-1])
-        none = Statistics(
-            np.zeros((shape[0], n_classes)),
-            np.zeros((*shape[:2], n_classes)),
-            np.zeros(shape),
-            np.zeros((*shape[:2], n_sums)),
+
+def expect_block(kind: Any, some_empty: bool, arguments: tuple[Any, ...], block: Block) -> Sums | None:
+    """Return the statistics of a block and the origins of its moments; None for a block without rows.
+
+    All blocks must be of one kind, which takes moments about the same origins. `some_empty` is whether rows
+    of the blocks may have no value; `arguments` are those of `RowSource.expect`.
+    """
+    if some_empty or block.weights is not None:
+        block = block.informative()
+    if not len(block.X):
+        return None
+    # On a worker of a cluster, BLAS is not limited yet.
+    with one_blas_thread:
+        found: Sums = kind(block.X, block.y, block.weights).expect(*arguments)
+    return found
+
+
+def add(a: Sums | None, b: Sums | None) -> Sums | None:
+    """Add b to a in place."""
+    if a is None or b is None:
+        return b if a is None else a
+    a[0].add(b[0])
+    return a
+
+
+def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
+    """Return the summary of all blocks, with a random sample from `seed`."""
+    return blocks.reduce(partial(summarise_block, seed), merge_summaries)
+
+
+def summarise_block(seed: int, block: Block) -> Summary:
+    """Return the summary of a block, with a random sample."""
+    block.check()
+    empty = np.isnan(block.X).all(axis=1)
+    if block.weights is not None:
+        empty &= block.weights > 0
+    block = block.informative()
+    labels, index = (None, None) if block.y is None else number(block.y, block.names)
+    # With more BLAS threads the rounding would differ between machines.
+    with one_blas_thread:
+        found = summarise(block.X, index, block.weights)
+    label = np.ones(len(block.X), dtype=np.int64) if index is None else index + 1
+    keys = np.random.default_rng([seed, block.number]).random(len(label))
+    kept = smallest(keys, label, rows_of_label(found.counts, block.X.shape[1]))
+    weights = np.nan if block.weights is None else block.weights[kept]
+    sample = _records(block.X[kept], label[kept], weights, keys[kept], block.number, kept)
+    return replace(found, labels=labels, n_empty=int(empty.sum()), sample=sample)
+
+
+def merge_summaries(a: Summary, b: Summary) -> Summary:
+    """Return the summary of the rows of both."""
+    if (a.labels is None) != (b.labels is None):
+        raise ValueError(
+            "Some blocks have labels and others have none. Give labels for all blocks or for none."
         )
-        return none, np.full(shape, np.nan)
-
-
-def add(a: Sums, b: Sums) -> Sums:
-    """Return the sum, leaving both inputs unchanged: a cluster may need them again."""
-    (left, origins), (right, others) = a, b
-    total = Statistics(
-        left.log_likelihood + right.log_likelihood,
-        left.mass + right.mass,
-        left.first + right.first,
-        left.second + right.second,
+    labels = None
+    if a.labels is not None and b.labels is not None:
+        if len(a.labels) and len(b.labels) and _kind_of(a.labels) != _kind_of(b.labels):
+            raise ValueError(
+                f"Labels differ in kind between blocks: {a.labels[:3].tolist()} … are {a.labels.dtype}, "
+                f"{b.labels[:3].tolist()} … are {b.labels.dtype}. Give all of them one type."
+            )
+        labels = np.unique(np.concatenate([each for each in (a.labels, b.labels) if len(each)] or [a.labels]))
+        a, b = a.coded(labels), b.coded(labels)
+    assert a.sample is not None
+    assert b.sample is not None
+    counts, both = a.counts + b.counts, np.concatenate([a.sample, b.sample])
+    both = both[smallest(both["key"], both["label"], rows_of_label(counts, a.observed.shape[1]))]
+    return Summary(
+        merge_moments(a.moments, b.moments),
+        counts,
+        a.sizes + b.sizes,
+        a.observed + b.observed,
+        labels,
+        a.n_empty + b.n_empty,
+        both[np.lexsort([both["row"], both["block"]])],
     )
-    return total, np.where(np.isnan(origins), others, origins)
+
+
+def _kind_of(labels: np.ndarray) -> str:
+    """Return the kind of labels as one letter, the same for all numeric types."""
+    kind: str = np.array(labels[:1].tolist()).dtype.kind
+    return "n" if kind in "iuf" else kind
+
+
+def _records(X: np.ndarray, *columns: Any) -> np.ndarray:
+    """Return sampled rows X (s, M) and the columns of `_FIELDS` as records (s,)."""
+    records = np.empty(len(X), dtype=[("X", X.dtype, X.shape[1:]), *_FIELDS.items()])
+    for name, values in zip(("X", *_FIELDS), (X, *columns), strict=True):
+        records[name] = values
+    return records
+
+
+def rows_of_label(counts: IntArray, n_features: int) -> int:
+    """Return how many rows of each label a sample has at most, given the number of rows of each label."""
+    n_labels = max(1, int(np.count_nonzero(counts)))
+    return max(_FEWEST_ROWS, min(_MOST_ROWS, _SAMPLED // (n_labels * n_features)))
+
+
+def smallest(keys: FloatArray, labels: IntArray, n_kept: int) -> IntArray:
+    """Return the indices, increasing, of the `n_kept` smallest keys (n,) of each label (n,)."""
+    if len(keys) <= n_kept:
+        return np.arange(len(keys))
+    order = np.lexsort([keys, labels])
+    counts = np.bincount(labels)
+    rank = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(order[rank < n_kept])

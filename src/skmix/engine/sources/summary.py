@@ -1,7 +1,7 @@
 """The data summary, from one scan of all rows before the first pass.
 
 It holds each feature's range, mean and spread (hence the frame, the coordinates of the loop), the sizes of
-the classes, and a random sample of each label for the starts. Summaries of disjoint rows merge in any order.
+the classes and, for rows in blocks, a random sample of each label for the starts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import reduce
 import numpy as np
 
 from ..compute.arrays import Array, as_float64, is_numpy, namespace, to_numpy
+from ..compute.blocks import encode
 from ..compute.threads import Workers
 from ..covariances import Structure
 from ..model import FloatArray, IntArray, Parameters
@@ -26,10 +27,6 @@ _LARGEST_SCALE = 2.0**500
 # Rows this wide are transposed in pieces, which is two to four times faster.
 _WIDE = 24
 _PIECE = 128
-# Rows of each label in the sample for the starts, and numbers in the whole sample.
-_MOST_ROWS = 1 << 14
-_FEWEST_ROWS = 64
-_SAMPLED = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -138,10 +135,6 @@ class Moments:
     squares: FloatArray  # (M,): sum of squares about the mean
     missing: IntArray  # (M,): number of missing values
 
-    def take(self, columns: Sequence[int]) -> Moments:
-        """Return the moments of some of the features."""
-        return Moments(*(values[list(columns)] for values in vars(self).values()))
-
     def frame(self, structure: Structure, columns: Sequence[int] | None = None) -> Frame:
         """Return the rows' frame; refuse variances that float64 cannot represent.
 
@@ -154,21 +147,15 @@ class Moments:
         spread[spread <= 8 * np.finfo(np.float64).eps * np.abs(mean)] = 0.0
         with np.errstate(over="ignore", under="ignore"):
             actual = (spread * unit) ** 2
-        bad = ~np.isfinite(actual) | ((actual < np.finfo(np.float64).tiny) & (spread > 0))
-        if bad.any():
-            j = int(np.flatnonzero(bad)[0])
-            raise ValueError(
-                f"Feature {j if columns is None else columns[j]} has a standard deviation of "
-                f"{spread[j] * unit[j]:.3g}, whose square is not a normal float64 number. "
-                "Rescale that feature."
-            )
-        huge = largest > _LARGEST_SCALE
-        if huge.any():
-            j = int(np.flatnonzero(huge)[0])
-            raise ValueError(
-                f"Feature {j if columns is None else columns[j]} has values of magnitude {largest[j]:.3g}, "
-                "too large to be squared. Rescale that feature."
-            )
+        abnormal = ~np.isfinite(actual) | ((actual < np.finfo(np.float64).tiny) & (spread > 0))
+        for bad, values, problem in (
+            (abnormal, spread * unit, "a standard deviation of {:.3g}, whose square is not a normal float64"),
+            (largest > _LARGEST_SCALE, largest, "values of magnitude {:.3g}, too large to be squared"),
+        ):
+            if bad.any():
+                j = int(np.argmax(bad))
+                name = j if columns is None else columns[j]
+                raise ValueError(f"Feature {name} has {problem.format(values[j])}. Rescale that feature.")
         if structure.isotropic:
             widest = np.max(spread * unit, keepdims=True)
             scale = np.full_like(unit, power_of_two(widest)[0] if widest else 1.0)
@@ -181,51 +168,46 @@ class Moments:
         return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, FARTHEST))
 
 
+def measure(
+    X: Array,
+    structure: Structure,
+    columns: Sequence[int] | None = None,
+    row_weights: FloatArray | None = None,
+) -> Frame:
+    """Return the frame of rows X (N, M) with weights (N,); see `Moments.frame`."""
+    return moments_of(X, row_weights).frame(structure, columns)
+
+
 def moments_of(X: Array, weights: FloatArray | None = None) -> Moments:
     """Return the moments of rows X (N, M) with weights (N,), chunk by chunk; NaN only in NumPy arrays."""
     parts = [_moments_of(X[cut, :], None if weights is None else weights[cut]) for cut in chunks(X)]
-    return reduce(merge_moments, parts) if parts else _moments_of(X, weights)
+    if parts:
+        return reduce(merge_moments, parts)
+    nothing, none = np.zeros(X.shape[1]), np.full(X.shape[1], np.nan)
+    return Moments(none, none, np.ones(X.shape[1]), nothing, nothing, nothing, nothing.astype(np.int64))
 
 
 def _moments_of(X: Array, weights: FloatArray | None) -> Moments:
-    if not is_numpy(X):
-        return _device_moments(X, weights)
-    if not len(X):
-        nothing, none = np.zeros(X.shape[1]), np.full(X.shape[1], np.nan)
-        no_gaps = np.zeros(X.shape[1], dtype=np.int64)
-        return Moments(none, none, np.ones(X.shape[1]), nothing, nothing, nothing, no_gaps)
-    missing = np.isnan(X)
+    xp, n_features = namespace(X), X.shape[1]
+    missing = np.isnan(X) if is_numpy(X) else np.zeros((1, n_features), dtype=bool)
     n_missing = np.count_nonzero(missing, axis=0)
     gaps = bool(n_missing.any())
-    low, high = (extreme.reduce(X, axis=0).astype(np.float64) for extreme in (np.fmin, np.fmax))
+    extremes = (np.fmin.reduce, np.fmax.reduce) if is_numpy(X) else (xp.min, xp.max)
+    low, high = (to_numpy(extreme(X, axis=0)).astype(np.float64) for extreme in extremes)
     unit = power_of_two(np.fmax(np.abs(low), np.abs(high)))
     # Sum differences from the first value, so that those of a constant feature are exactly zero.
-    first = X[np.argmin(missing, axis=0), np.arange(X.shape[1])] / unit if gaps else X[0] / unit
-    ahead = X / unit - first
+    first = to_numpy(X[np.argmin(missing, axis=0), np.arange(n_features)] if gaps else X[0, :]) / unit
+    ahead = X / as_float64(unit, X) - as_float64(first, X)
     if gaps:
         ahead[missing] = 0.0
         first = np.where(np.isnan(first), 0.0, first)
-    shares = np.ones(len(X)) if weights is None else weights
-    count = shares @ ~missing if gaps else np.full(X.shape[1], shares.sum())
-    mean = shares @ ahead / np.where(count > 0, count, 1.0)
-    ahead -= mean
+    shares = as_float64(np.ones(X.shape[0]) if weights is None else weights, X)
+    count = shares @ ~missing if gaps else np.full(n_features, float(xp.sum(shares)))
+    mean = to_numpy(shares @ ahead) / np.where(count > 0, count, 1.0)
+    ahead -= as_float64(mean, X)
     if gaps:
         ahead[missing] = 0.0
-    return Moments(low, high, unit, count, first + mean, shares @ ahead**2, n_missing)
-
-
-def _device_moments(X: Array, weights: FloatArray | None) -> Moments:
-    """Return the moments of rows X (n, M) of another library, without gaps, on the host."""
-    xp = namespace(X)
-    low, high = (to_numpy(extreme(X, axis=0)).astype(np.float64) for extreme in (xp.min, xp.max))
-    unit = power_of_two(np.fmax(np.abs(low), np.abs(high)))
-    first = to_numpy(X[0, :]) / unit
-    ahead = X / as_float64(unit, X) - as_float64(first, X)
-    shares = as_float64(np.ones(X.shape[0]) if weights is None else weights, X)
-    count = np.full(X.shape[1], float(xp.sum(shares)))
-    mean = to_numpy(shares @ ahead) / count
-    squares = to_numpy(shares @ (ahead - as_float64(mean, X)) ** 2)
-    return Moments(low, high, unit, count, first + mean, squares, np.zeros(X.shape[1], dtype=np.int64))
+    return Moments(low, high, unit, count, first + mean, to_numpy(shares @ ahead**2), n_missing)
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
@@ -246,46 +228,25 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
     return Moments(low, high, unit, count, mean, squares, a.missing + b.missing)
 
 
-def measure(
-    X: Array,
-    structure: Structure,
-    columns: Sequence[int] | None = None,
-    row_weights: FloatArray | None = None,
-) -> Frame:
-    """Return the frame of rows X (N, M) with weights (N,); see `Moments.frame`."""
-    return moments_of(X, row_weights).frame(structure, columns)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Random rows of each label, in the order of the data."""
-
-    X: np.ndarray  # (s, M): the rows
-    labels: IntArray  # (s,): their labels, as indices into those of the summary
-    weights: FloatArray | None  # (s,): their weights
-    keys: FloatArray  # (s,): random keys; the sample has the rows with the smallest keys of each label
-    places: IntArray  # (s, 2): block and row of each
-
-    def take(self, which: IntArray) -> Sample:
-        """Return the rows that `which` selects."""
-        weights = None if self.weights is None else self.weights[which]
-        return Sample(self.X[which], self.labels[which], weights, self.keys[which], self.places[which])
-
-
 @dataclass(frozen=True)
 class Summary:
-    """The summary of all rows, except those of weight zero or without any value."""
+    """The summary of all rows, except those of weight zero or without any value.
 
-    n_rows: int  # number of rows
-    n_empty: int  # rows of positive weight without any value
+    The first entry of arrays by label is for rows without a label. Rows that have no labels are of one class.
+    """
+
     moments: Moments  # of each feature
-    # (C,): the sorted labels present, as class codes once encoded, −1 first for unlabelled rows; None if rows
-    # have no labels, C is then one
-    labels: np.ndarray | None
-    n_labelled: IntArray  # (C,): number of rows of each label
-    sizes: FloatArray  # (C,): their number, or the sum of their weights
-    observed: FloatArray  # (C, M): the same for the observed values of each feature
-    sample: Sample | None = None  # rows for the starts; None for rows in memory
+    counts: IntArray  # (1 + C,): number of rows of each label
+    sizes: FloatArray  # (1 + C,): their number, or the sum of their weights
+    observed: FloatArray  # (1 + C, M): the same for the observed values of each feature
+    labels: np.ndarray | None = None  # (C,): the sorted labels; None where they are class codes 0 … C − 1
+    n_empty: int = 0  # rows of positive weight without any value, for rows in blocks
+    sample: np.ndarray | None = None  # records (s,) of rows for the starts, for rows in blocks
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.counts.sum())
 
     @property
     def total(self) -> float:
@@ -302,11 +263,10 @@ class Summary:
         return self.moments.frame(structure, columns)
 
     def by_class(self, values: FloatArray, n_classes: int) -> FloatArray:
-        """Reindex values (C, …) of encoded labels by class, (n_classes, …), with unlabelled rows last."""
-        if self.labels is None:
-            return values
+        """Return values (1 + C, …) of class codes as (n_classes, …), with unlabelled rows last."""
         sums = np.zeros((n_classes, *values.shape[1:]))
-        sums[self.labels.astype(np.int64)] = values
+        sums[-1] = values[0]
+        sums[: len(values) - 1] += values[1:]
         return sums
 
     def class_sizes(self, n_classes: int) -> FloatArray:
@@ -314,204 +274,59 @@ class Summary:
         return self.by_class(self.sizes, n_classes + 1)[:n_classes]
 
     def take(self, columns: Sequence[int]) -> Summary:
-        """Return the summary of some of the features of rows without gaps."""
+        """Return the summary of some of the features of rows without gaps; the sample stays as it is."""
         assert not self.gaps
         chosen = list(columns)
-        sample = None if self.sample is None else replace(self.sample, X=self.sample.X[:, chosen])
-        moments = self.moments.take(chosen)
-        return replace(self, moments=moments, observed=self.observed[:, chosen], sample=sample)
+        moments = Moments(*(values[chosen] for values in vars(self.moments).values()))
+        return replace(self, moments=moments, observed=self.observed[:, chosen])
 
     def coded(self, classes: np.ndarray) -> Summary:
-        """Return the summary with labels encoded as indices into `classes`, −1 for others."""
+        """Return the summary with labels encoded as indices into `classes` (L,); others become unlabelled."""
         if self.labels is None:
             return self
-        place = {label: code for code, label in enumerate(classes.tolist())}
-        codes = np.array([place.get(label, -1) for label in self.labels.tolist()], dtype=np.int64)
-        present, which = np.unique(codes, return_inverse=True)
-        into = (which == np.arange(len(present))[:, None]).astype(np.float64)
-        return replace(
-            self,
-            labels=present,
-            n_labelled=(into @ self.n_labelled).astype(np.int64),
-            sizes=into @ self.sizes,
-            observed=into @ self.observed,
-            sample=self.sample and replace(self.sample, labels=which[self.sample.labels]),
-        )
+        into = np.append(0, encode(self.labels, classes).astype(np.int64) + 1)
 
-    def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
-        """Return sampled rows (s, M), their class codes (s,), and weights (s,) that correct for the sampling.
+        def summed(values: np.ndarray) -> np.ndarray:
+            sums = np.zeros((len(classes) + 1, *values.shape[1:]), dtype=values.dtype)
+            np.add.at(sums, into, values)
+            return sums
 
-        Small classes are sampled more densely than large ones. A sample of all rows has their order and
-        weights, so that starts are the same as for rows in memory.
-        """
+        counts, sizes, observed = summed(self.counts), summed(self.sizes), summed(self.observed)
         sample = self.sample
-        assert sample is not None
-        codes = np.zeros(1, dtype=np.int64) if self.labels is None else self.labels.astype(np.int64)
-        weights = sample.weights
-        if len(sample.X) < self.n_rows:
-            drawn = np.bincount(sample.labels, minlength=len(codes))
-            share = (self.n_labelled / np.maximum(drawn, 1))[sample.labels]
-            weights = share if weights is None else weights * share
-        X = sample.X
-        unseen = np.flatnonzero(np.isnan(X).all(axis=0))
-        if len(unseen):
-            X = X.copy()
-            X[:, unseen] = (self.moments.mean * self.moments.unit)[unseen]
-        return X, codes[sample.labels], weights
+        if sample is not None:
+            sample = sample.copy()
+            sample["label"] = into[sample["label"]]
+        return Summary(self.moments, counts, sizes, observed, None, self.n_empty, sample)
 
 
 def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> Summary:
-    """Return the summary, without a sample, of rows X (N, M) in memory; NaN only in NumPy arrays.
+    """Return the summary of rows X (N, M) in memory; NaN only in NumPy arrays.
 
     `codes` (N,) are the rows' classes, −1 for none; None is one class.
     """
     moments = moments_of(X, weights)
     if codes is None:
         size = float(X.shape[0] if weights is None else weights.sum())
-        n_labelled, sizes = np.array([X.shape[0]]), np.array([size])
-        return Summary(X.shape[0], 0, moments, None, n_labelled, sizes, moments.count[None])
-    n_codes = int(codes.max(initial=-1)) + 2
-    n_labelled, sizes = np.zeros(n_codes, dtype=np.int64), np.zeros(n_codes)
-    gone = np.zeros((n_codes, X.shape[1]))  # sizes of the missing values
+        observed = np.stack([np.zeros_like(moments.count), moments.count])
+        return Summary(moments, np.array([0, X.shape[0]]), np.array([0.0, size]), observed)
+    own = codes.astype(np.int64) + 1
+    counts = np.bincount(own, minlength=1)
+    sizes = np.bincount(own, weights=weights, minlength=1).astype(np.float64)
+    observed = np.repeat(sizes[:, None], X.shape[1], axis=1)
     incomplete = np.flatnonzero(moments.missing)
-    for cut in chunks(X):
-        own = codes[cut].astype(np.int64) + 1
-        shares = None if weights is None else weights[cut]
-        n_labelled += np.bincount(own, minlength=n_codes)
-        sizes += np.bincount(own, weights=shares, minlength=n_codes)
+    for cut in chunks(X) if len(incomplete) else ():
         for j in incomplete:
-            missing = np.isnan(X[cut, j])
-            of_missing = None if shares is None else shares[missing]
-            gone[:, j] += np.bincount(own[missing], weights=of_missing, minlength=n_codes)
-    present = np.flatnonzero(n_labelled)
-    observed = sizes[:, None] - gone
-    return Summary(
-        X.shape[0], 0, moments, present - 1, n_labelled[present], sizes[present], observed[present]
-    )
-
-
-def draw_sample(
-    X: np.ndarray, index: IntArray, weights: FloatArray | None, n_labels: int, seed: int, block: int
-) -> Sample:
-    """Return a random sample of each label's rows in one block, chosen by random keys."""
-    keys = np.random.default_rng([seed, block]).random((len(X),))
-    kept = smallest(keys, index, rows_of_label(n_labels, X.shape[1]))
-    places = np.column_stack([np.full(len(kept), block), kept])
-    return Sample(X[kept], index[kept], None if weights is None else weights[kept], keys[kept], places)
-
-
-def merge_summaries(a: Summary, b: Summary) -> Summary:
-    """Return the summary of the rows of both."""
-    if (a.labels is None) != (b.labels is None):
-        raise ValueError(
-            "Some blocks have labels and others have none. Give labels for all blocks or for none."
-        )
-    labels, index_a, index_b = None, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    if a.labels is not None and b.labels is not None:
-        if len(a.labels) and len(b.labels) and kind_of(a.labels) != kind_of(b.labels):
-            raise ValueError(
-                f"Labels differ in kind between blocks: {a.labels[:3].tolist()} … are {a.labels.dtype}, "
-                f"{b.labels[:3].tolist()} … are {b.labels.dtype}. Give all of them one type."
-            )
-        given = [part for part in (a.labels, b.labels) if len(part)] or [a.labels]
-        labels = number(np.concatenate(given))[0]
-        index_a, index_b = np.searchsorted(labels, a.labels), np.searchsorted(labels, b.labels)
-    n_labels = 1 if labels is None else len(labels)
-
-    def total(of_a: np.ndarray, of_b: np.ndarray) -> np.ndarray:
-        sums = np.zeros((n_labels, *of_a.shape[1:]), dtype=of_a.dtype)
-        sums[index_a] += of_a
-        sums[index_b] += of_b
-        return sums
-
-    sample = None
-    if a.sample is not None and b.sample is not None:
-        sample = _merge_samples(
-            replace(a.sample, labels=index_a[a.sample.labels]),
-            replace(b.sample, labels=index_b[b.sample.labels]),
-            n_labels,
-        )
-    return Summary(
-        a.n_rows + b.n_rows,
-        a.n_empty + b.n_empty,
-        merge_moments(a.moments, b.moments),
-        labels,
-        total(a.n_labelled, b.n_labelled),
-        total(a.sizes, b.sizes),
-        total(a.observed, b.observed),
-        sample,
-    )
-
-
-def _merge_samples(a: Sample, b: Sample, n_labels: int) -> Sample:
-    """Return the rows with the smallest keys of both, in the order of the data."""
-    weights = None
-    if a.weights is not None or b.weights is not None:
-        weights = np.concatenate(
-            [np.ones(len(part.X)) if part.weights is None else part.weights for part in (a, b)]
-        )
-    both = Sample(
-        np.concatenate([a.X, b.X]),
-        np.concatenate([a.labels, b.labels]),
-        weights,
-        np.concatenate([a.keys, b.keys]),
-        np.concatenate([a.places, b.places]),
-    )
-    kept = smallest(both.keys, both.labels, rows_of_label(n_labels, a.X.shape[1]))
-    return both.take(kept[np.lexsort(both.places[kept].T[::-1])])
-
-
-def rows_of_label(n_labels: int, n_features: int) -> int:
-    """Return how many rows of each label a sample has at most."""
-    return max(_FEWEST_ROWS, min(_MOST_ROWS, _SAMPLED // (max(1, n_labels) * n_features)))
-
-
-def smallest(keys: FloatArray, labels: IntArray, n_kept: int) -> IntArray:
-    """Return the indices, increasing, of the `n_kept` smallest keys (n,) of each label (n,)."""
-    if len(keys) <= n_kept:
-        return np.arange(len(keys))
-    order = np.lexsort([keys, labels])
-    counts = np.bincount(labels)
-    rank = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.sort(order[rank < n_kept])
-
-
-def number(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndarray, IntArray]:
-    """Return the sorted distinct labels, and each label (n,), or index of a name, as an index into them."""
-    if names is not None:
-        present = np.flatnonzero(np.bincount(labels, minlength=len(names)))
-        found, which = number(names[present])
-        index_of = np.zeros(len(names), dtype=np.int64)
-        index_of[present] = which
-        return found, index_of[labels]
-    if labels.dtype.kind == "f" and np.any(labels != np.floor(labels)):
-        wrong = labels[labels != np.floor(labels)][0]
-        raise ValueError(
-            f"Unknown label type: {wrong} is not a whole number. Use integers or strings as labels."
-        )
-    try:
-        found, index = np.unique(labels, return_inverse=True)
-    except TypeError as error:
-        raise ValueError(f"Labels cannot be sorted: {error}. Is one of them missing?") from None
-    return found, index
-
-
-def kind_of(labels: np.ndarray) -> str:
-    """Return the kind of labels as one letter, the same for all numeric types."""
-    kind: str = labels.dtype.kind
-    return "n" if kind in "iuf" else kind
+            rows = cut.start + np.flatnonzero(np.isnan(X[cut, j]))
+            of_rows = None if weights is None else weights[rows]
+            observed[:, j] -= np.bincount(own[rows], weights=of_rows, minlength=len(sizes))
+    return Summary(moments, counts, sizes, observed)
 
 
 def fill_gaps(X: np.ndarray, codes: IntArray) -> np.ndarray:
     """Return rows (N, M) with missing values replaced by class means: for starts, not for EM."""
-    missing = np.isnan(X)
-    if not missing.any():
-        return X
-    filled, zeros = X.copy(), np.where(missing, 0.0, X)
-    overall = zeros.sum(axis=0) / np.maximum((~missing).sum(axis=0), 1)
-    for c in np.unique(codes):
-        rows = np.flatnonzero(codes == c)
-        counts = (~missing[rows]).sum(axis=0)
-        means = np.where(counts > 0, zeros[rows].sum(axis=0) / np.maximum(counts, 1), overall)
-        filled[rows] = np.where(missing[rows], means, X[rows])
+    filled = X.copy()
+    # A class without any value of a feature gets the mean of all rows.
+    for rows in (*(codes == c for c in np.unique(codes)), slice(None)):
+        means = np.ma.masked_invalid(X[rows]).mean(axis=0).filled(np.nan)
+        filled[rows] = np.where(np.isnan(filled[rows]), means, filled[rows])
     return filled

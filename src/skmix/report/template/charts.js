@@ -7,7 +7,7 @@ function panel(parent, title, detail) {
   return body;
 }
 
-const wayLabel = new Map(report.ways.map((way) => [way.key, way.label]));
+const methodLabel = new Map(report.methods.map((method) => [method.key, method.label]));
 
 // ---------------------------------------------------------------- distribution of accuracy over runs
 
@@ -16,19 +16,19 @@ function distribution(variant, width) {
   const left = 4;
   const right = width - 10;
   const x = scale(0, 1, left, right);
-  const rows = report.ways.filter((way) => variant.ways[way.key]);
+  const rows = report.methods.filter((method) => variant.methods[method.key]);
   const height = rows.length * rowHeight + 34;
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `Accuracy of the runs of ${variant.name}, a histogram for each way` });
+    "aria-label": `Accuracy of the runs of ${variant.name}, a histogram for each method` });
   const floor = rows.length * rowHeight;
   svg.append(draw("line", { class: "rule", x1: x(0.5), x2: x(0.5), y1: 14, y2: floor }));
-  rows.forEach((way, i) => {
-    const record = variant.ways[way.key];
+  rows.forEach((method, i) => {
+    const record = variant.methods[method.key];
     const base = (i + 1) * rowHeight;
     const tall = rowHeight - 20;
-    const group = draw("g", { class: `way-${way.key}` });
+    const group = draw("g", { class: `method-${method.key}` });
     const failed = record.failed ? `${record.failed} of ${record.n} failed` : `none of ${record.n} failed`;
-    group.append(draw("text", { class: "strong", x: left, y: base - tall - 4 }, `${way.label}: ${failed}`));
+    group.append(draw("text", { class: "strong", x: left, y: base - tall - 4 }, `${method.label}: ${failed}`));
     group.append(draw("line", { class: "axis", x1: left, x2: right, y1: base, y2: base }));
     for (const [bin, count] of record.counts) {
       const a = x(bin * report.bin);
@@ -40,10 +40,10 @@ function distribution(variant, width) {
       const hit = draw("rect", { class: "hit", x: x(bin * report.bin) - 1, width: (right - left) * report.bin + 2, y: base - tall, height: tall });
       const from = (bin * report.bin).toFixed(2);
       const to = ((bin + 1) * report.bin).toFixed(2);
-      explain(hit, `${plural(count, "run")} of ${record.n}\nwith accuracy ${from} to ${to}\n${way.label}`);
+      explain(hit, `${plural(count, "run")} of ${record.n}\nwith accuracy ${from} to ${to}\n${method.label}`);
       group.append(hit);
     }
-    if (way.key === "published" && variant.paper) {
+    if (method.key === "published") {
       for (const value of [variant.paper.median, variant.paper.max]) {
         group.append(draw("line", { class: "tick-paper", x1: x(value), x2: x(value), y1: base - 3, y2: base + 5 }));
       }
@@ -58,8 +58,8 @@ function distribution(variant, width) {
 }
 
 const distributionBox = document.getElementById("distribution-charts");
-for (const variant of report.distributions) {
-  const paper = variant.paper ? `paper: ${variant.paper.failed} of ${variant.paper.n} failed` : "";
+for (const variant of report.variants) {
+  const paper = `paper: ${variant.paper.failed} of ${variant.paper.n} failed`;
   responsive(panel(distributionBox, variant.name, paper), (width) => distribution(variant, width));
 }
 
@@ -99,9 +99,9 @@ function sweep(variant, width) {
     svg.append(draw("text", { x: x(K), y: bottom + 17, "text-anchor": "middle" }, String(K)));
   }
   svg.append(draw("text", { x: (left + right) / 2, y: bottom + 32, "text-anchor": "middle" }, "number of kernels K"));
-  const sources = [["paper", variant.paper], ...report.ways.map((way) => [way.key, variant.ways[way.key]])];
+  const sources = [["paper", variant.paper], ...report.methods.map((method) => [method.key, variant.methods[method.key]])];
   for (const [key, points] of sources.filter(([, list]) => list && list.length)) {
-    const group = draw("g", { class: `way-${key}` });
+    const group = draw("g", { class: `method-${key}` });
     const known = points.filter((point) => point.mean !== null);
     if (key !== "paper" && known.length > 1) {
       const upper = known.map((p) => `${x(p.K)},${y(Math.min(1, p.mean + (p.std ?? 0)))}`);
@@ -126,7 +126,7 @@ function sweep(variant, width) {
     const lines = [`${variant.name}, K = ${K}`];
     for (const [key, points] of sources) {
       const p = (points || []).find((point) => point.K === K);
-      if (p) lines.push(`${wayLabel.get(key) ?? "paper"}: ${number(p.mean)} ± ${number(p.std)}, ${p.lost} of ${p.n} lost`);
+      if (p) lines.push(`${methodLabel.get(key) ?? "paper"}: ${number(p.mean)} ± ${number(p.std)}, ${p.lost} of ${p.n} lost`);
     }
     const hit = draw("rect", { class: "hit", x: from, width: to - from, y: top, height: bottom - top });
     explain(hit, lines.join("\n"));
@@ -163,18 +163,18 @@ function confusion(matrix, caption) {
 const confusionBox = document.getElementById("confusion-matrices");
 
 function showConfusions() {
-  const way = chosen("confusion-way");
-  confusionBox.replaceChildren(...report.confusions.map((variant) => {
-    const ours = variant.ways[way];
+  const method = chosen("confusion-method");
+  confusionBox.replaceChildren(...report.variants.map((variant) => {
+    const ours = variant.methods[method]?.best;
     const right = ours
-      ? confusion(ours.matrix, `${wayLabel.get(way)}: run ${ours.run}, accuracy ${number(ours.accuracy)}`)
-      : make("p", { class: "note" }, "no run of this way");
-    const left = variant.paper ? confusion(variant.paper.matrix, `paper: accuracy ${number(variant.paper.accuracy)}`) : null;
+      ? confusion(ours.matrix, `${methodLabel.get(method)}: run ${ours.run}, accuracy ${number(ours.accuracy)}`)
+      : make("p", { class: "note" }, "no run of this method");
+    const left = confusion(variant.paper.best.matrix, `paper: accuracy ${number(variant.paper.best.accuracy)}`);
     return make("figure", { class: "pair-card panel" }, make("h3", {}, variant.name), make("div", { class: "pair" }, left, right));
   }));
 }
 
-for (const input of document.querySelectorAll('input[name="confusion-way"]')) {
+for (const input of document.querySelectorAll('input[name="confusion-method"]')) {
   input.addEventListener("change", showConfusions);
 }
 showConfusions();

@@ -4,7 +4,8 @@
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const truth = report.confusion.map(sum);
-const predictions = report.classes.map((_, j) => sum(report.confusion.map((row) => row[j])));
+const names = report.classes.map(({ label }) => label);
+const predictions = names.map((_, j) => sum(report.confusion.map((row) => row[j])));
 
 // ---------------------------------------------------------------- confusion matrix
 
@@ -13,7 +14,7 @@ const mistakesOnly = document.getElementById("mistakes-only");
 
 function tellCounts(i, j) {
   const count = report.confusion[i][j];
-  const [a, b] = [report.classes[i], report.classes[j]];
+  const [a, b] = [names[i], names[j]];
   const what = i === j ? `rows of ${a} recognised` : `rows of ${a} taken for ${b}`;
   const shares = [truth[i] ? `${percent(count / truth[i])} of the ${truth[i]} rows of ${a}` : "", predictions[j] ? `${percent(count / predictions[j])} of the ${predictions[j]} predictions of ${b}` : ""];
   return [`${count} ${what}`, ...shares.filter(Boolean)].join("\n");
@@ -24,18 +25,18 @@ function cross(i, j, on) {
 }
 
 function showMatrix() {
-  const n = report.classes.length;
+  const n = names.length;
   const byTruth = chosen("share") === "true";
   const shareOf = (i, j) => report.confusion[i][j] / ((byTruth ? truth[i] : predictions[j]) || 1);
   const hidden = (i, j) => mistakesOnly.checked && i === j;
   let largest = 0;
   report.confusion.forEach((row, i) => row.forEach((_, j) => { if (!hidden(i, j)) largest = Math.max(largest, shareOf(i, j)); }));
   const whole = mistakesOnly.checked ? largest || 1 : 1;
-  const upright = report.classes.some((name) => name.length > 4);
+  const upright = names.some((name) => name.length > 4);
   const head = make("tr", {}, make("td", { class: "corner", "aria-hidden": "true" }),
-    ...report.classes.map((name) => make("th", { scope: "col", class: upright ? "upright" : null, title: name }, make("span", {}, name))));
+    ...names.map((name) => make("th", { scope: "col", class: upright ? "upright" : null, title: name }, make("span", {}, name))));
   const cells = [];
-  const body = report.confusion.map((row, i) => make("tr", {}, make("th", { scope: "row", title: report.classes[i] }, report.classes[i]), ...row.map((count, j) => {
+  const body = report.confusion.map((row, i) => make("tr", {}, make("th", { scope: "row", title: names[i] }, names[i]), ...row.map((count, j) => {
     const empty = !count || hidden(i, j);
     // The square root shows rare mistakes too.
     const shade = Math.sqrt(shareOf(i, j) / whole);
@@ -56,24 +57,24 @@ showMatrix();
 
 // ---------------------------------------------------------------- classes
 
-const columns = [["name", "class"], ["rows", "rows"], ["predicted", "predicted"], ["precision", "precision"], ["recall", "recall"], ["iou", "IoU"]];
+const columns = [["label", "class"], ["n_rows", "rows"], ["predicted", "predicted"], ["precision", "precision"], ["recall", "recall"], ["iou", "IoU"]];
 const classHead = document.getElementById("class-head");
 const classBody = document.getElementById("class-body");
 let sorting = { key: null, down: false };
 
 function showClasses() {
-  const rows = [...report.per_class];
+  const rows = report.classes.map((row, i) => ({ ...row, predicted: predictions[i] }));
   const { key, down } = sorting;
   if (key) {
     // Classes without a value come last either way.
     rows.sort((a, b) => {
       if (a[key] === null || b[key] === null) return (a[key] === null) - (b[key] === null);
-      const order = key === "name" ? a.name.localeCompare(b.name, undefined, { numeric: true }) : a[key] - b[key];
+      const order = key === "label" ? a.label.localeCompare(b.label, undefined, { numeric: true }) : a[key] - b[key];
       return down ? -order : order;
     });
   }
-  classBody.replaceChildren(...rows.map((row) => make("tr", {}, make("th", { scope: "row", class: "label" }, row.name),
-    ...columns.slice(1).map(([name]) => make("td", {}, Number.isInteger(row[name]) && (name === "rows" || name === "predicted") ? String(row[name]) : number(row[name]))))));
+  classBody.replaceChildren(...rows.map((row) => make("tr", {}, make("th", { scope: "row", class: "label" }, row.label),
+    ...columns.slice(1).map(([name]) => make("td", {}, Number.isInteger(row[name]) && (name === "n_rows" || name === "predicted") ? String(row[name]) : number(row[name]))))));
   for (const cell of classHead.children) {
     const state = cell.dataset.key === key ? (down ? "descending" : "ascending") : "none";
     cell.setAttribute("aria-sort", state);
@@ -86,7 +87,7 @@ classHead.append(...columns.map(([key, title]) => {
     sorting = { key, down: sorting.key === key ? !sorting.down : false };
     showClasses();
   });
-  return make("th", { scope: "col", class: key === "name" ? "words" : null, "data-key": key }, button);
+  return make("th", { scope: "col", class: key === "label" ? "words" : null, "data-key": key }, button);
 }));
 showClasses();
 
@@ -106,17 +107,17 @@ function reliability(width) {
   svg.append(draw("text", { x: (left + right) / 2, y: bottom + 36, "text-anchor": "middle" }, "probability of the predicted class"),
     draw("text", { x: 10, y: (top + bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 10 ${(top + bottom) / 2})` }, "share of correct predictions"));
   const bins = report.reliability;
-  const total = sum(bins.map((bin) => bin.count));
+  const total = sum(bins.map((bin) => bin.n_rows));
   const narrow = (right - left) / 20;
   for (const bin of bins) {
-    const high = (bin.count / total) * (bottom - top);
+    const high = (bin.n_rows / total) * (bottom - top);
     svg.append(draw("rect", { class: "column", x: x(bin.confidence) - narrow / 2, width: narrow, y: bottom - high, height: high }));
   }
   svg.append(draw("line", { class: "diagonal", x1: x(0), y1: y(0), x2: x(1), y2: y(1) }));
   for (const bin of bins) svg.append(draw("line", { class: "gap", x1: x(bin.confidence), x2: x(bin.confidence), y1: y(bin.confidence), y2: y(bin.accuracy) }));
   svg.append(draw("polyline", { class: "reliability", points: bins.map((bin) => `${x(bin.confidence)},${y(bin.accuracy)}`).join(" ") }));
   const points = bins.map((bin) => {
-    const text = `probability ${number(bin.confidence)}, correct ${number(bin.accuracy)}\n${plural(bin.count, "row")}, ${percent(bin.count / total)}`;
+    const text = `probability ${number(bin.confidence)}, correct ${number(bin.accuracy)}\n${plural(bin.n_rows, "row")}, ${percent(bin.n_rows / total)}`;
     const point = draw("circle", { class: "point", cx: x(bin.confidence), cy: y(bin.accuracy), r: 5, role: "img", "aria-label": text.replace("\n", "; ") });
     explain(point, text);
     return point;

@@ -2,7 +2,8 @@
 // The explorer: the kernels of the best run of a variant, with one class's weights, over the training rows.
 
 const explorer = report.explorer;
-const control = Object.fromEntries(["variant", "way", "digit", "across", "up", "style"].map((name) => [name, document.getElementById(`explore-${name}`)]));
+const explored = report.variants.filter((variant) => Object.values(variant.methods).some((method) => method.best));
+const control = Object.fromEntries(["variant", "method", "digit", "across", "up", "style"].map((name) => [name, document.getElementById(`explore-${name}`)]));
 const plot = document.getElementById("explorer-plot");
 const weightsBox = document.getElementById("explorer-weights");
 const statusLine = document.getElementById("explorer-status");
@@ -19,8 +20,8 @@ function lineOf(weight) {
   return { stroke: colours[step], "stroke-width": table.widths[step], "stroke-dasharray": step === 0 ? "4 3" : null };
 }
 
-const variantOf = () => explorer.variants.find((variant) => variant.name === control.variant.value);
-const modelOf = () => variantOf().ways[control.way.value];
+const variantOf = () => explored.find((variant) => variant.name === control.variant.value);
+const modelOf = () => variantOf().methods[control.method.value].best;
 
 // The mixture that has a feature, and the feature's place in it.
 function placeOf(feature) {
@@ -31,8 +32,8 @@ function placeOf(feature) {
 
 function offerVariant() {
   const variant = variantOf();
-  const ways = report.ways.filter((way) => variant.ways[way.key]).map((way) => [way.key, way.label]);
-  options(control.way, ways, control.way.value);
+  const methods = report.methods.filter(({ key }) => variant.methods[key]?.best).map(({ key, label }) => [key, label]);
+  options(control.method, methods, control.method.value);
   const features = variant.groups.flat().map((name) => [name, name]);
   options(control.across, features, control.across.value);
   offerUp();
@@ -54,8 +55,8 @@ function weightsOf(mixture) {
 }
 
 function rowsOf(feature) {
-  const rows = variantOf().dithered ? explorer.rows.dithered : explorer.rows.plain;
-  const column = explorer.rows.features.indexOf(feature);
+  const rows = variantOf().dithered ? explorer.dithered : explorer.plain;
+  const column = explorer.features.indexOf(feature);
   return rows.map((row) => row[column]);
 }
 
@@ -90,7 +91,7 @@ function plane(svg, mixture, weights, frame) {
   const x = scale(...frame.across, frame.left, frame.right);
   const y = scale(...frame.up, frame.bottom, frame.top);
   axes(svg, x, y, frame, names);
-  const labels = explorer.rows.labels;
+  const labels = explorer.labels;
   const all = control.digit.value === "all";
   const faint = draw("g");
   const own = draw("g");
@@ -118,7 +119,7 @@ function density(svg, mixture, weights, frame) {
   const place = placeOf(feature).index;
   const size = mixture.means[0].length;
   const values = rowsOf(feature);
-  const own = values.filter((_, i) => isOwn(explorer.rows.labels[i]));
+  const own = values.filter((_, i) => isOwn(explorer.labels[i]));
   frame.across = range(values, 0.04);
   const [low, high] = frame.across;
   const { width: binWidth, heights } = histogramOf(own, low, high);
@@ -159,7 +160,7 @@ function describe(model, weights) {
   const digit = control.digit.value;
   const heaviest = order(weights).at(-1);
   const several = weights.filter((weight) => weight >= 0.1).length;
-  const run = `Best run of ${control.variant.value}, ${wayLabel.get(control.way.value)}: run ${model.run}, accuracy ${number(model.accuracy)}.`;
+  const run = `Best run of ${control.variant.value}, ${methodLabel.get(control.method.value)}: run ${model.run}, accuracy ${number(model.accuracy)}.`;
   if (digit === "all") return `${run} Weights of all digits together, by their priors.`;
   const heavy = `Digit ${digit}: heaviest kernel ${heaviest + 1} with weight ${number(weights[heaviest])}`;
   const modes = [weights[heaviest] >= 0.5 ? "unimodal (one weight of 0.5 or more)" : "", several > 1 ? `multimodal (${several} weights of 0.1 or more)` : ""].filter(Boolean);
@@ -182,9 +183,9 @@ function show() {
   plot.classList.toggle("on-white", control.style.value === "paper");
   showKey();
   if (!mixture) {
-    plot.replaceChildren(make("p", { class: "note" }, "Every run of this way failed: there is no finite model to draw."));
+    plot.replaceChildren(make("p", { class: "note" }, "Every run of this method failed: there is no finite model to draw."));
     weightsBox.replaceChildren();
-    statusLine.textContent = `Best run of ${control.variant.value}, ${wayLabel.get(control.way.value)}: accuracy ${number(model.accuracy)}.`;
+    statusLine.textContent = `Best run of ${control.variant.value}, ${methodLabel.get(control.method.value)}: accuracy ${number(model.accuracy)}.`;
     return;
   }
   const width = plotWidth;
@@ -200,13 +201,14 @@ function show() {
   statusLine.textContent = describe(model, weights);
 }
 
-if (explorer.variants.length) {
-  options(control.variant, explorer.variants.map(({ name }) => [name, name]), explorer.first);
+if (explored.length) {
+  // First the smallest variant whose kernels the paper draws.
+  options(control.variant, explored.map(({ name }) => [name, name]), "4D");
   options(control.digit, [...report.digits.map((d) => [String(d), String(d)]), ["all", "all"]], "0");
   offerVariant();
   control.variant.addEventListener("change", () => { offerVariant(); show(); });
   control.across.addEventListener("change", () => { offerUp(); show(); });
-  for (const name of ["way", "digit", "up", "style"]) control[name].addEventListener("change", show);
+  for (const name of ["method", "digit", "up", "style"]) control[name].addEventListener("change", show);
   dark.addEventListener("change", show);
   new ResizeObserver(() => {
     const width = Math.floor(plot.clientWidth) - 14;
