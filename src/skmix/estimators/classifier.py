@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,12 +21,15 @@ from ..engine.compute.arrays import Array, namespace, on_host
 from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
+from ..engine.refine.discriminative import TuningOptions, tune
+from ..engine.sources import open_source
 from ..io import source_of
 from . import decisions, densities
-from ._settings import check_covariance_prior, check_distribution, check_feature_groups
+from ._settings import check_count, check_covariance_prior, check_distribution, check_feature_groups
 from .io import kernels_of, log_probabilities, savable
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
+    Training,
     check_rows,
     check_weights,
     code_labels,
@@ -32,6 +38,11 @@ from .rows import (
     score_rows,
     updating,
 )
+from .solving import OF_THE_POSTERIOR, fitted_options
+
+# With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
+_ALL_AT_ONCE = 10_000
+_BATCH = 500
 
 
 def _of_its_model(name: str, *, alone: bool = True) -> Any:
@@ -362,18 +373,47 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             zero.
         """
         check_is_fitted(self)
-        with updating(self, X):
-            decisions.tune_classifier(
-                self,
-                on_host(X),
-                on_host(y),
-                trade_off=trade_off,
-                validation=validation,
-                max_iter=max_iter,
-                batch_size=batch_size,
-                sample_weight=on_host(sample_weight),
-                random_state=random_state,
+        if len(self.models_) > 1:
+            raise ValueError(
+                f"tune works on one model of all features, but there are {len(self.models_)} feature groups."
             )
+        with updating(self, X):
+            random = check_random_state(random_state)
+            rows = decisions.labelled_rows(self, X, y, sample_weight)
+            training, held_out = decisions.split_rows(self, rows, validation, random)
+            for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
+                if count is not None:
+                    check_count(count, f"{name} must be")
+            if batch_size is None and len(training.codes) > _ALL_AT_ONCE:
+                batch_size = _BATCH
+            if batch_size is not None and batch_size >= len(training.codes):
+                batch_size = None
+            # A copy, so that a failure later on leaves the old model.
+            model = copy(self.models_[0])
+            options = TuningOptions(
+                fitted=replace(fitted_options(model), n_jobs=effective_n_jobs(self.n_jobs)),
+                trade_offs=decisions.check_trade_offs(trade_off, batch_size is not None),
+                max_iter=int(max_iter or (200 if batch_size is None else 20)),
+                batch_size=batch_size,
+            )
+            found = tune(model._parameters, self.class_prior_, training, held_out, options, random)
+            if found.trade_off is not None:
+                model._store_parameters(found.parameters)
+                # The sums of a stream, or a posterior, belong to the kernels before tuning.
+                for name in ("stream_", *OF_THE_POSTERIOR):
+                    model.__dict__.pop(name, None)
+            self.models_ = [model]
+            if found.after is not None:
+                self.temperature_ = found.after.temperature
+            self.tuned_ = {
+                "trade_off": found.trade_off,
+                "before": found.before and vars(found.before).copy(),
+                "after": found.after and vars(found.after).copy(),
+                "rounds": [{"trade_off": trade_off, **vars(scores)} for trade_off, scores in found.rounds],
+            }
+            if self.reject_below is not None:
+                source = open_source(rows.X, rows.codes, rows.weights)
+                self.threshold_ = decisions.threshold_of(self, Training(source, self.classes_))
         return self
 
     def _parts(self) -> list[Part]:
@@ -449,4 +489,5 @@ def _predictions(model: SharedKernelClassifier, rows: Array) -> np.ndarray:
     labels: np.ndarray = model.classes_[on_host(namespace(joint).argmax(joint, axis=1))]
     if model.threshold_ == -np.inf:
         return labels
-    return decisions.with_outliers(labels, on_host(log_sum(joint)) < model.threshold_, model.outlier_label)
+    # An array, so that the result has a type that holds both.
+    return np.where(on_host(log_sum(joint)) < model.threshold_, np.array(model.outlier_label), labels)

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from joblib import effective_n_jobs
 from sklearn.model_selection import train_test_split
-from sklearn.utils import check_random_state
 
 from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block, Blocks
 from ..engine.model import FloatArray, IntArray
-from ..engine.refine.discriminative import Labelled, TuningOptions, tune
+from ..engine.refine.discriminative import Labelled
 from ..engine.refine.temperature import least_log_loss
-from ..engine.sources import open_source
 from ..engine.sources.gaps import has_gaps
-from ._settings import check_count
 from .densities import log_density
 from .rows import Training, check_rows, check_weights, code_labels, warn_caller
-from .solving import OF_THE_POSTERIOR, fitted_options
 
 # Bits of a density that one pass over blocks settles: a histogram of that many counts.
 _DIGIT = 16
-# With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
-_ALL_AT_ONCE = 10_000
-_BATCH = 500
 # From nearly the model that EM found to one that only separates classes.
 _TRADE_OFFS = (1.0, 0.1, 0.01, 0.001, 0.0)
 _TRADE_OFFS_OF_BATCHES = (0.001, 0.0)
@@ -83,16 +74,6 @@ def check_outlier_label(label: Any, classes: np.ndarray) -> None:
             f"outlier_label must be {wanted}, as the labels are {classes.dtype} ({classes.tolist()[:3]} …), "
             f"got {label!r}."
         )
-
-
-def with_outliers(labels: np.ndarray, outlying: np.ndarray, outlier_label: Any) -> np.ndarray:
-    """Return labels (n,) with those of outlying rows replaced, in a type that holds both."""
-    if labels.dtype.kind == "O" or outlier_label is None:
-        mixed = labels.astype(object)
-    else:
-        mixed = labels.astype(np.result_type(labels.dtype, np.array(outlier_label).dtype))
-    mixed[outlying] = outlier_label
-    return mixed
 
 
 def threshold_of(classifier: Any, training: Training) -> float:
@@ -165,69 +146,10 @@ def disordered(codes: np.ndarray) -> FloatArray:
 # ---------------------------------------------------------------- discriminative tuning
 
 
-def tune_classifier(
-    classifier: Any,
-    X: Any,
-    y: Any,
-    *,
-    trade_off: Any,
-    validation: Any,
-    max_iter: Any,
-    batch_size: Any,
-    sample_weight: Any,
-    random_state: Any,
-) -> None:
-    """Tune the model of a classifier; see `SharedKernelClassifier.tune`."""
-    if len(classifier.models_) > 1:
-        raise ValueError(
-            f"tune works on one model of all features, but there are {len(classifier.models_)} feature "
-            "groups."
-        )
-    rows, codes = _check_rows(classifier, X, y, "X")
-    weights = check_weights(sample_weight, len(rows))
-    weighted = Labelled(rows, codes, weights)
-    if weights is not None:
-        weighted = weighted.take(np.flatnonzero(weights))
-    random = check_random_state(random_state)
-    training, held_out = _split(classifier, weighted, validation, random)
-    for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
-        if count is not None:
-            check_count(count, f"{name} must be")
-    if batch_size is None and len(training.codes) > _ALL_AT_ONCE:
-        batch_size = _BATCH
-    size = None if batch_size is None or batch_size >= len(training.codes) else int(batch_size)
-    model = classifier.models_[0]
-    options = TuningOptions(
-        fitted=replace(fitted_options(model), n_jobs=effective_n_jobs(classifier.n_jobs)),
-        trade_offs=_trade_offs(trade_off, size is not None),
-        max_iter=int(max_iter or (200 if size is None else 20)),
-        batch_size=size,
-    )
-    found = tune(model._parameters, classifier.class_prior_, training, held_out, options, random)
-    # A copy, so that a failure later on leaves the old model.
-    classifier.models_ = [copy(model)]
-    if found.trade_off is not None:
-        classifier.models_[0]._store_parameters(found.parameters)
-        # The sums of a stream, or a posterior, belong to the kernels before tuning.
-        for name in ("stream_", *OF_THE_POSTERIOR):
-            vars(classifier.models_[0]).pop(name, None)
-    if found.after is not None:
-        classifier.temperature_ = found.after.temperature
-    classifier.tuned_ = {
-        "trade_off": found.trade_off,
-        "before": found.before and vars(found.before).copy(),
-        "after": found.after and vars(found.after).copy(),
-        "rounds": [{"trade_off": trade_off, **vars(scores)} for trade_off, scores in found.rounds],
-    }
-    if classifier.reject_below is not None:
-        source = open_source(weighted.X, weighted.codes, weighted.weights)
-        classifier.threshold_ = threshold_of(classifier, Training(source, classifier.classes_))
-
-
-def _check_rows(classifier: Any, X: Any, y: Any, name: str) -> tuple[np.ndarray, IntArray]:
-    """Return rows (n, M) and their classes (n,); refuse what tuning cannot use."""
-    rows = check_rows(classifier, X, fitting=False)
-    codes = code_labels(y, classifier.classes_, len(rows))
+def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Labelled:
+    """Return rows (n, M) that have a weight, and their classes (n,); refuse what tuning cannot use."""
+    rows = check_rows(classifier, on_host(X), fitting=False)
+    codes = code_labels(on_host(y), classifier.classes_, len(rows))
     if has_gaps(rows):
         raise ValueError(f"tune needs rows without missing values, but {name} has NaN: see `impute`.")
     impossible = np.flatnonzero(classifier.class_prior_[codes] == 0)
@@ -237,10 +159,12 @@ def _check_rows(classifier: Any, X: Any, y: Any, name: str) -> tuple[np.ndarray,
             f"{len(impossible)} rows of {name} have a label of class prior zero, such as {label!r}: "
             "no tuning makes them possible."
         )
-    return rows, codes
+    weights = check_weights(on_host(sample_weight), len(rows))
+    found = Labelled(rows, codes, weights)
+    return found if weights is None else found.take(np.flatnonzero(weights))
 
 
-def _split(
+def split_rows(
     classifier: Any, rows: Labelled, validation: Any, random: np.random.RandomState
 ) -> tuple[Labelled, Labelled | None]:
     """Return rows to tune to, and held-out rows."""
@@ -249,7 +173,7 @@ def _split(
     if isinstance(validation, (tuple, list)):
         if len(validation) != 2:
             raise ValueError(f"validation as a tuple is (X, y), got {len(validation)} entries.")
-        return rows, Labelled(*_check_rows(classifier, validation[0], validation[1], "validation"))
+        return rows, labelled_rows(classifier, validation[0], validation[1], name="validation")
     if not _is_number(validation) or not 0 < validation < 1:
         raise ValueError(
             f"validation must be a share between 0 and 1, a tuple (X, y) or None, got {validation!r}."
@@ -274,7 +198,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _trade_offs(trade_off: Any, in_batches: bool) -> tuple[float, ...]:
+def check_trade_offs(trade_off: Any, in_batches: bool) -> tuple[float, ...]:
     """Return the values of λ to go through."""
     if isinstance(trade_off, str):
         if trade_off != "auto":
