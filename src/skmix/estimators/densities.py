@@ -27,7 +27,7 @@ from ._settings import check_features, check_given
 from .rows import columns_of
 
 # A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
-Part = tuple[Any, list[int], list[int], Parameters]
+DerivedPart = tuple[Any, list[int], list[int], Parameters]
 
 
 # ---------------------------------------------------------------- of each row
@@ -160,7 +160,7 @@ def marginal(model: Any, features: Sequence[int | str]) -> Any:
     names = getattr(model, "feature_names_in_", None)
     chosen = check_features(features, model.n_features_in_, names, "features")
     _refuse_unmodelled(model, chosen)
-    parts: list[Part] = []
+    parts: list[DerivedPart] = []
     for columns, part in model._parts():
         at = {column: d for d, column in enumerate(columns)}
         kept = [at[column] for column in chosen if column in at]
@@ -178,7 +178,7 @@ def condition(model: Any, given: Mapping[int | str, float]) -> Any:
     row = np.full((1, model.n_features_in_), np.nan)
     row[0, list(values)] = list(values.values())
     joint = log_joint(model, row)
-    parts: list[Part] = []
+    parts: list[DerivedPart] = []
     for columns, part in model._parts():
         kept = [d for d, column in enumerate(columns) if column not in values]
         known = np.setdiff1d(np.arange(len(columns)), kept)
@@ -204,7 +204,7 @@ def _refuse_unmodelled(model: Any, columns: Any) -> None:
 def _derive(
     model: Any,
     columns: list[int],
-    parts: list[Part],
+    parts: list[DerivedPart],
     class_prior: FloatArray,
     log_density: float | None = None,
 ) -> Any:

@@ -250,16 +250,16 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
         return tags
 
     def _parts(self) -> list[Part]:
-        """Return the columns and the mixture of each part of the model."""
-        raise NotImplementedError
+        """Return the columns and the mixture of each part of the model; a mixture is its own only part."""
+        return [(list(range(self.n_features_in_)), self)]
 
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         """Return the columns and the mixture of each part, to be fitted to rows or to a batch of a stream."""
-        raise NotImplementedError
+        return [(list(range(n_features)), self)]
 
     def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
         """Store fitted parts; sizes (L,), and the prior (L,) unless it was learnt, are of all parts."""
-        raise NotImplementedError
+        self.__dict__.update(vars(parts[0][1]))
 
     def _attributes_so_far(
         self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
@@ -308,7 +308,7 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
             if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
                 monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
             if len(parts) > 1 and training.n_unlabelled:
-                fit_jointly([model for _, model in parts], [columns for columns, _ in parts], training)
+                fit_jointly(parts, training)
             else:
                 if monitor is not None:
                     paths = checkpoint_paths(self, len(parts))
@@ -679,15 +679,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.means_ = parameters.means
         self.covariances_ = parameters.covariances
         self.n_kernels_ = len(parameters.means)
-
-    def _parts(self) -> list[Part]:
-        return [(list(range(self.means_.shape[1])), self)]
-
-    def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
-        return [(list(range(n_features)), self)]
-
-    def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
-        self.__dict__.update(vars(parts[0][1]))
 
     @property
     def _n_features_out(self) -> int:

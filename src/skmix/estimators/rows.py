@@ -84,8 +84,8 @@ class Training:
         """Number of rows without a label."""
         return int(self.source.summary.counts[0])
 
-    def take(self, columns: list[int], group: int | None = None) -> Training:
-        """Return the rows with a value in some columns; each class must have one, and each column."""
+    def take(self, columns: list[int], group: int) -> Training:
+        """Return the rows with a value in a group's columns; each class must have one, and each column."""
         if columns == list(range(self.n_features)):
             return self
         taken = replace(self, source=self.source.take(columns))
@@ -94,9 +94,9 @@ class Training:
             raise ValueError(f"Feature {columns[empty[0]]} of X has no value: it is NaN in all rows.")
         absent = np.flatnonzero(taken.sizes == 0)
         if len(absent):
-            where = "" if group is None else f" feature group {group},"
             raise ValueError(
-                f"No row of class {self.classes[absent[0]]!r} has a value in{where} columns {columns}."
+                f"No row of class {self.classes[absent[0]]!r} has a value in feature group {group}, columns "
+                f"{columns}."
             )
         return taken
 

@@ -312,19 +312,20 @@ def best_start(result: Result, variance_floor: float, n_starts: int) -> int:
 # ---------------------------------------------------------------- feature groups and unlabelled rows
 
 
-def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Training) -> None:
-    """Fit the models of all feature groups to rows in memory of which some have no label.
+def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> None:
+    """Fit the mixtures of all feature groups, given with their columns, where some rows have no label.
 
-    The models are fitted on return, with a common `class_prior_`; `groups` are their columns.
+    Rows are in memory. The mixtures are fitted on return, with a common `class_prior_`.
     """
-    if models[0].inference == "variational" or training.blocks is not None:
+    settings = parts[0][1]
+    if settings.inference == "variational" or training.blocks is not None:
         needs = "inference='em'" if training.blocks is None else "all rows in memory"
         raise ValueError(
             f"{training.n_unlabelled} rows have no label, and with several feature groups such rows need "
             f"{needs}. Leave them out, or fit one group."
         )
     # EM over all groups begins with fits of each.
-    for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
+    for group, (columns, model) in enumerate(parts):
         setting = model.covariance_prior
         # The groups are fitted together: there is no first fit to shrink by.
         model.covariance_prior = None if isinstance(setting, str) else setting
@@ -348,7 +349,7 @@ def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Tr
                 model.covariance_type_,
                 effective_n_jobs(model.n_jobs),
             )
-            for model, columns in zip(models, groups, strict=True)
+            for columns, model in parts
         ]
         joint = np.log(prior) + sum(likelihoods)
         evidence = logsumexp(joint, axis=1)
@@ -356,7 +357,7 @@ def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Tr
         now = np.concatenate([weights[known], shares.ravel()])
         of_known = training.sizes * np.log(prior)
         following = []
-        for model, columns, likelihood in zip(models, groups, likelihoods, strict=True):
+        for (columns, model), likelihood in zip(parts, likelihoods, strict=True):
             # A row without a value in the group counts in the others.
             own = Block(columns_of(rows, columns), every_code, now).informative()
             parameters, found = _one_pass(model, own, columns)
@@ -364,14 +365,14 @@ def fit_jointly(models: Sequence[Any], groups: Sequence[list[int]], training: Tr
             of_known = of_known + found - (shares * likelihood).sum(axis=0)
         path.append(np.append(of_known, weights[open_] @ evidence))
         gain = path[-1].sum() - path[-2].sum() if len(path) > 1 else np.inf
-        converged = bool(abs(gain) < models[0].tol * weights.sum())
-        if converged or len(path) == models[0].max_iter:
+        converged = bool(abs(gain) < settings.tol * weights.sum())
+        if converged or len(path) == settings.max_iter:
             break
-        for model, parameters in zip(models, following, strict=True):
+        for (_, model), parameters in zip(parts, following, strict=True):
             model._store_parameters(parameters)
         sizes = training.sizes + shares.sum(axis=0)
         prior = sizes / sizes.sum()
-    for model in models:
+    for _, model in parts:
         model.class_prior_ = prior
         model.n_iter_ = len(path)
         model.converged_ = converged
