@@ -20,9 +20,8 @@ import numpy as np
 import pytest
 from synthetic import synthetic_results
 
-from skmix.experiments.paper.data import make_data
 from skmix.experiments.paper.methods import run_one
-from skmix.experiments.paper.records import BestRun, Margin, Run, Settings, StudyResults
+from skmix.experiments.paper.records import BestRun, Margin, Run, Settings, StudyResults, make_data
 from skmix.report import render, report_data, write_report
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

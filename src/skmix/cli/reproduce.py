@@ -39,7 +39,7 @@ from skmix.cli._common import (
     text_aside,
 )
 from skmix.cli._progress import display
-from skmix.engine.compute.dask import ClusterError, connect, n_threads
+from skmix.engine.compute.dask import ClusterError, connect
 from skmix.experiments import harness
 from skmix.experiments import paper as study
 from skmix.experiments.harness import text_of
@@ -124,7 +124,7 @@ def _reproduce(
             for suffix, dpi in (("png", 120), ("pdf", 300)):
                 plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
             _print_illustration(record)
-            n_jobs = jobs or joblib.cpu_count() if cluster is None else n_threads(cluster)
+            n_jobs = jobs or joblib.cpu_count() if cluster is None else sum(cluster.nthreads().values())
             missing = harness.missing(planned.planned(), store)
             stored = sum(cell.n_runs for cell in planned.cells) - missing
             with progress(console(), missing, stored, n_jobs) as show:

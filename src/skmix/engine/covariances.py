@@ -103,7 +103,7 @@ class Structure:
 
     def pairs(self, n_features: int) -> tuple[IntArray, IntArray]:
         """Return the two features, (S,) and (S,), of each second-order term."""
-        return _pairs(n_features)
+        return _index(n_features, "first"), _index(n_features, "second")
 
     def products(self, twice: FloatArray, out: FloatArray) -> list[Triple]:
         """Return (left, right, out) of the products that make the second-order terms `out` (S, n).
@@ -164,7 +164,7 @@ class Structure:
         """Return the coefficients (R, K or 1, S) of the second-order terms in the log-density."""
         whitener = factor.whitener
         precision = namespace(whitener).matrix_transpose(whitener) @ whitener
-        return self.pack(precision) * constant(_multiplicity, precision.shape[-1], example=precision)
+        return self.pack(precision) * constant(_index, precision.shape[-1], "multiplicity", example=precision)
 
     def projections(self, factor: Factor) -> FloatArray | None:
         """Return the V (R, K, q, M) of a structure that projects."""
@@ -193,7 +193,7 @@ class Structure:
         """Return second moments of k kernels as second-order terms (k, S)."""
         xp, n_features = namespace(moments), moments.shape[-1]
         flat = xp.reshape(moments, (*moments.shape[:-2], n_features * n_features))
-        return xp.take(flat, constant(_packed, n_features, example=moments), axis=-1)
+        return xp.take(flat, constant(_index, n_features, "packed", example=moments), axis=-1)
 
     def update(
         self,
@@ -354,7 +354,7 @@ class Structure:
         """Return V, (B, M, M) or (B, M or 1), of numbers (B, Q), and the factor of VW₀; `base` is W₀'s."""
         n_features = base.whitener.shape[-1]
         stretch = np.zeros((len(numbers), n_features * n_features))
-        stretch[:, _triangle(n_features)] = numbers
+        stretch[:, _index(n_features, "triangle")] = numbers
         diagonal = stretch[:, :: n_features + 1]
         log_determinant = base.log_determinant - 2.0 * diagonal.sum(axis=-1)
         np.exp(diagonal, out=diagonal)
@@ -377,7 +377,7 @@ class Structure:
         diagonal = np.einsum("kdd->kd", whole)
         diagonal *= np.einsum("kdd->kd", stretch)
         diagonal += mass[:, None]
-        return of_steps, whole.reshape(len(whole), -1)[:, _triangle(n_features)]
+        return of_steps, whole.reshape(len(whole), -1)[:, _index(n_features, "triangle")]
 
 
 class Tied(Structure):
@@ -846,46 +846,27 @@ def most_factors(n_features: int) -> int:
 # ---------------------------------------------------------------- second-order terms
 
 
-@lru_cache(maxsize=64)
-def _pairs(n_features: int) -> tuple[IntArray, IntArray]:
-    """Return every pair of features once: (i, i + s mod M) for s = 0, 1, … ⌊M/2⌋.
+@lru_cache(maxsize=256)
+def _index(n_features: int, which: str) -> np.ndarray:
+    """Return indices of the pairs of features, and −½ times how often each (S,) occurs in x'Qx.
 
-    In this order all products are one strided elementwise product of the rows with themselves: one call
-    instead of one per feature.
+    The pairs are (i, i + s mod M) for s = 0, 1, … ⌊M/2⌋. In this order all products are one strided
+    elementwise product of the rows with themselves: one call instead of one per feature.
     """
     steps = np.arange(n_features * (n_features + 1) // 2) // n_features
-    first = np.arange(len(steps)) % n_features
-    return first, (first + steps) % n_features
-
-
-@lru_cache(maxsize=64)
-def _packed(n_features: int) -> IntArray:
-    """Return the index (S,) of each pair in a flat matrix (M · M,)."""
-    i, j = _pairs(n_features)
-    return i * n_features + j
-
-
-@lru_cache(maxsize=64)
-def _unpacked(n_features: int) -> IntArray:
-    """Return the pair (M · M,) of each entry of a flat matrix."""
-    i, j = _pairs(n_features)
-    where = np.empty((n_features, n_features), dtype=np.int64)
-    where[i, j] = where[j, i] = np.arange(len(i))
-    return where.ravel()
-
-
-@lru_cache(maxsize=64)
-def _multiplicity(n_features: int) -> FloatArray:
-    """Return −½ times how often each pair (S,) of features occurs in x'Qx."""
-    i, j = _pairs(n_features)
-    return np.where(i == j, -0.5, -1.0)
-
-
-@lru_cache(maxsize=64)
-def _triangle(n_features: int) -> IntArray:
-    """Return the indices of the lower triangle in a flat matrix (M · M,)."""
-    i, j = np.tril_indices(n_features)
-    return i * n_features + j
+    i = np.arange(len(steps)) % n_features
+    j = (i + steps) % n_features
+    pair_of = np.empty((n_features, n_features), dtype=np.int64)
+    pair_of[i, j] = pair_of[j, i] = np.arange(len(i))
+    found: dict[str, np.ndarray] = {
+        "first": i,
+        "second": j,
+        "multiplicity": np.where(i == j, -0.5, -1.0),
+        "packed": i * n_features + j,  # (S,), of each pair in a flat matrix (M · M,)
+        "unpacked": pair_of.ravel(),  # (M · M,), the pair of each entry
+        "triangle": np.flatnonzero(np.tri(n_features)),  # the lower triangle in a flat matrix
+    }
+    return found[which]
 
 
 def _diagonal(n_features: int) -> BoolArray:
@@ -896,7 +877,7 @@ def _diagonal(n_features: int) -> BoolArray:
 def unpack(second: FloatArray, n_features: int) -> FloatArray:
     """Return symmetric matrices (..., M, M) from their packed upper triangles (..., S)."""
     xp = namespace(second)
-    flat = xp.take(second, constant(_unpacked, n_features, example=second), axis=-1)
+    flat = xp.take(second, constant(_index, n_features, "unpacked", example=second), axis=-1)
     return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
 
 

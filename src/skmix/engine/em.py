@@ -28,7 +28,8 @@ from .model import (
     Result,
     Status,
 )
-from .rules.likelihood import Likelihood, UpdateRule, price_of_kernel, with_unlabelled
+from .rules import UpdateRule
+from .rules.likelihood import Likelihood, price_of_kernel, with_unlabelled
 from .rules.variational import Variational, prior_of
 from .sources import RowSource, Setting, open_source
 from .sources.base import Centres

@@ -21,7 +21,7 @@ from ..engine.compute.arrays import Array, namespace, on_host
 from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
-from ..engine.refine.discriminative import TuningOptions, tune
+from ..engine.refine.discriminative import tune
 from ..engine.sources import open_source
 from ..io import source_of
 from . import decisions, densities
@@ -390,15 +390,19 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 batch_size = None
             # A copy, so that a failure later on leaves the old model.
             model = copy(self.models_[0])
-            options = TuningOptions(
-                fitted=replace(fitted_options(model), n_jobs=effective_n_jobs(self.n_jobs)),
+            found = tune(
+                model._parameters,
+                self.class_prior_,
+                training,
+                held_out,
+                replace(fitted_options(model), n_jobs=effective_n_jobs(self.n_jobs)),
                 trade_offs=decisions.check_trade_offs(trade_off, batch_size is not None),
                 max_iter=int(max_iter or (200 if batch_size is None else 20)),
                 batch_size=batch_size,
+                random_state=random,
             )
-            found = tune(model._parameters, self.class_prior_, training, held_out, options, random)
             if found.trade_off is not None:
-                model._store_parameters(found.parameters)
+                model._store_parameters(found.best)
                 # The sums of a stream, or a posterior, belong to the kernels before tuning.
                 for name in ("stream_", *OF_THE_POSTERIOR):
                     model.__dict__.pop(name, None)

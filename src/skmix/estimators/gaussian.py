@@ -163,8 +163,11 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             result = fit(source, batch, options, resume=None if fresh else self._last_bound(source, batch))
             for own, path in enumerate(result.path):
                 bounds, status = path[:, 0] / len(X), result.status[own]
-                self._report(first + own, bounds, bool(status == Status.CONVERGED))
                 rank = (bool(status != Status.FAILED), bounds[-1] if len(bounds) else -np.inf)
+                self._print_verbose_msg_init_beg(first + own)
+                for number, change in enumerate(np.diff(bounds, prepend=-np.inf), start=1):
+                    self._print_verbose_msg_iter_end(number, change)
+                self._print_verbose_msg_init_end(rank[1], bool(status == Status.CONVERGED))
                 if len(bounds) and (best is None or rank > reached):
                     best, reached = result.parameters.take(slice(own, own + 1)).copy(), rank
                     self.converged_, self.n_iter_ = bool(status == Status.CONVERGED), int(result.n_iter[own])
@@ -202,13 +205,6 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             floor=0.0,
             ridge=self.reg_covar,
         )
-
-    def _report(self, start: int, bounds: FloatArray, converged: bool) -> None:
-        """Print what scikit-learn prints at this verbosity."""
-        self._print_verbose_msg_init_beg(start)
-        for number, change in enumerate(np.diff(bounds, prepend=-np.inf), start=1):
-            self._print_verbose_msg_iter_end(number, change)
-        self._print_verbose_msg_init_end(bounds[-1] if len(bounds) else -np.inf, converged)
 
     def _current(self) -> Parameters:
         """Return the present attributes as parameters of one class."""

@@ -96,12 +96,9 @@ class SavingMixin:
         model = host_copy(self)
         try:
             _CHECKS[name](model)
-        except ValueError as error:
-            raise ValueError(f"This {name} cannot be saved: {error}.") from None
-        try:
             content, arrays = encode(_record_of(model))
-        except TypeError as error:
-            raise TypeError(f"This {name} cannot be saved: {error}") from None
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"This {name} cannot be saved: {error}") from None
         write(path, content, arrays, _version.__version__)
 
 
@@ -113,9 +110,12 @@ def _record_of(estimator: Any) -> Record:
         parameters["random_state"] = None
     if not isinstance(parameters.get("cv"), int):
         parameters.pop("cv", None)  # splitters have no place in a file, and a fitted search needs none
-    request = attributes.pop("_metadata_request", None)
-    output = attributes.pop("_sklearn_output_config", {})
     attributes.pop("_skl_callbacks", None)
+    output, requests = attributes.pop("_sklearn_output_config", {}), {}
+    if attributes.pop("_metadata_request", None) is not None:
+        routing = get_routing_for_object(estimator)
+        asked = {method: dict(getattr(routing, method).requests) for method in _REQUESTS}
+        requests = {method: metadata for method, metadata in asked.items() if metadata}
     for name in attributes:
         if not _is_attribute(type(estimator), name):
             raise TypeError(f"{name} is neither a parameter nor an attribute of a fit; delete it first.")
@@ -125,7 +125,7 @@ def _record_of(estimator: Any) -> Record:
             "parameters": {name: _plain(value) for name, value in parameters.items()},
             "fitted": {name: _plain(value) for name, value in attributes.items()},
             "output": output,
-            "requests": _requests(request),
+            "requests": requests,
         },
     )
 
@@ -136,20 +136,9 @@ def _is_attribute(kind: Any, name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, SavingMixin):
-        return _record_of(value)
     if type(value) is list:
         return [_plain(item) for item in value]
-    return value
-
-
-def _requests(request: Any) -> dict[str, dict[str, Any]]:
-    """Return the metadata that `set_fit_request` and the like have asked for, by method."""
-    if request is None:
-        return {}
-    routing = get_routing_for_object(request)
-    asked = {method: dict(getattr(routing, method).requests) for method in _REQUESTS}
-    return {method: metadata for method, metadata in asked.items() if metadata}
+    return _record_of(value) if isinstance(value, SavingMixin) else value
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -224,11 +213,9 @@ def _estimator_of(record: Record) -> Any:
 
 
 def _restored(value: Any) -> Any:
-    if isinstance(value, Record):
-        return _estimator_of(value)
-    if isinstance(value, list):
+    if type(value) is list:
         return [_restored(item) for item in value]
-    return value
+    return _estimator_of(value) if isinstance(value, Record) else value
 
 
 # ---------------------------------------------------------------- consistency of fitted attributes

@@ -405,5 +405,5 @@ def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, 
             f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
         )
     volume = source.summary.by_class(source.summary.observed, log_likelihood.shape[1]) @ np.log(frame.scale)
-    found = with_frozen(rule, frame.leave(found, structure).take(0), model._parameters)
+    found = with_frozen(rule.freeze, frame.leave(found, structure).take(0), model._parameters)
     return found, log_likelihood[0] - volume

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ PANDAS_INDEX = "__index_level_"
 """How the names of columns begin that pandas writes for its index."""
 
 
+@cache
 def kind_of(type_: Any) -> str | None:
     """Return the kind of values of an Arrow type: one of `NUMERIC`, 'text', or None for others."""
     import pyarrow.types as types

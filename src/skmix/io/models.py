@@ -53,15 +53,7 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the content and arrays of a file.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    ValueError
-        If it is not a model file, truncated, damaged, or in a later version of the format.
-    """
+    """Return the content and arrays of a file; ValueError if it is not a model that this version can read."""
     from safetensors import SafetensorError, safe_open
 
     name = os.fspath(path)
@@ -130,16 +122,22 @@ def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
     stored: dict[int, tuple[np.ndarray, Any]] = {}
 
     def pack(value: Any, path: str) -> Any:
-        if value is None or type(value) in (bool, int, str):
+        if (
+            value is None
+            or type(value) in (bool, int, str)
+            or (type(value) is float and math.isfinite(value))
+        ):
             return value
-        if type(value) is float:
-            return value if math.isfinite(value) else _tagged("float", repr(value))
         if isinstance(value, np.generic):
             return _tagged("scalar", pack_array(np.asarray(value), path))
         if isinstance(value, np.ndarray):
             if id(value) not in stored:
                 stored[id(value)] = value, pack_array(np.asarray(value), path)
             return stored[id(value)][1]
+        if isinstance(value, Record):
+            return _tagged("record", value.kind) | {"fields": pack_fields(value.fields, path)}
+        if type(value) is float:
+            return value if math.isfinite(value) else _tagged("float", repr(value))
         if type(value) is list:
             return pack_items(value, path)
         if type(value) is tuple:
@@ -148,45 +146,41 @@ def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
             return _tagged("range", [value.start, value.stop, value.step])
         if type(value) is dict:
             return _tagged("dict", pack_fields(value, path))
-        if isinstance(value, Record):
-            return _tagged("record", value.kind) | {"fields": pack_fields(value.fields, path)}
         raise TypeError(
             f"{path} is a {type(value).__module__}.{type(value).__qualname__}; a model file can only hold "
             "arrays, numbers, strings, lists, tuples and dicts."
         )
 
     def pack_items(values: Any, path: str) -> list[Any]:
-        return [pack(value, _join(path, str(i))) for i, value in enumerate(values)]
+        return [pack(value, f"{path}.{i}".lstrip(".")) for i, value in enumerate(values)]
 
     def pack_fields(values: dict[Any, Any], path: str) -> dict[str, Any]:
         wrong = [key for key in values if type(key) is not str]
         if wrong:
             raise TypeError(f"{path} has the key {wrong[0]!r}; keys in a model file must be strings.")
-        return {key: pack(value, _join(path, key)) for key, value in values.items()}
+        return {key: pack(value, f"{path}.{key}".lstrip(".")) for key, value in values.items()}
 
     def pack_array(array: np.ndarray, path: str) -> Any:
-        if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
-            # Preserve the memory order: the rounding of sums, and so the last digits of scores, depend on it.
-            if array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous:
-                return _tagged("fortran array", store(array.T, path))
-            return _tagged("array", store(array, path))
-        if array.dtype.kind == "U":
-            characters = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", ndmin=1)
-            return _tagged("text", store(characters.view(np.uint32).reshape(*array.shape, -1), path))
         if array.dtype == object:
             return _tagged("objects", pack_items(array.ravel().tolist(), path)) | {"shape": list(array.shape)}
-        raise TypeError(
-            f"{path} is an array of {array.dtype}; a model file can only hold arrays of strings and of "
-            "numbers of up to 64 bits."
-        )
-
-    def store(array: np.ndarray, path: str) -> str:
+        kind = "array"
+        if array.dtype.kind == "U":
+            characters = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", ndmin=1)
+            kind, array = "text", characters.view(np.uint32).reshape(*array.shape, -1)
+        elif array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise TypeError(
+                f"{path} is an array of {array.dtype}; a model file can only hold arrays of strings and of "
+                "numbers of up to 64 bits."
+            )
+        elif array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous:
+            # Preserve the memory order: the rounding of sums, and so the last digits of scores, depend on it.
+            kind, array = "fortran array", array.T
         name = path or "value"
         while name in arrays:
             name += "'"
         # np.ascontiguousarray would make a scalar one-dimensional.
         arrays[name] = np.array(array, dtype=array.dtype.newbyteorder("<"), order="C")
-        return name
+        return _tagged(kind, name)
 
     return pack(value, ""), arrays
 
@@ -219,15 +213,14 @@ def decode(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
                     raise ValueError(f"the array {name!r} is missing")
                 if (kind, name) not in made:
                     array = arrays[name].copy()
-                    made[kind, name] = (
-                        _text(array) if kind == "text" else array if kind == "array" else array.T
-                    )
+                    made[kind, name] = _text(array) if kind == "text" else array
+                    if kind == "fortran array":
+                        made[kind, name] = array.T
                 return made[kind, name]
             case dict():
                 shown = repr(content)
-                raise ValueError(
-                    f"it has a malformed value {shown if len(shown) < 60 else shown[:57] + '...'}"
-                )
+                shown = shown if len(shown) < 60 else f"{shown[:57]}..."
+                raise ValueError(f"it has a malformed value {shown}")
             case _:
                 return content
 
@@ -255,7 +248,3 @@ def _text(codes: np.ndarray) -> np.ndarray:
 
 def _tagged(kind: str, content: Any) -> dict[str, Any]:
     return {"is": kind, "of": content}
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

@@ -107,7 +107,9 @@ class Source(ABC):
     chunk_rows: int
     # State of the files when they were opened.
     stamps: dict[Path, Stamp]
-    # Labels (N,) and weights (N,) that are not in the same file as the rows.
+    # Labels (N,) and weights (N,): columns of Parquet files, or values that are not in the same file.
+    label: str | None = None
+    weight: str | None = None
     labels: _Values | None = None
     weights: _Values | None = None
     # If given, labels are encoded as indices into these classes (L,) in the first pass, and the codes of each
@@ -138,7 +140,7 @@ class Source(ABC):
     @property
     def has_labels(self) -> bool:
         """Whether the rows have labels."""
-        return self.labels is not None
+        return self.label is not None or self.labels is not None
 
     @abstractmethod
     def read(self, *, labels: bool) -> Iterator[Block]:
@@ -193,7 +195,7 @@ class Source(ABC):
 
     def unlabelled(self) -> Self:
         """Return the rows without labels and weights."""
-        return replace(self, labels=None, weights=None, classes=None, codes={})
+        return replace(self, label=None, weight=None, labels=None, weights=None, classes=None, codes={})
 
     def coded(self, classes: np.ndarray) -> Self:
         """Return the rows with labels encoded as indices into `classes` (L,)."""
@@ -211,16 +213,13 @@ class Source(ABC):
     def blocks(self) -> Generator[Block, None, None]:
         """Yield all blocks in order, after a check that the files are still as they were opened."""
         for opened in (self, self.labels, self.weights):
-            for path, before in opened.stamps.items() if opened is not None else ():
+            for path, before in () if opened is None else opened.stamps.items():
                 if not path.exists():
-                    raise ValueError(
-                        f"{path} no longer exists: files must stay in place while they are read."
-                    )
+                    raise ValueError(f"{path} no longer exists: files must stay while they are read.")
                 if _stamp(path) != before:
                     raise ValueError(
-                        f"{path} has changed since it was opened ({before[0]} bytes then, "
-                        f"{_stamp(path)[0]} now): its rows must stay the same from pass to pass. "
-                        "Open it again."
+                        f"{path} has changed since it was opened ({before[0]} bytes then, {_stamp(path)[0]} "
+                        "now): its rows must stay the same from pass to pass. Open it again."
                     )
         return read_ahead(self._blocks())
 
@@ -309,7 +308,7 @@ def _open_array(values: _Values, chunk_rows: int | None) -> _ArrayRows:
     if not n_rows or not n_features:
         raise ValueError(f"{values.name} is empty: its shape is {values.shape}.")
     if chunk_rows is None:
-        fitting = _rows_of_block(n_features * max(4, values.dtype.itemsize))
+        fitting = max(256, BLOCK_BYTES // (n_features * max(4, values.dtype.itemsize)))
         chunk_rows = values.unit * max(1, fitting // values.unit)
     return _ArrayRows(
         name=values.name,
@@ -319,10 +318,6 @@ def _open_array(values: _Values, chunk_rows: int | None) -> _ArrayRows:
         values=values,
         columns=list(range(n_features)),
     )
-
-
-def _rows_of_block(row_bytes: int) -> int:
-    return max(256, BLOCK_BYTES // row_bytes)
 
 
 def _values_of(thing: Any, name: str) -> _Values:
@@ -420,8 +415,6 @@ class _ParquetRows(Source):
     files: dict[Path, dict[str, Any]]
     # The features; None for all columns except those of labels and weights.
     columns: list[str] | None = None
-    label: str | None = None
-    weight: str | None = None
     # None for single precision if no feature has more.
     dtype: np.dtype[Any] | None = None
     named = True
@@ -429,10 +422,6 @@ class _ParquetRows(Source):
     @property
     def n_features(self) -> int:
         return len(self.feature_names)
-
-    @property
-    def has_labels(self) -> bool:
-        return self.label is not None or self.labels is not None
 
     @cached_property
     def feature_names(self) -> list[str]:
@@ -467,8 +456,7 @@ class _ParquetRows(Source):
     def unlabelled(self) -> Self:
         """Return the rows without labels and weights; their columns do not become features."""
         aside = self.label is not None or self.weight is not None
-        columns = self.feature_names if aside else self.columns
-        return replace(super().unlabelled(), columns=columns, label=None, weight=None)
+        return replace(super().unlabelled(), columns=self.feature_names if aside else self.columns)
 
     def labelled(self, y: Any) -> Self:
         """Return the rows with labels: a column of the same kind in all files, or other values."""
@@ -564,7 +552,7 @@ def _open_parquet(path: Path, chunk_rows: int | None) -> _ParquetRows:
         name=str(path),
         n_rows=n_rows,
         # Count 16 bytes per value, which makes blocks smaller: decoding takes several times their memory.
-        chunk_rows=int(chunk_rows or _rows_of_block(16 * len(files[paths[0]]))),
+        chunk_rows=int(chunk_rows or max(256, BLOCK_BYTES // (16 * len(files[paths[0]])))),
         stamps={each: _stamp(each) for each in paths},
         files=files,
     )

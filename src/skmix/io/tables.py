@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -153,63 +153,54 @@ def read_rows(
     ['x', 'y']
     """
     with _open_table(source, header) as table:
-        return _read(table, features, target, drop, keep, progress, header)
+        positions = _positions(table.names, header)
+        if isinstance(target, int):
+            if not -len(table.names) <= target < len(table.names):
+                raise ValueError(f"there is no column {target}; there are {len(table.names)}.")
+            target = table.names[target]
+        aside = [*([] if target is None else [target]), *keep]
+        _check_present(positions, [*(features or ()), *aside, *(drop if features is None else ())])
+        not_features = {*aside, *drop}
+        names = list(features or ())
+        if features is None:
+            names = [name for name in table.names if name not in not_features]
+        if features is None and "" in names:
+            raise ColumnError(
+                f"column {positions[''] + 1} has no name. Such a column is often a row index, not a feature.",
+                "",
+                is_feature=True,
+            )
+        if not names:
+            raise ValueError(f"no column is left as a feature; the table has {_listed(table.names)}.")
+        used = {*names, *not_features}
+        extra = [name or "(no name)" for name in table.names if name not in used]
+        notes = [*table.notes, *([f"ignored, not a feature of the model: {_listed(extra)}"] if extra else [])]
 
+        wanted = list(dict.fromkeys([*names, *aside]))
+        blocks: list[FloatArray] = []
+        columns: dict[str, list[Any]] = {name: [] for name in aside}
+        n_read = 0
+        for batch, share in table.batches([positions[name] for name in wanted]):
+            found = dict(zip(wanted, batch.columns, strict=True))
 
-def _read(
-    table: _Table,
-    features: Sequence[str] | None,
-    target: str | int | None,
-    drop: Sequence[str],
-    keep: Sequence[str],
-    progress: Callable[[float], None] | None,
-    header: bool,
-) -> TableRows:
-    positions = _positions(table.names, header)
-    if isinstance(target, int):
-        if not -len(table.names) <= target < len(table.names):
-            raise ValueError(f"there is no column {target}; there are {len(table.names)}.")
-        target = table.names[target]
-    aside = [*([] if target is None else [target]), *keep]
-    _check_present(list(positions), [*(features or ()), *aside, *(drop if features is None else ())])
-    not_features = {*aside, *drop}
-    names = [name for name in table.names if name not in not_features] if features is None else list(features)
-    if features is None and "" in names:
-        raise ColumnError(
-            f"column {positions[''] + 1} has no name. Such a column is often a row index, not a feature.",
-            "",
-            is_feature=True,
+            def place(row: int, first: int = n_read) -> str:
+                return table.place(first + row)
+
+            blocks.append(np.column_stack([_numbers(found[name], name, place) for name in names]))
+            for name, values in columns.items():
+                values.extend(_as_it_is(found[name], name))
+            n_read += batch.num_rows
+            if progress is not None:
+                progress(share)
+        if not n_read:
+            raise ValueError("it has column names but no rows.")
+        return TableRows(
+            np.concatenate(blocks),
+            tuple(names),
+            None if target is None else columns[target],
+            {name: columns[name] for name in keep},
+            tuple(notes),
         )
-    if not names:
-        raise ValueError(f"no column is left as a feature; the table has {_listed(table.names)}.")
-    extra = [name or "(no name)" for name in table.names if name not in {*names, *not_features}]
-    notes = [*table.notes, *([f"ignored, not a feature of the model: {_listed(extra)}"] if extra else [])]
-
-    wanted = list(dict.fromkeys([*names, *aside]))
-    blocks: list[FloatArray] = []
-    columns: dict[str, list[Any]] = {name: [] for name in aside}
-    n_read = 0
-    for batch, share in table.batches([positions[name] for name in wanted]):
-        found = dict(zip(wanted, batch.columns, strict=True))
-
-        def place(row: int, first: int = n_read) -> str:
-            return table.place(first + row)
-
-        blocks.append(np.column_stack([_numbers(found[name], name, place) for name in names]))
-        for name, values in columns.items():
-            values.extend(_as_it_is(found[name], name))
-        n_read += batch.num_rows
-        if progress is not None:
-            progress(share)
-    if not n_read:
-        raise ValueError("it has column names but no rows.")
-    return TableRows(
-        np.concatenate(blocks),
-        tuple(names),
-        None if target is None else columns[target],
-        {name: columns[name] for name in keep},
-        tuple(notes),
-    )
 
 
 def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
@@ -229,13 +220,14 @@ def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
     return positions
 
 
-def _check_present(names: Sequence[str], wanted: Sequence[str]) -> None:
-    missing = [name for name in wanted if name not in names]
+def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in positions]
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        present = f"there are {_listed(names)}."
-        if len(names) == 1:
-            present = f"there is only {names[0]!r}. Columns must be separated by commas, semicolons or tabs."
+        present = f"there are {_listed(list(positions))}."
+        if len(positions) == 1:
+            only = next(iter(positions))
+            present = f"there is only {only!r}. Columns must be separated by commas, semicolons or tabs."
         raise ColumnError(f"there is no column {missing[0]!r}{more}; {present}", missing[0])
 
 
@@ -278,7 +270,7 @@ def _parsed(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
     import pyarrow.compute as pc
 
     text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    text = pc.if_else(pc.is_in(text, value_set=pa.array(MISSING)), None, text)
+    text = pc.if_else(pc.is_in(text, value_set=_missing_texts()), None, text)
     with suppress(pa.ArrowInvalid):
         return numbers_of(text.cast(pa.float64()))
     # Not all are plain numbers: parse each distinct text once, in the order of the rows.
@@ -305,6 +297,13 @@ def _parsed(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
                 is_feature=True,
             )
     return np.array([*values, np.nan])[coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)]
+
+
+@cache
+def _missing_texts() -> Any:
+    import pyarrow as pa
+
+    return pa.array(MISSING)
 
 
 def _as_it_is(column: Any, name: str) -> list[Any]:

@@ -17,22 +17,8 @@ from typing import BinaryIO
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a new binary file that replaces `path` if the body ends without an error.
 
-    Parameters
-    ----------
-    path : path-like
-        The file to create or replace; unchanged after an error. A symbolic link stays one, and the file it
-        points to is replaced. Anything but a regular file, such as ``/dev/null``, is written to directly.
-
-    Yields
-    ------
-    file
-        A binary file in the same folder, under a temporary name.
-
-    Examples
-    --------
-    >>> from skmix.io import replacing
-    >>> with replacing("notes.txt") as file:  # doctest: +SKIP
-    ...     file.write(b"all or nothing")
+    A symbolic link stays one, and the file it points to is replaced. Anything but a regular file, such as
+    ``/dev/null``, is written to directly.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file() and not target.is_dir():

@@ -83,28 +83,29 @@ def draw_kernels(
         raise ValueError(f"kernels are drawn in one feature or in two, got {len(chosen)}.")
     columns = [kernels.feature(feature) for feature in chosen]
     weights = kernels.weights_of(label)
-    order = np.argsort(weights, kind="stable")
-    lines = [line_of(weights[k], style) for k in order]
     (panel,) = panels_for(1, axes, size=(4.2, 3.6))
-    means, covariances = kernels.project(np.eye(len(kernels.names))[columns])
-    if len(columns) == 2:
-        ellipses(panel, means[order], covariances[order], lines, n_std)
-    else:
-        _draw_curves(panel, weights[order], means[order, 0], np.sqrt(covariances[order, 0, 0]), lines)
+    _draw(panel, weights, *kernels.project(np.eye(len(kernels.names))[columns]), style, n_std)
     if axes is None:
         _name_axes(panel, kernels.names, columns)
         finish(panel, label_size=MEDIUM)
     return panel
 
 
-def _draw_curves(
-    axes: Axes, weights: FloatArray, means: FloatArray, deviations: FloatArray, lines: Sequence[Line]
+def _draw(
+    axes: Axes, weights: FloatArray, means: FloatArray, covariances: FloatArray, style: Style, n_std: float
 ) -> None:
-    """Draw the density of one feature, and each kernel's part of it; all arrays have shape (K,)."""
+    """Draw kernels of weights (K,), means (K, F) and covariances (K, F, F) in F features, one or two."""
+    order = np.argsort(weights, kind="stable")
+    weights, means, covariances = weights[order], means[order], covariances[order]
+    lines = [_line_of(weight, style) for weight in weights]
+    if means.shape[1] == 2:
+        ellipses(axes, means, covariances, lines, n_std)
+        return
+    deviations = np.sqrt(covariances[:, 0])
     # Points around every kernel that matters, so that narrow ones are visible too.
     seen = weights >= min(STEPS[1], weights.max())
-    grid = np.unique(means[seen, None] + deviations[seen, None] * np.linspace(-4.0, 4.0, 201))
-    parts = weights[:, None] * norm.pdf(grid, means[:, None], deviations[:, None])
+    grid = np.unique(means[seen] + deviations[seen] * np.linspace(-4.0, 4.0, 201))
+    parts = weights[:, None] * norm.pdf(grid, means, deviations)
     for part, line in zip(parts, lines, strict=True):
         axes.plot(grid, part, **line)
     # Below the parts, so that a kernel that makes up the whole density remains visible.
@@ -134,7 +135,7 @@ def _step_of(weight: float) -> int:
     return int(np.searchsorted(STEPS, weight, side="right")) - 1
 
 
-def line_of(weight: float, style: str) -> Line:
+def _line_of(weight: float, style: str) -> Line:
     """Return the line of a weight."""
     if style not in COLOURS:
         raise ValueError(f"style={style!r} is not one of {', '.join(map(repr, COLOURS))}.")
@@ -146,7 +147,7 @@ def _key_handles(style: str, steps: Sequence[int]) -> list[Any]:
     """Return handles for a legend of the given steps."""
     from matplotlib.lines import Line2D
 
-    return [Line2D([], [], label=STEP_NAMES[step], **line_of(STEPS[step], style)) for step in steps]
+    return [Line2D([], [], label=STEP_NAMES[step], **_line_of(STEPS[step], style)) for step in steps]
 
 
 def plot_projections(
@@ -194,16 +195,18 @@ def plot_projections(
         columns = kernels.most_separate(_MAX_FEATURES)
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
     rows = _rows_of(X, y, label, n_features)
-    pairs: list[tuple[int, ...]] = list(itertools.combinations(columns, 2)) or [(columns[0],)]
+    means, covariances = kernels.project(np.eye(n_features)[columns])
+    pairs: list[tuple[int, ...]] = list(itertools.combinations(range(len(columns)), 2)) or [(0,)]
     panels = _corner(len(columns), figure) if axes is None else panels_for(len(pairs), axes, figure)
     for panel, pair in zip(panels, pairs, strict=True):
+        own = [columns[place] for place in pair]
         if rows is not None and len(pair) == 2:
-            dots(panel, rows[:, pair])
+            dots(panel, rows[:, own])
         elif rows is not None:
-            known = rows[np.isfinite(rows[:, pair[0]]), pair[0]]
+            known = rows[np.isfinite(rows[:, own[0]]), own[0]]
             panel.hist(known, bins="auto", density=True, color=ROWS_COLOUR, alpha=0.6, zorder=0)
-        draw_kernels(model, label, panel, features=pair, style=style, n_std=n_std)
-        _name_axes(panel, kernels.names, pair)
+        _draw(panel, weights, means[:, pair], covariances[:, pair][:, :, pair], style, n_std)
+        _name_axes(panel, kernels.names, own)
     if axes is None:
         finish(*panels, label_size=MEDIUM, outer=True)
         if title:

@@ -11,10 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skmix.experiments.field.classifiers import in_order
-from skmix.experiments.paper.data import features_of
 from skmix.experiments.paper.illustration import IllustrationRecord
 from skmix.experiments.paper.published_values import published_sweep
-from skmix.experiments.paper.records import FAILED_BELOW, BestRun, Run, StudyResults, counted_in_sweep
+from skmix.experiments.paper.records import (
+    FAILED_BELOW,
+    BestRun,
+    Run,
+    StudyResults,
+    counted_in_sweep,
+    features_of,
+)
 from skmix.experiments.paper.variants import (
     FEATURES,
     MAIN_KERNELS,

@@ -45,6 +45,7 @@ class Add:
     """Answers with the weighted sum of the rows, each row's first feature beside its label, and the block."""
 
     def __call__(self, block):
+        block.check()
         labels = [] if block.y is None else pairs(block.X[:, 0], block.y)
         weights = np.ones(len(block.X)) if block.weights is None else block.weights
         return [weights @ block.X, labels, [block.number]]
@@ -169,7 +170,7 @@ MATRIX = da.from_array(ROWS, chunks=(100, 3))
         (
             TABLE[TABLE["a"] > 0][["a"]],
             TABLE["b"],
-            "different chunks: .* rows of X but 100 of y",
+            r"rows, but labels of shape \(100,\).* must have the same chunks",
         ),
         (MATRIX[MATRIX[:, 0] > 0], da.from_array(LABELS, chunks=90), "rows but y has 400"),
     ],

@@ -97,7 +97,6 @@ def test_a_cluster_is_found_by_its_address(clusters: Any, tmp_path: Path) -> Non
     with clusters.client() as client:
         address = client.scheduler.address
     with compute_dask.connect(address, skmix.__version__) as client:
-        assert compute_dask.n_threads(client) == 2
         assert sorted(compute_dask.map_tasks(client, pow, 2, [3, 4, 5])) == [8, 16, 32]
     with (
         pytest.raises(ClusterError, match=r"2 of 2 workers have another version of skmix than 99\.0"),

@@ -23,15 +23,13 @@ BoolArray = NDArray[np.bool_]
 Array = operations.Array
 device_of, is_numpy, namespace = operations.device_of, operations.is_numpy, operations.namespace
 
-# Index arrays up to this length are cached on the device.
+# Host arrays up to this length are cached on the device.
 _SHORT = 4096
 
 
 def is_device_array(value: Any) -> bool:
     """Return whether this is an eager array of a library other than NumPy."""
-    if value is None or is_numpy(value) or isinstance(value, (str, list, tuple, dict)):
-        return False
-    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+    if is_numpy(value) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
         return False
     import array_api_compat as compat
 
@@ -87,7 +85,7 @@ def pick(array: Any, index: Any) -> Any:
         return array[index]
     if index is None or isinstance(index, (slice, int, np.integer)):
         return array[int(index) if isinstance(index, np.integer) else index, ...]
-    return namespace(array).take(array, _integers(_positions(index), array), axis=0)
+    return namespace(array).take(array, sent_once(_positions(index), array), axis=0)
 
 
 def replaced(array: Any, index: Any, values: Any) -> Any:
@@ -98,7 +96,7 @@ def replaced(array: Any, index: Any, values: Any) -> Any:
     xp = namespace(array)
     source = np.arange(array.shape[0])
     source[_positions(index)] = array.shape[0] + np.arange(values.shape[0])
-    return xp.take(xp.concat([array, values]), _integers(source, array), axis=0)
+    return xp.take(xp.concat([array, values]), sent_once(source, array), axis=0)
 
 
 def _positions(index: Any) -> np.ndarray:
@@ -106,14 +104,10 @@ def _positions(index: Any) -> np.ndarray:
     return np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
 
 
-def _integers(values: np.ndarray, example: Any) -> Any:
-    return like(values, example) if len(values) > _SHORT else sent_once(values, example)
-
-
 def sent_once(values: np.ndarray, example: Any) -> Any:
-    """Return a short host array on the example's device; equal values are sent only once."""
-    if is_numpy(example):
-        return values
+    """Return a host array on the example's device; equal values, if they are short, are sent only once."""
+    if is_numpy(example) or len(values) > _SHORT:
+        return like(values, example)
     return constant(_parse, values.tobytes(), values.dtype.str, values.shape, example=example)
 
 
@@ -170,18 +164,13 @@ _operations: dict[tuple[str, str], Operations] = {}
 
 def operations_of(array: Any) -> Operations:
     """Return the operations for arrays of this library on this device."""
-    device = device_of(array)
-    library = type(array).__module__.partition(".")[0]
-    key = library, str(device)
-    if key not in _operations:
-        _operations[key] = _kind(library)(namespace(array), device)
-    return _operations[key]
+    library, device = type(array).__module__.partition(".")[0], device_of(array)
+    if (library, str(device)) not in _operations:
+        kinds = {"cupy": CupyOperations, "jax": JaxOperations, "jaxlib": JaxOperations}
+        kind: type[Operations] = kinds.get(library, Operations)
+        if library == "torch":
+            from .torch import TorchOperations
 
-
-def _kind(library: str) -> type[Operations]:
-    if library == "torch":
-        from .torch import TorchOperations
-
-        return TorchOperations
-    kinds = {"cupy": CupyOperations, "jax": JaxOperations, "jaxlib": JaxOperations}
-    return kinds.get(library, Operations)
+            kind = TorchOperations
+        _operations[library, str(device)] = kind(namespace(array), device)
+    return _operations[library, str(device)]

@@ -62,7 +62,10 @@ class Block:
         n_rows = len(self.X)
         for name, part in (("labels", self.y), ("weights", self.weights)):
             if part is not None and part.shape != (n_rows,):
-                raise ValueError(f"Block {self.number} has {n_rows} rows, but {name} of shape {part.shape}.")
+                raise ValueError(
+                    f"Block {self.number} has {n_rows} rows, but {name} of shape {part.shape}. In Dask "
+                    "they must have the same chunks: make them from one, or call compute_chunk_sizes()."
+                )
         for a in range(0, n_rows, _CHUNK):
             infinite = np.isinf(self.X[a : a + _CHUNK])
             if infinite.any():

@@ -20,9 +20,9 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import groupby, repeat
+from itertools import groupby
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -67,18 +67,14 @@ def check_kind(value: Any, name: str) -> None:
 # ---------------------------------------------------------------- blocks
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A block: rows (n, M), labels and weights (n,) or None, its number and the worker that holds it.
-
-    Arrays are futures on a cluster, delayed objects without one.
-    """
+class _Part(NamedTuple):
+    """A block: rows (n, M), labels and weights (n,) or None, as futures on a cluster or delayed objects."""
 
     rows: Any
     labels: Any
     weights: Any
     number: int
-    worker: str | None = None
+    worker: str | None  # the one that holds the block
 
 
 @dataclass(frozen=True)
@@ -105,34 +101,31 @@ class DaskBlocks:
             _wait(self.client, [future])
             return future.result()
 
-    def _merged(self, shared: Any, merge: Callable[[Answer, Answer], Answer]) -> Any:
+    def _merged(self, shared: Any, merge: Callable[..., Any]) -> Any:
         """Return the future or delayed root of the tree: each worker merges its own answers first."""
         roots = []
         for worker, parts in groupby(self.parts, key=attrgetter("worker")):
-            given = [(shared, part.rows, part.labels, part.weights, part.number) for part in parts]
-            roots.append(self._tree(self._map(_answer, given, worker), merge, worker))
+            answers = self._map(_answer, [(shared, *part[:4]) for part in parts], worker)
+            roots.append(self._tree(answers, merge, worker))
         return self._tree(roots, merge)
 
-    def _tree(
-        self, level: list[Any], merge: Callable[[Answer, Answer], Answer], worker: str | None = None
-    ) -> Any:
+    def _tree(self, level: list[Any], merge: Callable[..., Any], worker: str | None = None) -> Any:
         while len(level) > 1:
             groups = [level[a : a + _FAN_IN] for a in range(0, len(level), _FAN_IN)]
             level = self._map(_merge, [(merge, group) for group in groups], worker)
         return level[0]
 
     def coded(self, classes: np.ndarray) -> DaskBlocks:
-        """Return the blocks with indices into `classes` (L,) for labels, kept where the blocks are."""
+        """Return the blocks with indices into `classes` (L,) for labels, kept where the labels are."""
         import dask
 
         if self.parts[0].labels is None:
             return self
-        labels: list[Any] = []
-        for worker, parts in groupby(self.parts, key=attrgetter("worker")):
-            labels += self._map(encode, [(part.labels, classes) for part in parts], worker)
+        labels = self._map(encode, [(part.labels, classes) for part in self.parts])
         if self.client is None:
             labels = dask.persist(*labels)
-        return replace(self, parts=[replace(a, labels=b) for a, b in zip(self.parts, labels, strict=True)])
+        parts = [part._replace(labels=own) for part, own in zip(self.parts, labels, strict=True)]
+        return replace(self, parts=parts)
 
     def take(self, columns: list[int]) -> DaskBlocks:
         """Return the blocks with some of their features."""
@@ -153,12 +146,6 @@ class DaskBlocks:
 def _answer(shared: tuple[Any, Any], rows: np.ndarray, labels: Any, weights: Any, number: int) -> Any:
     """Return the work's result for a block."""
     work, columns = shared
-    for name, part in (("y", labels), ("sample_weight", weights)):
-        if part is not None and len(part) != len(rows):
-            raise ValueError(
-                f"X and {name} have different chunks: block {number} has {len(rows)} rows of X but "
-                f"{len(part)} of {name}. Make both from one collection, or call compute_chunk_sizes()."
-            )
     block = Block(rows, labels, weights, number)
     return work(block if columns is None else block.take(columns))
 
@@ -176,36 +163,31 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
     """
     import dask
 
-    rows, labels, shares = _matrix(X), _column(y, "y"), _column(weights, "sample_weight")
-    rows, labels = _aligned(rows, labels, "y")
-    rows, shares = _aligned(rows, shares, "sample_weight")
-    columns = [
-        repeat(None) if array is None else [dask.delayed(function)(a) for a in array.to_delayed().ravel()]
-        for array, function in (
-            (rows, _as_rows),
-            (labels, np.asarray),
-            (shares, partial(np.asarray, dtype=float)),
-        )
-    ]
-    parts = [_Part(a, b, c, i) for i, (a, b, c) in enumerate(zip(*columns, strict=False))]
+    rows, labels = _aligned(_matrix(X), y, "y")
+    rows, shares = _aligned(rows, weights, "sample_weight")
+    n_blocks, arrays = rows.numblocks[0], []
+    for array, function in (
+        (rows, _as_rows),
+        (labels, np.asarray),
+        (shares, partial(np.asarray, dtype=float)),
+    ):
+        blocks = [] if array is None else array.to_delayed().ravel()
+        arrays += [dask.delayed(function)(block) for block in blocks] or [None] * n_blocks
+    holders: list[str | None] = [None] * n_blocks
     client = _client_in_use()
     if client is not None:
         with _cluster_errors(client):
             check_workers(client, version)
-            parts = _persisted(client, parts)
+            # In one call, so that a file that both rows and labels come from is read once.
+            arrays = client.compute(arrays)
+            _wait(client, arrays[:n_blocks])
+            found = client.who_has(arrays[:n_blocks])
+            holders = [min(found[future.key], default=None) for future in arrays[:n_blocks]]
+    columns = (arrays[a : a + n_blocks] for a in range(0, 3 * n_blocks, n_blocks))
+    parts = [_Part(*each) for each in zip(*columns, range(n_blocks), holders, strict=True)]
+    # By worker, so that each merges its own answers first.
+    parts.sort(key=lambda part: part.worker or "")
     return DaskBlocks(rows.shape[1], _feature_names(X), parts, client)
-
-
-def _persisted(client: Any, parts: list[_Part]) -> list[_Part]:
-    """Persist the blocks on the workers and order them by worker, so that each merges its own first."""
-    # In one call, so that a file that both rows and labels come from is read once.
-    names = [name for name in ("rows", "labels", "weights") if getattr(parts[0], name) is not None]
-    futures = iter(client.compute([getattr(part, name) for part in parts for name in names]))
-    held = [replace(part, **{name: next(futures) for name in names}) for part in parts]
-    _wait(client, [part.rows for part in held])
-    holders = client.who_has([part.rows for part in held])
-    placed = [replace(part, worker=min(holders[part.rows.key], default=None)) for part in held]
-    return sorted(placed, key=lambda part: (part.worker or "", part.number))
 
 
 def _feature_names(X: Any) -> list[str] | None:
@@ -214,11 +196,11 @@ def _feature_names(X: Any) -> list[str] | None:
     strings = [isinstance(name, str) for name in names]
     if any(strings) and not all(strings):
         raise TypeError(f"Feature names must all be strings, or none of them: got {names[:5]}.")
-    return names if names and all(strings) else None
+    return names if any(strings) else None
 
 
 def _is_frame(value: Any) -> bool:
-    return is_collection(value) and hasattr(value, "columns") and value.ndim == 2
+    return hasattr(value, "columns") and value.ndim == 2
 
 
 def _matrix(X: Any) -> Any:
@@ -231,20 +213,14 @@ def _matrix(X: Any) -> Any:
                 f"Column {wrong[0]!r} of X has type {X.dtypes[wrong[0]]}, which is not numeric "
                 f"({len(wrong)} such columns). Drop or encode it first."
             )
-        matrix = X.map_partitions(_as_rows, meta=np.empty((0, len(X.columns))))
-        return matrix if hasattr(matrix, "chunks") else matrix.to_dask_array()
-    if not hasattr(X, "chunks"):
-        raise ValueError(
-            f"X must be a Dask array of shape (N, M) or a Dask dataframe, got a Dask {type(X).__name__}."
-        )
-    if X.ndim != 2:
-        raise ValueError(f"X must have two dimensions, rows and features, got a Dask array of {X.ndim}.")
+        return X.map_partitions(_as_rows, meta=np.empty((0, len(X.columns))))
+    if not hasattr(X, "chunks") or X.ndim != 2:
+        kind = f"array of {X.ndim} dimensions" if hasattr(X, "chunks") else type(X).__name__
+        raise ValueError(f"X must be a Dask array of two dimensions or a Dask dataframe, got a Dask {kind}.")
     if not _is_numeric(X.dtype):
         raise ValueError(f"X must hold numbers, got a Dask array of type {X.dtype}.")
-    if math.isnan(X.shape[1]):
-        raise ValueError("The number of features of X is unknown: call X.compute_chunk_sizes() first.")
-    if X.shape[1] == 0:
-        raise ValueError("X has no features: its shape is (N, 0).")
+    if not X.shape[1] > 0:
+        raise ValueError(f"X has no features, or call compute_chunk_sizes() to find them: shape {X.shape}.")
     return X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
 
 
@@ -252,34 +228,25 @@ def _is_numeric(dtype: Any) -> bool:
     return getattr(dtype, "kind", "O") in "fiub"
 
 
-def _column(values: Any, name: str) -> Any:
-    """Return labels or weights as a Dask array (N,), or as a NumPy array when they are in memory."""
-    if values is None:
-        return None
-    check_kind(values, name)
-    if not is_collection(values):
-        values = np.asarray(values)
-    elif _is_frame(values):
-        if len(values.columns) != 1:
-            raise ValueError(f"{name} must be one column, got a Dask dataframe of {len(values.columns)}.")
-        values = values[values.columns[0]]
-    if hasattr(values, "to_frame"):
-        values = values.map_partitions(np.asarray, meta=np.empty(0, dtype=object))
-        values = values if hasattr(values, "chunks") else values.to_dask_array()
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim != 1:
-        raise ValueError(f"{name} must be one column, got shape {values.shape}.")
-    return values
-
-
-def _aligned(rows: Any, column: Any, name: str) -> tuple[Any, Any]:
-    """Return rows (N, M) and a column (N,) with the same chunks."""
+def _aligned(rows: Any, values: Any, name: str) -> tuple[Any, Any]:
+    """Return rows (N, M), and labels or weights (N,) as a Dask array with the same chunks, or None."""
     import dask.array
 
-    if column is None:
+    if values is None:
         return rows, None
-    in_memory = isinstance(column, np.ndarray)
+    check_kind(values, name)
+    in_memory = not is_collection(values)
+    column: Any = np.asarray(values) if in_memory else values
+    if hasattr(column, "to_frame") or _is_frame(column):
+        if column.ndim == 2 and len(column.columns) == 1:
+            column = column[column.columns[0]]
+        elif column.ndim == 2:
+            raise ValueError(f"{name} must be one column, got a Dask dataframe of {len(column.columns)}.")
+        column = column.map_partitions(np.asarray, meta=np.empty(0, dtype=object))
+    if column.ndim == 2 and column.shape[1] == 1:
+        column = column[:, 0]
+    if column.ndim != 1:
+        raise ValueError(f"{name} must be one column, got shape {column.shape}.")
     if math.isnan(rows.shape[0] + column.shape[0]):
         if not in_memory and column.numblocks[0] == rows.numblocks[0]:
             return rows, column
@@ -290,7 +257,7 @@ def _aligned(rows: Any, column: Any, name: str) -> tuple[Any, Any]:
         raise ValueError(f"X has {rows.shape[0]} rows but {name} has {column.shape[0]}.")
     if in_memory:
         return rows, dask.array.from_array(column, chunks=(rows.chunks[0],))
-    return rows, column if column.chunks[0] == rows.chunks[0] else column.rechunk((rows.chunks[0],))
+    return rows, column.rechunk((rows.chunks[0],))
 
 
 def _as_rows(values: Any) -> np.ndarray:
@@ -304,24 +271,14 @@ def _as_rows(values: Any) -> np.ndarray:
 def map_rows(
     X: Any, function: Callable[..., np.ndarray], width: int | None, dtype: Any, y: Any = None
 ) -> Any:
-    """Return a lazy Dask array of a function of the rows, in the blocks of X.
+    """Return a lazy Dask array of a function of the rows, in the blocks of X, (n,) or (n, width).
 
-    Parameters
-    ----------
-    X : dask array of shape (n, M) or dask dataframe
-        Rows, of known or unknown number.
-    function : callable
-        From rows (n, M), and labels (n,) where y is given, to an array (n,) or (n, width).
-    width : int or None
-        Number of columns of the result; None for one dimension.
-    dtype : dtype
-        Of the result.
-    y : dask array, series or dataframe of one column, array-like, optional
-        Labels (n,).
+    X is a Dask array (n, M) or dataframe, of known or unknown length, y (n,) a collection or an array. The
+    function takes rows (n, M), and labels (n,) where y is given.
     """
     import dask.array
 
-    rows, labels = _aligned(_matrix(X), _column(y, "y"), "y")
+    rows, labels = _aligned(_matrix(X), y, "y")
     # Labels as a column: map_blocks aligns arrays from the last axis on.
     parts = (rows,) if labels is None else (rows, labels[:, None])
     shape: dict[str, Any] = {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
@@ -363,11 +320,6 @@ def connect(address: str, version: str) -> Iterator[Any]:
         yield client
 
 
-def n_threads(client: Any) -> int:
-    """Return how many tasks the cluster runs at a time."""
-    return sum(client.nthreads().values())
-
-
 def map_tasks(
     client: Any, work: Callable[[Shared, Task], Answer], shared: Shared, tasks: Sequence[Task]
 ) -> Iterator[Answer]:
@@ -404,17 +356,15 @@ def check_workers(client: Any, version: str) -> None:
         found = client.run(eval, _VERSION, on_error="return")
     except OSError as error:
         raise _lost(client, error) from error
-    wrong = {address: answer for address, answer in found.items() if answer != version}
-    lacking = {address: answer for address, answer in wrong.items() if not isinstance(answer, str)}
-    if not wrong:
-        return
-    some = sorted(lacking or wrong)
-    names = ", ".join(some[:3]) + (", …" if len(some) > 3 else "")
-    problem = "cannot import skmix" if lacking else f"have another version of skmix than {version}"
-    raise ClusterError(
-        f"{len(some)} of {len(found)} workers {problem}: {names} ({found[some[0]]!r}). "
-        f"Install skmix {version} where they run, and start them again."
-    )
+    lacking = sorted(address for address, answer in found.items() if not isinstance(answer, str))
+    wrong = lacking or sorted(address for address, answer in found.items() if answer != version)
+    if wrong:
+        names = ", ".join(wrong[:3]) + (", …" if len(wrong) > 3 else "")
+        problem = "cannot import skmix" if lacking else f"have another version of skmix than {version}"
+        raise ClusterError(
+            f"{len(wrong)} of {len(found)} workers {problem}: {names} ({found[wrong[0]]!r}). "
+            f"Install skmix {version} where they run, and start them again."
+        )
 
 
 def _client_in_use() -> Any | None:
@@ -473,13 +423,12 @@ def _cluster_errors(client: Any) -> Iterator[None]:
 
 def _lost(client: Any, error: BaseException) -> ClusterError:
     address = getattr(client.scheduler, "address", "of the client in use")
-    name = type(error).__name__
-    return ClusterError(
-        f"The connection to the scheduler {address} is lost ({name}). Start a cluster and try again."
-    )
+    problem = f"The connection to the scheduler {address} is lost ({type(error).__name__})."
+    return ClusterError(f"{problem} Start a cluster and try again.")
 
 
 def _unique_name(what: Any) -> str:
     """Return a unique task name, so that results of an earlier pass are never reused."""
+    what = getattr(what, "func", what)
     name = getattr(what, "__name__", type(what).__name__)
     return f"skmix-{name.strip('_').lower()}-{secrets.token_hex(8)}"

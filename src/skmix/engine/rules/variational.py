@@ -38,8 +38,8 @@ _LOWEST_LOG = -700.0
 class Variational:
     """The update rule of variational Bayes: parameters are posteriors."""
 
-    structure: Structure  # covariance structure
-    prior: Prior  # of all kernels
+    structure: Structure
+    prior: Prior  # of all kernels; the stopping rule uses the bound of the evidence
     floor: FloatArray  # (M,): variance floor of the starts
     freeze: None = None  # all parameters are learnt
 

@@ -45,18 +45,9 @@ class RowSource(ABC):
     ) -> tuple[Statistics, FloatArray]:
         """Do the E-step: return the statistics of all rows, and the origins (R, K, M) of their moments.
 
-        Parameters
-        ----------
-        parameters : Parameters
-            Parameters in the frame; with unlabelled rows, their weights are the last column.
-        factor : Factor
-            Factor of the covariances.
-        setting : Setting
-            Frame, structure and threads.
-        centres : tuple of arrays of shape (R, K) and (R, K, M), optional
-            Kernels whose moments to take about the given points.
-        moments : bool
-            False if only the log-likelihood is needed.
+        `parameters` are in the frame; with unlabelled rows, their weights are the last column. `factor` is
+        that of the covariances. Moments of some kernels may be about given `centres`, and are left out if not
+        `moments`: then only the log-likelihood is needed.
         """
 
     def to_device(self, array: Array) -> Array:

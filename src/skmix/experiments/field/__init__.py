@@ -8,10 +8,20 @@ from skmix.experiments.field.classifiers import (
     OwnKernelsCV,
     SeparateMixtures,
     contenders,
+    count_parameters,
 )
-from skmix.experiments.field.comparison import Outcome, Settings, run_cell, run_comparison
-from skmix.experiments.field.counting import count_parameters
-from skmix.experiments.field.data import NAMES, DataSet, load_data
+from skmix.experiments.field.comparison import (
+    Outcome,
+    Settings,
+    Summary,
+    check_claims,
+    make_tables,
+    mean_ranks,
+    run_cell,
+    run_comparison,
+    summarise,
+)
+from skmix.experiments.field.data import NAMES, DataSet, Simulation, TrueDensities, load_data, simulate
 from skmix.experiments.field.sharing import (
     ROWS_PER_CLASS,
     SHARING_DATA,
@@ -22,8 +32,6 @@ from skmix.experiments.field.sharing import (
     sharing_table,
     sharing_tables,
 )
-from skmix.experiments.field.simulated import Pool, Simulation, TrueDensities, simulate
-from skmix.experiments.field.tables import Summary, check_claims, make_tables, mean_ranks, summarise
 
 __all__ = [
     "FIELD",
@@ -34,7 +42,6 @@ __all__ = [
     "DataSet",
     "Outcome",
     "OwnKernelsCV",
-    "Pool",
     "SeparateMixtures",
     "Settings",
     "Simulation",

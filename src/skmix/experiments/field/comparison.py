@@ -1,27 +1,48 @@
-"""Comparison of classifiers on repeated splits of data sets."""
+"""Comparison of classifiers on repeated splits of data sets: outcomes, summaries, tables and claims."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import sklearn
+from scipy.stats import rankdata
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
+from skmix.engine.model import FloatArray, IntArray
 from skmix.estimators import SharedKernelClassifierCV
 from skmix.experiments import harness
-from skmix.experiments.field.classifiers import Contender
-from skmix.experiments.field.counting import count_parameters
-from skmix.experiments.field.data import DataSet, IntArray
+from skmix.experiments.field.classifiers import (
+    FIELD,
+    FOREST,
+    OURS,
+    SUPPORT_VECTORS,
+    Contender,
+    count_parameters,
+    in_order,
+)
+from skmix.experiments.field.data import DataSet
+from skmix.experiments.harness import Claim, Table, plain_table
 from skmix.metrics import calibration_error
 
+Measure = Literal["error", "log_loss", "calibration_error", "fit_seconds", "predict_seconds", "n_parameters"]
+
+TITLES: dict[Measure, str] = {
+    "error": "Test error in per cent, with its standard error",
+    "log_loss": "Log-loss",
+    "calibration_error": "Expected calibration error",
+    "fit_seconds": "Seconds to fit, choices included (processor time, one thread)",
+    "predict_seconds": "Seconds to predict the test rows",
+    "n_parameters": "Numbers that the fitted classifier stores",
+}
 _LARGEST_SEED = 2**31 - 1
+_MOST_TIMES_THE_SVM = 10.0
 
 
 @dataclass(frozen=True)
@@ -73,11 +94,27 @@ class Outcome:
         return cls(**values)
 
 
-def reporting(progress: Callable[[Outcome], None] | None) -> Callable[[list[dict[str, Any]]], None] | None:
-    """Return a callback that passes the harness's records to `progress` as outcomes."""
-    if progress is None:
-        return None
-    return lambda records: progress(Outcome.from_dict(records[0]))
+def run_outcomes(
+    cells: Sequence[harness.Cell],
+    work: harness.Work,
+    shared: Any,
+    store: harness.Store,
+    n_jobs: int,
+    progress: Callable[[Outcome], None] | None,
+) -> list[Outcome]:
+    """Run the cells that the store lacks, one outcome at a time, and return the outcomes of all cells."""
+
+    def report(records: list[dict[str, Any]]) -> None:
+        if progress is not None:
+            progress(Outcome.from_dict(records[0]))
+
+    harness.run_cells(cells, work, shared, store, n_jobs=n_jobs, progress=report)
+    return [
+        Outcome.from_dict(record)
+        for cell in cells
+        for number, record in store.get(cell.settings).items()
+        if number < cell.n_replicates
+    ]
 
 
 def settings_of(experiment: str, data: DataSet, contender: Contender, **others: Any) -> dict[str, Any]:
@@ -106,10 +143,8 @@ def split(data: DataSet, repeat: int, settings: Settings) -> tuple[IntArray, Int
         raise ValueError(
             f"{data.name} has {len(data.y)} rows of {n_classes} classes: too few to test on {n_test}."
         )
-    training, held = next(
-        StratifiedShuffleSplit(1, test_size=n_test, random_state=random).split(data.X, data.y)
-    )
-    return training, held
+    splits = StratifiedShuffleSplit(1, test_size=n_test, random_state=random)
+    return next(splits.split(data.X, data.y))
 
 
 def run_cell(data: DataSet, contender: Contender, repeat: int, settings: Settings) -> Outcome:
@@ -129,23 +164,21 @@ def measure(
     model = contender.pipeline(own_seed, data.has_gaps)
     shares = np.bincount(codes[training], minlength=len(classes)) / len(training)
     probabilities = np.tile(shares, (len(held), 1))
-    failure, chosen, fit_seconds, predict_seconds, n_parameters = "", "", 0.0, 0.0, 0
+    seconds, n_parameters, failure, chosen = [0.0, 0.0], 0, "", ""
     with warnings.catch_warnings(), threadpool_limits(1):
         # Ignore the classifiers' warnings: any problem shows in the results.
         warnings.simplefilter("ignore")
         try:
             begun = time.process_time()
             model.fit(data.X[training], codes[training])
-            fit_seconds = time.process_time() - begun
-            begun = time.process_time()
+            seconds[0] = time.process_time() - begun
             found = np.zeros_like(probabilities)
             # A classifier only has the classes of its training rows.
             found[:, model.classes_] = model.predict_proba(data.X[held])
-            predict_seconds = time.process_time() - begun
+            seconds[1] = time.process_time() - begun - seconds[0]
             if not np.isfinite(found).all():
                 raise ValueError("probabilities that are not finite")
-            probabilities, n_parameters = found, count_parameters(model)
-            chosen = _choice(model)
+            probabilities, n_parameters, chosen = found, count_parameters(model), _choice(model[-1])
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             failure = f"{type(error).__name__}: {error}"
         loss = float(log_loss(codes[held], probabilities, labels=np.arange(len(classes))))
@@ -159,8 +192,8 @@ def measure(
         error=float(np.mean(probabilities.argmax(axis=1) != codes[held])),
         log_loss=loss,
         calibration_error=calibration_error(probabilities, codes[held]),
-        fit_seconds=fit_seconds,
-        predict_seconds=predict_seconds,
+        fit_seconds=seconds[0],
+        predict_seconds=seconds[1],
         n_parameters=n_parameters,
         failure=failure,
         settings=chosen,
@@ -210,39 +243,153 @@ def run_comparison(
         for place, each in enumerate(data)
         for contender in field
     ]
-    harness.run_cells(
-        cells,
-        _work,
-        (data, settings),
-        store,
-        n_jobs=n_jobs,
-        progress=reporting(progress),
-    )
-    found = [
-        (cell.task[0], repeat, Outcome.from_dict(record))
-        for cell in cells
-        for repeat, record in store.get(cell.settings).items()
-        if repeat < settings.n_repeats
-    ]
-    return [outcome for _, _, outcome in sorted(found, key=lambda each: each[:2])]
+    outcomes = run_outcomes(cells, _work, (data, settings), store, n_jobs, progress)
+    return sorted(outcomes, key=lambda each: (names.index(each.data), each.repeat))
 
 
 def _work(
     shared: tuple[Sequence[DataSet], Settings], task: tuple[int, Contender], repeats: Sequence[int]
 ) -> list[dict[str, Any]]:
-    data, settings = shared
-    place, contender = task
+    (data, settings), (place, contender) = shared, task
     return [run_cell(data[place], contender, repeat, settings).to_dict() for repeat in repeats]
 
 
 def _choice(model: Any) -> str:
     """Return what a search chose, in words."""
-    last = model[-1] if hasattr(model, "__getitem__") else model
-    if not isinstance(last, SharedKernelClassifierCV):
+    if not isinstance(model, SharedKernelClassifierCV):
         return ""
-    chosen = last.best_params_
+    chosen = model.best_params_
     tuned = "EM" if chosen["trade_off"] is None else f"tuned with {chosen['trade_off']:g}"
     return (
         f"{chosen['reduction']}, {chosen['covariance_type']}, prior {chosen['prior_rows']:g} rows per "
-        f"feature, {chosen['n_kernels']} kernels, {tuned}, temperature {last.classifier_.temperature_:.2f}"
+        f"feature, {chosen['n_kernels']} kernels, {tuned}, temperature {model.classifier_.temperature_:.2f}"
     )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A classifier on a data set, over all splits."""
+
+    data: str
+    classifier: str
+    n_repeats: int
+    values: dict[Measure, float]  # mean of each measure
+    standard_errors: dict[Measure, float]  # of the means, for splits that overlap; NaN for one split
+    n_failed: int  # splits on which it failed
+
+
+def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
+    """Return a summary of each classifier on each data set, in the order of the outcomes."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.data, outcome.classifier), []).append(outcome)
+    summaries = []
+    for (data, classifier), own in groups.items():
+        ratio = own[0].n_test / own[0].n_train
+        columns = {measure: np.array([getattr(each, measure) for each in own], float) for measure in TITLES}
+        means = {measure: float(column.mean()) for measure, column in columns.items()}
+        errors = {measure: corrected_standard_error(column, ratio) for measure, column in columns.items()}
+        n_failed = sum(bool(each.failure) for each in own)
+        summaries.append(Summary(data, classifier, len(own), means, errors, n_failed))
+    return summaries
+
+
+def mean_ranks(summaries: Sequence[Summary], measure: Measure = "error") -> dict[str, float]:
+    """Return the mean rank of each classifier, 1 for the smallest value, over the data sets that all have.
+
+    Equal values share the mean of their ranks.
+    """
+    cells = {(each.data, each.classifier): each.values[measure] for each in summaries}
+    names = _names(summaries)
+    sets = [data for data in _sets(summaries) if all((data, name) in cells for name in names)]
+    if not sets:
+        raise ValueError("no data set has outcomes of all classifiers, so there are no ranks.")
+    # To six digits: means of the same outcomes in another order may differ in the last bits.
+    values = np.array([[float(f"{cells[data, name]:.6g}") for name in names] for data in sets])
+    return dict(zip(names, rankdata(values, axis=1).mean(axis=0).tolist(), strict=True))
+
+
+def make_tables(outcomes: Iterable[Outcome]) -> list[Table]:
+    """Return a table for each measure, with mean ranks where small is good, and one of failures if any."""
+    summaries = summarise(outcomes)
+    cells = {(each.data, each.classifier): each for each in summaries}
+    names, sets = _names(summaries), _sets(summaries)
+    tables = []
+    for measure, title in TITLES.items():
+        lines = [(data, *(_cell(cells.get((data, name)), measure) for name in names)) for data in sets]
+        if measure in ("error", "log_loss", "calibration_error"):
+            ranks = mean_ranks(summaries, measure)
+            lines.append(("mean rank", *(f"{ranks[name]:.2f}" for name in names)))
+        tables.append(plain_table(title, ("data", *names), lines, name=measure))
+    failures = [
+        (each.data, each.classifier, f"{each.n_failed} of {each.n_repeats}")
+        for each in summaries
+        if each.n_failed
+    ]
+    if failures:
+        tables.append(plain_table("Failures", ("data", "classifier", "splits"), failures, name="failures"))
+    return tables
+
+
+def check_claims(outcomes: Iterable[Outcome]) -> list[Claim]:
+    """Check the claims about shared kernels compared with other classifiers, where there are outcomes."""
+    summaries = summarise(outcomes)
+    names, sets = _names(summaries), _sets(summaries)
+    if OURS not in names:
+        return []
+    cells = {(each.data, each.classifier): each.values for each in summaries}
+    checked = []
+    generative = [each.name for each in FIELD if each.generative and each.name in names]
+    if len(generative) > 1:
+        ranks = mean_ranks(summaries)
+        ahead = all(ranks[OURS] < ranks[name] for name in generative if name != OURS)
+        shown = ", ".join(f"{name} {ranks[name]:.2f}" for name in generative)
+        claim = "mean rank by error better than every other generative classifier"
+        checked.append(Claim(claim, "lowest", shown, ahead))
+    for other in (SUPPORT_VECTORS, FOREST):
+        both = [data for data in sets if (data, other) in cells and (data, OURS) in cells]
+        if both:
+            won = sum(cells[data, OURS]["log_loss"] < cells[data, other]["log_loss"] for data in both)
+            claim = f"log-loss better than that of {other}"
+            target = "on at least half of the data sets"
+            checked.append(Claim(claim, target, f"{won} of {len(both)}", 2 * won >= len(both)))
+    times = {
+        data: cells[data, OURS]["fit_seconds"] / max(cells[data, SUPPORT_VECTORS]["fit_seconds"], 1e-9)
+        for data in sets
+        if (data, SUPPORT_VECTORS) in cells and (data, OURS) in cells
+    }
+    if times:
+        data, worst = max(times.items(), key=lambda pair: pair[1])
+        claim, target = f"time to fit, over that of {SUPPORT_VECTORS}", f"at most {_MOST_TIMES_THE_SVM:g}"
+        checked.append(Claim(claim, target, f"{worst:.1f} on {data}", worst <= _MOST_TIMES_THE_SVM))
+    n_failed = sum(each.n_failed for each in summaries if each.classifier == OURS)
+    checked.append(Claim("no failures", "0 failed", f"{n_failed} failed", n_failed == 0))
+    return checked
+
+
+def corrected_standard_error(values: FloatArray, test_over_train: float) -> float:
+    """Return the standard error of a mean over repeated random splits of the same rows.
+
+    Splits overlap, so their results, `values` (r,), vary less than those of new data would. Nadeau and Bengio
+    (2003) replace 1/r by 1/r + n_test/n_train. NaN for a single split.
+    """
+    if len(values) < 2:
+        return float("nan")
+    return float(np.sqrt(np.var(values, ddof=1) * (1.0 / len(values) + test_over_train)))
+
+
+def _cell(summary: Summary | None, measure: Measure) -> str:
+    if summary is None:
+        return ""
+    value, error = summary.values[measure], summary.standard_errors[measure]
+    if measure == "error":
+        return f"{100 * value:.1f}" if np.isnan(error) else f"{100 * value:.1f} ± {100 * error:.1f}"
+    return f"{value:.0f}" if measure == "n_parameters" else f"{value:.3f}"
+
+
+def _names(summaries: Sequence[Summary]) -> list[str]:
+    return in_order([each.classifier for each in summaries], [each.name for each in FIELD])
+
+
+def _sets(summaries: Sequence[Summary]) -> list[str]:
+    return list(dict.fromkeys(each.data for each in summaries))

@@ -16,7 +16,6 @@ from threadpoolctl import threadpool_limits
 
 from skmix.estimators import SharedKernelClassifier
 from skmix.experiments import harness
-from skmix.experiments.paper.data import fingerprint, make_data
 from skmix.experiments.paper.methods import N_CLASSES, fit_batch, run_batch, scores_of
 from skmix.experiments.paper.records import (
     BestRun,
@@ -27,6 +26,8 @@ from skmix.experiments.paper.records import (
     Settings,
     StudyData,
     StudyResults,
+    fingerprint,
+    make_data,
 )
 from skmix.experiments.paper.variants import (
     DATA_SET_RUNS,
