@@ -89,8 +89,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Class labels, sorted.
     class_prior_ : ndarray of shape (L,)
         Class priors used for prediction.
-    class_count_ : ndarray of shape (L,)
-        Number of labelled training rows of each class, or the sum of their weights.
     threshold_ : float
         Log-density below which `predict` refuses a row; minus infinity unless `reject_below` was given.
     temperature_ : float
@@ -106,12 +104,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         The columns of each model.
     n_kernels_ : int or list of int
         Number K of kernels; with feature groups, one number for each.
-    covariance_type_ : str
-        The covariance type that was fitted.
-    n_features_in_ : int
-        Number M of features.
-    feature_names_in_ : ndarray of shape (M,)
-        Feature names, when X had them.
     {fitted}
 
     See Also

@@ -109,6 +109,14 @@ _PARAMETERS = """
 """
 
 _FITTED = """
+    n_features_in_ : int
+        Number M of features.
+    feature_names_in_ : ndarray of shape (M,)
+        Feature names, when X had them.
+    class_count_ : ndarray of shape (L,)
+        Number of labelled training rows of each class, or the sum of their weights.
+    covariance_type_ : str
+        The covariance type that was fitted.
     weights_ : ndarray of shape (K, L)
         Pr(kernel k | class j).
     means_ : ndarray of shape (K, M)
@@ -326,9 +334,8 @@ class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstim
                 self.threshold_ = threshold_of(self, training)
             if monitor is not None:
                 monitor.close()
-        for path in paths:
-            if path is not None:
-                path.unlink(missing_ok=True)
+        for path in filter(None, paths):
+            path.unlink(missing_ok=True)
         return self
 
     @available_if(_can_stream)
@@ -616,19 +623,11 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Class labels, sorted; ``[0]`` when fitted without labels.
     class_prior_ : ndarray of shape (L,)
         Share of each class among the training rows, estimated where rows have no label.
-    class_count_ : ndarray of shape (L,)
-        Number of labelled training rows of each class, or the sum of their weights.
     n_kernels_ : int
         Number K of kernels.
-    covariance_type_ : str
-        The covariance type that was fitted.
     covariance_prior_ : tuple of float and ndarray of shape (M, M)
         Where covariances were shrunk, the prior that did it: its strength in rows, and the common covariance.
     {fitted}
-    n_features_in_ : int
-        Number M of features.
-    feature_names_in_ : ndarray of shape (M,)
-        Feature names, when X had them.
 
     See Also
     --------
