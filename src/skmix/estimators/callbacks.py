@@ -353,13 +353,13 @@ def _text(value: Any) -> str:
 
 
 @contextmanager
-def saving(run: SavedRun | None) -> Iterator[None]:
-    """Write the last pass when the body fails, and say so in the error."""
+def saving(run: SavedRun) -> Iterator[None]:
+    """Write the last pass when the body ends or fails, and say so in the error."""
     try:
         yield
     except BaseException as error:
-        n_passes = 0 if run is None else run.write()
-        if run is None or not n_passes:
+        n_passes = run.write()
+        if not n_passes:
             raise
         kept = (
             f"{n_passes} passes are kept in {run.path}: fit again, with the same rows and settings, "
@@ -369,5 +369,4 @@ def saving(run: SavedRun | None) -> Iterator[None]:
             raise ClusterError(f"{error} {kept}") from error
         error.add_note(kept)
         raise
-    if run is not None:
-        run.write()
+    run.write()

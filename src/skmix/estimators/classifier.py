@@ -424,7 +424,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             "log_prior": log_probabilities(self.class_prior_),
             "labels": self.classes_,
             "temperature": float(self.temperature_),
-            "probabilities": "probabilities",
         }
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:

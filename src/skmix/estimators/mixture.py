@@ -34,7 +34,7 @@ from . import densities, streams
 from ._settings import check_count
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_paths, watcher_of_fits
 from .decisions import check_outlier_label, threshold_of
-from .io import ExportMixin, SavingMixin, kernels_of, log_probabilities, savable
+from .io import FileMixin, kernels_of, log_probabilities, savable
 from .rows import Training, code_labels, host_copy, open_training, refuse_blocks, score_rows, updating
 from .solving import check_inference, fit_jointly, fit_model
 
@@ -174,7 +174,7 @@ def _can_stream(estimator: Any) -> bool:
     return True
 
 
-class SharedKernelBase(SavingMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
+class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     """Parameters and methods of a mixture, or of a product of mixtures of disjoint features."""
 
     n_features_in_: int
@@ -688,8 +688,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         return {
             "groups": [kernels_of(self._parameters, self.covariance_type_, columns, by_class=False)],
             "log_prior": log_probabilities(self.weights_ @ self.class_prior_),
-            "labels": None,
-            "temperature": 1.0,
             "probabilities": "responsibilities",
         }
 
