@@ -49,8 +49,14 @@ def savable(cls: Estimator) -> Estimator:
     return cls
 
 
-class SavingMixin:
-    """Adds `save`. Everything a fit leaves behind ends in an underscore."""
+class FileMixin:
+    """Adds `save` and `to_onnx`. Everything a fit leaves behind ends in an underscore."""
+
+    n_features_in_: int
+
+    def _graph_parts(self) -> dict[str, Any]:
+        """Return the arguments of `build_graph` that are the estimator's own."""
+        raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, for `skmix.load` to read.
@@ -101,6 +107,53 @@ class SavingMixin:
             raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
         write(path, content, arrays, _version.__version__)
 
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, *, dtype: DTypeLike = np.float64
+    ) -> ModelProto:
+        """Return the fitted estimator as an ONNX model, and write it to a file if asked.
+
+        Its input is ``X`` (n, M) for any n. Its outputs are ``label`` (n,) and ``probabilities`` (n, J) as
+        from `predict` and `predict_proba`, or ``responsibilities`` (n, K) as from `transform`, and
+        ``log_density`` (n,) as from `score_samples`.
+
+        Parameters
+        ----------
+        path : path-like, default=None
+            The file to make or to replace, such as ``"model.onnx"``.
+        dtype : {float64, float32}, default=float64
+            Type of X, of the probabilities and of the log-density. The graph computes in double precision
+            either way: float32 rounds what goes in and what comes out, nothing between.
+
+        Returns
+        -------
+        onnx.ModelProto
+            The model, of plain operators (opset 18).
+
+        Raises
+        ------
+        ImportError
+            When onnx is not installed.
+
+        Notes
+        -----
+        Rows with a missing value get NaN instead of probabilities, and an arbitrary label: marginalising over
+        what is missing is not part of the graph, nor is the rejection of outliers.
+        """
+        check_is_fitted(self)
+        kind = np.dtype(dtype)
+        if kind not in (np.float64, np.float32):
+            raise ValueError(f"dtype must be float64 or float32, got {kind}.")
+        model = build_graph(
+            n_features=self.n_features_in_,
+            dtype=kind,
+            producer_version=_version.__version__,
+            **host_copy(self)._graph_parts(),
+        )
+        if path is not None:
+            with replacing(path) as file:
+                file.write(model.SerializeToString(deterministic=True))
+        return model
+
 
 def _record_of(estimator: Any) -> Record:
     """Return an estimator in plain values."""
@@ -138,7 +191,7 @@ def _is_attribute(kind: Any, name: str) -> bool:
 def _plain(value: Any) -> Any:
     if type(value) is list:
         return [_plain(item) for item in value]
-    return _record_of(value) if isinstance(value, SavingMixin) else value
+    return _record_of(value) if isinstance(value, FileMixin) else value
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -447,66 +500,6 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "SharedKernelClassifierCV": _check_search,
     "SharedKernelMixtureCV": _check_search,
 }
-
-
-# ---------------------------------------------------------------- ONNX
-
-
-class ExportMixin:
-    """Adds `to_onnx`; the class has the parts of its graph in `_graph_parts`."""
-
-    n_features_in_: int
-
-    def _graph_parts(self) -> dict[str, Any]:
-        """Return the arguments of `build_graph` that are the estimator's own."""
-        raise NotImplementedError
-
-    def to_onnx(
-        self, path: str | os.PathLike[str] | None = None, *, dtype: DTypeLike = np.float64
-    ) -> ModelProto:
-        """Return the fitted estimator as an ONNX model, and write it to a file if asked.
-
-        Its input is ``X`` (n, M) for any n. Its outputs are ``label`` (n,) and ``probabilities`` (n, J) as
-        from `predict` and `predict_proba`, or ``responsibilities`` (n, K) as from `transform`, and
-        ``log_density`` (n,) as from `score_samples`.
-
-        Parameters
-        ----------
-        path : path-like, default=None
-            The file to make or to replace, such as ``"model.onnx"``.
-        dtype : {float64, float32}, default=float64
-            Type of X, of the probabilities and of the log-density. The graph computes in double precision
-            either way: float32 rounds what goes in and what comes out, nothing between.
-
-        Returns
-        -------
-        onnx.ModelProto
-            The model, of plain operators (opset 18).
-
-        Raises
-        ------
-        ImportError
-            When onnx is not installed.
-
-        Notes
-        -----
-        Rows with a missing value get NaN instead of probabilities, and an arbitrary label: marginalising over
-        what is missing is not part of the graph, nor is the rejection of outliers.
-        """
-        check_is_fitted(self)
-        kind = np.dtype(dtype)
-        if kind not in (np.float64, np.float32):
-            raise ValueError(f"dtype must be float64 or float32, got {kind}.")
-        model = build_graph(
-            n_features=self.n_features_in_,
-            dtype=kind,
-            producer_version=_version.__version__,
-            **host_copy(self)._graph_parts(),
-        )
-        if path is not None:
-            with replacing(path) as file:
-                file.write(model.SerializeToString(deterministic=True))
-        return model
 
 
 def kernels_of(
