@@ -29,9 +29,8 @@ from skmix.engine.em import expect, fit, one_pass, rule_of
 from skmix.engine.model import Factor, Options, Parameters
 from skmix.engine.sources import Setting, open_source
 from skmix.engine.sources.summary import measure
-from skmix.experiments.paper.data import make_data
 from skmix.experiments.paper.methods import run_batch
-from skmix.experiments.paper.records import Settings
+from skmix.experiments.paper.records import Settings, make_data
 from skmix.experiments.paper.variants import VARIANTS
 
 FULL = structure_of("full")

@@ -44,7 +44,7 @@ from threadpoolctl import threadpool_limits
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.datasets import SplitImages, load_mnist
-from skmix.experiments.field.counting import count_parameters
+from skmix.experiments.field import count_parameters
 from skmix.features import Deskew
 from skmix.io import replacing
 

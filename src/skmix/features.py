@@ -392,6 +392,8 @@ def _resolve(image_shape: ImageShape | None, n_pixels: int) -> ImageShape:
         return side, side
     try:
         height, width = np.empty(n_pixels, dtype=bool).reshape(image_shape).shape
+        if min(image_shape) < -1:  # NumPy takes any negative number for -1
+            raise ValueError
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"image_shape={image_shape!r} does not fit images of {n_pixels} pixels: it must be "

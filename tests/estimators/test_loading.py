@@ -252,6 +252,7 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("product", wide_group, "feature group 0 has 2 features for 1 columns"),
     ("product", other_classes, "feature group 1 has other classes"),
     ("product", assign("fitted", "n_features_in_", 2), "column 2, but X has 2"),
+    ("product", assign("fitted", "n_features_in_", 0), "n_features_in_ is 0"),
     ("product", assign("fitted", "converged_", True), "'converged_' is not an attribute of a fitted"),
     ("drop-in", put("fitted.weights_", lambda w: w * 0.9), "weights_ must sum to one"),
     ("drop-in", put("fitted.weights_", lambda w: (w * 0.9).astype(np.float32)), "weights_ must sum to one"),

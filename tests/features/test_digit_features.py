@@ -205,7 +205,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         QuadrantMass(image_shape=(7, 9)).fit(flat)
     with pytest.raises(ValueError, match=r"image_shape=\(-1, 9\) does not fit images of 60 pixels"):
         QuadrantMass(image_shape=(-1, 9)).fit(flat)
-    for wrong in ((-1, -1), (0, 60), (60,), (6.0, 10)):
+    for wrong in ((-1, -1), (-2, 30), (0, 60), (60,), (6.0, 10)):
         with pytest.raises(ValueError, match=r"image_shape="):
             QuadrantMass(image_shape=wrong).fit(flat)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"images have shape \(6, 10\), but image_shape=\(10, 6\)"):

@@ -13,7 +13,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from skmix.io import FORMAT, VERSION, models, read, write
+from skmix.io import models, read, write
+from skmix.io.models import FORMAT, VERSION
 
 CONTENT = {"name": "a", "value": 0.1, "list": [1, None, True, "ü"]}
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array(3, dtype=np.int64), "c": np.zeros((0, 2))}

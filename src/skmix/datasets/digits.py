@@ -78,11 +78,8 @@ def segment_layout(
 
     Parameters
     ----------
-    half_length, half_width : float, default=2.0, 0.5
-        Half the length and half the width of a segment; also the variances of its points along and across
-        it, before scaling.
-    variance_scale : float, default=1.2
-        Factor of the variances.
+    half_length, half_width, variance_scale : float
+        As for `make_seven_segment_digits`.
 
     Examples
     --------

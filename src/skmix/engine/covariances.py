@@ -68,18 +68,14 @@ class Structure:
     """
 
     name = "full"
-    isotropic: bool = False
-    """Whether rescaling must use one scale for all features."""
-    shared: bool = False
-    """Whether all kernels have the same covariance."""
-    triangular: bool = True
-    """Whether whiteners are lower triangular matrices; otherwise they are diagonals, or factors."""
-    projects: bool = False
-    """Whether log-densities have a term ½‖Vx‖² besides those that are linear in second-order terms."""
+    isotropic = False  # whether rescaling must use one scale for all features
+    shared = False  # whether all kernels have the same covariance
+    triangular = True  # whether whiteners are lower triangular matrices; otherwise diagonals, or factors
+    projects = False  # whether log-densities have a term ½‖Vx‖² that is not linear in second-order terms
+    # Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk.
     pools_as: str | None = "tied"
-    """Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk."""
-    largest_cancellation: float = 2.0**24
-    """Largest magnitude of cancelling terms in a log-density; 2^24 leaves an accuracy of about 1e-9."""
+    # Largest magnitude of cancelling terms in a log-density; 2^24 leaves an accuracy of about 1e-9.
+    largest_cancellation = 2.0**24
 
     def of(self, covariances: FloatArray) -> Structure:
         """Return the structure with the number of factors of these covariances, if it has any."""
@@ -103,7 +99,7 @@ class Structure:
 
     def pairs(self, n_features: int) -> tuple[IntArray, IntArray]:
         """Return the two features, (S,) and (S,), of each second-order term."""
-        return _pairs(n_features)
+        return _index(n_features, "first"), _index(n_features, "second")
 
     def products(self, twice: FloatArray, out: FloatArray) -> list[Triple]:
         """Return (left, right, out) of the products that make the second-order terms `out` (S, n).
@@ -164,7 +160,7 @@ class Structure:
         """Return the coefficients (R, K or 1, S) of the second-order terms in the log-density."""
         whitener = factor.whitener
         precision = namespace(whitener).matrix_transpose(whitener) @ whitener
-        return self.pack(precision) * constant(_multiplicity, precision.shape[-1], example=precision)
+        return self.pack(precision) * constant(_index, precision.shape[-1], "multiplicity", example=precision)
 
     def projections(self, factor: Factor) -> FloatArray | None:
         """Return the V (R, K, q, M) of a structure that projects."""
@@ -193,7 +189,7 @@ class Structure:
         """Return second moments of k kernels as second-order terms (k, S)."""
         xp, n_features = namespace(moments), moments.shape[-1]
         flat = xp.reshape(moments, (*moments.shape[:-2], n_features * n_features))
-        return xp.take(flat, constant(_packed, n_features, example=moments), axis=-1)
+        return xp.take(flat, constant(_index, n_features, "packed", example=moments), axis=-1)
 
     def update(
         self,
@@ -319,16 +315,15 @@ class Structure:
         They are the whiteners with the logarithm of their diagonals, of variances the logarithms alone.
         """
         whitener, xp = self.factor(covariances, covariances.shape[-1]).whitener, namespace(covariances)
-        diagonal = constant(_diagonal, whitener.shape[-1], example=whitener)
+        diagonal = constant(_index, whitener.shape[-1], "diagonal", example=whitener)
         numbers = xp.where(diagonal, xp.log(xp.where(diagonal, whitener, 1.0)), whitener)
         return xp.reshape(numbers, covariances.shape)
 
     def from_coordinates(self, numbers: FloatArray) -> FloatArray:
         """Return the covariances with these coordinates; not finite where they overflow."""
         xp, n_features = namespace(numbers), numbers.shape[-1]
-        diagonal = constant(_diagonal, n_features, example=numbers)
-        with np.errstate(over="ignore"):
-            whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)
+        diagonal = constant(_index, n_features, "diagonal", example=numbers)
+        whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)
         good = xp.all(xp.isfinite(whitener) & (~diagonal | (whitener > 0)), axis=(-2, -1))[..., None, None]
         root = xp.linalg.inv(xp.where(good, whitener, constant(np.eye, n_features, example=numbers)))
         return xp.where(good, root @ xp.matrix_transpose(root), np.inf)
@@ -354,7 +349,7 @@ class Structure:
         """Return V, (B, M, M) or (B, M or 1), of numbers (B, Q), and the factor of VW₀; `base` is W₀'s."""
         n_features = base.whitener.shape[-1]
         stretch = np.zeros((len(numbers), n_features * n_features))
-        stretch[:, _triangle(n_features)] = numbers
+        stretch[:, _index(n_features, "triangle")] = numbers
         diagonal = stretch[:, :: n_features + 1]
         log_determinant = base.log_determinant - 2.0 * diagonal.sum(axis=-1)
         np.exp(diagonal, out=diagonal)
@@ -377,7 +372,7 @@ class Structure:
         diagonal = np.einsum("kdd->kd", whole)
         diagonal *= np.einsum("kdd->kd", stretch)
         diagonal += mass[:, None]
-        return of_steps, whole.reshape(len(whole), -1)[:, _triangle(n_features)]
+        return of_steps, whole.reshape(len(whole), -1)[:, _index(n_features, "triangle")]
 
 
 class Tied(Structure):
@@ -512,8 +507,7 @@ class Diagonal(Structure):
         return namespace(covariances).log(covariances)
 
     def from_coordinates(self, numbers: FloatArray) -> FloatArray:
-        with np.errstate(over="ignore"):
-            return namespace(numbers).exp(numbers)
+        return namespace(numbers).exp(numbers)
 
     def root(self, factor: Factor) -> FloatArray:
         return 1.0 / factor.whitener
@@ -813,8 +807,7 @@ class LowRank(Diagonal):
         return np.concatenate([covariances[..., :-1], np.log(covariances[..., -1:])], axis=-1)
 
     def from_coordinates(self, numbers: FloatArray) -> FloatArray:
-        with np.errstate(over="ignore"):
-            return np.concatenate([numbers[..., :-1], np.exp(numbers[..., -1:])], axis=-1)
+        return np.concatenate([numbers[..., :-1], np.exp(numbers[..., -1:])], axis=-1)
 
 
 # The candidates of 'auto'.
@@ -846,57 +839,34 @@ def most_factors(n_features: int) -> int:
 # ---------------------------------------------------------------- second-order terms
 
 
-@lru_cache(maxsize=64)
-def _pairs(n_features: int) -> tuple[IntArray, IntArray]:
-    """Return every pair of features once: (i, i + s mod M) for s = 0, 1, … ⌊M/2⌋.
+@lru_cache(maxsize=256)
+def _index(n_features: int, which: str) -> np.ndarray:
+    """Return indices of the pairs of features, and −½ times how often each (S,) occurs in x'Qx.
 
-    In this order all products are one strided elementwise product of the rows with themselves: one call
-    instead of one per feature.
+    The pairs are (i, i + s mod M) for s = 0, 1, … ⌊M/2⌋. In this order all products are one strided
+    elementwise product of the rows with themselves: one call instead of one per feature.
     """
     steps = np.arange(n_features * (n_features + 1) // 2) // n_features
-    first = np.arange(len(steps)) % n_features
-    return first, (first + steps) % n_features
-
-
-@lru_cache(maxsize=64)
-def _packed(n_features: int) -> IntArray:
-    """Return the index (S,) of each pair in a flat matrix (M · M,)."""
-    i, j = _pairs(n_features)
-    return i * n_features + j
-
-
-@lru_cache(maxsize=64)
-def _unpacked(n_features: int) -> IntArray:
-    """Return the pair (M · M,) of each entry of a flat matrix."""
-    i, j = _pairs(n_features)
-    where = np.empty((n_features, n_features), dtype=np.int64)
-    where[i, j] = where[j, i] = np.arange(len(i))
-    return where.ravel()
-
-
-@lru_cache(maxsize=64)
-def _multiplicity(n_features: int) -> FloatArray:
-    """Return −½ times how often each pair (S,) of features occurs in x'Qx."""
-    i, j = _pairs(n_features)
-    return np.where(i == j, -0.5, -1.0)
-
-
-@lru_cache(maxsize=64)
-def _triangle(n_features: int) -> IntArray:
-    """Return the indices of the lower triangle in a flat matrix (M · M,)."""
-    i, j = np.tril_indices(n_features)
-    return i * n_features + j
-
-
-def _diagonal(n_features: int) -> BoolArray:
-    """Return the mask of the diagonal of a matrix (M, M)."""
-    return np.eye(n_features, dtype=bool)
+    i = np.arange(len(steps)) % n_features
+    j = (i + steps) % n_features
+    pair_of = np.empty((n_features, n_features), dtype=np.int64)
+    pair_of[i, j] = pair_of[j, i] = np.arange(len(i))
+    found: dict[str, np.ndarray] = {
+        "first": i,
+        "second": j,
+        "multiplicity": np.where(i == j, -0.5, -1.0),
+        "packed": i * n_features + j,  # (S,), of each pair in a flat matrix (M · M,)
+        "unpacked": pair_of.ravel(),  # (M · M,), the pair of each entry
+        "triangle": np.flatnonzero(np.tri(n_features)),  # the lower triangle in a flat matrix
+        "diagonal": np.eye(n_features, dtype=bool),
+    }
+    return found[which]
 
 
 def unpack(second: FloatArray, n_features: int) -> FloatArray:
     """Return symmetric matrices (..., M, M) from their packed upper triangles (..., S)."""
     xp = namespace(second)
-    flat = xp.take(second, constant(_unpacked, n_features, example=second), axis=-1)
+    flat = xp.take(second, constant(_index, n_features, "unpacked", example=second), axis=-1)
     return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
 
 

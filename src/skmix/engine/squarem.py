@@ -17,7 +17,8 @@ import numpy as np
 from .compute.arrays import like, namespace, to_numpy
 from .covariances import Structure
 from .model import BoolArray, Factor, FloatArray, IntArray, Parameters
-from .rules.likelihood import UpdateRule, with_frozen
+from .rules import UpdateRule
+from .rules.likelihood import with_frozen
 
 # Initial limit on the step length, in EM steps, and the factor by which it grows when reached.
 _FIRST_LIMIT, _GROWTH = 4.0, 4.0
@@ -130,7 +131,7 @@ class Squarem:
         self.limit[index] = np.where(step >= limit, limit * _GROWTH, limit)
         far = like(step[:, None], r[0])
         away = [a + 2.0 * far * b + far**2 * c for a, b, c in zip(coordinates[0], r, v, strict=True)]
-        proposal = with_frozen(rule, _from_coordinates(away, points[2], rule.structure), points[2])
+        proposal = with_frozen(rule.freeze, _from_coordinates(away, points[2], rule.structure), points[2])
         good = step > 1.0  # a step of one is the EM step
         for array in (proposal.weights, proposal.means, proposal.covariances):
             xp = namespace(array)

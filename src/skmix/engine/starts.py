@@ -13,7 +13,6 @@ import numpy as np
 from .compute.arrays import pick, to_numpy
 from .covariances import Structure
 from .model import FloatArray, IntArray, Parameters, Regulariser
-from .sources.memory import separate_moments
 from .sources.summary import Frame
 
 # Rows sampled per kernel, and Lloyd iterations of k-means.
@@ -139,18 +138,22 @@ def from_responsibilities(
     `responsibilities(start, stop)` returns those of rows start … stop − 1, shape (K, n); it is called once
     for each chunk, in order.
     """
-    n_rows, n_features = X.shape
     parts = []
     # Moments about the overall mean cost narrow kernels some digits, which does not matter for a start.
-    for a in range(0, n_rows, _CHUNK):
-        b = min(a + _CHUNK, n_rows)
+    for a in range(0, len(X), _CHUNK):
+        b = min(a + _CHUNK, len(X))
         given, x = responsibilities(a, b), _rows(X, np.arange(a, b), frame)
-        moments = separate_moments(x, given, np.zeros((len(given), n_features)), structure)
-        parts.append((given.sum(axis=1), *moments))
-    mass, first, second = (sum(sums) for sums in zip(*parts, strict=True))
+        # Given by k-means, most responsibilities are zero.
+        own = [np.flatnonzero(weights) for weights in given]
+        second = [
+            structure.second_moment(x[rows], x[rows] * weights[rows, None])
+            for rows, weights in zip(own, given, strict=True)
+        ]
+        parts.append((given.sum(axis=1), given @ x, np.array(second)))
+    mass, first, moments = (sum(sums) for sums in zip(*parts, strict=True))
     total = np.maximum(mass, 10 * np.finfo(np.float64).eps)
     means = first / total[:, None]
-    covariances, _ = structure.update(total[None], means[None], second[None], regulariser)
+    covariances, _ = structure.update(total[None], means[None], structure.pack(moments)[None], regulariser)
     return frame.leave(Parameters((total / total.sum())[None, :, None], means[None], covariances), structure)
 
 

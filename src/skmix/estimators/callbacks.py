@@ -101,7 +101,7 @@ except ImportError:
 Report = Callable[[str], None]
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
 
-_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
 @contextmanager
@@ -114,16 +114,16 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
         Called with the title and the number of steps of what begins, None if it is unknown. It returns a
         context that yields a function to call after each step with a message.
     """
-    before = _watcher.set(watcher)
+    before = watcher_of_fits.set(watcher)
     try:
         yield
     finally:
-        _watcher.reset(before)
+        watcher_of_fits.reset(before)
 
 
 def progress_bar(title: str, total: int | None) -> AbstractContextManager[Report]:
     """Return a context of a function to call after each of `total` steps with a message."""
-    watcher = _watcher.get()
+    watcher = watcher_of_fits.get()
     return nullcontext(lambda message: None) if watcher is None else watcher(title, total)
 
 
@@ -148,21 +148,13 @@ class Monitor:
             _name_scores(estimator)
             self._fit.call_on_fit_task_begin(**self._given)
 
-    @property
-    def active(self) -> bool:
-        """Whether anybody is told of passes."""
-        return self._fit is not None or _watcher.get() is not None
-
     @contextmanager
     def model(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
-        """Yield what to call after each pass of one model, or None.
+        """Yield what to call after each pass of one model.
 
         `attributes` makes the attributes of a fitted estimator of the parameters and log-likelihood of the
         best start; `n_rows` is the number of rows, or the sum of their weights.
         """
-        if not self.active:
-            yield None
-            return
         task = self._fit
         if task is not None and self._grouped:
             task = task.subcontext("feature group", max_subtasks=self._max_iter)
@@ -361,13 +353,13 @@ def _text(value: Any) -> str:
 
 
 @contextmanager
-def saving(run: SavedRun | None) -> Iterator[None]:
-    """Write the last pass when the body fails, and say so in the error."""
+def saving(run: SavedRun) -> Iterator[None]:
+    """Write the last pass when the body ends or fails, and say so in the error."""
     try:
         yield
     except BaseException as error:
-        n_passes = 0 if run is None else run.write()
-        if run is None or not n_passes:
+        n_passes = run.write()
+        if not n_passes:
             raise
         kept = (
             f"{n_passes} passes are kept in {run.path}: fit again, with the same rows and settings, "
@@ -377,5 +369,4 @@ def saving(run: SavedRun | None) -> Iterator[None]:
             raise ClusterError(f"{error} {kept}") from error
         error.add_note(kept)
         raise
-    if run is not None:
-        run.write()
+    run.write()

@@ -26,7 +26,7 @@ from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
 from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
-from .io import ExportMixin, SavingMixin, kernels_of, log_probabilities, savable
+from .io import FileMixin, kernels_of, log_probabilities, savable
 from .rows import refuse_blocks, updating
 from .solving import NUMBERS_TOGETHER
 
@@ -56,7 +56,7 @@ def _or_scikit_learn(method: Callable[..., Any]) -> Any:
 
 
 @savable
-class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
+class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 
     The constructor, attributes, methods, warnings and errors are those of `sklearn.mixture.GaussianMixture`,
@@ -133,8 +133,6 @@ class GaussianMixture(SavingMixin, ExportMixin, ScikitLearnGaussianMixture):
             "groups": [kernels_of(self._current(), self.covariance_type, columns, by_class=False)],
             "log_prior": log_probabilities(np.asarray(self.weights_, dtype=np.float64)),
             "labels": np.arange(len(self.weights_)),
-            "temperature": 1.0,
-            "probabilities": "probabilities",
         }
 
     def _run(self, X: np.ndarray) -> None:

@@ -49,8 +49,14 @@ def savable(cls: Estimator) -> Estimator:
     return cls
 
 
-class SavingMixin:
-    """Adds `save`. Everything a fit leaves behind ends in an underscore."""
+class FileMixin:
+    """Adds `save` and `to_onnx`. Everything a fit leaves behind ends in an underscore."""
+
+    n_features_in_: int
+
+    def _graph_parts(self) -> dict[str, Any]:
+        """Return the arguments of `build_graph` that are the estimator's own."""
+        raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, for `skmix.load` to read.
@@ -98,8 +104,55 @@ class SavingMixin:
             _CHECKS[name](model)
             content, arrays = encode(_record_of(model))
         except (ValueError, TypeError) as error:
-            raise type(error)(f"This {name} cannot be saved: {error}") from None
+            raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
         write(path, content, arrays, _version.__version__)
+
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, *, dtype: DTypeLike = np.float64
+    ) -> ModelProto:
+        """Return the fitted estimator as an ONNX model, and write it to a file if asked.
+
+        Its input is ``X`` (n, M) for any n. Its outputs are ``label`` (n,) and ``probabilities`` (n, J) as
+        from `predict` and `predict_proba`, or ``responsibilities`` (n, K) as from `transform`, and
+        ``log_density`` (n,) as from `score_samples`.
+
+        Parameters
+        ----------
+        path : path-like, default=None
+            The file to make or to replace, such as ``"model.onnx"``.
+        dtype : {float64, float32}, default=float64
+            Type of X, of the probabilities and of the log-density. The graph computes in double precision
+            either way: float32 rounds what goes in and what comes out, nothing between.
+
+        Returns
+        -------
+        onnx.ModelProto
+            The model, of plain operators (opset 18).
+
+        Raises
+        ------
+        ImportError
+            When onnx is not installed.
+
+        Notes
+        -----
+        Rows with a missing value get NaN instead of probabilities, and an arbitrary label: marginalising over
+        what is missing is not part of the graph, nor is the rejection of outliers.
+        """
+        check_is_fitted(self)
+        kind = np.dtype(dtype)
+        if kind not in (np.float64, np.float32):
+            raise ValueError(f"dtype must be float64 or float32, got {kind}.")
+        model = build_graph(
+            n_features=self.n_features_in_,
+            dtype=kind,
+            producer_version=_version.__version__,
+            **host_copy(self)._graph_parts(),
+        )
+        if path is not None:
+            with replacing(path) as file:
+                file.write(model.SerializeToString(deterministic=True))
+        return model
 
 
 def _record_of(estimator: Any) -> Record:
@@ -138,7 +191,7 @@ def _is_attribute(kind: Any, name: str) -> bool:
 def _plain(value: Any) -> Any:
     if type(value) is list:
         return [_plain(item) for item in value]
-    return _record_of(value) if isinstance(value, SavingMixin) else value
+    return _record_of(value) if isinstance(value, FileMixin) else value
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -229,7 +282,8 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     Integral: ("n_features_in_", "n_iter_", "n_kernels_"),
     float: ("log_likelihood_", "lower_bound_", "temperature_", "threshold_"),
     np.ndarray: ("classes_", "covariances_", "start_status_"),
-    (tuple, type(None)): ("covariance_prior_", "projection_"),
+    tuple: ("covariance_prior_",),
+    (tuple, type(None)): ("projection_",),
     list: ("feature_groups_", "lower_bounds_", "models_"),
     dict: ("best_params_", "cv_results_"),
     "KM": ("means_",),
@@ -257,8 +311,8 @@ _SEARCH: tuple[str, ...] = ("best_params_", "cv_results_", "n_features_in_")
 
 def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     """Check types, shapes and feature names, and return the sizes of axes by letter."""
-    for names in (_FIT, (*_POSTERIOR, "lower_bound_path_")):
-        required = required if vars(model).keys().isdisjoint(names) else (*required, *names)
+    for group in (_FIT, (*_POSTERIOR, "lower_bound_path_")):
+        required = required if vars(model).keys().isdisjoint(group) else (*required, *group)
     for name in required:
         if name not in vars(model):
             raise ValueError(f"{name} is missing")
@@ -274,8 +328,8 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     n_features = sizes.setdefault("M", model.n_features_in_)
     if not model.n_features_in_ == n_features > 0:
         raise ValueError(f"n_features_in_ is {model.n_features_in_} for {n_features} features")
-    names = vars(model).get("feature_names_in_", np.full(n_features, ""))
-    if np.shape(names) != (n_features,) or any(not isinstance(name, str) for name in names):
+    names = vars(model).get("feature_names_in_")
+    if names is not None and (np.shape(names) != (n_features,) or {*map(type, names)} != {str}):
         raise ValueError(f"feature_names_in_ are not {n_features} names")
     return sizes
 
@@ -446,66 +500,6 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "SharedKernelClassifierCV": _check_search,
     "SharedKernelMixtureCV": _check_search,
 }
-
-
-# ---------------------------------------------------------------- ONNX
-
-
-class ExportMixin:
-    """Adds `to_onnx`; the class has the parts of its graph in `_graph_parts`."""
-
-    n_features_in_: int
-
-    def _graph_parts(self) -> dict[str, Any]:
-        """Return the arguments of `build_graph` that are the estimator's own."""
-        raise NotImplementedError
-
-    def to_onnx(
-        self, path: str | os.PathLike[str] | None = None, *, dtype: DTypeLike = np.float64
-    ) -> ModelProto:
-        """Return the fitted estimator as an ONNX model, and write it to a file if asked.
-
-        Its input is ``X`` (n, M) for any n. Its outputs are ``label`` (n,) and ``probabilities`` (n, J) as
-        from `predict` and `predict_proba`, or ``responsibilities`` (n, K) as from `transform`, and
-        ``log_density`` (n,) as from `score_samples`.
-
-        Parameters
-        ----------
-        path : path-like, default=None
-            The file to make or to replace, such as ``"model.onnx"``.
-        dtype : {float64, float32}, default=float64
-            Type of X, of the probabilities and of the log-density. The graph computes in double precision
-            either way: float32 rounds what goes in and what comes out, nothing between.
-
-        Returns
-        -------
-        onnx.ModelProto
-            The model, of plain operators (opset 18).
-
-        Raises
-        ------
-        ImportError
-            When onnx is not installed.
-
-        Notes
-        -----
-        Rows with a missing value get NaN instead of probabilities, and an arbitrary label: marginalising over
-        what is missing is not part of the graph, nor is the rejection of outliers.
-        """
-        check_is_fitted(self)
-        kind = np.dtype(dtype)
-        if kind not in (np.float64, np.float32):
-            raise ValueError(f"dtype must be float64 or float32, got {kind}.")
-        model = build_graph(
-            n_features=self.n_features_in_,
-            dtype=kind,
-            producer_version=_version.__version__,
-            **host_copy(self)._graph_parts(),
-        )
-        if path is not None:
-            with replacing(path) as file:
-                file.write(model.SerializeToString(deterministic=True))
-        return model
 
 
 def kernels_of(

@@ -3,13 +3,11 @@
 This package only reads and writes. pyarrow, zarr, safetensors and onnx are imported on first use.
 """
 
-from .models import FORMAT, VERSION, Record, decode, encode, read, write
+from .models import Record, decode, encode, read, write
 from .sources import Source, open_rows, source_of
 from .writing import replacing
 
 __all__ = [
-    "FORMAT",
-    "VERSION",
     "Record",
     "Source",
     "decode",

@@ -92,13 +92,13 @@ class _Graph:
 def build_graph(
     groups: Sequence[Kernels],
     log_prior: np.ndarray,
-    labels: np.ndarray | None,
+    labels: np.ndarray | None = None,
     *,
     n_features: int,
     dtype: np.dtype,
-    temperature: float,
-    probabilities: str,
     producer_version: str,
+    temperature: float = 1.0,
+    probabilities: str = "probabilities",
     projection: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ModelProto:
     """Return a graph from X (n, M) to ``label`` (n,), probabilities (n, J) and ``log_density`` (n,).

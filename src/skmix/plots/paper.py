@@ -11,10 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skmix.experiments.field.classifiers import in_order
-from skmix.experiments.paper.data import features_of
 from skmix.experiments.paper.illustration import IllustrationRecord
 from skmix.experiments.paper.published_values import published_sweep
-from skmix.experiments.paper.records import FAILED_BELOW, BestRun, Run, StudyResults, counted_in_sweep
+from skmix.experiments.paper.records import (
+    FAILED_BELOW,
+    BestRun,
+    Run,
+    StudyResults,
+    counted_in_sweep,
+    features_of,
+)
 from skmix.experiments.paper.variants import (
     FEATURES,
     MAIN_KERNELS,
@@ -40,9 +46,9 @@ from skmix.plots._common import (
     new_figure,
     panels_for,
 )
+from skmix.plots.classifiers import plot_confusion
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
-from skmix.plots.matrices import plot_confusion
 
 _SIZES = {"d1": (1.0, 0.2), "d2": (2.0, 0.5)}
 """Half lengths and half widths of the segments in the paper's figures of points."""
@@ -62,10 +68,7 @@ _LANE = 0.36
 
 
 def paper_figures(
-    results: StudyResults,
-    *,
-    published: Mapping[tuple[str, int], tuple[float, float]] | None = None,
-    projected_methods: tuple[Method, ...] = ("class-wise",),
+    results: StudyResults, *, projected_methods: tuple[Method, ...] = ("class-wise",)
 ) -> Iterator[tuple[str, Figure]]:
     """Yield every figure of the paper and of the study, one at a time.
 
@@ -75,8 +78,6 @@ def paper_figures(
     ----------
     results : StudyResults
         The study; figures of missing parts are skipped.
-    published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
-        Published values for the figure of accuracy against K; None uses the paper's.
     projected_methods : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
         The methods whose best 4-D and 6-D models are shown, for every class.
 
@@ -106,8 +107,7 @@ def paper_figures(
         yield "accuracy_distribution", _drawn((9.5, 7.6), plot_accuracy_distribution, runs)
     sweep = [run for run in runs if run.run < SWEEP_RUNS and run.variant in SWEEP_VARIANTS]
     if len({run.n_kernels for run in sweep}) > 1:
-        printed = published_sweep() if published is None else published
-        figure = _drawn((10.0, 4.6), plot_accuracy_against_kernels, sweep, printed)
+        figure = _drawn((10.0, 4.6), plot_accuracy_against_kernels, sweep, published_sweep())
         yield "accuracy_against_kernels", figure
     for variant in (each.name for each in VARIANTS):
         own = [best[variant, method].run for method in METHODS if (variant, method) in best]

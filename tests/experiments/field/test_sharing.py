@@ -21,8 +21,8 @@ from skmix.experiments.field import (
     sharing_table,
     simulate,
 )
+from skmix.experiments.field.data import PARTS, in_words
 from skmix.experiments.field.sharing import few_rows
-from skmix.experiments.field.simulated import in_words, part_features
 from skmix.experiments.harness import Store
 
 OUTCOME = Outcome("set", "shared kernels", 0, 3, 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
@@ -64,7 +64,7 @@ def test_true_densities_are_those_the_rows_came_from() -> None:
     found = TrueDensities(simulated.pools).fit(X, y).predict_proba(X)
     for row, probabilities in zip(X[::5], found[::5], strict=True):
         joint = np.ones(3)
-        for pool, part in zip(simulated.pools, part_features("parts"), strict=True):
+        for pool, part in zip(simulated.pools, PARTS, strict=True):
             density = [
                 multivariate_normal(mean, covariance).pdf(row[part])
                 for mean, covariance in zip(pool.means, pool.covariances, strict=True)

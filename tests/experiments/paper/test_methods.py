@@ -12,8 +12,8 @@ from skmix.engine.density import class_log_likelihood
 from skmix.engine.model import Parameters
 from skmix.experiments.harness import generator
 from skmix.experiments.paper import METHODS, Method, Settings, StudyData, run_batch, run_one
-from skmix.experiments.paper.data import features_of
 from skmix.experiments.paper.methods import fit_batch, predict, predict_published, scores_of
+from skmix.experiments.paper.records import features_of
 from skmix.experiments.paper.study import fitted_groups
 from skmix.experiments.paper.variants import FEATURES, variant_of
 

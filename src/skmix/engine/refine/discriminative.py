@@ -11,7 +11,7 @@ a row whose class is certain.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -19,14 +19,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
+from scipy.special import logsumexp
 
 from ..compute.threads import Workers, Workspace, workers
 from ..covariances import Structure, structure_of
-from ..density import expand, log_mix, part_size
 from ..em import regulariser_of
 from ..model import Factor, FloatArray, IntArray, Options, Parameters, Regulariser
-from ..rules.variational import default_rows
-from ..sources.memory import Part, Prepared, log_joint, prepare
 from ..sources.summary import Frame, measure, turn
 from .temperature import least_log_loss
 
@@ -76,13 +74,23 @@ class Labelled:
         return float(len(self.codes) if self.weights is None else self.weights.sum())
 
 
-@dataclass(frozen=True)
-class Point:
-    """A model near the given one, prepared for evaluating densities."""
+class Point(NamedTuple):
+    """A model near the given one."""
 
     weights: FloatArray  # (K, L)
     means: FloatArray  # (K, M), in the frame
-    stretch: FloatArray  # V of the covariances, see `Local`
+    stretch: FloatArray  # V of the covariances, see `Structure.stretched`
+    factor: Factor  # of the covariances, with a leading axis of one start
+
+
+class Kernels(NamedTuple):
+    """A model as coefficients of the rows' terms: x, its second-order terms, and 1."""
+
+    coefficients: FloatArray  # (K, M + S + 1), of the log-joints summed over classes
+    shares: FloatArray  # (K, L), of the classes in those
+    peaks: FloatArray  # (K,), log-joints at the means
+    delicate: IntArray  # kernels whose terms would cancel too many digits: computed from differences
+    origins: FloatArray  # (K, M), of the moments: the means of delicate kernels, else zero
     factor: Factor  # of the covariances, with a leading axis of one start
 
 
@@ -151,13 +159,13 @@ class Objective:
     def evaluate(self, numbers: FloatArray, rows: Labelled, pool: Workers) -> tuple[float, FloatArray]:
         """Return the objective per row at numbers (Q,), and its gradient (Q,)."""
         point = self.point(numbers)
-        prepared, shares = self._prepare(point)
+        kernels = self._kernels(point)
 
-        def work(part: Part, own: Labelled) -> Sums:
-            return self._sum(part, own, prepared, shares, pool.workspace)
+        def work(terms: FloatArray, values: FloatArray, own: Labelled) -> Sums:
+            return self._sum(terms, values, own, kernels, pool.workspace)
 
-        total = reduce(lambda a, b: Sums(*map(add, a, b)), self._map(work, rows, prepared, pool))
-        gradient = self._gradient(point, total, prepared.origins[0]) / rows.size
+        total = reduce(lambda a, b: Sums(*map(add, a, b)), self._map(work, rows, kernels, pool))
+        gradient = self._gradient(point, total, kernels.origins) / rows.size
         joint = total.joint / rows.size - self.frame.log_volume()
         value = total.conditional / rows.size + self.trade_off * joint
         if self.regulariser is not None:
@@ -170,36 +178,80 @@ class Objective:
 
     def log_joints(self, point: Point, rows: Labelled, pool: Workers) -> FloatArray:
         """Return log p(x_n, class j), shape (N, L), in the data's coordinates, of a model."""
-        prepared, shares = self._prepare(point)
-        level = prepared.levels[0] - self.frame.log_volume()
+        kernels = self._kernels(point)
 
-        def work(part: Part, own: Labelled) -> FloatArray:
-            values = pool.workspace.array("values", (1, len(shares), part.stop))
-            log_joint(part, prepared, values)
-            return log_mix(values[0], shares).T + level
+        def work(terms: FloatArray, values: FloatArray, own: Labelled) -> FloatArray:
+            largest = values.max(axis=0)
+            sums = kernels.shares.T @ np.exp(values - largest)
+            lost = sums < _LEAST
+            logs: FloatArray = np.log(np.where(lost, 1.0, sums)) + largest
+            for c in np.flatnonzero(lost.any(axis=1)):
+                # The rows' nearest kernels have no weight in this class.
+                logs[c, lost[c]] = logsumexp(values[:, lost[c]], axis=0, b=kernels.shares[:, c, None])
+            return logs.T - self.frame.log_volume()
 
-        return np.concatenate(list(self._map(work, rows, prepared, pool)))
+        return np.concatenate(list(self._map(work, rows, kernels, pool)))
 
-    def _map(
-        self, work: Callable[[Part, Labelled], Answer], rows: Labelled, prepared: Prepared, pool: Workers
-    ) -> Iterator[Answer]:
-        """Yield the results of `work` on expanded parts of the rows, in order and independent of threads."""
-        size = part_size(prepared.coefficients.shape[-1], 64, _NUMBERS, _MOST)
-
-        def on(start: int) -> Answer:
-            own = rows.take(slice(start, start + size))
-            x = self.frame.rows(own.X, pool.workspace.array("rows", own.X.shape[::-1]))
-            return work(expand(x, self.structure, pool.workspace), own)
-
-        return pool.map(on, range(0, len(rows.codes), size))
-
-    def _prepare(self, point: Point) -> tuple[Prepared, FloatArray]:
-        """Return the kernels with weights summed over classes, and each class's share (K, L) of them."""
+    def _kernels(self, point: Point) -> Kernels:
+        """Return a model as coefficients, with weights summed over classes."""
+        structure, bound, (n_kernels, n_features) = self.structure, self.frame.bound, point.means.shape
         joint = point.weights * self.class_prior
         mixed = joint.sum(axis=1)
         shares = joint / np.where(mixed > 0, mixed, 1.0)[:, None]
-        whole = Parameters(mixed[None, :, None], point.means[None], point.stretch)
-        return prepare(whole, self.structure, self.frame.bound, point.factor), shares
+        quadratic = structure.quadratic(point.factor)[0]
+        linear = structure.precision_times(point.factor, point.means[None])[0]
+        at_zero = -0.5 * (linear * point.means).sum(axis=1)
+        # The −inf of a weight of zero would turn into NaN in a matrix product.
+        peaks = np.log(mixed, where=mixed > 0, out=np.full(n_kernels, -1e30))
+        peaks -= 0.5 * (point.factor.log_determinant[0] + n_features * math.log(2.0 * math.pi))
+        i, j = structure.pairs(n_features)
+        sizes = np.abs(quadratic) @ (bound[i] * bound[j]) + np.abs(linear) @ bound + np.abs(at_zero)
+        delicate = np.flatnonzero(~(sizes <= structure.largest_cancellation))
+        quadratic = np.broadcast_to(quadratic, (n_kernels, len(i)))
+        coefficients = np.concatenate([linear, quadratic, (at_zero + peaks)[:, None]], axis=1)
+        origins = np.zeros_like(point.means)
+        coefficients[delicate], origins[delicate] = 0.0, point.means[delicate]
+        return Kernels(coefficients, shares, peaks, delicate, origins, point.factor)
+
+    def _map(
+        self,
+        work: Callable[[FloatArray, FloatArray, Labelled], Answer],
+        rows: Labelled,
+        kernels: Kernels,
+        pool: Workers,
+    ) -> Iterator[Answer]:
+        """Yield the results of `work` on parts of the rows, in order and independent of threads.
+
+        It gets the rows' terms (M + S + 1, n), and their log-joints with all kernels (K, n).
+        """
+        structure, (n_kernels, n_terms) = self.structure, kernels.coefficients.shape
+        # Strides that are powers of two would map to the same cache lines: use odd multiples of 64.
+        size = 64 * (max(min(_NUMBERS // n_terms, _MOST) // 64 - 1, 4) | 1)
+
+        def on(start: int) -> Answer:
+            own = rows.take(slice(start, start + size))
+            terms = self._expand(own.X, pool.workspace)
+            values = pool.workspace.array("values", (n_kernels, len(own.codes)))
+            np.dot(kernels.coefficients, terms, out=values)
+            for k in kernels.delicate:
+                difference = terms[: len(kernels.origins[k])] - kernels.origins[k][:, None]
+                lengths = structure.distances(structure.whitener_of(kernels.factor, 0, k), difference)
+                values[k] = kernels.peaks[k] - 0.5 * lengths
+            return work(terms, values, own)
+
+        return pool.map(on, range(0, len(rows.codes), size))
+
+    def _expand(self, X: np.ndarray, workspace: Workspace) -> FloatArray:
+        """Return the terms (M + S + 1, n) of rows X (n, M), in the frame."""
+        (n_rows, n_features), structure = X.shape, self.structure
+        memory = workspace.array("terms", (2 * n_features + structure.n_second(n_features) + 1, n_rows))
+        self.frame.rows(X, memory[:n_features])
+        # A second copy of x precedes it, so that products of pairs that wrap around are contiguous.
+        memory[n_features : 2 * n_features] = memory[:n_features]
+        for left, right, out in structure.products(memory[: 2 * n_features], memory[2 * n_features : -1]):
+            np.multiply(left, right, out=out)
+        memory[-1] = 1.0
+        return memory[n_features:]
 
     def _gradient(self, point: Point, sums: Sums, origins: FloatArray) -> FloatArray:
         """Return the gradient (Q,) of the summed objective, from sums about origins (K, M)."""
@@ -236,108 +288,80 @@ class Objective:
         return value, self._gradient(point, sums, point.means)
 
     def _sum(
-        self, part: Part, rows: Labelled, prepared: Prepared, shares: FloatArray, workspace: Workspace
+        self, terms: FloatArray, values: FloatArray, rows: Labelled, kernels: Kernels, workspace: Workspace
     ) -> Sums:
-        """Return the sums of n rows, expanded in `part`.
-
-        Kernels are prepared with weights summed over classes, in which the classes have `shares` (K, L).
-        """
-        n_kernels, n_classes = shares.shape
-        codes, n_rows = rows.codes, len(rows.codes)
-        every = np.arange(n_rows)
-        values = workspace.array("values", (1, n_kernels, n_rows))
-        log_joint(part, prepared, values)
-        values = values[0]
+        """Return the sums of n rows; their log-joints (K, n) are overwritten."""
+        codes, shares, every = rows.codes, kernels.shares, np.arange(len(rows.codes))
         largest = values.max(axis=0)
         values -= largest
-        own, log_own = own_terms(values, shares, codes, workspace)
+        # Responsibilities given the rows' own classes, and log p(c, x). The −inf of a share of zero is raised
+        # to the lower limit as well.
+        own = workspace.array("own", values.shape)
+        with np.errstate(divide="ignore"):
+            np.take(np.log(shares), codes, axis=1, out=own)
+        own += values
+        log_own = _exponentiate(own)
         np.maximum(values, _LOWEST_LOG, out=values)
         np.exp(values, out=values)
         of_classes = np.maximum(shares.T @ values, _LEAST)
-        logs = np.log(of_classes)
-        logs[codes, every] = log_own
-        logs /= self.temperature
-        logs -= logs.max(axis=0)
-        posterior = np.exp(logs)
-        total = posterior.sum(axis=0)
-        posterior /= total
-        each = np.ones(n_rows) if rows.weights is None else rows.weights
-        conditional = float(each @ (logs[codes, every] - np.log(total)))
-        joint = float(each @ (log_own + largest) + each.sum() * prepared.levels[0])
+        posterior = np.log(of_classes)
+        posterior[codes, every] = log_own
+        posterior /= self.temperature
+        log_posterior = posterior[codes, every] - _exponentiate(posterior)
+        each = np.ones(len(codes)) if rows.weights is None else rows.weights
         # Combining both terms of the row's own class avoids cancellation for rows that are certain.
         posterior *= each / self.temperature
-        others = posterior / of_classes
-        others[codes, every] = 0.0
         posterior[codes, every] = 0.0
         own *= posterior.sum(axis=0) + self.trade_off * each
-        indicators = np.zeros((n_rows, n_classes))
+        posterior /= of_classes
+        indicators = np.zeros((len(codes), shares.shape[1]))
         indicators[every, codes] = 1.0
-        of_weights = own @ indicators - shares * (values @ others.T)
-        values *= shares @ others
+        of_weights = own @ indicators - shares * (values @ posterior.T)
+        values *= shares @ posterior
         own -= values
-        return Sums(conditional, joint, of_weights, *moments(part, own, prepared))
+        moments = self._moments(terms, own, kernels)
+        return Sums(float(each @ log_posterior), float(each @ (log_own + largest)), of_weights, *moments)
 
-
-def own_terms(
-    values: FloatArray, shares: FloatArray, codes: IntArray, workspace: Workspace
-) -> tuple[FloatArray, FloatArray]:
-    """Return responsibilities given the rows' own classes (K, n), and log p(c, x) (n,).
-
-    `values` (K, n) are the kernels' log-joints summed over classes, less the row's largest.
-    """
-    own = workspace.array("own", values.shape)
-    with np.errstate(divide="ignore"):
-        log_shares = np.log(shares)
-    # The −inf of a share of zero is raised to the lower limit as well.
-    np.add(values, log_shares[:, codes], out=own)
-    nearest = own.max(axis=0)
-    own -= nearest
-    np.maximum(own, _LOWEST_LOG, out=own)
-    np.exp(own, out=own)
-    total = own.sum(axis=0)
-    own /= total
-    return own, np.log(total) + nearest
-
-
-def moments(
-    part: Part, derivatives: FloatArray, prepared: Prepared
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the sums (K,), (K, M) and (K, S) of derivatives (K, n), and of them times the rows' terms."""
-    n_features, n_rows = part.x.shape
-    matter = np.abs(derivatives)
-    matter = matter > _NEGLIGIBLE * matter.max()
-    if min(n_features / _WIDE, n_rows / _LONG) >= 1 and np.count_nonzero(matter) < _SPARSE * matter.size:
-        chosen = list(range(len(derivatives)))
-        product = np.empty((len(derivatives), len(part.terms.matrix)))
-        product[:, -1] = derivatives.sum(axis=1)
-    else:
-        chosen = [k for _, k in prepared.delicate_kernels]
-        product = np.dot(derivatives, part.terms.transposed)
-    mass, first, second = product[:, -1], product[:, :n_features], product[:, n_features:-1]
-    if not chosen:
+    def _moments(
+        self, terms: FloatArray, derivatives: FloatArray, kernels: Kernels
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the sums (K,), (K, M) and (K, S) of derivatives (K, n) times 1 and the rows' terms."""
+        n_features, n_rows = kernels.origins.shape[1], terms.shape[1]
+        chosen, matter = kernels.delicate, None
+        if len(chosen) or (n_features >= _WIDE and n_rows >= _LONG):
+            matter = np.abs(derivatives)
+            matter = matter > _NEGLIGIBLE * matter.max()
+            if n_features >= _WIDE and n_rows >= _LONG and np.count_nonzero(matter) < _SPARSE * matter.size:
+                chosen = np.arange(len(derivatives))
+        if len(chosen) < len(derivatives):
+            product = np.dot(derivatives, terms.T)
+        else:
+            product = np.empty((len(derivatives), len(terms)))
+            product[:, -1] = derivatives.sum(axis=1)
+        mass, first, second = product[:, -1], product[:, :n_features], product[:, n_features:-1]
+        if matter is None or not len(chosen):
+            return mass, first, second
+        by_row, scatters = np.empty((n_rows, n_features)), []
+        turn(terms[:n_features], by_row)
+        for k in chosen:
+            index = np.flatnonzero(matter[k])
+            difference = by_row[index] - kernels.origins[k]
+            weighted = difference * derivatives[k, index, None]
+            first[k] = weighted.sum(axis=0)
+            scatters.append(self.structure.second_moment(difference, weighted))
+        second[chosen] = self.structure.pack(np.array(scatters))
         return mass, first, second
-    by_row, scatters = np.empty((n_rows, n_features)), []
-    turn(part.x, by_row)
-    for k in chosen:
-        index = np.flatnonzero(matter[k])
-        difference = by_row[index] - prepared.origins[0, k]
-        weighted = difference * derivatives[k, index, None]
-        first[k] = weighted.sum(axis=0)
-        scatters.append(prepared.structure.second_moment(difference, weighted))
-    second[chosen] = prepared.structure.pack(np.array(scatters))
-    return mass, first, second
 
 
-@dataclass(frozen=True)
-class TuningOptions:
-    """How to train."""
-
-    fitted: Options  # of the fit: its structure, floor and priors, and the number of threads
-    # Values of λ, one stage each; a stage continues from the best model so far, or from the last one if no
-    # rows are held out.
-    trade_offs: tuple[float, ...]
-    max_iter: int  # largest number of rounds of a stage: passes over mini-batches, or steps of L-BFGS
-    batch_size: int | None  # rows of a mini-batch; None means all rows, with L-BFGS
+def _exponentiate(logs: FloatArray) -> FloatArray:
+    """Turn logarithms (m, n) into shares that sum to one over m, in place; return the log-sums (n,)."""
+    largest = logs.max(axis=0)
+    logs -= largest
+    np.maximum(logs, _LOWEST_LOG, out=logs)
+    np.exp(logs, out=logs)
+    total = logs.sum(axis=0)
+    logs /= total
+    return np.log(total) + largest
 
 
 @dataclass(frozen=True)
@@ -362,24 +386,11 @@ def score(log_joints: FloatArray, rows: Labelled) -> Scores:
     )
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """The result of discriminative training."""
-
-    # The best model on the held-out rows, in the data's coordinates, or the given one if none was better.
-    # Without held-out rows, the last one.
-    parameters: Parameters
-    trade_off: float | None  # λ of that model; None for the given model
-    before: Scores | None  # of the given model, on the held-out rows
-    after: Scores | None  # of the best model
-    rounds: list[tuple[float, Scores]]  # λ and scores of every round
-
-
 class Judge:
     """Selects the model of least log-loss on held-out rows, with no more errors than the given model.
 
-    The objective is around the given model; the variance floor (M,) is in the frame. Without held-out rows
-    the last model counts as the best.
+    Without held-out rows the last model counts as the best. The objective is around the given model; the
+    variance floor (M,) is in the frame.
     """
 
     def __init__(
@@ -387,13 +398,13 @@ class Judge:
     ) -> None:
         self._validation, self._floor, self._pool = validation, floor, pool
         self.best = objective.parameters
-        self.before: Scores | None = None
+        self.trade_off: float | None = None  # λ of the best model; None for the given model
+        self.before: Scores | None = None  # of the given model, on the held-out rows
         if validation is not None:
             given = objective.point(np.zeros(objective.size))
             self.before = score(objective.log_joints(given, validation, pool), validation)
-        self.after = self.before
-        self.trade_off: float | None = None
-        self.rounds: list[tuple[float, Scores]] = []
+        self.after = self.before  # of the best model
+        self.rounds: list[tuple[float, Scores]] = []  # λ and scores of every round
         self.n_seen = self.since_better = 0
 
     def see(self, objective: Objective, numbers: FloatArray) -> Parameters | None:
@@ -404,7 +415,7 @@ class Judge:
         sunk = bool((factor.log_determinant - point.factor.log_determinant > _RAISED).any())
         if sunk:
             parameters = replace(parameters, covariances=covariances[0])
-            point = replace(point, factor=factor)
+            point = point._replace(factor=factor)
         self.n_seen += 1
         scores, better = None, True
         if self._validation is not None and self.before is not None and self.after is not None:
@@ -423,48 +434,57 @@ def tune(
     class_prior: FloatArray,
     training: Labelled,
     validation: Labelled | None,
-    options: TuningOptions,
+    fitted: Options,
+    *,
+    trade_offs: Sequence[float],
+    max_iter: int,
+    batch_size: int | None,
     random_state: np.random.RandomState,
-) -> Tuned:
-    """Train a model, in the data's coordinates, discriminatively; the class priors (L,) are not trained.
+) -> Judge:
+    """Train a model discriminatively; return the judge with the best model in the data's coordinates.
 
-    Held-out rows serve early stopping and model selection. Without them all rounds are run, and the last
-    model is returned. The source of randomness is for mini-batches.
+    Parameters
+    ----------
+    parameters : Parameters
+        The given model, in the data's coordinates.
+    class_prior : ndarray of shape (L,)
+        Class priors, which are not trained.
+    training : Labelled
+        Rows to train on.
+    validation : Labelled, optional
+        Held-out rows for early stopping and model selection. Without them all rounds are run, and the last
+        model is the best.
+    fitted : Options
+        Options of the fit: its structure, floor and priors, and the number of threads.
+    trade_offs : sequence of float
+        Values of λ, one stage each, which continues from the best model so far.
+    max_iter : int
+        Largest number of rounds of a stage: passes over mini-batches, or steps of L-BFGS.
+    batch_size : int or None
+        Rows of a mini-batch; None means all rows, with L-BFGS.
+    random_state : RandomState
+        Source of randomness of the mini-batches.
     """
-    structure = structure_of(options.fitted.covariance_type)
+    structure = structure_of(fitted.covariance_type)
     frame = measure(training.X, structure, row_weights=training.weights)
     if validation is not None:
         frame = replace(frame, bound=np.maximum(frame.bound, frame.reaching(validation.X).bound))
     inside = frame.enter(parameters.batch(), structure).take(0)
-    regulariser = _priors_of(options.fitted, frame, structure, len(inside.means))
-    with workers(options.fitted.n_jobs) as pool:
+    regulariser = regulariser_of(fitted, frame, structure, len(inside.means))
+    # The concentration of a variational fit may be below one, which would drive weights to zero here.
+    regulariser = replace(regulariser, weight_prior=max(regulariser.weight_prior, 1.0))
+    with workers(fitted.n_jobs) as pool:
         given = Objective(inside, structure, frame, class_prior, regulariser, training.size)
         judge = Judge(given, validation, regulariser.floor, pool)
-        for trade_off in options.trade_offs:
+        for trade_off in trade_offs:
             judge.since_better = 0
             objective = replace(given, parameters=judge.best, trade_off=trade_off, temperature=_TEMPERATURE)
-            if options.batch_size is None:
-                lbfgs(objective, training, options.max_iter, judge, pool)
+            if batch_size is None:
+                lbfgs(objective, training, max_iter, judge, pool)
             else:
-                size = options.batch_size
-                adam(objective, training, options.max_iter, judge, pool, size, random_state)
-    best = parameters
-    if judge.trade_off is not None:
-        best = frame.leave(judge.best.batch(), structure).take(0)
-    return Tuned(best, judge.trade_off, judge.before, judge.after, judge.rounds)
-
-
-def _priors_of(fitted: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
-    """Return the floor and priors of the fit, for an objective that is maximised.
-
-    A variational fit always has a prior on covariances. Its concentration may be below one, which is ignored:
-    under maximisation it would drive weights to zero.
-    """
-    found = regulariser_of(fitted, frame, structure, n_kernels)
-    if fitted.inference != "variational":
-        return found
-    rows = fitted.covariance_prior or default_rows(structure, len(frame.scale))
-    return replace(found, prior_rows=rows, weight_prior=max(found.weight_prior, 1.0))
+                adam(objective, training, max_iter, judge, pool, batch_size, random_state)
+    judge.best = frame.leave(judge.best.batch(), structure).take(0)
+    return judge
 
 
 def lbfgs(objective: Objective, rows: Labelled, max_iter: int, judge: Judge, pool: Workers) -> None:

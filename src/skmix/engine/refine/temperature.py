@@ -27,10 +27,8 @@ def least_log_loss(
     ----------
     log_joints : ndarray of shape (n, L)
         Log-joints of rows and classes, up to a constant for each row.
-    codes : ndarray of shape (n,)
-        The true classes.
-    weights : ndarray of shape (n,), optional
-        Weights of the rows.
+    codes, weights : ndarray of shape (n,)
+        The true classes, and the weights of the rows.
     lowest : float, default=1.0
         Lowest temperature. The default never sharpens probabilities, which would not end if no row is
         misclassified. Zero sets no limit.
@@ -41,8 +39,8 @@ def least_log_loss(
 
     def slope(log_inverse: float) -> float:
         exponents = np.exp(log_inverse) * gaps + offset
-        powers = np.exp(exponents - exponents.max(axis=1, keepdims=True))
-        expected = (powers * gaps).sum(axis=1) / powers.sum(axis=1)
+        powers = np.exp(exponents - exponents.max(axis=0))
+        expected = (powers * gaps).sum(axis=0) / powers.sum(axis=0)
         return float(np.average(expected, weights=weights))
 
     low, high = -np.log(_HIGHEST), -np.log(max(lowest, _LOWEST))
@@ -63,24 +61,25 @@ def log_losses(
     """Return −log Pr(class | x) of each row's true class, shape (n,); see `least_log_loss`."""
     gaps, offset = _relative(log_joints, codes, log_prior)
     exponents = gaps / temperature + offset
-    largest = exponents.max(axis=1)
-    losses = np.log(np.exp(exponents - largest[:, None]).sum(axis=1)) + largest
-    impossible = log_joints[np.arange(len(codes)), codes] == -np.inf
-    return np.where(impossible, np.inf, losses)
+    largest = exponents.max(axis=0)
+    losses = np.log(np.exp(exponents - largest).sum(axis=0)) + largest
+    return np.where(log_joints[np.arange(len(codes)), codes] == -np.inf, np.inf, losses)
 
 
 def _relative(
     log_joints: FloatArray, codes: IntArray, log_prior: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return log-joints (n, L) less that of the true class, and terms (n, L) independent of the temperature.
+    """Return log-joints (L, n) less that of the true class, and terms (L, n) independent of the temperature.
 
-    A class of density zero has probability zero at any temperature, so its −inf is in the second.
+    A class of density zero has probability zero at any temperature, so its −inf is in the second. Rows are
+    the last axis, since sums over a few numbers each would be slow.
     """
-    own = log_joints[np.arange(len(codes)), codes, None]
-    possible = (log_joints > -np.inf) & (own > -np.inf)
-    gaps = np.subtract(log_joints, own, where=possible, out=np.zeros(log_joints.shape))
+    joints, every = log_joints.T, np.arange(len(codes))
+    own = joints[codes, every]
+    possible = (joints > -np.inf) & (own > -np.inf)
+    gaps = np.subtract(joints, own, where=possible, out=np.zeros(joints.shape))
     offset = np.where(possible, 0.0, -np.inf)
-    offset[np.arange(len(codes)), codes] = 0.0
+    offset[codes, every] = 0.0
     if log_prior is not None:
-        offset = offset + (log_prior - log_prior[codes][:, None])
+        offset = offset + (log_prior[:, None] - log_prior[codes])
     return gaps, offset

@@ -1,4 +1,4 @@
-"""Update rules, and the one of EM: maximum likelihood with priors, variance floor and freezing.
+"""Maximum likelihood with priors, variance floor and freezing: the M-step of EM.
 
 Equation labels are those of ``docs/notation.md``: (M1) weights, (M2) means, (M3) covariances.
 """
@@ -6,13 +6,12 @@ Equation labels are those of ``docs/notation.md``: (M1) weights, (M2) means, (M3
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from ..compute.arrays import constant, namespace, occurs, to_numpy
 from ..covariances import Structure
-from ..model import BoolArray, Factor, FloatArray, Parameters, Prior, Regulariser, Statistics
+from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
 _EMPTY = 1e-130
@@ -24,59 +23,20 @@ _LARGEST_CANCELLATION = 2.0**24
 Improved = tuple[Parameters, Factor, BoolArray]
 
 
-class UpdateRule(Protocol):
-    """An update of the parameters of R starts, in the coordinates of the frame."""
-
-    @property
-    def structure(self) -> Structure:
-        """Covariance structure."""
-
-    @property
-    def freeze(self) -> str | None:
-        """Which parameters stay at their starting values: 'kernels', 'weights' or None."""
-
-    @property
-    def prior(self) -> Prior | None:
-        """Prior of a rule that maximises a bound of the evidence, which the stopping rule then uses."""
-
-    def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
-        """Return a valid copy of the parameters for a pass to start from, and its factor."""
-
-    def improve(
-        self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
-    ) -> Improved:
-        """Return the next parameters, their factor, and the kernels (R, K) whose covariances lost digits.
-
-        Moments are about `origins` (R, K, M); `factor` is that of `previous`. A start that is not usable in
-        the new factor has degenerated. Kernels that are narrow and far from their origin lose digits of the
-        covariance; they need another E-step with moments about their new means.
-        """
-
-    def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return what the rule maximises (R,), given the log-likelihoods (R, C), on the host."""
-
-    def finish(self, parameters: Parameters) -> Parameters:
-        """Return the point estimates of final parameters."""
-
-
-def with_frozen(rule: UpdateRule, parameters: Parameters, previous: Parameters) -> Parameters:
-    """Return parameters with the frozen ones restored from `previous`."""
-    if rule.freeze == "kernels":
-        return replace(parameters, means=previous.means, covariances=previous.covariances)
-    return replace(parameters, weights=previous.weights) if rule.freeze == "weights" else parameters
-
-
 @dataclass(frozen=True)
 class Likelihood:
-    """The update rule of EM."""
+    """The update rule of EM, for R starts in the coordinates of the frame."""
 
-    structure: Structure  # covariance structure
+    structure: Structure
     regulariser: Regulariser  # floor, ridge and priors
-    freeze: str | None = None  # which parameters stay at their starting values
+    freeze: str | None = None  # which parameters stay at their starting values: 'kernels' or 'weights'
     prior: None = None  # the stopping rule uses the log-likelihood, not a bound
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
-        """Return parameters with covariances raised to the floor, unless frozen, and their factor."""
+        """Return a copy with covariances raised to the floor, unless frozen, for a pass to start from.
+
+        Its factor is returned too.
+        """
         structure = self.structure
         if self.freeze == "kernels":
             return parameters.copy(), structure.factor(parameters.covariances, parameters.means.shape[-1])
@@ -87,7 +47,12 @@ class Likelihood:
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
     ) -> Improved:
-        """Do the M-step, in which an empty kernel stays as in `previous`; see `UpdateRule`."""
+        """Do the M-step: return new parameters, their factor, and kernels (R, K) that lost digits.
+
+        Moments are about `origins` (R, K, M); `factor` is that of `previous`; an empty kernel stays as it is.
+        A start that is not usable in the new factor has degenerated. Kernels that are narrow and far from
+        their origin lose digits of the covariance; they need another E-step about their new means.
+        """
         structure, regulariser, xp = self.structure, self.regulariser, namespace(statistics.mass)
         mass = xp.sum(statistics.mass, axis=-1)
         alive = mass > _EMPTY
@@ -109,11 +74,11 @@ class Likelihood:
         # In a stream, a class without rows so far keeps its weights.
         weights = xp.where(sizes > 0, class_mass / xp.where(sizes > 0, sizes, 1.0), previous.weights)  # (M1)
         inaccurate = alive & lost_digits(offset, covariances, structure)
-        following = with_frozen(self, Parameters(weights, means, covariances, prior), previous)
+        following = with_frozen(self.freeze, Parameters(weights, means, covariances, prior), previous)
         return following, factor if self.freeze == "kernels" else next_factor, inaccurate
 
     def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return the log-likelihood plus the logarithm of the priors, up to a constant (R,)."""
+        """Return the log-likelihood plus that of the priors, up to a constant (R,), on the host."""
         total, regulariser = log_likelihood.sum(axis=1), self.regulariser
         if regulariser.prior_rows:
             total = total + to_numpy(self.structure.log_prior(factor, regulariser))
@@ -126,6 +91,13 @@ class Likelihood:
     def finish(self, parameters: Parameters) -> Parameters:
         """Return the parameters: they are point estimates."""
         return parameters
+
+
+def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters) -> Parameters:
+    """Return parameters with the frozen ones restored from `previous`."""
+    if freeze == "kernels":
+        return replace(parameters, means=previous.means, covariances=previous.covariances)
+    return replace(parameters, weights=previous.weights) if freeze == "weights" else parameters
 
 
 def price_of_kernel(structure: Structure, n_features: int) -> float:

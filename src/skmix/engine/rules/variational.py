@@ -38,8 +38,8 @@ _LOWEST_LOG = -700.0
 class Variational:
     """The update rule of variational Bayes: parameters are posteriors."""
 
-    structure: Structure  # covariance structure
-    prior: Prior  # of all kernels
+    structure: Structure
+    prior: Prior  # of all kernels; the stopping rule uses the bound of the evidence
     floor: FloatArray  # (M,): variance floor of the starts
     freeze: None = None  # all parameters are learnt
 
@@ -89,9 +89,8 @@ class Variational:
 
 def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n_kernels: int) -> Prior:
     """Return the prior of the options, with defaults from the data."""
-    n_features = len(regulariser.floor)
+    n_features, rows = len(regulariser.floor), regulariser.prior_rows
     dimension = structure.wishart(n_features).dimension
-    rows = options.covariance_prior or default_rows(structure, n_features)
     if not rows > dimension - 1:
         raise ValueError(
             f"covariance_prior={rows} makes an improper prior on {structure.name} covariances of {dimension} "

@@ -23,7 +23,7 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted
 from ...engine.covariances import COVARIANCE_TYPES
 from ...engine.model import FloatArray, IntArray
 from ..callbacks import progress_bar
-from ..io import ExportMixin, SavingMixin
+from ..io import FileMixin
 from ..rows import check_gaps, check_rows, check_weights, number_labels, read_labels, weighted_rows
 
 Params = dict[str, Any]
@@ -248,7 +248,7 @@ def delegated(method: Callable[..., Any]) -> Any:
     return call
 
 
-class Search(SavingMixin, ExportMixin, BaseEstimator):
+class Search(FileMixin, BaseEstimator):
     """Parameters and methods of a search; `_choose` tries candidates and fits the best to all rows."""
 
     estimator: Any

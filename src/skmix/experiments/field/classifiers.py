@@ -1,4 +1,4 @@
-"""The classifiers to compare, each with the preparation that a careful user would give it.
+"""The classifiers to compare, each with the preparation that a careful user would give it, and their sizes.
 
 Hyperparameters (the number of neighbours, the penalty of the support vector machine, the components of a
 mixture) are chosen on the training rows, never on test rows, and the time of the choice counts as part of the
@@ -7,13 +7,15 @@ fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import block_diag
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
@@ -27,16 +29,17 @@ from sklearn.model_selection import GridSearchCV, KFold, ParameterGrid, Stratifi
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skmix.engine.model import FloatArray, IntArray
 from skmix.estimators import SharedKernelClassifier, SharedKernelClassifierCV
+from skmix.estimators.densities import n_parameters
 from skmix.estimators.search.classifier import Selection
-from skmix.experiments.field.data import FloatArray, IntArray
 
 OURS = "shared kernels"
 SUPPORT_VECTORS = "RBF SVM"
@@ -182,24 +185,16 @@ class OwnKernelsCV(SharedKernelClassifierCV):
 
 def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: Any) -> dict[str, FloatArray]:
     """Return a start in which each class has its own kernels; EM keeps weights of zero at zero."""
-    parts = []
-    for c in range(int(codes.max()) + 1):
-        own = rows[codes == c]
-        parts.append(kmeans_plusplus(own, min(per_class, len(own)), random_state=seed)[0])
-    weights = np.zeros((sum(map(len, parts)), len(parts)))
-    first = 0
-    for c, part in enumerate(parts):
-        weights[first : first + len(part), c] = 1.0 / len(part)
-        first += len(part)
-    return {"means": np.concatenate(parts), "weights": weights}
+    own = [rows[codes == c] for c in range(int(codes.max()) + 1)]
+    means = [kmeans_plusplus(each, min(per_class, len(each)), random_state=seed)[0] for each in own]
+    weights = block_diag(*(np.full((len(each), 1), 1.0 / len(each)) for each in means))
+    return {"means": np.concatenate(means), "weights": weights}
 
 
-def _plain(kind: type, seed: int, **settings: Any) -> Any:
-    return kind(**settings)
-
-
-def _seeded(kind: type, seed: int, **settings: Any) -> Any:
-    return kind(random_state=seed, **settings)
+def _make(kind: type, seed: int, **settings: Any) -> Any:
+    """Return an unfitted classifier, with the seed if it takes one."""
+    seeded = "random_state" in signature(kind).parameters
+    return kind(**settings, **({"random_state": seed} if seeded else {}))
 
 
 def _folds(seed: int) -> StratifiedKFold:
@@ -217,28 +212,22 @@ def _support_vectors(seed: int) -> Any:
     return CalibratedClassifierCV(chosen, cv=_folds(seed), ensemble=False)
 
 
+_LDA, _QDA = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+_BOOSTING = HistGradientBoostingClassifier
 FIELD: tuple[Contender, ...] = (
-    Contender(
-        OURS, True, partial(_seeded, SharedKernelClassifierCV, n_jobs=1), takes_gaps=True, scaled=False
-    ),
-    Contender("LDA", True, partial(_plain, LinearDiscriminantAnalysis, solver="lsqr", shrinkage="auto")),
-    Contender("QDA", True, partial(_plain, QuadraticDiscriminantAnalysis, solver="eigen", shrinkage="auto")),
-    Contender("naive Bayes", True, partial(_plain, GaussianNB)),
-    Contender("separate mixtures", True, partial(_seeded, SeparateMixtures)),
-    Contender("separate by BIC", True, partial(_seeded, SeparateMixtures, criterion="bic")),
+    Contender(OURS, True, partial(_make, SharedKernelClassifierCV, n_jobs=1), takes_gaps=True, scaled=False),
+    Contender("LDA", True, partial(_make, _LDA, solver="lsqr", shrinkage="auto")),
+    Contender("QDA", True, partial(_make, _QDA, solver="eigen", shrinkage="auto")),
+    Contender("naive Bayes", True, partial(_make, GaussianNB)),
+    Contender("separate mixtures", True, partial(_make, SeparateMixtures)),
+    Contender("separate by BIC", True, partial(_make, SeparateMixtures, criterion="bic")),
     Contender("nearest neighbours", False, _neighbours),
     Contender(SUPPORT_VECTORS, False, _support_vectors),
     Contender(
-        FOREST, False, partial(_seeded, RandomForestClassifier, n_estimators=300, n_jobs=1), scaled=False
+        FOREST, False, partial(_make, RandomForestClassifier, n_estimators=300, n_jobs=1), scaled=False
     ),
-    Contender(
-        "gradient boosting",
-        False,
-        partial(_seeded, HistGradientBoostingClassifier),
-        takes_gaps=True,
-        scaled=False,
-    ),
-    Contender("MLP", False, partial(_seeded, MLPClassifier, max_iter=500)),
+    Contender("gradient boosting", False, partial(_make, _BOOSTING), takes_gaps=True, scaled=False),
+    Contender("MLP", False, partial(_make, MLPClassifier, max_iter=500)),
 )
 """All classifiers, in the order of tables."""
 
@@ -252,7 +241,52 @@ def contenders(names: Sequence[str] | None = None) -> tuple[Contender, ...]:
     return tuple(each for each in FIELD if names is None or each.name in names)
 
 
-def in_order(names: Sequence[str], order: Sequence[str]) -> list[str]:
+def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
     """Return names once each, in the given order, unknown ones last."""
     present = dict.fromkeys(names)
     return [name for name in order if name in present] + [name for name in present if name not in order]
+
+
+def count_parameters(model: Any) -> int:
+    """Return how many numbers a fitted classifier of the comparison stores; scaling is not counted.
+
+    These are free parameters of densities, weights of networks, splits and leaves of trees, and stored rows.
+    """
+    return next((int(count(model)) for kind, count in _COUNTS.items() if isinstance(model, kind)), 0)
+
+
+def _of_discriminant(model: Any, n_covariances: int) -> int:
+    n_classes, n_features = model.means_.shape
+    return n_classes * n_features + n_covariances * n_features * (n_features + 1) // 2 + n_classes - 1
+
+
+def _of_trees(n_leaves: list[int], n_outputs: int) -> int:
+    # A split stores a feature and a threshold, a leaf its outputs.
+    return sum(2 * (n - 1) + n_outputs * n for n in n_leaves)
+
+
+_COUNTS: dict[type, Callable[[Any], int]] = {
+    Pipeline: lambda m: sum(count_parameters(step) for _, step in m.steps),
+    GridSearchCV: lambda m: count_parameters(m.best_estimator_),
+    # Two numbers of a sigmoid for each score.
+    CalibratedClassifierCV: lambda m: sum(
+        2 * len(each.calibrators) + count_parameters(each.estimator) for each in m.calibrated_classifiers_
+    ),
+    PCA: lambda m: m.components_.size + m.mean_.size,
+    # The reduction of the features, the classifier, and the temperature.
+    SharedKernelClassifierCV: lambda m: (
+        sum(np.size(part) for part in m.projection_ or ()) + count_parameters(m.classifier_) + 1
+    ),
+    SharedKernelClassifier: lambda m: len(m.classes_) - 1 + n_parameters(m),
+    SeparateMixtures: lambda m: len(m.classes_) - 1 + sum(each._n_parameters() for each in m.mixtures_),
+    LinearDiscriminantAnalysis: lambda m: _of_discriminant(m, 1),
+    QuadraticDiscriminantAnalysis: lambda m: _of_discriminant(m, len(m.classes_)),
+    GaussianNB: lambda m: 2 * m.theta_.size + len(m.classes_) - 1,
+    KNeighborsClassifier: lambda m: np.size(m._fit_X) + len(m._fit_X),
+    SVC: lambda m: m.support_vectors_.size + m.dual_coef_.size + m.intercept_.size,
+    RandomForestClassifier: lambda m: _of_trees([t.get_n_leaves() for t in m.estimators_], len(m.classes_)),
+    HistGradientBoostingClassifier: lambda m: _of_trees(
+        [tree.get_n_leaf_nodes() for stage in m._predictors for tree in stage], 1
+    ),
+    MLPClassifier: lambda m: sum(each.size for each in (*m.coefs_, *m.intercepts_)),
+}

@@ -14,12 +14,13 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
+from skmix.engine.model import IntArray
 from skmix.estimators import SharedKernelClassifierCV
-from skmix.experiments import harness
-from skmix.experiments.field.classifiers import Contender
-from skmix.experiments.field.counting import count_parameters
-from skmix.experiments.field.data import DataSet, IntArray
 from skmix.metrics import calibration_error
+
+from .. import harness
+from .classifiers import Contender, count_parameters
+from .data import DataSet
 
 _LARGEST_SEED = 2**31 - 1
 
@@ -73,11 +74,27 @@ class Outcome:
         return cls(**values)
 
 
-def reporting(progress: Callable[[Outcome], None] | None) -> Callable[[list[dict[str, Any]]], None] | None:
-    """Return a callback that passes the harness's records to `progress` as outcomes."""
-    if progress is None:
-        return None
-    return lambda records: progress(Outcome.from_dict(records[0]))
+def run_outcomes(
+    cells: Sequence[harness.Cell],
+    work: harness.Work,
+    shared: Any,
+    store: harness.Store,
+    n_jobs: int,
+    progress: Callable[[Outcome], None] | None,
+) -> list[Outcome]:
+    """Run the cells that the store lacks, one outcome at a time, and return the outcomes of all cells."""
+
+    def report(records: list[dict[str, Any]]) -> None:
+        if progress is not None:
+            progress(Outcome.from_dict(records[0]))
+
+    harness.run_cells(cells, work, shared, store, n_jobs=n_jobs, progress=report)
+    return [
+        Outcome.from_dict(record)
+        for cell in cells
+        for number, record in store.get(cell.settings).items()
+        if number < cell.n_replicates
+    ]
 
 
 def settings_of(experiment: str, data: DataSet, contender: Contender, **others: Any) -> dict[str, Any]:
@@ -106,10 +123,8 @@ def split(data: DataSet, repeat: int, settings: Settings) -> tuple[IntArray, Int
         raise ValueError(
             f"{data.name} has {len(data.y)} rows of {n_classes} classes: too few to test on {n_test}."
         )
-    training, held = next(
-        StratifiedShuffleSplit(1, test_size=n_test, random_state=random).split(data.X, data.y)
-    )
-    return training, held
+    splits = StratifiedShuffleSplit(1, test_size=n_test, random_state=random)
+    return next(splits.split(data.X, data.y))
 
 
 def run_cell(data: DataSet, contender: Contender, repeat: int, settings: Settings) -> Outcome:
@@ -129,23 +144,21 @@ def measure(
     model = contender.pipeline(own_seed, data.has_gaps)
     shares = np.bincount(codes[training], minlength=len(classes)) / len(training)
     probabilities = np.tile(shares, (len(held), 1))
-    failure, chosen, fit_seconds, predict_seconds, n_parameters = "", "", 0.0, 0.0, 0
+    seconds, n_parameters, failure, chosen = [0.0, 0.0], 0, "", ""
     with warnings.catch_warnings(), threadpool_limits(1):
         # Ignore the classifiers' warnings: any problem shows in the results.
         warnings.simplefilter("ignore")
         try:
             begun = time.process_time()
             model.fit(data.X[training], codes[training])
-            fit_seconds = time.process_time() - begun
-            begun = time.process_time()
+            seconds[0] = time.process_time() - begun
             found = np.zeros_like(probabilities)
             # A classifier only has the classes of its training rows.
             found[:, model.classes_] = model.predict_proba(data.X[held])
-            predict_seconds = time.process_time() - begun
+            seconds[1] = time.process_time() - begun - seconds[0]
             if not np.isfinite(found).all():
                 raise ValueError("probabilities that are not finite")
-            probabilities, n_parameters = found, count_parameters(model)
-            chosen = _choice(model)
+            probabilities, n_parameters, chosen = found, count_parameters(model), _choice(model[-1])
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             failure = f"{type(error).__name__}: {error}"
         loss = float(log_loss(codes[held], probabilities, labels=np.arange(len(classes))))
@@ -159,8 +172,8 @@ def measure(
         error=float(np.mean(probabilities.argmax(axis=1) != codes[held])),
         log_loss=loss,
         calibration_error=calibration_error(probabilities, codes[held]),
-        fit_seconds=fit_seconds,
-        predict_seconds=predict_seconds,
+        fit_seconds=seconds[0],
+        predict_seconds=seconds[1],
         n_parameters=n_parameters,
         failure=failure,
         settings=chosen,
@@ -210,39 +223,24 @@ def run_comparison(
         for place, each in enumerate(data)
         for contender in field
     ]
-    harness.run_cells(
-        cells,
-        _work,
-        (data, settings),
-        store,
-        n_jobs=n_jobs,
-        progress=reporting(progress),
-    )
-    found = [
-        (cell.task[0], repeat, Outcome.from_dict(record))
-        for cell in cells
-        for repeat, record in store.get(cell.settings).items()
-        if repeat < settings.n_repeats
-    ]
-    return [outcome for _, _, outcome in sorted(found, key=lambda each: each[:2])]
+    outcomes = run_outcomes(cells, _work, (data, settings), store, n_jobs, progress)
+    return sorted(outcomes, key=lambda each: (names.index(each.data), each.repeat))
 
 
 def _work(
     shared: tuple[Sequence[DataSet], Settings], task: tuple[int, Contender], repeats: Sequence[int]
 ) -> list[dict[str, Any]]:
-    data, settings = shared
-    place, contender = task
+    (data, settings), (place, contender) = shared, task
     return [run_cell(data[place], contender, repeat, settings).to_dict() for repeat in repeats]
 
 
 def _choice(model: Any) -> str:
     """Return what a search chose, in words."""
-    last = model[-1] if hasattr(model, "__getitem__") else model
-    if not isinstance(last, SharedKernelClassifierCV):
+    if not isinstance(model, SharedKernelClassifierCV):
         return ""
-    chosen = last.best_params_
+    chosen = model.best_params_
     tuned = "EM" if chosen["trade_off"] is None else f"tuned with {chosen['trade_off']:g}"
     return (
         f"{chosen['reduction']}, {chosen['covariance_type']}, prior {chosen['prior_rows']:g} rows per "
-        f"feature, {chosen['n_kernels']} kernels, {tuned}, temperature {last.classifier_.temperature_:.2f}"
+        f"feature, {chosen['n_kernels']} kernels, {tuned}, temperature {model.classifier_.temperature_:.2f}"
     )

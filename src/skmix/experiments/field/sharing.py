@@ -10,27 +10,30 @@ densities give the lowest possible error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
+from skmix.engine.model import FloatArray, IntArray
 from skmix.estimators import SharedKernelClassifierCV
-from skmix.experiments import harness
-from skmix.experiments.field.classifiers import OURS, Contender, OwnKernelsCV, SeparateMixtures, contenders
-from skmix.experiments.field.classifiers import in_order as ordered
-from skmix.experiments.field.comparison import Outcome, measure, reporting, settings_of
-from skmix.experiments.field.data import SEGMENTS, DataSet, FloatArray, IntArray, load_data, seven_segments
-from skmix.experiments.field.simulated import (
+
+from .. import harness
+from ..harness import Table, plain_table
+from .classifiers import OURS, Contender, OwnKernelsCV, SeparateMixtures, contenders, in_order
+from .comparison import Outcome, measure, run_outcomes, settings_of
+from .data import (
     KINDS,
+    PARTS,
+    SEGMENTS,
+    DataSet,
     Simulation,
     TrueDensities,
     kind_and_classes,
-    part_features,
+    load_data,
+    seven_segments,
     simulate,
 )
-from skmix.experiments.harness import Table, plain_table
 
 LearningMeasure = Literal["error", "log_loss"]
 
@@ -61,24 +64,7 @@ _LARGEST_SEED = 2**31 - 1
 _FEWER_CHOICES: dict[str, Any] = {"max_components": 3, "regularisations": (0.02, 0.3)}
 
 
-@dataclass(frozen=True)
-class _Task:
-    """One classifier that learns from one draw: the task of a process."""
-
-    data: str
-    classifier: str
-    rows_per_class: int
-    repeat: int
-    seed: int
-
-
-def classifiers_for(name: str) -> list[str]:
-    """Return the names of the classifiers that are compared on data of that name."""
-    names = [OURS, OWN, QUADRATIC, SEPARATE]
-    simulated = kind_and_classes(name)
-    if simulated is None:
-        return names
-    return [*names, *((OURS_BY_PARTS, OWN_BY_PARTS) if simulated[0] == "parts" else ()), TRUE]
+_load = lru_cache(maxsize=4)(load_data)
 
 
 def draw(name: str, repeat: int, seed: int) -> DataSet:
@@ -87,7 +73,7 @@ def draw(name: str, repeat: int, seed: int) -> DataSet:
     `name` is one of `SHARING_DATA`, or what `load_data` takes. There are enough rows for the largest training
     set and 2000 to test on, if the data have as many.
     """
-    return _drawn(name, repeat, seed)[0]
+    return _drawn(name, repeat, seed).data
 
 
 def few_rows(data: DataSet, n_each: int, repeat: int, seed: int) -> tuple[IntArray, IntArray] | None:
@@ -104,8 +90,7 @@ def few_rows(data: DataSet, n_each: int, repeat: int, seed: int) -> tuple[IntArr
         own = np.flatnonzero(codes == c)
         place[own] = np.arange(len(own))
     fewest = int(np.bincount(codes).min())
-    largest = max(ROWS_PER_CLASS)
-    most = largest if fewest > largest else int(_TRAINING_SHARE * fewest)
+    most = max(ROWS_PER_CLASS) if fewest > max(ROWS_PER_CLASS) else int(_TRAINING_SHARE * fewest)
     if n_each > most:
         return None
     return order[place < n_each], order[place >= most][:_MOST_TEST_ROWS]
@@ -154,84 +139,69 @@ def run_sharing(
         for repeat in range(n_draws)
         for cell in _cells(name, rows_per_class, repeat, seed)
     ]
-    harness.run_cells(
-        # The longest first, so that the processes end at about the same time.
-        sorted(cells, key=lambda cell: -cell.task.rows_per_class) if n_processes > 1 else cells,
-        _work,
-        None,
-        store,
-        n_jobs=n_processes,
-        progress=reporting(progress),
-    )
+    # The longest first, so that the processes end at about the same time.
+    longest = sorted(cells, key=lambda cell: -cell.settings["rows_per_class"]) if n_processes > 1 else cells
+    run_outcomes(longest, _work, None, store, n_processes, progress)
     return [Outcome.from_dict(store.get(cell.settings)[0]) for cell in cells]
 
 
 def _cells(name: str, rows_per_class: Iterable[int], repeat: int, seed: int) -> Iterator[harness.Cell]:
     """Yield the cells of one draw."""
-    data, simulated = _drawn(name, repeat, seed)
+    drawn = _drawn(name, repeat, seed)
     for n_each in rows_per_class:
-        if few_rows(data, n_each, repeat, seed) is None:
+        if few_rows(drawn.data, n_each, repeat, seed) is None:
             continue
-        for classifier in classifiers_for(name):
-            contender = _contender(classifier, simulated, 0)
-            settings = settings_of(
-                "sharing", data, contender, rows_per_class=n_each, repeat=repeat, seed=seed
-            )
-            yield harness.Cell(settings, _Task(name, classifier, n_each, repeat, seed), 1)
+        own = {"rows_per_class": n_each, "repeat": repeat, "seed": seed}
+        for classifier, contender in _contenders(name, drawn, 0).items():
+            settings = settings_of("sharing", drawn.data, contender, **own)
+            yield harness.Cell(settings, (name, classifier, n_each, repeat, seed), 1)
 
 
-def _work(shared: None, task: _Task, replicates: Sequence[int]) -> list[dict[str, Any]]:
-    data, simulated = _drawn(task.data, task.repeat, task.seed)
-    rows = few_rows(data, task.rows_per_class, task.repeat, task.seed)
-    if rows is None:
-        raise ValueError(f"{data.name} has too few rows for {task.rows_per_class} of each class.")
-    seed = int(harness.generator(task.seed, "classifiers", data.name, task.repeat).randint(_LARGEST_SEED))
-    contender = _contender(task.classifier, simulated, seed)
-    return [measure(data, contender, task.repeat, *rows, task.seed).to_dict() for _ in replicates]
+def _work(
+    shared: None, task: tuple[str, str, int, int, int], replicates: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Return the outcome of one classifier that learns from one draw."""
+    name, classifier, n_each, repeat, seed = task
+    drawn = _drawn(name, repeat, seed)
+    rows = few_rows(drawn.data, n_each, repeat, seed)
+    assert rows is not None
+    common_seed = int(harness.generator(seed, "classifiers", drawn.data.name, repeat).randint(_LARGEST_SEED))
+    contender = _contenders(name, drawn, common_seed)[classifier]
+    return [measure(drawn.data, contender, repeat, *rows, seed).to_dict()]
 
 
 @lru_cache(maxsize=16)
-def _drawn(name: str, repeat: int, seed: int) -> tuple[DataSet, Simulation | None]:
-    """Return a draw, and the densities it came from if they are known."""
-    found = kind_and_classes(name)
-    if found is not None:
-        simulated = simulate(name, _rows_of_a_class(found[1]), seed, repeat)
-        return simulated.data, simulated
+def _drawn(name: str, repeat: int, seed: int) -> Simulation:
+    """Return a draw, with the densities it came from if they are known."""
+    _, n_classes = kind_and_classes(name) or ("", 10)
+    n_each = max(ROWS_PER_CLASS) + -(-_MOST_TEST_ROWS // max(n_classes, 1))
+    if kind_and_classes(name) is not None:
+        return simulate(name, n_each, seed, repeat)
     if name == SEGMENTS:
-        random = harness.generator(seed, "seven segments", repeat)
-        return seven_segments(_rows_of_a_class(10), random), None
-    return _loaded(name), None
+        return Simulation(seven_segments(n_each, harness.generator(seed, "seven segments", repeat)), ())
+    return Simulation(_load(name), ())
 
 
-def _rows_of_a_class(n_classes: int) -> int:
-    return max(ROWS_PER_CLASS) + -(-_MOST_TEST_ROWS // max(n_classes, 1))
-
-
-@lru_cache(maxsize=4)
-def _loaded(name: str) -> DataSet:
-    return load_data(name)
-
-
-def _contender(name: str, simulated: Simulation | None, seed: int) -> Contender:
-    """Return a classifier by name, with folds and starts from a seed that all classifiers share.
+def _contenders(name: str, drawn: Simulation, seed: int) -> dict[str, Contender]:
+    """Return the classifiers to compare on data of that name, with folds and starts from the same seed.
 
     Otherwise the difference between shared and own kernels would partly be that of their folds.
     """
-    parts = part_features("parts")
     common: dict[str, Any] = {"random_state": seed, "n_jobs": 1}
-    makers: dict[str, Callable[[], Any]] = {
-        OURS: partial(SharedKernelClassifierCV, **common),
-        OWN: partial(OwnKernelsCV, **common),
-        OURS_BY_PARTS: partial(SharedKernelClassifierCV, feature_groups=parts, **common),
-        OWN_BY_PARTS: partial(OwnKernelsCV, feature_groups=parts, **common),
-    }
-    if simulated is not None:
-        makers[TRUE] = partial(TrueDensities, simulated.pools)
-    if name in makers:
-        return Contender(name, True, lambda _: makers[name](), scaled=False)
-    if name == SEPARATE:
-        return Contender(name, True, lambda _: SeparateMixtures(random_state=seed, **_FEWER_CHOICES))
-    return contenders([name])[0]
+    models: dict[str, Any] = {OURS: SharedKernelClassifierCV(**common), OWN: OwnKernelsCV(**common)}
+    if name.startswith("parts-") and drawn.pools:
+        models[OURS_BY_PARTS] = SharedKernelClassifierCV(feature_groups=PARTS, **common)
+        models[OWN_BY_PARTS] = OwnKernelsCV(feature_groups=PARTS, **common)
+    if drawn.pools:
+        models[TRUE] = TrueDensities(drawn.pools)
+    found = {key: _contender(key, model) for key, model in models.items()}
+    separate = SeparateMixtures(random_state=seed, **_FEWER_CHOICES)
+    found |= {QUADRATIC: contenders([QUADRATIC])[0], SEPARATE: _contender(SEPARATE, separate, scaled=True)}
+    return {key: found[key] for key in CLASSIFIERS if key in found}
+
+
+def _contender(name: str, model: Any, scaled: bool = False) -> Contender:
+    return Contender(name, True, lambda _: model, scaled=scaled)
 
 
 def in_study_order(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -245,11 +215,6 @@ def in_study_order(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return sorted(outcomes, key=place)
 
 
-def in_order(names: Iterable[str]) -> list[str]:
-    """Return names of classifiers once each in the order of `CLASSIFIERS`, unknown ones last."""
-    return ordered(list(names), CLASSIFIERS)
-
-
 def sharing_tables(outcomes: Sequence[Outcome]) -> list[Table]:
     """Return means of error and log-loss with their standard errors, and the gain from sharing."""
     return [sharing_table(outcomes), sharing_table(outcomes, "log_loss"), gain_table(outcomes)]
@@ -257,7 +222,7 @@ def sharing_tables(outcomes: Sequence[Outcome]) -> list[Table]:
 
 def sharing_table(outcomes: Sequence[Outcome], measure: LearningMeasure = "error") -> Table:
     """Return means over the draws: a row for each data set and number of rows, a column a classifier."""
-    names = in_order(each.classifier for each in outcomes)
+    names = in_order((each.classifier for each in outcomes), CLASSIFIERS)
     lines = [
         (data, str(rows), *(_mean(own.get(name, []), measure) for name in names))
         for (data, rows), own in _groups(outcomes).items()

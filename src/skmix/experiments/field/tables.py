@@ -9,10 +9,11 @@ from typing import Literal
 import numpy as np
 from scipy.stats import rankdata
 
-from skmix.experiments.field.classifiers import FIELD, FOREST, OURS, SUPPORT_VECTORS, in_order
-from skmix.experiments.field.comparison import Outcome
-from skmix.experiments.field.data import FloatArray
-from skmix.experiments.harness import Claim, Table, plain_table
+from skmix.engine.model import FloatArray
+
+from ..harness import Claim, Table, plain_table
+from .classifiers import FIELD, FOREST, OURS, SUPPORT_VECTORS, in_order
+from .comparison import Outcome
 
 Measure = Literal["error", "log_loss", "calibration_error", "fit_seconds", "predict_seconds", "n_parameters"]
 
@@ -48,18 +49,10 @@ def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
     for (data, classifier), own in groups.items():
         ratio = own[0].n_test / own[0].n_train
         columns = {measure: np.array([getattr(each, measure) for each in own], float) for measure in TITLES}
-        summaries.append(
-            Summary(
-                data=data,
-                classifier=classifier,
-                n_repeats=len(own),
-                values={measure: float(column.mean()) for measure, column in columns.items()},
-                standard_errors={
-                    measure: corrected_standard_error(column, ratio) for measure, column in columns.items()
-                },
-                n_failed=sum(bool(each.failure) for each in own),
-            )
-        )
+        means = {measure: float(column.mean()) for measure, column in columns.items()}
+        errors = {measure: corrected_standard_error(column, ratio) for measure, column in columns.items()}
+        n_failed = sum(bool(each.failure) for each in own)
+        summaries.append(Summary(data, classifier, len(own), means, errors, n_failed))
     return summaries
 
 
@@ -128,10 +121,9 @@ def check_claims(outcomes: Iterable[Outcome]) -> list[Claim]:
         if (data, SUPPORT_VECTORS) in cells and (data, OURS) in cells
     }
     if times:
-        worst = max(times, key=lambda data: times[data])
+        data, worst = max(times.items(), key=lambda pair: pair[1])
         claim, target = f"time to fit, over that of {SUPPORT_VECTORS}", f"at most {_MOST_TIMES_THE_SVM:g}"
-        measured = f"{times[worst]:.1f} on {worst}"
-        checked.append(Claim(claim, target, measured, times[worst] <= _MOST_TIMES_THE_SVM))
+        checked.append(Claim(claim, target, f"{worst:.1f} on {data}", worst <= _MOST_TIMES_THE_SVM))
     n_failed = sum(each.n_failed for each in summaries if each.classifier == OURS)
     checked.append(Claim("no failures", "0 failed", f"{n_failed} failed", n_failed == 0))
     return checked

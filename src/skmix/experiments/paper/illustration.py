@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix.datasets import Illustration, illustration, make_shared_kernel_data
+from skmix.engine.model import FloatArray, IntArray
 from skmix.estimators import SharedKernelMixture
-from skmix.experiments.paper.published import TOLERANCE
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from .published import TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +103,8 @@ def fit_illustration(
 
     Whether the fit converged is in ``model.converged_`` of the record.
     """
-    model = SharedKernelMixture(
-        init=_start(example),
-        max_iter=example.max_iter,
-        stopping="per-class",
-        tol=TOLERANCE,
-    )
+    rule: dict[str, Any] = {"max_iter": example.max_iter, "stopping": "per-class", "tol": TOLERANCE}
+    model = SharedKernelMixture(init=_start(example), **rule)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y)

@@ -19,11 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.engine.model import Parameters
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from skmix.engine.model import BoolArray, FloatArray, IntArray, Parameters
 
 Reason = Literal["", "constant feature", "too few rows", "overflow"]
 REASONS: tuple[Reason, ...] = ("constant feature", "too few rows", "overflow")
@@ -166,10 +162,8 @@ def published_pass(
 
 def published_densities(rows: FloatArray, parameters: Parameters) -> FloatArray:
     """Return N(x_n; μ_k, P_k) of rows (M, N), shape (K, N), in the linear domain, finite or not."""
-    exponentials = _exponentials(rows, parameters)
     normalisers = np.sqrt((2.0 * math.pi) ** len(rows) * np.linalg.det(parameters.covariances))
-    exponentials /= normalisers[:, None]
-    return exponentials
+    return _exponentials(rows, parameters) / normalisers[:, None]
 
 
 def published_likelihoods(
@@ -202,14 +196,9 @@ def _inverses(covariances: FloatArray) -> FloatArray:
     try:
         return np.asarray(np.linalg.inv(covariances), dtype=np.float64)
     except np.linalg.LinAlgError:
-        pass
-    result = np.full_like(covariances, np.inf)
-    for k, covariance in enumerate(covariances):
-        try:
-            result[k] = np.linalg.inv(covariance)
-        except np.linalg.LinAlgError:
-            continue
-    return result
+        if len(covariances) == 1:
+            return np.full_like(covariances, np.inf)
+        return np.concatenate([_inverses(covariance[None]) for covariance in covariances])
 
 
 def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Reason:

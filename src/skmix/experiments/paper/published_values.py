@@ -9,11 +9,10 @@ from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skmix.experiments.paper.variants import SWEEP_RUNS, VARIANTS
+from skmix.engine.model import IntArray
 
-IntArray = NDArray[np.int64]
+from .variants import SWEEP_RUNS, VARIANTS
 
 METRICS = ("Med Acc", "Mean Acc", "Std Acc", "Med MIoU", "Mean MIoU", "Std MIoU")
 RANKED_METRICS = ("Med Acc", "Mean Acc", "Med MIoU", "Mean MIoU")
@@ -78,10 +77,8 @@ def published_sweep() -> dict[tuple[str, int], tuple[float, float]]:
 
 def _read(name: str) -> list[list[str]]:
     """Return the lines of one of the files."""
-    text = (resources.files("skmix.experiments.paper") / "published" / f"{name}.csv").read_text(
-        encoding="utf-8"
-    )
-    return list(csv.reader(text.splitlines()))
+    file = resources.files("skmix.experiments.paper") / "published" / f"{name}.csv"
+    return list(csv.reader(file.read_text(encoding="utf-8").splitlines()))
 
 
 def _by_variant(name: str) -> dict[tuple[str, str], float]:

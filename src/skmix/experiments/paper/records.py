@@ -1,7 +1,8 @@
-"""Records of the study: its settings and data, its runs and their statistics, and all results together."""
+"""Settings and data of a study, its runs and their statistics, and all results together."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -9,13 +10,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from skmix.datasets import make_seven_segment_digits
 from skmix.engine.model import FloatArray, IntArray
-from skmix.experiments.paper.variants import MAIN_KERNELS, VARIANTS, Dither, Method
+from skmix.features import digit_features, dither
+
+from ..harness import generator
+from .variants import FEATURES, MAIN_KERNELS, VARIANTS, Dither, Method, Variant
 
 # The paper counts a run as failed unless its accuracy is above this.
 FAILED_BELOW = 0.5
 # With so few kernels no run can reach that accuracy, and the paper counts them all.
 _ALL_COUNTED_UP_TO = 3
+_IS_PCA = np.array([name.startswith("pca") for name in FEATURES])
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,64 @@ class Settings:
     train_per_digit: int = 100  # images of each digit
     test_per_digit: int = 250
     max_iter: int = 100  # largest number of passes of a run
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """The images and features that all runs share."""
+
+    train_images: NDArray[np.uint8]  # (n, 28, 28)
+    train_labels: IntArray  # (n,) digits 0..9
+    train_features: FloatArray  # (n, 14); columns as in variants.FEATURES
+    train_dithered: FloatArray  # the same with zeros replaced by draws from N(0, 0.01²)
+    test_images: NDArray[np.uint8]
+    test_labels: IntArray
+    test_features: FloatArray
+    test_dithered: FloatArray
+
+
+def make_data(settings: Settings) -> StudyData:
+    """Simulate the training and test images of a study and compute their features.
+
+    Each part has its own generator: the number of training images does not change the test images.
+    """
+    parts: dict[str, Any] = {}
+    for part, n_images in (("train", settings.train_per_digit), ("test", settings.test_per_digit)):
+        random = generator(settings.seed, "data", f"{part} images")
+        images, parts[f"{part}_labels"] = make_seven_segment_digits(n_images, random_state=random)
+        features = digit_features(images)
+        random = generator(settings.seed, "data", f"{part} dither")
+        parts |= {f"{part}_images": images, f"{part}_features": features}
+        parts[f"{part}_dithered"] = dither(features, random_state=random)
+    return StudyData(**parts)
+
+
+def features_of(data: StudyData, variant: Variant, settings: Settings) -> tuple[FloatArray, FloatArray]:
+    """Return the training and the test features (n, 14) of a variant, dithered according to the settings.
+
+    With ``dither="paper"`` zeros of the pca features are replaced, in the variants that the paper names; with
+    ``dither="all"`` zeros of all features, in every variant.
+    """
+    if settings.dither == "all":
+        return data.train_dithered, data.test_dithered
+    if variant.dithered:
+        return (
+            np.where(_IS_PCA, data.train_dithered, data.train_features),
+            np.where(_IS_PCA, data.test_dithered, data.test_features),
+        )
+    return data.train_features, data.test_features
+
+
+def fingerprint(data: StudyData) -> str:
+    """Return a digest of images, labels and features, for the keys of runs."""
+    digest = hashlib.sha256()
+    for array in (data.train_images, data.train_labels, data.test_images, data.test_labels):
+        digest.update(str(array.shape).encode())
+        digest.update(np.ascontiguousarray(array, dtype=np.uint8).tobytes())
+    # The last digits of features depend on the linear algebra library.
+    for features in (data.train_features, data.train_dithered, data.test_features, data.test_dithered):
+        digest.update(np.rint(1e6 * features).astype("<i8").tobytes())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -95,20 +159,6 @@ def statistics(runs: Sequence[Run]) -> dict[str, float]:
 def counted_in_sweep(runs: Sequence[Run]) -> list[Run]:
     """Return the runs that table 5 counts: those that did not fail; all of them with very few kernels."""
     return [run for run in runs if run.n_kernels <= _ALL_COUNTED_UP_TO or not run.failed]
-
-
-@dataclass(frozen=True)
-class StudyData:
-    """The images and features that all runs share."""
-
-    train_images: NDArray[np.uint8]  # (n, 28, 28)
-    train_labels: IntArray  # (n,) digits 0..9
-    train_features: FloatArray  # (n, 14); columns as in variants.FEATURES
-    train_dithered: FloatArray  # the same with zeros replaced by draws from N(0, 0.01²)
-    test_images: NDArray[np.uint8]
-    test_labels: IntArray
-    test_features: FloatArray
-    test_dithered: FloatArray
 
 
 @dataclass(frozen=True)
