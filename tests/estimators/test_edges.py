@@ -168,3 +168,29 @@ def test_minus_one_means_the_same_in_every_fold(search: Any) -> None:
     labels = np.where(y == 3, -1, y)
     weights = (y != 2).astype(float)
     assert search.fit(X, labels, weights).classes_.tolist() == [0, 1]
+
+
+def test_rows_of_any_layout_are_scored_alike_and_bad_ones_refused() -> None:
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(60, 3)), np.arange(60) % 2
+    model = SharedKernelClassifier(2, random_state=0).fit(X, y)
+    expected = model.predict_proba(X)
+    for same in (X.astype(">f8"), np.asfortranarray(X), X.tolist(), np.ma.masked_array(X)):
+        assert_array_equal(model.predict_proba(same), expected)
+    # The sum of these rows overflows, but they are finite.
+    assert np.isfinite(model.predict_proba(np.full((9, 3), 1e308))).all()
+    for bad in (np.full((2, 3), np.inf), np.array([[0.0, -np.inf, 0.0]]), X[:, :2], X[:0], X[0], X * 1j):
+        with pytest.raises(ValueError, match=r"infinity|features|0 sample|2D array|Complex"):
+            model.predict_proba(bad)
+
+
+def test_a_stream_goes_on_with_the_settings_of_its_classifier() -> None:
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(200, 2)), np.arange(200) % 2
+    groups = [[0], [1]]
+    model = SharedKernelClassifier(2, feature_groups=groups, covariance_prior=3.0, random_state=0)
+    model.partial_fit(X, y, classes=[0, 1]).set_params(covariance_prior=(7.0, np.diag([2.0, 5.0])))
+    model.partial_fit(X, y)
+    for part, variance in zip(model.models_, (2.0, 5.0), strict=True):
+        assert part.covariance_prior[0] == 7.0
+        assert_array_equal(part.covariance_prior[1], [[variance]])

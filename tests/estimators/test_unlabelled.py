@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.estimators.joint import fit_jointly
 from skmix.estimators.rows import open_training
+from skmix.estimators.solving import fit_jointly
 
 
 def sample(n_rows: int = 900) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -42,7 +42,7 @@ def test_unlabelled_rows_help(groups: list[list[int]] | None, covariance_type: s
 def test_the_product_form_of_one_group_is_at_the_same_optimum() -> None:
     X, _, hidden = sample(400)
     model = SharedKernelMixture(3, max_iter=3000, tol=1e-9, random_state=0)
-    fit_jointly([model], [[0, 1, 2, 3]], open_training(model, X, hidden, None))
+    fit_jointly([([0, 1, 2, 3], model)], open_training(model, X, hidden, None))
     path = model.log_likelihood_path_.sum(axis=1)
     assert np.all(np.diff(path) > -1e-9 * np.abs(path[1:]))
     start = {"means": model.means_, "covariances": model.covariances_, "weights": model.weights_}

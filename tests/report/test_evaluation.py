@@ -122,3 +122,12 @@ def test_descriptions_are_plain_values(model: SharedKernelClassifier) -> None:
     assert described["settings"] == {"n_kernels": 2, "feature_groups": "[[0, 1], [3]]", "random_state": 0}
     assert describe(model)["classes"][1] == {"label": "versicolor", "n_rows": 50.0, "prior": 0.3}
     assert describe(model)["outlier_threshold"] == model.threshold_
+
+
+def test_shares_of_kernels_follow_the_priors_of_the_model() -> None:
+    """Those of all feature groups, as on the page: the models of the groups do not know the priors."""
+    priors = [0.5, 0.3, 0.2]
+    groups = SharedKernelClassifier(2, feature_groups=[[0, 1], [3]], priors=priors, random_state=0)
+    groups.fit(X, CODES)
+    for described, part in zip(describe(groups)["groups"], groups.models_, strict=True):
+        assert_allclose(described["shares"], part.weights_ @ priors)

@@ -49,7 +49,6 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="Shared-kernel mixture models: from a table to a model, and from a model to predictions.",
     epilog="""Quick start:
 
 \b

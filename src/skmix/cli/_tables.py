@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from skmix import datasets
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, stop
 from skmix.cli._progress import Watch
+from skmix.datasets import TableRows
 from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
@@ -56,32 +57,22 @@ Html = Annotated[
 ]
 
 
-def read(
-    watch: Watch,
-    data: str,
-    *,
-    features: Sequence[str] | None = None,
-    drop: Sequence[str] | None = None,
-    no_header: bool = False,
-    **options: Any,
-) -> datasets.TableRows:
+def read(watch: Watch, data: str, *, drop: Any = None, no_header: bool = False, **options: Any) -> TableRows:
     """Read a table or standard input with `read_rows`; stop with a hint if a column cannot be used."""
     source = cast("str | BinaryIO", sys.stdin.buffer if data == STANDARD else data)
-    options |= {"features": features, "drop": drop or (), "header": not no_header}
+    options |= {"drop": drop or (), "header": not no_header}
     try:
         with watch.share("reading") as progress:
             rows = datasets.read_rows(source, progress=progress, **options)
     except datasets.ColumnError as error:
-        hint = f" Leave it out with --drop {error.column!r}." if error.is_feature and features is None else ""
-        stop(f"{error}{hint}", BAD_INPUT)
+        hint = f" Leave it out with --drop {error.column!r}."
+        stop(f"{error}{hint if error.is_feature and 'features' not in options else ''}", BAD_INPUT)
     for each in rows.notes:
         note(each + ".")
     return rows
 
 
-def read_for(
-    watch: Watch, model: Any, data: str, *, drop: Sequence[str] | None = None, **options: Any
-) -> datasets.TableRows:
+def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options: Any) -> TableRows:
     """Read the features of a model from a table, by their names, in any order."""
     names = getattr(model, "feature_names_in_", None)
     if names is not None:

@@ -11,19 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from skmix import plots
-from skmix.cli._common import (
-    NOT_INSTALLED,
-    WRONG_USE,
-    Json,
-    app,
-    examples,
-    failing,
-    guarded,
-    print_json,
-    say,
-    stop,
-    text_aside,
-)
+from skmix.cli import _common as cli
 from skmix.experiments import field
 from skmix.experiments.harness import Store, Table, claims_table, writable_folder, write_lines
 from skmix.io import replacing
@@ -31,7 +19,7 @@ from skmix.io import replacing
 _SMALL_SETS = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
 
 bench = typer.Typer(help="Shared kernels compared with other classifiers.", no_args_is_help=True)
-app.add_typer(bench, name="bench")
+cli.app.add_typer(bench, name="bench")
 
 Data = Annotated[
     list[str] | None,
@@ -51,13 +39,10 @@ SharingData = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of splits and classifiers.", min=0, max=2**32 - 1)]
-MaxRows = Annotated[
-    int | None, typer.Option("--max-rows", help="Use at most this many rows of each data set.", min=10)
-]
 
 
 @bench.command(
-    epilog=examples(
+    epilog=cli.examples(
         "skmix bench accuracy",
         "skmix bench accuracy --data wine --data flowers.csv --repeats 10",
     )
@@ -69,9 +54,11 @@ def accuracy(
     classifier: Annotated[
         list[str] | None, typer.Option(help="Only this classifier; may be given several times.")
     ] = None,
-    max_rows: MaxRows = None,
+    max_rows: Annotated[
+        int | None, typer.Option(help="Use at most this many rows of each data set.", min=10)
+    ] = None,
     seed: Seed = 0,
-    as_json: Json = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Compare classifiers: error, log-loss, calibration, time and size on repeated stratified splits.
 
@@ -98,7 +85,7 @@ def accuracy(
 
 
 @bench.command(
-    epilog=examples("skmix bench sharing", "skmix bench sharing --data letter.csv --rows 5 --rows 20")
+    epilog=cli.examples("skmix bench sharing", "skmix bench sharing --data letter.csv --rows 5 --rows 20")
 )
 def sharing(
     data: SharingData = None,
@@ -109,7 +96,7 @@ def sharing(
     processes: Annotated[int, typer.Option(help="Processes, of one thread each.", min=1)] = 1,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("sharing"),
     seed: Seed = 0,
-    as_json: Json = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Study where sharing pays: error against rows of each class, for few classes and many.
 
@@ -146,27 +133,29 @@ def _results(out: Path, as_json: bool) -> Iterator[list[Table]]:
     """Yield a list for tables, which `--json` prints; stop with a one-line message on errors."""
     # Check before the work, whose results could not be drawn.
     if importlib.util.find_spec("matplotlib") is None:
-        stop("The pictures need matplotlib: pip install skmix[plot]", NOT_INSTALLED)
+        cli.stop("The pictures need matplotlib: pip install skmix[plot]", cli.NOT_INSTALLED)
     tables: list[Table] = []
     stored = "interrupted. Finished cells are stored; run the same command again to continue."
     failed = f"cannot read the data or write into {out}"
-    with guarded(WRONG_USE, stored), failing(failed), text_aside(as_json):
+    with cli.guarded(cli.WRONG_USE, stored), cli.failing(failed), cli.text_aside(as_json):
         yield tables
     if as_json:
-        print_json([{"title": each.title, "headings": each.headings, "lines": each.lines} for each in tables])
+        cli.print_json(
+            [{"title": each.title, "headings": each.headings, "lines": each.lines} for each in tables]
+        )
 
 
 def _print_outcome(outcome: field.Outcome) -> None:
     """Print a line for a finished cell."""
     result = f"failed: {outcome.failure}" if outcome.failure else f"error {100 * outcome.error:.2f} %"
-    say(f"{outcome.data}, {outcome.n_train} rows, {outcome.classifier}, {outcome.repeat + 1}: {result}")
+    cli.say(f"{outcome.data}, {outcome.n_train} rows, {outcome.classifier}, {outcome.repeat + 1}: {result}")
 
 
 def _write(folder: Path, tables: list[Table], records: Any, figures: dict[str, Any]) -> None:
     """Print tables, and write them with records and figures."""
     write_lines(folder / "outcomes.jsonl", [record.to_dict() for record in records])
     text = "\n\n".join(table.text() for table in tables)
-    say("\n" + text + "\n")
+    cli.say("\n" + text + "\n")
     for name, content in {
         "tables.txt": text,
         "tables.md": "\n\n".join(table.markdown() for table in tables),
@@ -175,4 +164,4 @@ def _write(folder: Path, tables: list[Table], records: Any, figures: dict[str, A
             file.write(content.encode() + b"\n")
     for name, figure in figures.items():
         plots.save_figure(figure, folder / name)
-    say(f"Written into {folder}: tables.txt, tables.md, {', '.join(figures)}, outcomes.jsonl.")
+    cli.say(f"Written into {folder}: tables.txt, tables.md, {', '.join(figures)}, outcomes.jsonl.")

@@ -10,7 +10,7 @@ import typer
 from numpy.typing import NDArray
 
 from skmix import datasets, features, plots
-from skmix.cli._common import WRONG_USE, Json, app, examples, failing, guarded, print_json, say, stop
+from skmix.cli import _common as cli
 from skmix.cli._progress import watching
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
@@ -19,8 +19,8 @@ _MAX_ON_A_SHEET = 20
 """Images of each digit that a sheet shows."""
 
 
-@app.command(
-    epilog=examples(
+@cli.app.command(
+    epilog=cli.examples(
         "skmix digits --sheet digits.png",
         "skmix digits --out digits.csv --per-digit 50 --seed 1",
     )
@@ -43,7 +43,7 @@ def digits(
         Path | None,
         typer.Option(help=f"Picture of the first {_MAX_ON_A_SHEET} images of each digit (.png, .pdf, .svg)."),
     ] = None,
-    as_json: Json = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Simulate images of seven-segment digits and compute their features.
 
@@ -51,14 +51,16 @@ def digits(
     feature_names (14,); read it with numpy.load. A table has the 14 features
     and, as its last column, the digit.
     """
-    _check_suffix("--out", out, (".npz", *datasets.WRITABLE))
-    if sheet is not None:
-        _check_suffix("--sheet", sheet, (".pdf", ".png", ".svg"))
-    files = f"{out}" if sheet is None else f"{out} and {sheet}"
-    with guarded(WRONG_USE), failing(f"cannot write {files}"):
-        for file in (out, sheet):
-            if file is not None:
-                writable_folder(file.parent)
+    known = {"--out": (".npz", *datasets.WRITABLE), "--sheet": (".pdf", ".png", ".svg")}
+    wanted = {option: file for option, file in zip(known, (out, sheet), strict=True) if file is not None}
+    for option, file in wanted.items():
+        if not file.name.lower().endswith(known[option]):
+            suffixes = " or ".join(known[option])
+            cli.stop(f"{option} {file}: the name must end in {suffixes}.", cli.WRONG_USE)
+    files = " and ".join(map(str, wanted.values()))
+    with cli.guarded(cli.WRONG_USE), cli.failing(f"cannot write {files}"):
+        for file in wanted.values():
+            writable_folder(file.parent)
         with watching() as watch, watch.steps("simulating", None):
             images, labels = datasets.make_seven_segment_digits(
                 per_digit,
@@ -70,31 +72,22 @@ def digits(
             )
             # Draw before anything is written: matplotlib may be missing.
             figure = None if sheet is None else _sheet(images, labels, per_digit)
-            _write(out, images, labels)
+            found, names = features.digit_features(images), features.DIGIT_FEATURES
+            if out.suffix.lower() == ".npz":
+                with replacing(out) as opened:
+                    np.savez_compressed(
+                        opened, images=images, labels=labels, features=found, feature_names=names
+                    )
+            else:
+                columns = dict(zip(names, found.T, strict=True))
+                datasets.write_columns(out, {**columns, "digit": labels})
             if figure is not None and sheet is not None:
                 plots.save_figure(figure, sheet, dpi=120)
     if as_json:
         picture = None if sheet is None else str(sheet)
-        print_json({"file": str(out), "sheet": picture, "n_images": len(labels)})
+        cli.print_json({"file": str(out), "sheet": picture, "n_images": len(labels)})
     else:
-        say(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
-
-
-def _write(out: Path, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> None:
-    """Write everything into an NPZ file, or features and labels into a table."""
-    found = features.digit_features(images)
-    if out.suffix.lower() != ".npz":
-        columns = dict(zip(features.DIGIT_FEATURES, found.T, strict=True))
-        datasets.write_columns(out, {**columns, "digit": labels})
-        return
-    names = np.array(features.DIGIT_FEATURES)
-    with replacing(out) as opened:
-        np.savez_compressed(opened, images=images, labels=labels, features=found, feature_names=names)
-
-
-def _check_suffix(option: str, file: Path, known: tuple[str, ...]) -> None:
-    if not file.name.lower().endswith(known):
-        stop(f"{option} {file}: the name must end in {' or '.join(known)}.", WRONG_USE)
+        cli.say(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
 
 
 def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int) -> Any:

@@ -18,20 +18,7 @@ from skmix import (
     SharedKernelMixtureCV,
     report,
 )
-from skmix.cli._common import (
-    STANDARD,
-    WRONG_USE,
-    Json,
-    app,
-    counted,
-    examples,
-    guarded,
-    note,
-    print_json,
-    refuse,
-    say,
-    stop,
-)
+from skmix.cli import _common as cli
 from skmix.cli._progress import watching
 from skmix.cli._tables import Data, Drop, NoHeader, check_place, read, write_model
 from skmix.datasets import TableRows, class_labels
@@ -44,8 +31,8 @@ _of_search = partial(typer.Option, rich_help_panel="The search")
 _MIN_COUNTED = 10
 
 
-@app.command(
-    epilog=examples(
+@cli.app.command(
+    epilog=cli.examples(
         "skmix fit flowers.csv --target species -o flowers.skmix",
         "skmix fit flowers.csv --target species --hold-out 0.25 --drop id",
         "skmix fit flowers.csv --target species --kernels 6 --covariance tied",
@@ -136,7 +123,7 @@ def fit(
     max_passes: Annotated[int, _of_search(help="Largest number of passes of EM.", min=1)] = 200,
     jobs: Annotated[int | None, _of_search(help="Threads; the model does not depend on it.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**32 - 1)] = 0,
-    as_json: Json = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Fit a model to a table.
 
@@ -152,24 +139,24 @@ def fit(
     of_classes = {"--groups": groups, "--priors": priors, "--tune": tune, "--hold-out": hold_out or None}
     for option, given in of_classes.items():
         if target is None and given is not None:
-            stop(f"{option} needs classes: name their column with --target.", WRONG_USE)
+            cli.stop(f"{option} needs classes: name their column with --target.", cli.WRONG_USE)
     if tune and (groups is not None or covariance == "low_rank"):
         other = "--groups" if groups is not None else "--covariance low_rank"
-        stop(f"--tune does not work with {other}; leave one of them out.", WRONG_USE)
+        cli.stop(f"--tune does not work with {other}; leave one of them out.", cli.WRONG_USE)
     if jobs == 0:
-        refuse("--jobs", "must not be 0; -1 uses all cores.")
+        cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
     n_kernels = _parse_number("--kernels", kernels, least=1, whole=True)
     if covariance is None:
         covariance = "auto" if n_kernels == "auto" and target is not None else "full"
     if criterion is None:
         criterion = "bic" if target is None else "cv"
     elif criterion != "cv" and groups is not None:
-        stop(f"--criterion {criterion} does not work with --groups; cv does.", WRONG_USE)
+        cli.stop(f"--criterion {criterion} does not work with --groups; cv does.", cli.WRONG_USE)
     strength = None
     if covariance_prior != "none":
         strength = _parse_number("--covariance-prior", covariance_prior, least=0)
         if strength == 0:
-            refuse("--covariance-prior", f"{covariance_prior} is not above 0.")
+            cli.refuse("--covariance-prior", f"{covariance_prior} is not above 0.")
     settings: dict[str, Any] = {
         "covariance_prior": strength,
         "n_init": starts,
@@ -180,23 +167,21 @@ def fit(
     chosen = {"n_kernels": n_kernels, "covariance_type": covariance}
     metadata: dict[str, Any] = {"target": target}
     check_place(out, reading=[data])
-    with guarded(), watching() as watch:
+    with cli.guarded(), watching() as watch:
         rows = read(watch, data, target=target, drop=drop, no_header=no_header)
         _check_columns(rows)
         X, y, known, held = _training_rows(rows, target, unlabelled, hold_out, seed)
         with watch.steps("fitting", None):
-            if y is None:
-                model, search = _fit_mixture(X, None, chosen, criterion, settings)
-                if outliers:
-                    least = np.quantile(model.score_samples(X), outliers, method="inverted_cdf")
-                    metadata["outlier_threshold"] = float(least)
-            else:
+            if y is not None:
                 classes = np.unique(y[known].tolist())
                 settings["priors"] = _parse_priors(priors, [str(label) for label in classes.tolist()])
                 settings["feature_groups"] = _parse_groups(groups, rows.feature_names)
                 if outliers:
                     settings |= {"reject_below": outliers, "outlier_label": _outlier_label(classes)}
-                model, search = _fit_classifier(X, y, known, chosen, criterion, tune, settings)
+            model, search = _fit(X, y, known, chosen, criterion, tune, settings)
+            if y is None and outliers:
+                least = np.quantile(model.score_samples(X), outliers, method="inverted_cdf")
+                metadata["outlier_threshold"] = float(least)
         model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         model.metadata_ = metadata
         write_model(out, model)
@@ -204,27 +189,27 @@ def fit(
         facts = ("kind", "features", "n_components", "target", "classes", "covariance_type", "n_parameters")
         end = ("converged", "n_iter", "log_likelihood", "outlier_threshold")
         outcome = {
-            "model": None if out == STANDARD else out,
+            "model": None if out == cli.STANDARD else out,
             "n_rows": len(X),
             "n_unlabelled": int(np.count_nonzero(~known)),
             **{name: described[name] for name in (*facts, *end)},
             "n_kernels": [group["n_kernels"] for group in described["groups"]],
             "groups": [group["features"] for group in described["groups"]],
-            "n_candidates": search and len(search.cv_results_["params"]),
+            "n_candidates": None if search is None else len(search.cv_results_["params"]),
             "training_accuracy": None if y is None else report.evaluate(model, X[known], y[known]).accuracy,
             "held_out": held and report.evaluate(model, *held).as_dict(),
         }
-    if as_json and out != STANDARD:
-        print_json(outcome)
+    if as_json and out != cli.STANDARD:
+        cli.print_json(outcome)
     else:
         for line in _lines(outcome):
-            say(line, err=out == STANDARD)
+            cli.say(line, err=out == cli.STANDARD)
 
 
 def _lines(outcome: dict[str, Any]) -> list[str]:
     """Return the result of the fit in sentences."""
     classes, numbers, held = outcome["classes"], outcome["n_kernels"], outcome["held_out"]
-    lines = [f"{outcome['n_rows']} rows, {counted(len(outcome['features']), 'feature')}"]
+    lines = [f"{outcome['n_rows']} rows, {cli.counted(len(outcome['features']), 'feature')}"]
     if classes:
         shown = ", ".join(f"{each['label']} {each['n_rows']:g}" for each in classes[:10])
         lines[0] += f", {len(classes)} classes ({shown}{' ...' if len(classes) > 10 else ''})"
@@ -237,11 +222,11 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
     shape = outcome["covariance_type"].replace("_", " ")
     lines.append(f"{kernels}{shared}, {shape} covariances, {outcome['n_parameters']} parameters")
     if outcome["n_candidates"]:
-        lines.append(f"chosen among {counted(outcome['n_candidates'], 'candidate')}")
+        lines.append(f"chosen among {cli.counted(outcome['n_candidates'], 'candidate')}")
     if len(numbers) > 1:
         lines.append("groups: " + "; ".join(", ".join(group) for group in outcome["groups"]))
     ended = "converged" if outcome["converged"] else "did not converge"
-    lines.append(f"{ended} in {counted(outcome['n_iter'], 'pass', 'passes')}")
+    lines.append(f"{ended} in {cli.counted(outcome['n_iter'], 'pass', 'passes')}")
     if outcome["training_accuracy"] is not None:
         share = 100 * outcome["training_accuracy"]
         lines.append(f"{share:.1f} % of the training rows are classified correctly")
@@ -263,7 +248,7 @@ def _check_columns(rows: TableRows) -> None:
             raise ValueError(f"column {name!r} has no value in any row. Leave it out with --drop {name!r}.")
         whole = np.array_equal(column, np.round(column))
         if n_rows >= _MIN_COUNTED and whole and np.ptp(column) == n_rows - 1 == len(np.unique(column)) - 1:
-            note(
+            cli.note(
                 f"column {name!r} numbers the rows from {column.min():.0f} to {column.max():.0f}. If this "
                 f"is an identifier and not a measurement, leave it out with --drop {name!r}."
             )
@@ -314,65 +299,47 @@ def _training_rows(
     return X[training], y[training], known[training], (X[held], y[held])
 
 
-def _fit_classifier(
+def _fit(
     X: NDArray[np.float64],
-    y: NDArray[Any],
+    y: NDArray[Any] | None,
     known: NDArray[np.bool_],
     chosen: dict[str, Any],
     criterion: str,
     tune: bool | None,
     settings: dict[str, Any],
 ) -> tuple[Any, Any]:
-    """Return a fitted classifier, and the search that chose its settings if anything was open."""
-    is_open = "auto" in (*chosen.values(), settings["feature_groups"])
+    """Return a fitted classifier, or mixture without labels, and the search if anything was 'auto'."""
+    groups = settings.get("feature_groups")
+    is_open = "auto" in (*chosen.values(), groups)
+    common = {name: settings[name] for name in ("n_jobs", "random_state")}
     search: Any = None
-    if is_open and criterion == "cv":
-        groups = settings.pop("feature_groups")
+    if is_open and y is not None and criterion == "cv":
+        classifier = SharedKernelClassifier(**settings | {"feature_groups": None})
         search = SharedKernelClassifierCV(
-            SharedKernelClassifier(**settings),
-            **chosen,
-            feature_groups=groups,
-            tune="auto" if tune is None else tune,
-            n_jobs=settings["n_jobs"],
-            random_state=settings["random_state"],
+            classifier, **chosen, feature_groups=groups, tune="auto" if tune is None else tune, **common
         ).fit(X, y)
         # With a reduction of the features, the search itself is the model.
         return (search.classifier_ if search.projection_ is None else search), search
-    if tune and np.isnan(X).any():
+    incomplete = np.isnan(X).any(axis=1)
+    if tune and incomplete.any():
         raise ValueError(
-            f"--tune needs complete rows, but {int(np.isnan(X).any(axis=1).sum())} of {len(X)} rows have "
+            f"--tune needs complete rows, but {incomplete.sum()} of {len(X)} rows have "
             "missing values. Leave out --tune, or --kernels and --covariance."
         )
     if is_open:
         own = SharedKernelMixture().get_params()
-        shared = {name: value for name, value in settings.items() if name in own}
-        _, search = _fit_mixture(X, y, chosen, criterion, shared)
+        mixture = SharedKernelMixture(**{name: value for name, value in settings.items() if name in own})
+        criterion = "log_likelihood" if criterion == "cv" else criterion
+        search = SharedKernelMixtureCV(mixture, **chosen, criterion=criterion, **common).fit(X, y)
+        if y is None:
+            return search.best_estimator_, search
         chosen = search.best_params_
-    classifier = SharedKernelClassifier(**settings, **chosen).fit(X, y)
-    if tune:
+    estimator: Any = SharedKernelMixture if y is None else SharedKernelClassifier
+    model = estimator(**settings, **chosen).fit(X, y)
+    if tune and y is not None:
         # From a list, since labels mixed with None have dtype object.
-        classifier.tune(X[known], np.array(y[known].tolist()), random_state=settings["random_state"])
-    return classifier, search
-
-
-def _fit_mixture(
-    X: NDArray[np.float64],
-    y: NDArray[Any] | None,
-    chosen: dict[str, Any],
-    criterion: str,
-    settings: dict[str, Any],
-) -> tuple[Any, Any]:
-    """Return a fitted mixture, and the search that chose its settings if anything was open."""
-    if "auto" not in chosen.values():
-        return SharedKernelMixture(**settings, **chosen).fit(X, y), None
-    search = SharedKernelMixtureCV(
-        SharedKernelMixture(**settings),
-        **chosen,
-        criterion="log_likelihood" if criterion == "cv" else criterion,
-        n_jobs=settings["n_jobs"],
-        random_state=settings["random_state"],
-    ).fit(X, y)
-    return search.best_estimator_, search
+        model.tune(X[known], np.array(y[known].tolist()), random_state=settings["random_state"])
+    return model, search
 
 
 def _outlier_label(classes: NDArray[Any]) -> Any:
@@ -395,7 +362,7 @@ def _parse_number(option: str, given: str, *, least: float, whole: bool = False)
         number = np.nan
     if not least <= number < np.inf:
         kind = "a whole number" if whole else "a number"
-        refuse(option, f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.")
+        cli.refuse(option, f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.")
     return number
 
 
@@ -409,9 +376,9 @@ def _parse_groups(given: str | None, names: Sequence[str]) -> list[list[int]] | 
         chosen = [name for name in (part.strip() for part in group.split(",")) if name]
         unknown = [name for name in chosen if name not in places]
         if unknown:
-            refuse("--groups", f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}.")
+            cli.refuse("--groups", f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}.")
         if not chosen:
-            refuse("--groups", f"a group of {given!r} is empty.")
+            cli.refuse("--groups", f"a group of {given!r} is empty.")
         groups.append([places[name] for name in chosen])
     return groups
 
@@ -429,7 +396,7 @@ def _parse_priors(given: str | None, labels: Sequence[str]) -> list[float] | str
             prior = np.nan
         priors[label.strip()] = prior
         if not 0 <= prior < np.inf:
-            refuse("--priors", f"{part!r} is not of the form label=number, with a number of at least 0.")
+            cli.refuse("--priors", f"{part!r} is not of the form label=number, with a number of at least 0.")
     if sorted(priors) != sorted(labels):
-        refuse("--priors", f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.")
+        cli.refuse("--priors", f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.")
     return [priors[label] for label in labels]

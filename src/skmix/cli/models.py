@@ -11,38 +11,9 @@ import typer
 from sklearn.base import is_classifier
 
 from skmix import report
-from skmix.cli._common import (
-    BAD_INPUT,
-    STANDARD,
-    WRONG_USE,
-    Json,
-    app,
-    console,
-    counted,
-    examples,
-    guarded,
-    print_json,
-    say,
-    stop,
-    table,
-)
+from skmix.cli import _common as cli
+from skmix.cli import _tables as tables
 from skmix.cli._progress import watching
-from skmix.cli._tables import (
-    Data,
-    Digits,
-    Drop,
-    Html,
-    Model,
-    NoHeader,
-    Out,
-    Target,
-    check_place,
-    load_model,
-    read_for,
-    read_labelled,
-    write_bytes,
-    write_table,
-)
 from skmix.datasets import ColumnError, labels_like
 
 _BAR = 6
@@ -56,25 +27,25 @@ _MAX_CLASSES = 12
 _MAX_CLASS_LINES = 40
 
 
-@app.command(
-    epilog=examples(
+@cli.app.command(
+    epilog=cli.examples(
         "skmix predict flowers.skmix new.csv -o predictions.csv",
         "skmix predict flowers.skmix new.parquet --keep id -o predictions.parquet",
         "cat new.csv | skmix predict flowers.skmix - --digits 3",
     )
 )
 def predict(
-    model: Model,
-    data: Data,
-    out: Out = STANDARD,
+    model: tables.Model,
+    data: tables.Data,
+    out: tables.Out = cli.STANDARD,
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Copy a column of DATA; may be given several times."),
     ] = None,
-    drop: Drop = None,
-    no_header: NoHeader = False,
-    digits: Digits = None,
-    as_json: Json = False,
+    drop: tables.Drop = None,
+    no_header: tables.NoHeader = False,
+    digits: tables.Digits = None,
+    as_json: cli.Json = False,
 ) -> None:
     """Predict the class of every row of a table.
 
@@ -84,91 +55,94 @@ def predict(
     Columns are matched by name, in any order; other columns are ignored.
     With --json, prints a summary once the file is written.
     """
-    check_place(out, reading=[model, data], table=True, as_json=as_json)
-    with guarded(), watching() as watch:
-        fitted = load_model(model)
-        rows = read_for(watch, fitted, data, drop=drop, keep=keep or (), no_header=no_header)
+    tables.check_place(out, reading=[model, data], table=True, as_json=as_json)
+    with cli.guarded(), watching() as watch:
+        fitted = tables.load_model(model)
+        rows = tables.read_for(watch, fitted, data, drop=drop, keep=keep or (), no_header=no_header)
         with watch.share("predicting") as progress:
             predicted = report.predict_columns(fitted, rows.X, progress)
         twice = sorted(set(rows.kept) & set(predicted))
         if twice:
-            stop(f"--keep {twice[0]}: the predictions already have a column of that name.", WRONG_USE)
+            cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)
         kept = {name: np.array(values, dtype=object) for name, values in rows.kept.items()}
-        write_table(out, {**kept, **predicted}, digits)
+        tables.write_table(out, {**kept, **predicted}, digits)
     n_rows, n_outliers = len(rows.X), int(predicted["outlier"].sum())
     if as_json:
         first = next(iter(predicted))
         found, counts = np.unique(predicted[first], return_counts=True)
         by_value = dict(zip(map(str, found.tolist()), counts.tolist(), strict=True))
-        print_json({"file": out, "n_rows": n_rows, "n_outliers": n_outliers, first: by_value})
-    elif out != STANDARD:
-        say(f"{n_rows} rows, {n_outliers} of them outliers, written into {out}")
+        cli.print_json({"file": out, "n_rows": n_rows, "n_outliers": n_outliers, first: by_value})
+    elif out != cli.STANDARD:
+        cli.say(f"{n_rows} rows, {n_outliers} of them outliers, written into {out}")
 
 
-@app.command(
-    epilog=examples(
+@cli.app.command(
+    epilog=cli.examples(
         "skmix sample flowers.skmix 100 -o made.csv",
         "skmix sample flowers.skmix 5 --label setosa --digits 3",
     )
 )
 def sample(
-    model: Model,
+    model: tables.Model,
     number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
     label: Annotated[str | None, typer.Option(help="Draw from this class; by default from all.")] = None,
-    out: Out = STANDARD,
+    out: tables.Out = cli.STANDARD,
     seed: Annotated[
         int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
     ] = None,
-    digits: Digits = None,
-    as_json: Json = False,
+    digits: tables.Digits = None,
+    as_json: cli.Json = False,
 ) -> None:
     """Draw rows from a model.
 
     The table has the columns of the fit, with the label last.
     With --json, prints a summary once the file is written.
     """
-    check_place(out, reading=[model], table=True, as_json=as_json)
-    with guarded(), watching() as watch, watch.steps("drawing", None):
-        fitted = load_model(model)
+    tables.check_place(out, reading=[model], table=True, as_json=as_json)
+    with cli.guarded(), watching() as watch, watch.steps("drawing", None):
+        fitted = tables.load_model(model)
         if not hasattr(fitted, "sample"):
-            stop(f"{model} reduces the features first and cannot be sampled: fit with --kernels.", BAD_INPUT)
+            cli.stop(
+                f"{model} reduces the features first and cannot be sampled: fit with --kernels.",
+                cli.BAD_INPUT,
+            )
         if seed is not None:
             fitted.set_params(random_state=seed)
         classes = getattr(fitted, "classes_", np.zeros(1))
         if len(classes) < 2 and label is not None:
-            stop(f"{model} has no classes, so --label has nothing to choose from.", WRONG_USE)
+            cli.stop(f"{model} has no classes, so --label has nothing to choose from.", cli.WRONG_USE)
         try:
             chosen: Any = [] if label is None else labels_like([label], classes, "--label")[0][:1]
         except ColumnError:
             known = ", ".join(str(each) for each in classes[:20].tolist())
-            stop(f"--label {label}: not a class of the model; its classes are {known}.", BAD_INPUT)
+            cli.stop(f"--label {label}: not a class of the model; its classes are {known}.", cli.BAD_INPUT)
         drawn, labels = fitted.sample(number, *chosen)
         names = getattr(fitted, "feature_names_in_", [f"x{i}" for i in range(1, drawn.shape[1] + 1)])
         columns: dict[str, Any] = dict(zip(map(str, names), drawn.T, strict=True))
         if len(classes) > 1:
             columns[report.metadata_of(fitted)["target"] or "label"] = labels
-        write_table(out, columns, digits)
+        tables.write_table(out, columns, digits)
     if as_json:
-        print_json({"file": out, "n_rows": number, "columns": list(columns)})
-    elif out != STANDARD:
-        say(f"{number} rows written into {out}")
+        cli.print_json({"file": out, "n_rows": number, "columns": list(columns)})
+    elif out != cli.STANDARD:
+        cli.say(f"{number} rows written into {out}")
 
 
-@app.command(
-    epilog=examples(
+@cli.app.command(
+    epilog=cli.examples(
         "skmix evaluate flowers.skmix test.csv",
         "skmix evaluate flowers.skmix test.csv --json > scores.json",
         "skmix evaluate flowers.skmix test.csv --html scores.html",
     )
 )
 def evaluate(
-    model: Model,
-    data: Data,
-    target: Target = None,
-    drop: Drop = None,
-    no_header: NoHeader = False,
-    html: Html = None,
-    as_json: Json = False,
+    model: tables.Model,
+    data: tables.Data,
+    target: tables.Target = None,
+    drop: tables.Drop = None,
+    no_header: tables.NoHeader = False,
+    html: tables.Html = None,
+    as_json: cli.Json = False,
 ) -> None:
     """Evaluate a classifier on rows that it was not fitted to.
 
@@ -176,37 +150,37 @@ def evaluate(
     and precision, recall and IoU of each class. Rows without a label are left
     out.
     """
-    check_place(html, reading=[model, data])
-    with guarded(), watching() as watch:
-        fitted = load_model(model)
+    tables.check_place(html, reading=[model, data])
+    with cli.guarded(), watching() as watch:
+        fitted = tables.load_model(model)
         if not is_classifier(fitted):
-            stop(f"{model} is not a classifier: it was fitted without --target.", BAD_INPUT)
-        X, y = read_labelled(watch, fitted, data, target, drop=drop, no_header=no_header)
+            cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
+        X, y = tables.read_labelled(watch, fitted, data, target, drop=drop, no_header=no_header)
         with watch.steps("evaluating", None):
             found = report.evaluate(fitted, X, y)
         if html is not None:
-            source = "standard input" if data == STANDARD else Path(data).name
+            source = "standard input" if data == cli.STANDARD else Path(data).name
             title = f"{Path(model).name} on {source}"
-            write_bytes(html, report.evaluation_page(found, title=title).encode())
+            tables.write_bytes(html, report.evaluation_page(found, title=title).encode())
     _print(found.as_dict(), lambda: _print_evaluation(found), html, as_json)
 
 
-@app.command(
-    epilog=examples(
+@cli.app.command(
+    epilog=cli.examples(
         "skmix show flowers.skmix",
         "skmix show flowers.skmix --json",
         "skmix show flowers.skmix --html flowers.html --data flowers.csv",
     )
 )
 def show(
-    model: Model,
-    html: Html = None,
+    model: tables.Model,
+    html: tables.Html = None,
     data: Annotated[
         str | None, typer.Option(metavar="DATA", help="Rows to draw on the page, together with the kernels.")
     ] = None,
-    target: Target = None,
-    no_header: NoHeader = False,
-    as_json: Json = False,
+    target: tables.Target = None,
+    no_header: tables.NoHeader = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Show a model: features, classes, kernels, weights and settings.
 
@@ -214,65 +188,65 @@ def show(
     an interactive page of kernels, weights and projections.
     """
     if data is not None and html is None:
-        stop("--data is for the page: add --html FILE.", WRONG_USE)
-    check_place(html, reading=[model, data])
+        cli.stop("--data is for the page: add --html FILE.", cli.WRONG_USE)
+    tables.check_place(html, reading=[model, data])
     name = Path(model).name
-    with guarded(), watching() as watch:
-        fitted = load_model(model)
+    with cli.guarded(), watching() as watch:
+        fitted = tables.load_model(model)
         described = report.describe(fitted)
         if html is not None:
             X = y = None
             if data is not None and is_classifier(fitted):
-                X, y = read_labelled(watch, fitted, data, target, no_header=no_header)
+                X, y = tables.read_labelled(watch, fitted, data, target, no_header=no_header)
             elif data is not None:
-                X = read_for(watch, fitted, data, no_header=no_header).X
+                X = tables.read_for(watch, fitted, data, no_header=no_header).X
             with watch.steps("drawing", None):
                 page = report.model_page(fitted, title=name, X=X, y=y)
-            write_bytes(html, page.encode())
+            tables.write_bytes(html, page.encode())
     _print(described, lambda: _print_model(described, name), html, as_json)
 
 
-@app.command(epilog=examples("skmix export flowers.skmix --onnx flowers.onnx"))
+@cli.app.command(epilog=cli.examples("skmix export flowers.skmix --onnx flowers.onnx"))
 def export(
-    model: Model,
+    model: tables.Model,
     onnx: Annotated[str, typer.Option(metavar="FILE", help="ONNX file to write; - is standard output.")],
     float32: Annotated[
         bool, typer.Option("--float32", help="Rows in and probabilities out are of single precision.")
     ] = False,
-    as_json: Json = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Export a model to ONNX, for use without Python."""
-    check_place(onnx, reading=[model], as_json=as_json)
-    with guarded():
-        fitted = load_model(model)
+    tables.check_place(onnx, reading=[model], as_json=as_json)
+    with cli.guarded():
+        fitted = tables.load_model(model)
         exported = fitted.to_onnx(dtype=np.float32 if float32 else np.float64)
-        write_bytes(onnx, exported.SerializeToString(deterministic=True))
+        tables.write_bytes(onnx, exported.SerializeToString(deterministic=True))
     names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
     inputs, outputs = ([each.name for each in part] for part in (exported.graph.input, exported.graph.output))
     if as_json:
         features = names or int(fitted.n_features_in_)
-        print_json({"file": onnx, "inputs": inputs, "features": features, "outputs": outputs})
+        cli.print_json({"file": onnx, "inputs": inputs, "features": features, "outputs": outputs})
         return
-    say(f"input X: {', '.join(names) or f'{fitted.n_features_in_} features'}", err=onnx == STANDARD)
-    say(f"outputs: {', '.join(outputs)}", err=onnx == STANDARD)
-    if onnx != STANDARD:
-        say(f"written into {onnx}")
+    cli.say(f"input X: {', '.join(names) or f'{fitted.n_features_in_} features'}", err=onnx == cli.STANDARD)
+    cli.say(f"outputs: {', '.join(outputs)}", err=onnx == cli.STANDARD)
+    if onnx != cli.STANDARD:
+        cli.say(f"written into {onnx}")
 
 
 def _print(content: dict[str, Any], in_words: Callable[[], None], html: str | None, as_json: bool) -> None:
     """Print a result as JSON or in words, unless its page goes to standard output."""
-    if html == STANDARD:
+    if html == cli.STANDARD:
         return
     if as_json:
-        print_json(content)
+        cli.print_json(content)
         return
     in_words()
     if html is not None:
-        say(f"\nwritten into {html}")
+        cli.say(f"\nwritten into {html}")
 
 
 def _print_evaluation(found: report.Evaluation) -> None:
-    say(f"{found.n_rows} rows, {len(found.classes)} classes")
+    cli.say(f"{found.n_rows} rows, {len(found.classes)} classes")
     measures = {
         "accuracy": found.accuracy,
         "mean IoU": found.mean_iou,
@@ -282,7 +256,7 @@ def _print_evaluation(found: report.Evaluation) -> None:
     }
     for name, value in measures.items():
         if value is not None:
-            say(f"  {name:<18}{value:.4f}")
+            cli.say(f"  {name:<18}{value:.4f}")
     places = np.arange(len(found.classes))
     if len(places) > _MAX_CLASS_LINES:
         # NaN, of classes without rows, sorts last.
@@ -296,17 +270,17 @@ def _print_evaluation(found: report.Evaluation) -> None:
         ]
         for place in places
     ]
-    say()
-    console().print(table(["class", "rows", "precision", "recall", "IoU"], rows))
+    cli.say()
+    cli.console().print(cli.table(["class", "rows", "precision", "recall", "IoU"], rows))
     if len(places) < len(found.classes):
-        say(f"These have the lowest IoU of {len(found.classes)} classes; --json has all.")
-    say()
+        cli.say(f"These have the lowest IoU of {len(found.classes)} classes; --json has all.")
+    cli.say()
     headings = ["true \\ predicted", *found.classes]
     rows = [[label, *map(str, line)] for label, line in zip(found.classes, found.confusion, strict=True)]
     if len(found.classes) > _MAX_CLASSES:
         headings = ["most frequent mistakes", "taken for", "rows"]
         rows = [[found.classes[true], found.classes[taken], str(n)] for true, taken, n in found.mistakes()]
-    console().print(table(headings, rows))
+    cli.console().print(cli.table(headings, rows))
 
 
 def _print_model(described: dict[str, Any], name: str) -> None:
@@ -320,41 +294,41 @@ def _print_model(described: dict[str, Any], name: str) -> None:
         "covariances": described["covariance_type"].replace("_", " "),
         "parameters": described["n_parameters"],
         "fit": f"{'converged' if described['converged'] else 'did not converge'} in "
-        f"{counted(described['n_iter'], 'pass', 'passes')}"
+        f"{cli.counted(described['n_iter'], 'pass', 'passes')}"
         + ("" if likelihood is None else f", log-likelihood {likelihood:.2f}"),
         "outliers": None if threshold is None else f"log-density below {threshold:.3f}",
         "temperature": None if described["temperature"] == 1.0 else f"{described['temperature']:.3g}",
         "settings": ", ".join(f"{key}={value}" for key, value in described["settings"].items()) or None,
     }
-    say(f"{name}: {described['kind']}")
+    cli.say(f"{name}: {described['kind']}")
     for key, fact in facts.items():
         if fact is not None:
-            say(f"  {key:<12}{fact}")
+            cli.say(f"  {key:<12}{fact}")
     if classes:
         rows = [
             [each["label"], "" if each["n_rows"] is None else f"{each['n_rows']:g}", f"{each['prior']:.3f}"]
             for each in classes[:_MAX_LINES]
         ]
-        say()
-        console().print(table(["class", "rows", "prior"], rows))
+        cli.say()
+        cli.console().print(cli.table(["class", "rows", "prior"], rows))
         _print_more(len(classes) - _MAX_LINES, "classes")
     for group in groups:
-        say()
+        cli.say()
         if len(groups) > 1:
-            console().print(f"group of {_listed(group['features'])}")
+            cli.console().print(f"group of {_listed(group['features'])}")
         _print_weights(group, [each["label"] for each in classes] or ["weight"])
 
 
 def _print_weights(group: dict[str, Any], labels: list[str]) -> None:
     """Print how much each class uses each kernel, the kernels with most rows first."""
     weights, shares = np.array(group["weights"]), np.array(group["shares"])
-    terminal = console()
+    terminal = cli.console()
     plain = terminal.options.ascii_only
     # Two spaces separate columns.
     room = terminal.width - len("kernel  share  ")
     wide = sum(max(len(label), _BAR + 6) + 2 for label in labels) <= room
     narrow = sum(len(label) + 2 for label in labels) <= room
-    shown = table(["kernel", "share"])
+    shown = cli.table(["kernel", "share"])
     if not wide and not narrow:
         first = f"the first {room - 1} classes" if len(labels) >= room else "all classes"
         labels = [f"a place for each of {first}"]
@@ -388,7 +362,7 @@ def _level(weight: float, plain: bool) -> str:
 
 def _print_more(number: int, what: str) -> None:
     if number > 0:
-        say(f"... and {number} more {what}; --json has all.")
+        cli.say(f"... and {number} more {what}; --json has all.")
 
 
 def _listed(names: list[str]) -> str:

@@ -21,23 +21,7 @@ from rich.table import Table
 
 import skmix
 from skmix import plots, report
-from skmix.cli._common import (
-    ENDED_EARLY,
-    NOT_INSTALLED,
-    WRONG_USE,
-    Json,
-    app,
-    console,
-    counted,
-    examples,
-    failing,
-    guarded,
-    print_json,
-    say,
-    stop,
-    table,
-    text_aside,
-)
+from skmix.cli import _common as cli
 from skmix.cli._progress import display
 from skmix.engine.compute.dask import ClusterError, connect
 from skmix.experiments import harness
@@ -53,7 +37,7 @@ class MethodChoice(enum.StrEnum):
     CLASS_WISE = "class-wise"
 
 
-@app.command(epilog=examples("skmix reproduce", "skmix reproduce --only 3D --runs 20 --out small"))
+@cli.app.command(epilog=cli.examples("skmix reproduce", "skmix reproduce --only 3D --runs 20 --out small"))
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("results"),
     seed: Annotated[
@@ -85,7 +69,7 @@ def reproduce(
             "says, in 10D and 13D."
         ),
     ] = "all",
-    as_json: Json = False,
+    as_json: cli.Json = False,
 ) -> None:
     """Reproduce the paper: its illustration, its study of seven-segment digits, all tables and figures.
 
@@ -94,18 +78,18 @@ def reproduce(
     same command again to continue after an interruption.
     """
     if importlib.util.find_spec("jinja2") is None:
-        stop("The report needs jinja2: pip install skmix[report]", NOT_INSTALLED)
+        cli.stop("The report needs jinja2: pip install skmix[report]", cli.NOT_INSTALLED)
     settings = study.Settings(seed=seed, dither=dither)
     stored = "interrupted. Finished runs are stored; run the same command again to continue."
-    with guarded(WRONG_USE, stored), failing(f"cannot write the results into {out}"):
+    with cli.guarded(cli.WRONG_USE, stored), cli.failing(f"cannot write the results into {out}"):
         cells = study.study_cells(runs, only, [choice.value for choice in method or MethodChoice])
         try:
-            with text_aside(as_json):
+            with cli.text_aside(as_json):
                 outcome = _reproduce(out, settings, cells, jobs, dask)
         except (harness.ExperimentError, ClusterError) as error:
-            stop(str(error), ENDED_EARLY)
+            cli.stop(str(error), cli.ENDED_EARLY)
     if as_json:
-        print_json(outcome)
+        cli.print_json(outcome)
 
 
 def _reproduce(
@@ -127,7 +111,7 @@ def _reproduce(
             n_jobs = jobs or joblib.cpu_count() if cluster is None else sum(cluster.nthreads().values())
             missing = harness.missing(planned.planned(), store)
             stored = sum(cell.n_runs for cell in planned.cells) - missing
-            with progress(console(), missing, stored, n_jobs) as show:
+            with progress(cli.console(), missing, stored, n_jobs) as show:
                 study.run_study(planned, store, n_jobs=n_jobs, cluster=cluster, progress=show)
             results = study.study_results(planned, store)
     tables, claims = study.make_tables(results), study.check_claims(results)
@@ -143,7 +127,7 @@ def _reproduce(
         plots.save_figure(figure, figure_folder / f"{name}.pdf", dpi=300)
         pictures[name] = (figure_folder / f"{name}.png").read_bytes()
     report.write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=claims)
-    say(
+    cli.say(
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
         "illustration.pdf; finished runs in study.sqlite."
     )
@@ -164,11 +148,11 @@ def progress(
     `n_runs` are to be made, `n_stored` exist already. Yields a function to call with the runs of each batch.
     """
     if n_stored:
-        say(f"{n_stored} runs are already stored.")
+        cli.say(f"{n_stored} runs are already stored.")
     if not n_runs:
         yield lambda runs: None
         return
-    say(f"Making {n_runs} runs on {counted(n_jobs, 'process', 'processes')}.")
+    cli.say(f"Making {n_runs} runs on {cli.counted(n_jobs, 'process', 'processes')}.")
     begun, done = time.monotonic(), 0
     with display(terminal, 0.0) as watch, watch.steps("runs", n_runs) as report_steps:
 
@@ -178,16 +162,16 @@ def progress(
             report_steps(f"{done}/{n_runs}", steps=len(runs))
             # Without a terminal, a line for every quarter of the runs.
             if not terminal.is_terminal and 4 * before // n_runs < 4 * done // n_runs < 4:
-                say(f"{done} of {n_runs} runs done.")
+                cli.say(f"{done} of {n_runs} runs done.")
 
         yield show
-    say(f"Made {n_runs} runs in {time.monotonic() - begun:.0f} s.")
+    cli.say(f"Made {n_runs} runs in {time.monotonic() - begun:.0f} s.")
 
 
 def _print_illustration(record: study.IllustrationRecord) -> None:
     """Print true and estimated parameters, a line for each mean, covariance and column of weights."""
     model = record.model
-    shown = table(["", "true", "estimated", "largest\nerror", "standard\nerror"])
+    shown = cli.table(["", "true", "estimated", "largest\nerror", "standard\nerror"])
     for compared in record.comparisons():
         # A line for each kernel or class; for a symmetric matrix, its upper triangle.
         of_classes = compared.name == "weights"
@@ -207,11 +191,11 @@ def _print_illustration(record: study.IllustrationRecord) -> None:
                 f"{standard_error.max():.3f}",
             )
         shown.add_section()
-    console().print(shown)
+    cli.console().print(shown)
     ended = "Converged" if model.converged_ else "Did not converge"
-    say(f"{ended} in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.3f}.")
+    cli.say(f"{ended} in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.3f}.")
     errors = ", ".join(f"{compared.name} {compared.largest_error:.3f}" for compared in record.comparisons())
-    say(f"Largest absolute error: {errors}.")
+    cli.say(f"Largest absolute error: {errors}.")
 
 
 def _numbers(values: NDArray[np.float64]) -> str:
@@ -233,9 +217,9 @@ def _print_table(printed: harness.Table) -> None:
         ]
         if found:
             title = f"Why runs of the published method failed, K = {study.MAIN_KERNELS}"
-            _show(title, table(["", *printed.columns], found, wrap=True))
+            _show(title, cli.table(["", *printed.columns], found, wrap=True))
         return
-    shown = table(["", *printed.columns])
+    shown = cli.table(["", *printed.columns])
     for key, group in itertools.groupby(printed.rows, key=lambda row: row.keys[0]):
         rows = list(group)
         shown.add_row(f"{printed.key_names[0]} = {key}" if len(rows[0].keys) > 1 else key, style="bold")
@@ -253,17 +237,17 @@ def _print_claims(
 ) -> None:
     """Print classifiers that are not in the paper, the checked claims, and differences from the paper."""
     beyond = [[each.description, f"{each.accuracy:.4f}", f"{each.mean_iou:.4f}"] for each in results.beyond]
-    _show("Beyond the paper's features", table(["classifier", "accuracy", "mean IoU"], beyond))
-    shown = table(["claim", "target", "measured", "holds"], wrap=True)
+    _show("Beyond the paper's features", cli.table(["classifier", "accuracy", "mean IoU"], beyond))
+    shown = cli.table(["claim", "target", "measured", "holds"], wrap=True)
     for each in claims:
         shown.add_row(each.claim, each.target, each.measured, "yes" if each.holds else "NO")
         shown.add_section()
     _show("What must come out", shown)
     for each in claims:
         if each.note:
-            console().print(f"{each.claim}: {each.note}", style="dim")
+            cli.console().print(f"{each.claim}: {each.note}", style="dim")
     if differences:
-        shown = table(["variant", "quantity", "published", "rerun", "likely reason"], wrap=True)
+        shown = cli.table(["variant", "quantity", "published", "rerun", "likely reason"], wrap=True)
         for found in differences:
             values = text_of(found.published), text_of(found.rerun)
             shown.add_row(found.variant, found.quantity, *values, found.reason)
@@ -272,7 +256,7 @@ def _print_claims(
 
 
 def _show(title: str, shown: Table, note: str = "") -> None:
-    console().print(f"\n{title}", style="bold")
-    console().print(shown)
+    cli.console().print(f"\n{title}", style="bold")
+    cli.console().print(shown)
     if note:
-        console().print(note)
+        cli.console().print(note)

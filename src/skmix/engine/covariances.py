@@ -68,18 +68,14 @@ class Structure:
     """
 
     name = "full"
-    isotropic: bool = False
-    """Whether rescaling must use one scale for all features."""
-    shared: bool = False
-    """Whether all kernels have the same covariance."""
-    triangular: bool = True
-    """Whether whiteners are lower triangular matrices; otherwise they are diagonals, or factors."""
-    projects: bool = False
-    """Whether log-densities have a term ½‖Vx‖² besides those that are linear in second-order terms."""
+    isotropic = False  # whether rescaling must use one scale for all features
+    shared = False  # whether all kernels have the same covariance
+    triangular = True  # whether whiteners are lower triangular matrices; otherwise diagonals, or factors
+    projects = False  # whether log-densities have a term ½‖Vx‖² that is not linear in second-order terms
+    # Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk.
     pools_as: str | None = "tied"
-    """Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk."""
-    largest_cancellation: float = 2.0**24
-    """Largest magnitude of cancelling terms in a log-density; 2^24 leaves an accuracy of about 1e-9."""
+    # Largest magnitude of cancelling terms in a log-density; 2^24 leaves an accuracy of about 1e-9.
+    largest_cancellation = 2.0**24
 
     def of(self, covariances: FloatArray) -> Structure:
         """Return the structure with the number of factors of these covariances, if it has any."""
@@ -319,16 +315,15 @@ class Structure:
         They are the whiteners with the logarithm of their diagonals, of variances the logarithms alone.
         """
         whitener, xp = self.factor(covariances, covariances.shape[-1]).whitener, namespace(covariances)
-        diagonal = constant(_diagonal, whitener.shape[-1], example=whitener)
+        diagonal = constant(_index, whitener.shape[-1], "diagonal", example=whitener)
         numbers = xp.where(diagonal, xp.log(xp.where(diagonal, whitener, 1.0)), whitener)
         return xp.reshape(numbers, covariances.shape)
 
     def from_coordinates(self, numbers: FloatArray) -> FloatArray:
         """Return the covariances with these coordinates; not finite where they overflow."""
         xp, n_features = namespace(numbers), numbers.shape[-1]
-        diagonal = constant(_diagonal, n_features, example=numbers)
-        with np.errstate(over="ignore"):
-            whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)
+        diagonal = constant(_index, n_features, "diagonal", example=numbers)
+        whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)
         good = xp.all(xp.isfinite(whitener) & (~diagonal | (whitener > 0)), axis=(-2, -1))[..., None, None]
         root = xp.linalg.inv(xp.where(good, whitener, constant(np.eye, n_features, example=numbers)))
         return xp.where(good, root @ xp.matrix_transpose(root), np.inf)
@@ -512,8 +507,7 @@ class Diagonal(Structure):
         return namespace(covariances).log(covariances)
 
     def from_coordinates(self, numbers: FloatArray) -> FloatArray:
-        with np.errstate(over="ignore"):
-            return namespace(numbers).exp(numbers)
+        return namespace(numbers).exp(numbers)
 
     def root(self, factor: Factor) -> FloatArray:
         return 1.0 / factor.whitener
@@ -813,8 +807,7 @@ class LowRank(Diagonal):
         return np.concatenate([covariances[..., :-1], np.log(covariances[..., -1:])], axis=-1)
 
     def from_coordinates(self, numbers: FloatArray) -> FloatArray:
-        with np.errstate(over="ignore"):
-            return np.concatenate([numbers[..., :-1], np.exp(numbers[..., -1:])], axis=-1)
+        return np.concatenate([numbers[..., :-1], np.exp(numbers[..., -1:])], axis=-1)
 
 
 # The candidates of 'auto'.
@@ -865,13 +858,9 @@ def _index(n_features: int, which: str) -> np.ndarray:
         "packed": i * n_features + j,  # (S,), of each pair in a flat matrix (M · M,)
         "unpacked": pair_of.ravel(),  # (M · M,), the pair of each entry
         "triangle": np.flatnonzero(np.tri(n_features)),  # the lower triangle in a flat matrix
+        "diagonal": np.eye(n_features, dtype=bool),
     }
     return found[which]
-
-
-def _diagonal(n_features: int) -> BoolArray:
-    """Return the mask of the diagonal of a matrix (M, M)."""
-    return np.eye(n_features, dtype=bool)
 
 
 def unpack(second: FloatArray, n_features: int) -> FloatArray:

@@ -30,7 +30,7 @@ from .model import (
 )
 from .rules import UpdateRule
 from .rules.likelihood import Likelihood, price_of_kernel, with_unlabelled
-from .rules.variational import Variational, prior_of
+from .rules.variational import Variational, default_rows, prior_of
 from .sources import RowSource, Setting, open_source
 from .sources.base import Centres
 from .sources.summary import Frame
@@ -157,7 +157,9 @@ def rule_of(options: Options, setting: Setting, n_kernels: int, source: RowSourc
 
 def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
     """Express the options' floor, ridge and priors in the coordinates of the frame."""
-    n_features = len(frame.scale)
+    n_features, rows = len(frame.scale), options.covariance_prior
+    if rows is None and options.inference == "variational":
+        rows = default_rows(structure, n_features)
     if options.covariance_prior_scale is not None:
         prior = options.covariance_prior_scale / (frame.scale[:, None] * frame.scale)
     else:
@@ -165,7 +167,7 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
     return Regulariser(
         floor=options.floor * frame.variance,
         ridge=options.ridge / frame.scale**2,
-        prior_rows=options.covariance_prior or 0.0,
+        prior_rows=rows or 0.0,
         prior_covariance=prior,
         weight_prior=options.weight_prior or 1.0,
         annihilation=price_of_kernel(structure, n_features) if options.annihilate else 0.0,

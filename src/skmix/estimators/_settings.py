@@ -47,12 +47,11 @@ def check_distribution(values: Any, shape: tuple[int, ...], name: str) -> FloatA
 
 def check_covariances(values: Any, structure: Structure, n_kernels: int, n_features: int) -> FloatArray:
     """Return covariances of the right shape, symmetric and positive definite."""
-    covariance_type = structure.name
     array = as_numbers(values, "covariances")
     shape = structure.shape(n_kernels, n_features)
     if array.shape != shape:
         raise ValueError(
-            f"covariances must have shape {shape} for covariance_type={covariance_type!r} with {n_kernels} "
+            f"covariances must have shape {shape} for covariance_type={structure.name!r} with {n_kernels} "
             f"kernels and {n_features} features, got {array.shape}."
         )
     if not np.all(np.isfinite(array)):
@@ -81,9 +80,7 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
                 f"the covariance of kernel {k} is not positive definite: its smallest eigenvalue is "
                 f"{smallest:.3g}, with features in units of their deviations."
             )
-    if array.ndim > 1 and array.shape[-1] == array.shape[-2] == n_features and covariance_type != "diag":
-        array = 0.5 * (array + np.swapaxes(array, -1, -2))
-    return array
+    return 0.5 * (array + np.swapaxes(array, -1, -2)) if structure.name in ("full", "tied") else array
 
 
 def check_start(
@@ -124,34 +121,33 @@ def check_start(
     return Parameters(weights, means, covariances)
 
 
-def column_index(column: Any, n_features: int, position: Mapping[str, int] | None, where: str) -> int:
-    """Return the index of a column given by index or name; `where` it was given is for the error."""
-    if isinstance(column, str):
-        if position is None:
-            raise ValueError(f"{where} names {column!r}, but X has no feature names.")
-        if column not in position:
-            raise ValueError(f"{where} names {column!r}, but features are {list(position)}.")
-        return position[column]
-    if not isinstance(column, (int, np.integer)) or isinstance(column, (bool, np.bool_)):
-        raise ValueError(f"{where} has {column!r}, which is no column index or name.")
-    if not 0 <= column < n_features:
-        raise ValueError(f"{where} has column {int(column)}, but X has {n_features} feature(s).")
-    return int(column)
-
-
 def check_features(
-    features: Iterable[Any], n_features: int, names: Sequence[str] | None, where: str
+    features: Iterable[Any], n_features: int, names: Sequence[str] | None, where: str, *, once: bool = True
 ) -> list[int]:
-    """Return features given by index or name as indices, at least one and each once."""
+    """Return features given by index or name as indices: at least one, and each `once`.
+
+    `where` they were given is for the errors.
+    """
     if isinstance(features, str) or not isinstance(features, Iterable):
         raise ValueError(f"{where} must be a list of columns, got {features!r}.")
-    position = None if names is None else {name: i for i, name in enumerate(names)}
-    columns = [column_index(column, n_features, position, where) for column in features]
+    position = {name: i for i, name in enumerate([] if names is None else names)}
+    columns: list[int] = []
+    for column in features:
+        if isinstance(column, str):
+            if names is None:
+                raise ValueError(f"{where} names {column!r}, but X has no feature names.")
+            if column not in position:
+                raise ValueError(f"{where} names {column!r}, but features are {list(position)}.")
+            column = position[column]
+        if not isinstance(column, (int, np.integer)) or isinstance(column, bool):
+            raise ValueError(f"{where} has {column!r}, which is no column index or name.")
+        if not 0 <= column < n_features:
+            raise ValueError(f"{where} has column {int(column)}, but X has {n_features} feature(s).")
+        if once and column in columns:
+            raise ValueError(f"{where} has column {int(column)} more than once.")
+        columns.append(int(column))
     if not columns:
         raise ValueError(f"{where} is empty.")
-    repeated = [column for i, column in enumerate(columns) if column in columns[:i]]
-    if repeated:
-        raise ValueError(f"{where} has column {repeated[0]} more than once.")
     return columns
 
 
@@ -176,21 +172,16 @@ def check_feature_groups(
     """Return feature groups as column indices, each column in at most one group."""
     if isinstance(groups, str) or not isinstance(groups, Sequence) or len(groups) == 0:
         raise ValueError(f"feature_groups must be a non-empty list of lists of columns, got {groups!r}.")
-    position = None if names is None else {name: i for i, name in enumerate(names)}
-    seen: dict[int, int] = {}
+    group_of: dict[int, int] = {}
     resolved: list[list[int]] = []
     for g, group in enumerate(groups):
-        if isinstance(group, str) or not isinstance(group, (Sequence, np.ndarray)):
-            raise ValueError(f"feature group {g} must be a list of columns, got {group!r}.")
-        if len(group) == 0:
-            raise ValueError(f"feature group {g} is empty.")
-        columns: list[int] = []
-        for column in group:
-            index = column_index(column, n_features, position, f"feature group {g}")
-            if index in seen:
-                raise ValueError(f"column {index} is in feature group {seen[index]} and again in group {g}.")
-            seen[index] = g
-            columns.append(index)
+        columns = check_features(group, n_features, names, f"feature group {g}", once=False)
+        for column in columns:
+            if column in group_of:
+                raise ValueError(
+                    f"column {column} is in feature group {group_of[column]} and again in group {g}."
+                )
+            group_of[column] = g
         resolved.append(columns)
     return resolved
 

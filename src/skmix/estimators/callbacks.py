@@ -101,7 +101,7 @@ except ImportError:
 Report = Callable[[str], None]
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
 
-_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
 @contextmanager
@@ -114,16 +114,16 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
         Called with the title and the number of steps of what begins, None if it is unknown. It returns a
         context that yields a function to call after each step with a message.
     """
-    before = _watcher.set(watcher)
+    before = watcher_of_fits.set(watcher)
     try:
         yield
     finally:
-        _watcher.reset(before)
+        watcher_of_fits.reset(before)
 
 
 def progress_bar(title: str, total: int | None) -> AbstractContextManager[Report]:
     """Return a context of a function to call after each of `total` steps with a message."""
-    watcher = _watcher.get()
+    watcher = watcher_of_fits.get()
     return nullcontext(lambda message: None) if watcher is None else watcher(title, total)
 
 
@@ -148,14 +148,9 @@ class Monitor:
             _name_scores(estimator)
             self._fit.call_on_fit_task_begin(**self._given)
 
-    @property
-    def active(self) -> bool:
-        """Whether anybody is told of passes."""
-        return self._fit is not None or _watcher.get() is not None
-
     @contextmanager
     def model(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
-        """Yield what to call after each pass of one model, for somebody who is told of it.
+        """Yield what to call after each pass of one model.
 
         `attributes` makes the attributes of a fitted estimator of the parameters and log-likelihood of the
         best start; `n_rows` is the number of rows, or the sum of their weights.

@@ -4,41 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import partial
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import Array, namespace, on_host
-from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
-from ..engine.model import FloatArray, Parameters
+from ..engine.model import FloatArray
+from ..engine.refine.discriminative import tune
+from ..engine.sources import open_source
 from ..io import source_of
-from . import decisions, densities, streams, tuning
-from ._settings import check_covariance_prior, check_distribution, check_feature_groups
-from .callbacks import Monitor, checkpoint_paths
+from . import decisions, densities
+from ._settings import check_count, check_covariance_prior, check_distribution, check_feature_groups
 from .io import kernels_of, log_probabilities, savable
-from .joint import fit_jointly
-from .mixture import SharedKernelBase, SharedKernelMixture, documented
+from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
     Training,
     check_rows,
     check_weights,
     code_labels,
     labels_in,
-    open_training,
     refuse_paths,
     score_rows,
     updating,
 )
-from .solving import check_inference, fit_model
+from .solving import OF_THE_POSTERIOR, fitted_options
+
+# With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
+_ALL_AT_ONCE = 10_000
+_BATCH = 500
 
 
 def _of_its_model(name: str, *, alone: bool = True) -> Any:
@@ -85,8 +89,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Class labels, sorted.
     class_prior_ : ndarray of shape (L,)
         Class priors used for prediction.
-    class_count_ : ndarray of shape (L,)
-        Number of labelled training rows of each class, or the sum of their weights.
     threshold_ : float
         Log-density below which `predict` refuses a row; minus infinity unless `reject_below` was given.
     temperature_ : float
@@ -102,12 +104,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         The columns of each model.
     n_kernels_ : int or list of int
         Number K of kernels; with feature groups, one number for each.
-    covariance_type_ : str
-        The covariance type that was fitted.
-    n_features_in_ : int
-        Number M of features.
-    feature_names_in_ : ndarray of shape (M,)
-        Feature names, when X had them.
     {fitted}
 
     See Also
@@ -227,139 +223,51 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """Passes of the best start; with feature groups, the most of any group."""
         return max(model.n_iter_ for model in self.models_)
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> SharedKernelClassifier:
-        """Learn the class densities.
-
-        Parameters
-        ----------
-        {rows}
-
-        Returns
-        -------
-        SharedKernelClassifier
-            The fitted estimator.
-        """
-        check_inference(self)
-        with updating(self, X):
-            training = open_training(self, X, y, sample_weight)
-            if self.reject_below is not None:
-                decisions.check_outlier_label(self.outlier_label, training.classes)
-            groups = self._groups(training.n_features)
-            models = [self._model(g, groups) for g in range(len(groups))]
-            monitor = Monitor(self, X, y, sample_weight, len(groups), self.max_iter)
-            jointly = len(groups) > 1 and training.n_unlabelled > 0
-            # Joint fits are not saved on the way.
-            paths = [None] * len(groups) if jointly else checkpoint_paths(self, len(groups))
-            if jointly:
-                fit_jointly(models, groups, training)
-            else:
-                for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
-                    own, watching = training.take(columns, group), None
-                    if monitor.active:
-                        attributes = partial(self._fitted_attributes, model=model, training=training)
-                        watching = monitor.model(
-                            attributes if len(groups) == 1 else None, own.source.summary.total
-                        )
-                    fit_model(model, own, columns, watching=watching, path=paths[group])
-            # A row without a value in some group still counts for its class.
-            prior = None if training.n_unlabelled else training.class_prior
-            self._store(models, groups, training.sizes, prior)
-            if training.blocks is not None and self.reject_below is not None:
-                self.threshold_ = decisions.density_quantile(self, training.blocks, self.reject_below)
-            elif self.reject_below is not None:
-                rows, _, weights = training.source.start_rows()
-                self.threshold_ = decisions.threshold_of(self, rows, weights)
-            monitor.close()
-        for path in paths:
-            if path is not None:
-                path.unlink(missing_ok=True)
-        return self
-
-    def _groups(self, n_features: int) -> list[list[int]]:
-        """Return the columns of each model."""
-        if self.feature_groups is None:
-            return [list(range(n_features))]
-        names = getattr(self, "feature_names_in_", None)
-        return check_feature_groups(self.feature_groups, n_features, names)
-
-    def _model(self, group: int, groups: list[list[int]], *, fresh: bool = False) -> SharedKernelMixture:
-        """Return the unfitted model of one feature group, or the last fitted one to go on from."""
-        init: Any = self.init
-        n_groups, columns = len(groups), groups[group]
-        if isinstance(init, list):
-            if len(init) != n_groups:
-                raise ValueError(f"init has {len(init)} starts, but there are {n_groups} feature groups.")
-            if not all(isinstance(start, dict) for start in init):
-                raise ValueError(f"init as a list must hold dicts, got {init!r}.")
-            init = init[group]
-        elif n_groups > 1 and not isinstance(init, str):
-            raise ValueError(f"init must be a list of {n_groups} dicts, one for each feature group.")
+    def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
+        groups = [list(range(n_features))]
+        if self.feature_groups is not None:
+            names = getattr(self, "feature_names_in_", None)
+            groups = check_feature_groups(self.feature_groups, n_features, names)
+        last = getattr(self, "feature_groups_", None)
+        if stream and last not in (None, groups):
+            raise ValueError(f"feature_groups is now {groups}, but the model has {last}: use fit.")
+        starts = self.init if isinstance(self.init, list) else [self.init] * len(groups)
+        if len(starts) != len(groups):
+            raise ValueError(f"init has {len(starts)} starts, but there are {len(groups)} feature groups.")
+        if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
+            raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
+        if len(groups) > 1 and isinstance(self.init, dict):
+            raise ValueError(f"init must be a list of {len(groups)} dicts, one for each feature group.")
         settings = {name: getattr(self, name) for name in SharedKernelMixture._get_param_names()}
-        settings["init"] = init
-        if isinstance(self.covariance_prior, tuple) and columns != list(range(self.n_features_in_)):
-            rows, covariance = check_covariance_prior(self.covariance_prior, self.n_features_in_)
-            assert covariance is not None
-            settings["covariance_prior"] = (rows, covariance[np.ix_(columns, columns)])
-        if not fresh and self.warm_start and getattr(self, "feature_groups_", None) == groups:
-            # A copy: should this fit fail, the last one must be left as it was.
-            model: SharedKernelMixture = copy(self.models_[group]).set_params(**settings)
-        else:
-            model = SharedKernelMixture(**settings)
-        model.n_features_in_ = len(columns)
-        return model
+        parts: list[Part] = []
+        for group, (columns, start) in enumerate(zip(groups, starts, strict=True)):
+            settings["init"] = start
+            if isinstance(self.covariance_prior, tuple) and columns != list(range(n_features)):
+                rows, covariance = check_covariance_prior(self.covariance_prior, n_features)
+                assert covariance is not None
+                settings["covariance_prior"] = (rows, covariance[np.ix_(columns, columns)])
+            if last == groups and (stream or self.warm_start):
+                # A copy: should this fit fail, the last one must be left as it was.
+                model: SharedKernelMixture = copy(self.models_[group]).set_params(**settings)
+            else:
+                model = SharedKernelMixture(**settings)
+            model.n_features_in_ = len(columns)
+            parts.append((columns, model))
+        return parts
 
-    def _store(
-        self,
-        models: list[SharedKernelMixture],
-        groups: list[list[int]],
-        sizes: FloatArray,
-        prior: FloatArray | None,
-    ) -> None:
-        """Store fitted models; sizes (L,), and the prior (L,) unless it was learnt, are of all groups."""
-        for model in models:
+    def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
+        self.feature_groups_, self.models_ = [columns for columns, _ in parts], [model for _, model in parts]
+        for model in self.models_:
             model.class_count_ = sizes
             if prior is not None:
                 model.class_prior_ = prior
-        self.class_prior_ = self._prior(models[0].class_prior_)
-        self.feature_groups_, self.models_ = groups, models
+        self.class_prior_ = self.models_[0].class_prior_
+        if isinstance(self.priors, str):
+            self.class_prior_ = np.full(len(sizes), 1.0 / len(sizes))
+        elif self.priors is not None:
+            self.class_prior_ = check_distribution(self.priors, (len(sizes),), "priors")
         self.temperature_, self.threshold_ = 1.0, -np.inf
         self.__dict__.pop("tuned_", None)
-
-    def _prior(self, learnt: FloatArray) -> FloatArray:
-        """Return the class priors, given those (L,) that were learnt."""
-        if self.priors is None:
-            return learnt
-        if isinstance(self.priors, str):
-            return np.full(len(learnt), 1.0 / len(learnt))
-        return check_distribution(self.priors, (len(learnt),), "priors")
-
-    def _fitted_attributes(
-        self, parameters: Parameters, log_likelihood: float, model: SharedKernelMixture, training: Training
-    ) -> dict[str, Any]:
-        """Return the attributes of a classifier that is fitted as far as a pass has come."""
-        part = copy(model)
-        part.__dict__.update(model._fitted_attributes(parameters, log_likelihood, training))
-        return {
-            "models_": [part],
-            "feature_groups_": self._groups(training.n_features),
-            "class_prior_": self._prior(part.class_prior_),
-            "temperature_": 1.0,
-            "threshold_": -np.inf,
-        }
-
-    def _absorb(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
-        streams.absorb_batch_of_groups(self, batch, classes, decay)
-
-    def _insert(self, rows: Block, label: Any, place: int) -> None:
-        if self.priors is not None and not isinstance(self.priors, str):
-            raise ValueError(
-                f"priors is an array of {len(self.classes_)} classes, without the new one; "
-                "use set_params(priors=None) or priors='uniform' first."
-            )
-        streams.insert_class_into_groups(self, rows, label, place)
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a temperature to rows that were not used for training.
@@ -457,21 +365,54 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             zero.
         """
         check_is_fitted(self)
-        with updating(self, X):
-            tuning.tune_classifier(
-                self,
-                on_host(X),
-                on_host(y),
-                trade_off=trade_off,
-                validation=validation,
-                max_iter=max_iter,
-                batch_size=batch_size,
-                sample_weight=on_host(sample_weight),
-                random_state=random_state,
+        if len(self.models_) > 1:
+            raise ValueError(
+                f"tune works on one model of all features, but there are {len(self.models_)} feature groups."
             )
+        with updating(self, X):
+            random = check_random_state(random_state)
+            rows = decisions.labelled_rows(self, X, y, sample_weight)
+            training, held_out = decisions.split_rows(self, rows, validation, random)
+            for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
+                if count is not None:
+                    check_count(count, f"{name} must be")
+            if batch_size is None and len(training.codes) > _ALL_AT_ONCE:
+                batch_size = _BATCH
+            if batch_size is not None and batch_size >= len(training.codes):
+                batch_size = None
+            # A copy, so that a failure later on leaves the old model.
+            model = copy(self.models_[0])
+            found = tune(
+                model._parameters,
+                self.class_prior_,
+                training,
+                held_out,
+                replace(fitted_options(model), n_jobs=effective_n_jobs(self.n_jobs)),
+                trade_offs=decisions.check_trade_offs(trade_off, batch_size is not None),
+                max_iter=int(max_iter or (200 if batch_size is None else 20)),
+                batch_size=batch_size,
+                random_state=random,
+            )
+            if found.trade_off is not None:
+                model._store_parameters(found.best)
+                # The sums of a stream, or a posterior, belong to the kernels before tuning.
+                for name in ("stream_", *OF_THE_POSTERIOR):
+                    model.__dict__.pop(name, None)
+            self.models_ = [model]
+            if found.after is not None:
+                self.temperature_ = found.after.temperature
+            self.tuned_ = {
+                "trade_off": found.trade_off,
+                "before": found.before and vars(found.before).copy(),
+                "after": found.after and vars(found.after).copy(),
+                "rounds": [{"trade_off": trade_off, **vars(scores)} for trade_off, scores in found.rounds],
+            }
+            if self.reject_below is not None:
+                source = open_source(rows.X, rows.codes, rows.weights)
+                self.threshold_ = decisions.threshold_of(self, Training(source, self.classes_))
         return self
 
-    def _parts(self) -> list[tuple[list[int], Any]]:
+    def _parts(self) -> list[Part]:
         return list(zip(self.feature_groups_, self.models_, strict=True))
 
     def _graph_parts(self) -> dict[str, Any]:
@@ -535,8 +476,7 @@ def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
 
 def _posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
     logs = _log_posteriors(model, rows)
-    shares: FloatArray = namespace(logs).exp(logs)
-    return shares
+    return namespace(logs).exp(logs)
 
 
 def _predictions(model: SharedKernelClassifier, rows: Array) -> np.ndarray:
@@ -544,4 +484,5 @@ def _predictions(model: SharedKernelClassifier, rows: Array) -> np.ndarray:
     labels: np.ndarray = model.classes_[on_host(namespace(joint).argmax(joint, axis=1))]
     if model.threshold_ == -np.inf:
         return labels
-    return decisions.with_outliers(labels, on_host(log_sum(joint)) < model.threshold_, model.outlier_label)
+    # An array, so that the result has a type that holds both.
+    return np.where(on_host(log_sum(joint)) < model.threshold_, np.array(model.outlier_label), labels)

@@ -27,7 +27,7 @@ from ._settings import check_features, check_given
 from .rows import columns_of
 
 # A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
-Part = tuple[Any, list[int], list[int], Parameters]
+DerivedPart = tuple[Any, list[int], list[int], Parameters]
 
 
 # ---------------------------------------------------------------- of each row
@@ -42,8 +42,7 @@ def log_joint(model: Any, rows: Array) -> FloatArray:
     """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
     likelihood = class_log_likelihood(model, rows)
     with np.errstate(divide="ignore"):
-        joint: FloatArray = likelihood + like(np.log(model.class_prior_), likelihood)
-    return joint
+        return likelihood + like(np.log(model.class_prior_), likelihood)
 
 
 def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
@@ -52,8 +51,7 @@ def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> Float
         return density.log_sum(log_joint(model, rows))
     per_class = class_log_likelihood(model, rows)
     own = like(codes, per_class)[:, None]
-    values: FloatArray = namespace(per_class).take_along_axis(per_class, own, axis=1)[:, 0]
-    return values
+    return namespace(per_class).take_along_axis(per_class, own, axis=1)[:, 0]
 
 
 def kernel_log_densities(model: Any, rows: Array) -> FloatArray:
@@ -69,24 +67,23 @@ def log_responsibilities(model: Any, rows: Array, codes: IntArray | None = None)
 def responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the kernels' responsibilities, shape (n, K), the parts' side by side."""
     logs = log_responsibilities(model, rows, codes)
-    shares: FloatArray = namespace(logs).exp(logs)
-    return shares
+    return namespace(logs).exp(logs)
 
 
 def most_likely_kernel(model: Any, rows: Array) -> IntArray:
     """Return the kernel of largest responsibility, shape (n,)."""
     logs = log_responsibilities(model, rows)
-    kernels: IntArray = namespace(logs).argmax(logs, axis=1)
-    return kernels
+    return namespace(logs).argmax(logs, axis=1)
 
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
     """Return a function of the engine, with arguments beside the rows (n, M), of each part."""
-    n_jobs = effective_n_jobs(model.n_jobs)
-    return [
-        function(columns_of(rows, columns), *given, part._parameters, part.covariance_type_, n_jobs)
-        for columns, part in model._parts()
-    ]
+    n_jobs, results = effective_n_jobs(model.n_jobs), []
+    for columns, part in model._parts():
+        parameters = Parameters(part.weights_, part.means_, part.covariances_)
+        own = columns_of(rows, columns)
+        results.append(function(own, *given, parameters, part.covariance_type_, n_jobs))
+    return results
 
 
 def _side_by_side(arrays: list[FloatArray]) -> FloatArray:
@@ -163,7 +160,7 @@ def marginal(model: Any, features: Sequence[int | str]) -> Any:
     names = getattr(model, "feature_names_in_", None)
     chosen = check_features(features, model.n_features_in_, names, "features")
     _refuse_unmodelled(model, chosen)
-    parts: list[Part] = []
+    parts: list[DerivedPart] = []
     for columns, part in model._parts():
         at = {column: d for d, column in enumerate(columns)}
         kept = [at[column] for column in chosen if column in at]
@@ -181,7 +178,7 @@ def condition(model: Any, given: Mapping[int | str, float]) -> Any:
     row = np.full((1, model.n_features_in_), np.nan)
     row[0, list(values)] = list(values.values())
     joint = log_joint(model, row)
-    parts: list[Part] = []
+    parts: list[DerivedPart] = []
     for columns, part in model._parts():
         kept = [d for d, column in enumerate(columns) if column not in values]
         known = np.setdiff1d(np.arange(len(columns)), kept)
@@ -207,7 +204,7 @@ def _refuse_unmodelled(model: Any, columns: Any) -> None:
 def _derive(
     model: Any,
     columns: list[int],
-    parts: list[Part],
+    parts: list[DerivedPart],
     class_prior: FloatArray,
     log_density: float | None = None,
 ) -> Any:

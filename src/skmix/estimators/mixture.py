@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import partial, wraps
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -25,18 +27,20 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import on_host
-from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray, IntArray, Parameters
 from . import densities, streams
 from ._settings import check_count
-from .callbacks import CallbackSupportMixin, Monitor, checkpoint_paths
+from .callbacks import CallbackSupportMixin, Monitor, checkpoint_paths, watcher_of_fits
+from .decisions import check_outlier_label, threshold_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
 from .rows import Training, code_labels, host_copy, open_training, refuse_blocks, score_rows, updating
-from .solving import check_inference, fit_model
+from .solving import check_inference, fit_jointly, fit_model
 
 Estimator = TypeVar("Estimator", bound=type)
+# Columns and the mixture of their features.
+Part = tuple[list[int], Any]
 
 _PARAMETERS = """
     n_kernels : int, default=None
@@ -105,6 +109,14 @@ _PARAMETERS = """
 """
 
 _FITTED = """
+    n_features_in_ : int
+        Number M of features.
+    feature_names_in_ : ndarray of shape (M,)
+        Feature names, when X had them.
+    class_count_ : ndarray of shape (L,)
+        Number of labelled training rows of each class, or the sum of their weights.
+    covariance_type_ : str
+        The covariance type that was fitted.
     weights_ : ndarray of shape (K, L)
         Pr(kernel k | class j).
     means_ : ndarray of shape (K, M)
@@ -142,27 +154,11 @@ _FITTED = """
         ``covariances_[k]`` as its mean.
 """
 
-FIT_ROWS = """
-        X : array-like of shape (N, M)
-            Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path of a
-            .npy, Parquet or Zarr file, a Zarr array, a large mapped array, what `open_rows` returns, or a
-            Dask array or dataframe.
-        y : array-like of shape (N,), default=None
-            Class labels of any type. NaN and None mark rows without a label, and so does the number -1, as in
-            scikit-learn's `semi_supervised`; but -1 and one other label are two classes, and where -1 may
-            as well be a class (-1, 0 and 1, or beside other negative labels) it is refused. For rows in a
-            file, also the name of a Parquet file's column, or the path of another file.
-        sample_weight : array-like of shape (N,), default=None
-            Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
-"""
-
 
 def documented(cls: Estimator) -> Estimator:
     """Insert into the docstrings of an estimator what it has in common with others."""
-    for owner in (cls, cls.fit):  # type: ignore[attr-defined]
-        if owner.__doc__ is not None:
-            for name, text in (("parameters", _PARAMETERS), ("fitted", _FITTED), ("rows", FIT_ROWS)):
-                owner.__doc__ = owner.__doc__.replace(f"{{{name}}}", text.strip())
+    for name, text in (("parameters", _PARAMETERS), ("fitted", _FITTED)):
+        cls.__doc__ = (cls.__doc__ or "").replace(f"{{{name}}}", text.strip())
     return cls
 
 
@@ -184,6 +180,10 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     n_features_in_: int
     classes_: np.ndarray
     class_prior_: FloatArray
+    # A classifier's share of rows to refuse, and what it says of them.
+    reject_below: float | None = None
+    outlier_label: Any = None
+    threshold_: float
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [Interval(Integral, 1, None, closed="left"), None],
@@ -257,9 +257,86 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         tags.array_api_support = True
         return tags
 
-    def _parts(self) -> list[tuple[list[int], Any]]:
-        """Return the columns and the mixture of each part of the model."""
-        raise NotImplementedError
+    def _parts(self) -> list[Part]:
+        """Return the columns and the mixture of each part of the model; a mixture is its own only part."""
+        return [(list(range(self.n_features_in_)), self)]
+
+    def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
+        """Return the columns and the mixture of each part, to be fitted to rows or to a batch of a stream."""
+        return [(list(range(n_features)), self)]
+
+    def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
+        """Store fitted parts; sizes (L,), and the prior (L,) unless it was learnt, are of all parts."""
+        self.__dict__.update(vars(parts[0][1]))
+
+    def _attributes_so_far(
+        self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
+    ) -> dict[str, Any]:
+        """Return the attributes of an estimator of one part that is fitted as far as a pass has come."""
+        model, estimator = copy(part[1]), copy(self)
+        vars(model).update(model._fitted_attributes(parameters, log_likelihood, training))
+        estimator._store([(part[0], model)], training.sizes, None)
+        return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the model, by EM unless `inference` says otherwise.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, M)
+            Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path of a
+            .npy, Parquet or Zarr file, a Zarr array, a large mapped array, what `open_rows` returns, or a
+            Dask array or dataframe.
+        y : array-like of shape (N,), default=None
+            Class labels of any type. NaN and None mark rows without a label, and so does the number -1, as in
+            scikit-learn's `semi_supervised`; but -1 and one other label are two classes, and where -1 may
+            as well be a class (-1, 0 and 1, or beside other negative labels) it is refused. For rows in a
+            file, also the name of a Parquet file's column, or the path of another file.
+        sample_weight : array-like of shape (N,), default=None
+            Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
+
+        Returns
+        -------
+        estimator
+            The fitted estimator.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, *, prune: bool = False) -> Self:
+        """Fit; with `prune`, from `n_kernels` down to as many as pay for their parameters."""
+        check_inference(self, prune=prune)
+        with updating(self, X):
+            training = open_training(self, X, y, sample_weight)
+            if self.reject_below is not None:
+                check_outlier_label(self.outlier_label, training.classes)
+            parts = self._parts_to_fit(training.n_features)
+            monitor: Monitor | None = None
+            paths: list[Path | None] = [None] * len(parts)
+            if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
+                monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
+            if len(parts) > 1 and training.n_unlabelled:
+                fit_jointly(parts, training)
+            else:
+                if monitor is not None:
+                    paths = checkpoint_paths(self, len(parts))
+                for group, (columns, model) in enumerate(parts):
+                    own, watching = training.take(columns, group), None
+                    if monitor is not None:
+                        so_far = partial(self._attributes_so_far, parts[0], training)
+                        watching = monitor.model(
+                            so_far if len(parts) == 1 else None, own.source.summary.total
+                        )
+                    fit_model(model, own, columns, watching=watching, path=paths[group], prune=prune)
+            # A row without a value in some group still counts for its class.
+            self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
+            if self.reject_below is not None:
+                self.threshold_ = threshold_of(self, training)
+            if monitor is not None:
+                monitor.close()
+        for path in filter(None, paths):
+            path.unlink(missing_ok=True)
+        return self
 
     @available_if(_can_stream)
     @_fit_context(prefer_skip_nested_validation=True)
@@ -299,12 +376,8 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             The estimator. `log_likelihood_` is that of the batch, before it changed the model.
         """
         with updating(self, X):
-            self._absorb(*streams.read_batch(self, X, y, classes, sample_weight), decay)
+            streams.absorb_batch(self, *streams.read_batch(self, X, y, classes, sample_weight), decay)
         return self
-
-    def _absorb(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
-        """Update the model with a batch, given all labels (L,) of the stream."""
-        raise NotImplementedError
 
     @_fit_context(prefer_skip_nested_validation=True)
     def add_class(self, X: ArrayLike, label: Any, *, sample_weight: ArrayLike | None = None) -> Self:
@@ -327,13 +400,8 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         """
         check_is_fitted(self)
         with updating(self, X):
-            place = streams.place_of_label(self.classes_, label)
-            self._insert(streams.rows_of_class(self, X, sample_weight), label, place)
+            streams.add_class(self, streams.rows_of_class(self, X, sample_weight), label)
         return self
-
-    def _insert(self, rows: Block, label: Any, place: int) -> None:
-        """Add a class at that place among the others."""
-        raise NotImplementedError
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
         """Return log p(x | class j) for each row and class.
@@ -532,7 +600,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
 
     def _scores(self, X: Any, y: Any) -> Any:
         """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
-        scores: Any = score_rows(self, X, densities.log_density, y)
+        scores = score_rows(self, X, densities.log_density, y)
         return on_host(scores.compute() if is_collection(scores) else scores)
 
 
@@ -555,19 +623,11 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Class labels, sorted; ``[0]`` when fitted without labels.
     class_prior_ : ndarray of shape (L,)
         Share of each class among the training rows, estimated where rows have no label.
-    class_count_ : ndarray of shape (L,)
-        Number of labelled training rows of each class, or the sum of their weights.
     n_kernels_ : int
         Number K of kernels.
-    covariance_type_ : str
-        The covariance type that was fitted.
     covariance_prior_ : tuple of float and ndarray of shape (M, M)
         Where covariances were shrunk, the prior that did it: its strength in rows, and the common covariance.
     {fitted}
-    n_features_in_ : int
-        Number M of features.
-    feature_names_in_ : ndarray of shape (M,)
-        Feature names, when X had them.
 
     See Also
     --------
@@ -591,42 +651,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     covariances_: FloatArray
     covariance_type_: str
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(
-        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> SharedKernelMixture:
-        """Fit the mixture, by EM unless `inference` says otherwise.
-
-        Parameters
-        ----------
-        {rows}
-
-        Returns
-        -------
-        SharedKernelMixture
-            The fitted estimator.
-        """
-        return self._fit(X, y, sample_weight)
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any, *, prune: bool = False) -> SharedKernelMixture:
-        """Fit; with `prune`, from `n_kernels` down to as many as pay for their parameters."""
-        check_inference(self, prune=prune)
-        (path,) = checkpoint_paths(self, 1)
-        with updating(self, X):
-            training = open_training(self, X, y, sample_weight)
-            monitor = Monitor(self, X, y, sample_weight, 1, None if prune else self.max_iter)
-            attributes = partial(self._fitted_attributes, training=training)
-            watching = monitor.model(attributes, training.source.summary.total) if monitor.active else None
-            fit_model(self, training, watching=watching, path=path, prune=prune)
-            monitor.close()
-        if path is not None:
-            path.unlink(missing_ok=True)
-        return self
-
     def _fitted_attributes(
         self, parameters: Parameters, log_likelihood: float, training: Training
     ) -> dict[str, Any]:
-        """Return the attributes of a mixture that is fitted as far as a pass has come."""
+        """Return the attributes that follow from parameters and their log-likelihood."""
         prior = parameters.class_prior
         return {
             "classes_": training.classes,
@@ -640,12 +668,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             "log_likelihood_": log_likelihood,
         }
 
-    def _absorb(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
-        streams.absorb_batch(self, batch, classes, decay)
-
-    def _insert(self, rows: Block, label: Any, place: int) -> None:
-        streams.insert_class(self, rows, label, place)
-
     @property
     def _parameters(self) -> Parameters:
         return Parameters(self.weights_, self.means_, self.covariances_)
@@ -656,9 +678,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.means_ = parameters.means
         self.covariances_ = parameters.covariances
         self.n_kernels_ = len(parameters.means)
-
-    def _parts(self) -> list[tuple[list[int], Any]]:
-        return [(list(range(self.means_.shape[1])), self)]
 
     @property
     def _n_features_out(self) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from sklearn import get_config
@@ -44,11 +46,8 @@ from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.gaps import has_gaps
 from ..io import Source, source_of
-from ._warnings import warn_caller
 
-Answer = TypeVar("Answer")
-
-_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+_FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
 # Where scikit-learn notes the callbacks of a running fit.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
@@ -78,16 +77,15 @@ class Training:
     @property
     def class_prior(self) -> FloatArray:
         """Share (L,) of each class among the labelled rows."""
-        prior: FloatArray = self.sizes / self.sizes.sum()
-        return prior
+        return self.sizes / self.sizes.sum()
 
     @property
     def n_unlabelled(self) -> int:
         """Number of rows without a label."""
         return int(self.source.summary.counts[0])
 
-    def take(self, columns: list[int], group: int | None = None) -> Training:
-        """Return the rows with a value in some columns; each class must have one, and each column."""
+    def take(self, columns: list[int], group: int) -> Training:
+        """Return the rows with a value in a group's columns; each class must have one, and each column."""
         if columns == list(range(self.n_features)):
             return self
         taken = replace(self, source=self.source.take(columns))
@@ -96,9 +94,9 @@ class Training:
             raise ValueError(f"Feature {columns[empty[0]]} of X has no value: it is NaN in all rows.")
         absent = np.flatnonzero(taken.sizes == 0)
         if len(absent):
-            where = "" if group is None else f" feature group {group},"
             raise ValueError(
-                f"No row of class {self.classes[absent[0]]!r} has a value in{where} columns {columns}."
+                f"No row of class {self.classes[absent[0]]!r} has a value in feature group {group}, columns "
+                f"{columns}."
             )
         return taken
 
@@ -118,8 +116,7 @@ def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Trainin
                 "by CPUs. Leave device out."
             )
         return _training_in_blocks(estimator, blocks)
-    if y is None:
-        _need_labels(estimator)
+    _check_labelled(estimator, y)
     stays = _is_dispatched(estimator, X) and estimator.inference == "em"
     rows = check_rows(estimator, detached(X) if stays else on_host(X), fitting=True)
     classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
@@ -142,8 +139,8 @@ def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Trainin
     return Training(source, classes)
 
 
-def _need_labels(estimator: Any) -> None:
-    if is_classifier(estimator):
+def _check_labelled(estimator: Any, labels: Any) -> None:
+    if labels is None and is_classifier(estimator):
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None: give the labels."
         )
@@ -183,12 +180,11 @@ def _training_in_blocks(estimator: Any, blocks: Blocks) -> Training:
     if found.n_rows < 2:
         raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least 2 are required.")
     _refuse_empty_features(found.moments.count == 0, found.n_rows)
+    _check_labelled(estimator, found.labels)
     classes = np.zeros(1, dtype=np.int64)
     if found.labels is not None:
         classes = classes_of(found.labels, found.n_rows, missing=found.counts[0] > 0)
         check_classification_targets(classes)
-    else:
-        _need_labels(estimator)
     estimator.n_features_in_ = blocks.n_features
     vars(estimator).pop("feature_names_in_", None)
     if blocks.feature_names is not None:
@@ -265,15 +261,14 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
         return _check_device_rows(estimator, X, fitting=fitting)
     else:
         refuse_blocks(X)
-    rows: np.ndarray = validate_data(
+    return validate_data(
         estimator,
         X,
-        dtype=[np.float64, np.float32],
+        dtype=_FLOATS,
         ensure_all_finite="allow-nan",
         ensure_min_samples=least if fitting else 1,
         reset=fitting,
     )
-    return rows
 
 
 def _is_valid(estimator: Any, X: np.ndarray) -> bool:
@@ -340,10 +335,9 @@ def check_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
     """Return row weights (n,), not negative and not all zero; None when none were given."""
     if sample_weight is None:
         return None
-    weights: FloatArray = _check_sample_weight(
+    return _check_sample_weight(
         sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
     )
-    return weights
 
 
 def weighted_rows(
@@ -359,6 +353,14 @@ def weighted_rows(
     if not len(present):
         raise ValueError("sample_weight is zero for every row that has a label.")
     return pick(rows, kept), classes[present], codes, weights[kept]
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn as if from the innermost line that is neither ours nor scikit-learn's."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("skmix", "sklearn"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 # ---------------------------------------------------------------- labels
@@ -496,8 +498,8 @@ def _in_kind(result: Any, home: Any) -> Any:
 
 
 def score_rows(
-    estimator: Any, X: Any, function: Callable[..., Answer], y: Any = None, *, on_cpu: bool = False
-) -> Answer:
+    estimator: Any, X: Any, function: Callable[..., Any], y: Any = None, *, on_cpu: bool = False
+) -> Any:
     """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
 
     Rows of a file are read in blocks, and for a Dask collection the result is a lazy Dask array. The function
@@ -520,8 +522,7 @@ def score_rows(
     if device is not None and is_numpy(rows) and not on_cpu and not has_gaps(rows):
         rows = send(rows, device)
     codes = () if y is None else (code_labels(on_host(y), model.classes_, rows.shape[0]),)
-    result: Answer = _in_kind(function(model, rows, *codes), home)
-    return result
+    return _in_kind(function(model, rows, *codes), home)
 
 
 def _score_blocks(model: Any, source: Source, function: Callable[..., Any], y: Any) -> Any:

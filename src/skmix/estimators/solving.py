@@ -1,8 +1,15 @@
-"""Fits of one mixture: settings and training rows to starts, through the engine, to fitted attributes."""
+"""Fits: settings and training rows to starts, through the engine, to the attributes of a mixture.
+
+With several feature groups, each has a mixture of its own, and rows without a label tie them: groups are
+independent given the class, so the class of such a row has the posterior q_j ∝ Pr(j) Π_g p_g(x_g | j). EM
+over (class, kernels) alternates between these posteriors and one pass of every group, in which the row counts
+for class j with weight q_j.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -11,22 +18,27 @@ from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
+from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..engine import starts
 from ..engine.compute.arrays import pick
+from ..engine.compute.blocks import Block
+from ..engine.compute.threads import workers
 from ..engine.covariances import Structure, most_factors, structure_of
-from ..engine.em import Run, RunState, fit
+from ..engine.density import class_log_likelihood
+from ..engine.em import Run, RunState, fit, one_pass, rule_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shrink import share_of, with_shrinkage
+from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import degrees_of_freedom
+from ..engine.sources import Setting, open_source
 from ..engine.sources.summary import Frame, fill_gaps
 from ._settings import check_covariance_prior, check_start
-from ._warnings import warn_caller
 from .callbacks import SavedRun, saving
-from .rows import Training, device_and_precision
+from .rows import Training, columns_of, device_and_precision, warn_caller
 
 OF_THE_POSTERIOR = (
     "lower_bound_",
@@ -36,6 +48,8 @@ OF_THE_POSTERIOR = (
     "degrees_of_freedom_",
 )
 OF_SHRINKAGE = ("shrinkage_", "covariance_prior_")
+# A class this improbable changes no digit of the sums.
+_NEGLIGIBLE = 1e-12
 # Starts run together while their covariances have at most this many numbers, otherwise in several groups.
 NUMBERS_TOGETHER = 1 << 17
 
@@ -293,3 +307,103 @@ def best_start(result: Result, variance_floor: float, n_starts: int) -> int:
             f"{variance_floor}. Use a larger one (1e-6 by default), a covariance_prior or another start."
         )
     return result.best
+
+
+# ---------------------------------------------------------------- feature groups and unlabelled rows
+
+
+def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> None:
+    """Fit the mixtures of all feature groups, given with their columns, where some rows have no label.
+
+    Rows are in memory. The mixtures are fitted on return, with a common `class_prior_`.
+    """
+    settings = parts[0][1]
+    if settings.inference == "variational" or training.blocks is not None:
+        needs = "inference='em'" if training.blocks is None else "all rows in memory"
+        raise ValueError(
+            f"{training.n_unlabelled} rows have no label, and with several feature groups such rows need "
+            f"{needs}. Leave them out, or fit one group."
+        )
+    # EM over all groups begins with fits of each.
+    for group, (columns, model) in enumerate(parts):
+        setting = model.covariance_prior
+        # The groups are fitted together: there is no first fit to shrink by.
+        model.covariance_prior = None if isinstance(setting, str) else setting
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fit_model(model, training.take(columns, group), columns)
+        model.covariance_prior = setting
+    X, codes, weights = training.source.start_rows()
+    weights, n_classes = np.ones(len(X)) if weights is None else weights, len(training.classes)
+    known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
+    # Every row without a label appears once for each class; its weights change from pass to pass.
+    every = np.concatenate([known, np.repeat(open_, n_classes)])
+    every_code = np.concatenate([codes[known], np.tile(np.arange(n_classes), len(open_))])
+    rows, prior = X[every], training.class_prior
+    path: list[FloatArray] = []
+    while True:
+        likelihoods = [
+            class_log_likelihood(
+                columns_of(X[open_], columns),
+                model._parameters,
+                model.covariance_type_,
+                effective_n_jobs(model.n_jobs),
+            )
+            for columns, model in parts
+        ]
+        joint = np.log(prior) + sum(likelihoods)
+        evidence = logsumexp(joint, axis=1)
+        shares = weights[open_, None] * np.maximum(np.exp(joint - evidence[:, None]), _NEGLIGIBLE)
+        now = np.concatenate([weights[known], shares.ravel()])
+        of_known = training.sizes * np.log(prior)
+        following = []
+        for (columns, model), likelihood in zip(parts, likelihoods, strict=True):
+            # A row without a value in the group counts in the others.
+            own = Block(columns_of(rows, columns), every_code, now).informative()
+            parameters, found = _one_pass(model, own, columns)
+            following.append(parameters)
+            of_known = of_known + found - (shares * likelihood).sum(axis=0)
+        path.append(np.append(of_known, weights[open_] @ evidence))
+        gain = path[-1].sum() - path[-2].sum() if len(path) > 1 else np.inf
+        converged = bool(abs(gain) < settings.tol * weights.sum())
+        if converged or len(path) == settings.max_iter:
+            break
+        for (_, model), parameters in zip(parts, following, strict=True):
+            model._store_parameters(parameters)
+        sizes = training.sizes + shares.sum(axis=0)
+        prior = sizes / sizes.sum()
+    for _, model in parts:
+        model.class_prior_ = prior
+        model.n_iter_ = len(path)
+        model.converged_ = converged
+        # Of rows and labels together, and of all groups: the same for each model.
+        model.log_likelihood_ = float(path[-1].sum())
+        model.log_likelihood_path_ = np.array(path)
+    if not converged:
+        warn_caller(
+            f"EM over unlabelled rows did not converge in {len(path)} passes. Increase max_iter or tol.",
+            ConvergenceWarning,
+        )
+
+
+def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, FloatArray]:
+    """Return parameters after one pass over labelled, weighted rows, and the log-likelihoods (L,) before."""
+    options = options_of(model, len(columns))
+    current = model._parameters.batch()
+    structure = structure_of(options.covariance_type).of(current.covariances)
+    source = open_source(rows.X, rows.y, rows.weights)
+    frame = source.summary.frame(structure, columns)
+    inside = frame.enter(current, structure)
+    factor = structure.factor(inside.covariances, len(columns))
+    with workers(options.n_jobs) as pool:
+        setting = Setting(frame, structure, pool, options.precision)
+        rule = rule_of(options, setting, current.means.shape[1], source)
+        found, factor, log_likelihood = one_pass(source, setting, rule, inside, factor)
+    if not factor.usable[0] or not np.isfinite(log_likelihood).all():
+        raise ValueError(
+            f"A covariance of the features {columns} became singular, with variance_floor="
+            f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
+        )
+    volume = source.summary.by_class(source.summary.observed, log_likelihood.shape[1]) @ np.log(frame.scale)
+    found = with_frozen(rule.freeze, frame.leave(found, structure).take(0), model._parameters)
+    return found, log_likelihood[0] - volume

@@ -27,6 +27,7 @@ from .rows import (
     check_rows,
     check_weights,
     code_labels,
+    columns_of,
     number_labels,
     read_labels,
 )
@@ -76,10 +77,36 @@ def _read_labels(
         raise ValueError(f"{error} A class can be added to a fitted model with add_class.") from None
 
 
-def absorb_batch(model: Any, batch: Block, classes: np.ndarray, decay: Any) -> None:
-    """Update a mixture with a batch, given all labels (L,) of the stream."""
+def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) -> None:
+    """Update an estimator with a batch, given all labels (L,) of the stream."""
     if not isinstance(decay, Real) or not 0.5 < float(decay) <= 1.0:
         raise ValueError(f"decay must be above 0.5 and at most 1, got {decay!r}.")
+    first = "class_prior_" not in vars(estimator)
+    sizes = _sizes(batch, classes) + (0.0 if first else estimator.class_count_)
+    parts = estimator._parts_to_fit(batch.X.shape[1], stream=True)
+    for group, (columns, model) in enumerate(parts):
+        own = _columns_of(batch, columns)
+        if first and not len(own.X):
+            raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
+        _absorb(model, own, classes, float(decay))
+    # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
+    streaming = [model for _, model in parts if "stream_" in vars(model)]
+    if not streaming:
+        return  # no row has a value in any group
+    best = max(streaming, key=lambda model: model.stream_["n_rows"])
+    estimator._store(parts, sizes, best.class_prior_)
+    if estimator.reject_below is not None and len(batch.X):
+        source = open_source(batch.X, batch.y, batch.weights)
+        estimator.threshold_ = threshold_of(estimator, Training(source, classes))
+
+
+def _columns_of(rows: Block, columns: list[int]) -> Block:
+    """Return the rows that have a value in some columns."""
+    return replace(rows, X=columns_of(rows.X, columns)).informative()
+
+
+def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None:
+    """Update a mixture with a batch."""
     options, sizes = options_of(model, batch.X.shape[1]), _sizes(batch, classes)
     past: Running | Frame
     if "class_prior_" not in vars(model):
@@ -104,7 +131,7 @@ def absorb_batch(model: Any, batch: Block, classes: np.ndarray, decay: Any) -> N
             past = resume(parameters, frame, options.covariance_type, n_batches, total)
     assert batch.y is not None
     found, running, log_likelihood = absorb(
-        batch.X, batch.y, parameters, past, options, decay=float(decay), row_weights=batch.weights
+        batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been.
     for name in (*OF_SHRINKAGE, *OF_THE_POSTERIOR):
@@ -157,36 +184,6 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     return frame, Parameters(weights, best.means, best.covariances, prior)
 
 
-def absorb_batch_of_groups(classifier: Any, batch: Block, classes: np.ndarray, decay: Any) -> None:
-    """Update the models of all feature groups with a batch, given all labels (L,) of the stream."""
-    first = "models_" not in vars(classifier)
-    groups = classifier._groups(batch.X.shape[1])
-    if not first and groups != classifier.feature_groups_:
-        raise ValueError(
-            f"feature_groups is now {groups}, but the model has {classifier.feature_groups_}: use fit."
-        )
-    if first:
-        models = [classifier._model(g, groups, fresh=True) for g in range(len(groups))]
-    else:
-        names = set(type(classifier.models_[0])._get_param_names()) - {"init", "covariance_prior"}
-        settings = {name: getattr(classifier, name) for name in names}
-        models = [copy(model).set_params(**settings) for model in classifier.models_]
-    for group, (columns, model) in enumerate(zip(groups, models, strict=True)):
-        own = batch.take(columns).informative()
-        if first and not len(own.X):
-            raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
-        absorb_batch(model, own, classes, decay)
-    sizes = _sizes(batch, classes) + (0.0 if first else classifier.class_count_)
-    # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
-    streaming = [model for model in models if "stream_" in vars(model)]
-    if not streaming:
-        return  # no row has a value in any group
-    best = max(streaming, key=lambda model: model.stream_["n_rows"])
-    classifier._store(models, groups, sizes, best.class_prior_)
-    if classifier.reject_below is not None and len(batch.X):
-        classifier.threshold_ = threshold_of(classifier, batch.X, batch.weights)
-
-
 # ---------------------------------------------------------------- one more class
 
 
@@ -198,7 +195,38 @@ def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> Block:
     return Block(rows, None, weights).informative()
 
 
-def insert_class(model: Any, new: Block, label: Any, place: int) -> None:
+def add_class(estimator: Any, new: Block, label: Any) -> None:
+    """Fit the weights of a new class in all parts of a model, and insert it among the others."""
+    priors = getattr(estimator, "priors", None)
+    if priors is not None and not isinstance(priors, str):
+        raise ValueError(
+            f"priors is an array of {len(estimator.classes_)} classes, without the new one; "
+            "use set_params(priors=None) or priors='uniform' first."
+        )
+    place = place_of_label(estimator.classes_, label)
+    if estimator.reject_below is not None:
+        check_outlier_label(estimator.outlier_label, np.append(estimator.classes_, label))
+    parts = estimator._parts_to_fit(new.X.shape[1], stream=True)
+    prior, sizes = _with_class(parts[0][1], new, place)
+    for group, (columns, model) in enumerate(parts):
+        own = _columns_of(new, columns)
+        if not len(own.X):
+            raise ValueError(
+                f"No row of class {label!r} has a value in feature group {group}, columns {columns}."
+            )
+        _insert(model, own, label, place)
+    before = dict(vars(estimator))
+    estimator._store(parts, sizes, prior)
+    if "temperature_" in before:
+        estimator.temperature_ = before["temperature_"]
+    if estimator.reject_below is not None:
+        # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
+        shifted = before["threshold_"] + np.log1p(-estimator.class_prior_[place])
+        training = Training(open_source(new.X, None, new.weights), estimator.classes_)
+        estimator.threshold_ = float(min(threshold_of(estimator, training), shifted))
+
+
+def _insert(model: Any, new: Block, label: Any, place: int) -> None:
     """Fit the weights of a new class and insert it among the others of a mixture."""
     options = replace(
         options_of(model, new.X.shape[1]),
@@ -214,45 +242,21 @@ def insert_class(model: Any, new: Block, label: Any, place: int) -> None:
     # In a frame that reaches from the kernels to the rows, and without a floor, which would move kernels.
     frame = measure(np.concatenate([model.means_, new.X]), structure_of(options.covariance_type))
     found = fit(open_source(new.X, None, new.weights), start.batch(), options, frame=frame)
-    size = float(len(new.X) if new.weights is None else new.weights.sum())
     model.weights_ = np.insert(model.weights_, place, found.parameters.weights[0, :, 0], axis=1)
     longer = np.result_type(model.classes_, np.asarray(label))
     model.classes_ = np.insert(model.classes_.astype(longer), place, label)
-    model.class_prior_ = with_class(model.class_prior_, model.class_count_, place, size)
-    model.class_count_ = np.insert(model.class_count_, place, size)
+    model.class_prior_, model.class_count_ = _with_class(model, new, place)
     # What the fit, or the stream, reported was of fewer classes.
     for name in ("stream_", *_OF_FIT, *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
 
 
-def insert_class_into_groups(classifier: Any, new: Block, label: Any, place: int) -> None:
-    """Fit the weights of a new class in the models of all feature groups."""
-    if classifier.reject_below is not None:
-        check_outlier_label(classifier.outlier_label, np.append(classifier.classes_, label))
+def _with_class(model: Any, new: Block, place: int) -> tuple[FloatArray, FloatArray]:
+    """Return priors and sizes (L + 1,) of the classes with a new one; the others keep their proportions."""
     size = float(len(new.X) if new.weights is None else new.weights.sum())
-    counts = classifier.class_count_
-    prior = with_class(classifier.models_[0].class_prior_, counts, place, size)
-    models = [copy(model) for model in classifier.models_]
-    for group, (columns, model) in enumerate(zip(classifier.feature_groups_, models, strict=True)):
-        own = new.take(columns).informative()
-        if not len(own.X):
-            raise ValueError(
-                f"No row of class {label!r} has a value in feature group {group}, columns {columns}."
-            )
-        insert_class(model, own, label, place)
-    temperature, threshold = classifier.temperature_, classifier.threshold_
-    classifier._store(models, classifier.feature_groups_, np.insert(counts, place, size), prior)
-    classifier.temperature_ = temperature
-    if classifier.reject_below is not None:
-        # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
-        shifted = threshold + np.log1p(-classifier.class_prior_[place])
-        classifier.threshold_ = float(min(threshold_of(classifier, new.X, new.weights), shifted))
-
-
-def with_class(prior: FloatArray, sizes: FloatArray, place: int, size: float) -> FloatArray:
-    """Return class priors with that of a new class of so many rows; the others keep their proportions."""
-    share = size / (sizes.sum() + size)
-    return np.insert(prior * (1.0 - share), place, share)
+    share = size / (model.class_count_.sum() + size)
+    prior = np.insert(model.class_prior_ * (1.0 - share), place, share)
+    return prior, np.insert(model.class_count_, place, size)
 
 
 def place_of_label(classes: np.ndarray, label: Any) -> int:

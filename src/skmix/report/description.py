@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
+from sklearn.utils import gen_batches
 
 from skmix.estimators.densities import n_parameters
-from skmix.plots._models import chosen_model, feature_names
+from skmix.plots._models import chosen_model, feature_names, groups_of
 
 _ROWS_AT_A_TIME = 1 << 14
 
@@ -59,12 +60,11 @@ def predict_columns(
         ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
     """
     posterior = model.predict_proba if hasattr(model, "predict_proba") else model.responsibilities
-    blocks: list[tuple[NDArray[Any], NDArray[Any]]] = []
-    for first in range(0, len(X), _ROWS_AT_A_TIME):
-        part = X[first : first + _ROWS_AT_A_TIME]
-        blocks.append((np.asarray(posterior(part)), np.asarray(model.score_samples(part))))
+    blocks = []
+    for rows in gen_batches(len(X), _ROWS_AT_A_TIME):
+        blocks.append((posterior(X[rows]), model.score_samples(X[rows])))
         if progress is not None:
-            progress(min(first + _ROWS_AT_A_TIME, len(X)) / len(X))
+            progress(rows.stop / len(X))
     posteriors, densities = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     best = posteriors.argmax(axis=1)
     if is_classifier(model):
@@ -97,8 +97,7 @@ def describe(model: Any) -> dict[str, Any]:
     names = names or [f"feature {place}" for place in range(1, int(model.n_features_in_) + 1)]
     threshold, target = outlier_threshold(model), metadata_of(model)["target"]
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
-    model = chosen_model(model)
-    columns = getattr(model, "feature_groups_", [range(len(own))])
+    groups, model = groups_of(model), chosen_model(model)
     parts = getattr(model, "models_", [model])
     known = all(hasattr(part, "log_likelihood_") for part in parts)
     return {
@@ -110,7 +109,14 @@ def describe(model: Any) -> dict[str, Any]:
         "covariance_type": str(getattr(model, "covariance_type_", model.covariance_type)),
         "n_parameters": n_parameters(model),
         "groups": [
-            _group(part, [own[d] for d in chosen]) for part, chosen in zip(parts, columns, strict=True)
+            {
+                "features": [own[d] for d in kernels.columns],
+                "n_kernels": len(kernels.means),
+                "weights": kernels.weights.tolist(),
+                "shares": kernels.weights_of(None).tolist(),
+                "means": kernels.means.tolist(),
+            }
+            for kernels in groups
         ],
         "converged": all(bool(part.converged_) for part in parts),
         "n_iter": int(model.n_iter_),
@@ -142,17 +148,3 @@ def _classes(model: Any) -> list[dict[str, Any]]:
         {"label": str(label), "n_rows": None if np.isnan(count) else float(count), "prior": float(prior)}
         for label, count, prior in zip(model.classes_.tolist(), counts, model.class_prior_, strict=True)
     ]
-
-
-def _group(part: Any, names: list[str]) -> dict[str, Any]:
-    """Return the kernels and weights of one feature group."""
-    weights = np.asarray(part.weights_, dtype=np.float64)
-    weights = weights.reshape(len(weights), -1)
-    prior = getattr(part, "class_prior_", np.ones(1))
-    return {
-        "features": names,
-        "n_kernels": len(weights),
-        "weights": weights.tolist(),
-        "shares": (weights @ prior).tolist(),
-        "means": np.asarray(part.means_, dtype=np.float64).tolist(),
-    }

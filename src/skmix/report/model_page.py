@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import entropy
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -88,7 +89,8 @@ def model_data(
         "title": title,
         "n_kernels": [len(kernels.means) for kernels in groups],
         "n_features": [len(kernels.names) for kernels in groups],
-        "n_effective": [text(_effective(kernels.weights_of(None)), 1) for kernels in groups],
+        # As many kernels of equal weight have the same entropy.
+        "n_effective": [text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in groups],
         "n_parameters": described["n_parameters"],
         "settings": _settings(model, described),
         "classes": names,
@@ -106,20 +108,17 @@ def model_data(
     }
 
 
-def _effective(shares: FloatArray) -> float:
-    """Return the number of kernels of equal weight with the same entropy as shares (K,)."""
-    positive = shares[shares > 0]
-    return float(np.exp(-(positive * np.log(positive)).sum())) if len(shares) > 1 else 1.0
-
-
 def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the settings of the model and the outcome of its fit."""
     fitted = chosen_model(model)
     parts = getattr(fitted, "models_", [fitted])
     covariances = dict.fromkeys(getattr(part, "covariance_type_", part.covariance_type) for part in parts)
-    said = [("estimator", described["kind"]), ("covariances", joined(covariances))]
-    said.append(("converged", joined("yes" if part.converged_ else "no" for part in parts)))
-    said.append(("passes", joined(str(part.n_iter_) for part in parts)))
+    said = [
+        ("estimator", described["kind"]),
+        ("covariances", joined(covariances)),
+        ("converged", joined("yes" if part.converged_ else "no" for part in parts)),
+        ("passes", joined(str(part.n_iter_) for part in parts)),
+    ]
     if hasattr(fitted, "log_likelihood_"):
         said.append(("log-likelihood of the training rows", f"{fitted.log_likelihood_:.6g}"))
     elif hasattr(fitted, "lower_bound_"):
@@ -140,7 +139,7 @@ def _class(groups: Sequence[Kernels], c: int, name: str, count: float | None) ->
         "prior": text(float(groups[0].prior[c])),
         "count": "–" if count is None else f"{count:g}",
         "used": " + ".join(str(int((own >= STEPS[1]).sum())) for own in weights),
-        "effective": " + ".join(text(_effective(own), 1) for own in weights),
+        "effective": " + ".join(text(np.exp(entropy(own)), 1) for own in weights),
         "heaviest": " + ".join(f"{int(own.argmax()) + 1} ({own.max():.2f})" for own in weights),
     }
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from skmix.experiments.harness import Table, Value
 from skmix.experiments.paper import claims
+from skmix.experiments.paper.published import REASONS
 from skmix.experiments.paper.published_values import OK_RUNS, PublishedValues, published_values
 from skmix.experiments.paper.records import (
     BestRun,
@@ -46,31 +47,10 @@ from skmix.experiments.paper.variants import (
 from skmix.io import replacing
 from skmix.report.rendering import decimals, kernel_values, line_styles, render_page, text
 
-_METHODS: dict[Method, dict[str, str]] = {
-    "published": {
-        "title": "Published, rerun",
-        "label": "published method",
-        "description": "the paper’s start and arithmetic, no safeguards",
-    },
-    "robust": {
-        "title": "Robust",
-        "label": "robust",
-        "description": "the paper’s start on skmix’s engine",
-    },
-    "class-wise": {
-        "title": "Class-wise",
-        "label": "class-wise",
-        "description": "skmix’s own start and engine",
-    },
-}
-_LOW = "finite, but wrong"
-_REASONS = {
-    "constant feature": "a feature has the same value in all rows of a kernel (q3 is exactly 0 in nearly "
-    "every 7), so the kernel’s variance there becomes 0 and its covariance singular.",
-    "too few rows": "a kernel is left with no more rows than it has features, so their covariance is "
-    "singular.",
-    "overflow": "a covariance that rounding has made indefinite gives densities that grow without bound.",
-    _LOW: "the numbers stay finite, yet no more than half of the test images are recognised.",
+_LABELS: dict[Method, str] = {
+    "published": "published method",
+    "robust": "robust",
+    "class-wise": "class-wise",
 }
 _LIBRARIES = ("skmix", "numpy", "scipy", "scikit-learn")
 _BIN = 0.01
@@ -148,7 +128,7 @@ def report_data(
     ]
     return {
         "title": "Shared kernel models: the whole paper, run again",
-        "methods": [{"key": method, **_METHODS[method]} for method in METHODS],
+        "methods": [{"key": method, "label": _LABELS[method]} for method in METHODS],
         "digits": list(range(10)),
         "main_kernels": MAIN_KERNELS,
         "summary": {
@@ -181,7 +161,7 @@ def report_data(
         "figures": [picture for picture in pictures if not picture["chosen_by"]],
         "projections": [picture for picture in pictures if picture["chosen_by"]],
         "failures": _failures(runs, paper),
-        "differences": _differences(results, runs, paper),
+        "differences": _differences(results),
         "beyond": [
             {
                 "name": row.name,
@@ -226,14 +206,13 @@ def _failed_in_paper(paper: PublishedValues, variant: str) -> int:
 def _sources(runs: Runs, paper: PublishedValues) -> dict[str, dict[str, Any]]:
     """Return the headline numbers of the paper and of each method: failures, mean and best accuracy."""
 
-    def source(title: str, failures: int, n_runs: int, means: list[float], bests: list[float]) -> Any:
+    def source(failures: int, n_runs: int, means: list[float], bests: list[float]) -> dict[str, Any]:
         mean, best = (text(float(np.mean(values)) if values else None) for values in (means, bests))
-        return {"title": title, "failures": failures, "runs": n_runs, "mean": mean, "best": best}
+        return {"failures": failures, "runs": n_runs, "mean": mean, "best": best}
 
     variants = runs.variants
     sources = {
         "paper": source(
-            "Paper, as printed",
             sum(_failed_in_paper(paper, variant) for variant in variants),
             MAIN_RUNS * len(variants),
             [paper.all_runs["Mean Acc", variant] for variant in variants],
@@ -245,7 +224,6 @@ def _sources(runs: Runs, paper: PublishedValues) -> dict[str, dict[str, Any]]:
         accuracies = [[run.accuracy for run in own] for own in groups]
         if groups:
             sources[method] = source(
-                _METHODS[method]["title"],
                 sum(run.failed for own in groups for run in own),
                 sum(map(len, groups)),
                 [float(np.mean(own)) for own in accuracies],
@@ -361,93 +339,55 @@ def _failures(runs: Runs, paper: PublishedValues) -> dict[str, Any]:
     """Return how often each reason ended a run of the published method, by variant."""
     made = {variant: runs.of(variant, MAIN_KERNELS, "published") for variant in runs.variants}
     made = {variant: own for variant, own in made.items() if own}
-    counts = {
-        variant: Counter(run.reason or _LOW for run in own if run.failed) for variant, own in made.items()
-    }
-    others = sorted({reason for counter in counts.values() for reason in counter} - set(_REASONS))
-    reasons = []
-    for reason in [*_REASONS, *others]:
-        found = [counter[reason] for counter in counts.values()]
-        if sum(found) or reason != _LOW:
-            explanation = _REASONS.get(reason, "")
-            reasons.append({"name": reason, "explanation": explanation, "counts": found, "total": sum(found)})
+    low = "finite, but wrong"
+    counts = [Counter(run.reason or low for run in own if run.failed) for own in made.values()]
+    found = {reason for counter in counts for reason in counter}
     return {
         "variants": list(made),
-        "reasons": reasons,
-        "totals": [counter.total() for counter in counts.values()],
+        "reasons": [
+            {"name": reason, "counts": [counter[reason] for counter in counts]}
+            for reason in dict.fromkeys([*REASONS, *([low] if low in found else []), *sorted(found)])
+        ],
+        "totals": [counter.total() for counter in counts],
         "runs": sum(map(len, made.values())),
         "paper": [_failed_in_paper(paper, variant) for variant in made],
         "paper_runs": MAIN_RUNS,
+        "means": _failed_means(made, paper),
     }
 
 
-def _differences(results: StudyResults, runs: Runs, paper: PublishedValues) -> list[dict[str, str]]:
-    """Return where the published method, run again, differs from the paper, and the likely reasons."""
-    rerun = {variant: runs.of(variant, MAIN_KERNELS, "published") for variant in runs.variants}
-    if not any(rerun.values()):
-        return []
-    rows = [
-        (
-            f"{found.variant}: {found.quantity}",
-            *(
-                f"{100 * value:.1f} %" if found.quantity.startswith("share") else text(value)
-                for value in (found.published, found.rerun)
-            ),
-            found.reason,
-        )
-        for found in claims.differences(results)
-    ]
-    # The accuracy of failed runs is compared with the value that tables 1 and 3 imply.
+def _failed_means(made: Mapping[str, Sequence[Run]], paper: PublishedValues) -> dict[str, str] | None:
+    """Return the accuracy of the variants' failed runs, and the value that tables 1 and 3 imply."""
     implied, ours = [], []
-    for variant, own in rerun.items():
+    for variant, own in made.items():
         lost = _failed_in_paper(paper, variant)
-        if own and lost >= _MIN_FAILED:
+        if lost >= _MIN_FAILED:
             succeeded = (MAIN_RUNS - lost) * paper.ok_runs["Mean Acc", variant]
             implied.append((MAIN_RUNS * paper.all_runs["Mean Acc", variant] - succeeded) / lost)
         failed = [run.accuracy for run in own if run.failed]
         if len(failed) >= _MIN_FAILED:
             ours.append(float(np.mean(failed)))
-    if implied and ours:
-        rows.append(
-            (
-                "Mean accuracy of a variant’s failed runs",
-                f"{min(implied):.2f} to {max(implied):.2f}, from tables 1 and 3",
-                f"{min(ours):.2f} to {max(ours):.2f}",
-                "The listed code goes on with NaN, then answers the first class for every image and scores "
-                "0.10. The paper’s values fit runs that keep the parameters which entered the failing pass, "
-                "as those here do.",
-            )
+    if not implied or not ours:
+        return None
+    pairs = {"paper": implied, "ours": ours}
+    return {source: f"{min(means):.2f} to {max(means):.2f}" for source, means in pairs.items()}
+
+
+def _differences(results: StudyResults) -> list[dict[str, str]]:
+    """Return where the published method, run again, differs from the paper, and the likely reasons."""
+    rows = []
+    for found in claims.differences(results):
+        share = found.quantity.startswith("share")
+        paper, ours = (
+            f"{100 * value:.1f} %" if share else text(value) for value in (found.published, found.rerun)
         )
-    rows += [
-        (
-            "Order of the confusion matrices",
-            "said to be 1 … 9, 0",
-            "0 … 9",
-            "The paper’s code indexes by label + 1, so what it prints is in the order 0 … 9 too.",
-        ),
-        (
-            "Mean accuracies of table 6",
-            "said to be of the successful runs",
-            "of all runs",
-            "The printed means are those of table 1, which has all runs.",
-        ),
-    ]
-    return [dict(zip(("what", "paper", "ours", "reason"), row, strict=True)) for row in rows]
+        what = f"{found.variant}: {found.quantity}"
+        rows.append({"what": what, "paper": paper, "ours": ours, "reason": found.reason})
+    return rows
 
 
 # ---------------------------------------------------------------- the paper's tables
 
-_METRICS = {
-    "Med Acc": "Median accuracy",
-    "Mean Acc": "Mean accuracy",
-    "Std Acc": "Standard deviation of accuracy",
-    "Med MIoU": "Median of mean IoU",
-    "Mean MIoU": "Mean of mean IoU",
-    "Std MIoU": "Standard deviation of mean IoU",
-    "OK runs": "Successful runs",
-    "mean": "Mean accuracy",
-    "maximum": "Highest accuracy",
-}
 _SWEEP = "table5"
 
 
@@ -469,12 +409,11 @@ def _table(table: Table) -> dict[str, Any]:
             rows.append(
                 {
                     "source": method or "paper",
-                    "label": _METHODS[method]["label"] if method else "paper",
+                    "label": _LABELS[method] if method else "paper",
                     "cells": [_cell([entry[place] for entry in each], printed) for each in entries],
                 }
             )
-        label = f"K = {key}" if table.name == _SWEEP else _METRICS.get(key, key)
-        groups.append({"label": label, "rows": rows})
+        groups.append({"label": f"K = {key}" if table.name == _SWEEP else key, "rows": rows})
     brackets = "Mean ± standard deviation of accuracy, and in brackets the runs counted. "
     return {
         "number": number,
@@ -508,18 +447,10 @@ _WIDEST = 1700
 _COLOURS = 128
 """Size of the palette, which reduces files to a third."""
 _PROJECTIONS = re.compile(r"projections_(?P<variant>[^_]+)_(?P<method>[^_]+)_class(?P<digit>\w+)")
-_CAPTIONS = {
-    "fig1_segments": "The seven segments, numbered as in the paper.",
-    "fig2_points_d1": "Digits sampled with half length 1 and half width 0.2, with ellipses of three standard "
-    "deviations.",
-    "fig3_points_d2": "Digits sampled with half length 2 and half width 0.5, as in the study.",
-    "fig4_images": "Images of the training set.",
-    "fig5_pca_features": "The principal-axis features of ten images of each digit.",
-}
 
 
 def _picture(name: str, content: bytes) -> dict[str, Any]:
-    """Return a PNG or SVG file as a data URI with a caption and its size in pixels, None for SVG.
+    """Return a PNG or SVG file as a data URI, with its size in pixels, None for SVG.
 
     ``chosen_by`` has the model and the digit by which one of many projections is chosen, None for others.
     """
@@ -531,18 +462,10 @@ def _picture(name: str, content: bytes) -> dict[str, Any]:
         kind = "image/svg+xml"
     else:
         raise ValueError(f"figure {name!r} is neither PNG nor SVG: it begins with {content[:8]!r}.")
-    words = name.replace("_", " ").replace("-", " ").strip()
-    caption = _CAPTIONS.get(name, words[:1].upper() + words[1:])
     if found := _PROJECTIONS.fullmatch(name):
-        chosen_by = {"model": f"{found['variant']}, {found['method']}", "digit": found["digit"]}
-        caption = (
-            f"Kernels of the best run of {found['variant']} ({found['method']}) in every plane of two "
-            "features, ellipses of one standard deviation; line styles show the weights of digit "
-            f"{found['digit']}."
-        )
+        chosen_by = found.groupdict() | {"model": f"{found['variant']}, {found['method']}"}
     return {
         "name": name,
-        "caption": caption,
         "uri": f"data:{kind};base64,{base64.b64encode(content).decode()}",
         "width": width,
         "height": height,

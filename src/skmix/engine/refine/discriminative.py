@@ -25,7 +25,6 @@ from ..compute.threads import Workers, Workspace, workers
 from ..covariances import Structure, structure_of
 from ..em import regulariser_of
 from ..model import Factor, FloatArray, IntArray, Options, Parameters, Regulariser
-from ..rules.variational import default_rows
 from ..sources.summary import Frame, measure, turn
 from .temperature import least_log_loss
 
@@ -92,6 +91,7 @@ class Kernels(NamedTuple):
     peaks: FloatArray  # (K,), log-joints at the means
     delicate: IntArray  # kernels whose terms would cancel too many digits: computed from differences
     origins: FloatArray  # (K, M), of the moments: the means of delicate kernels, else zero
+    factor: Factor  # of the covariances, with a leading axis of one start
 
 
 class Sums(NamedTuple):
@@ -164,7 +164,7 @@ class Objective:
         def work(terms: FloatArray, values: FloatArray, own: Labelled) -> Sums:
             return self._sum(terms, values, own, kernels, pool.workspace)
 
-        total = reduce(lambda a, b: Sums(*map(add, a, b)), self._map(work, rows, point, kernels, pool))
+        total = reduce(lambda a, b: Sums(*map(add, a, b)), self._map(work, rows, kernels, pool))
         gradient = self._gradient(point, total, kernels.origins) / rows.size
         joint = total.joint / rows.size - self.frame.log_volume()
         value = total.conditional / rows.size + self.trade_off * joint
@@ -190,7 +190,7 @@ class Objective:
                 logs[c, lost[c]] = logsumexp(values[:, lost[c]], axis=0, b=kernels.shares[:, c, None])
             return logs.T - self.frame.log_volume()
 
-        return np.concatenate(list(self._map(work, rows, point, kernels, pool)))
+        return np.concatenate(list(self._map(work, rows, kernels, pool)))
 
     def _kernels(self, point: Point) -> Kernels:
         """Return a model as coefficients, with weights summed over classes."""
@@ -211,13 +211,12 @@ class Objective:
         coefficients = np.concatenate([linear, quadratic, (at_zero + peaks)[:, None]], axis=1)
         origins = np.zeros_like(point.means)
         coefficients[delicate], origins[delicate] = 0.0, point.means[delicate]
-        return Kernels(coefficients, shares, peaks, delicate, origins)
+        return Kernels(coefficients, shares, peaks, delicate, origins, point.factor)
 
     def _map(
         self,
         work: Callable[[FloatArray, FloatArray, Labelled], Answer],
         rows: Labelled,
-        point: Point,
         kernels: Kernels,
         pool: Workers,
     ) -> Iterator[Answer]:
@@ -235,8 +234,8 @@ class Objective:
             values = pool.workspace.array("values", (n_kernels, len(own.codes)))
             np.dot(kernels.coefficients, terms, out=values)
             for k in kernels.delicate:
-                difference = terms[: point.means.shape[1]] - point.means[k][:, None]
-                lengths = structure.distances(structure.whitener_of(point.factor, 0, k), difference)
+                difference = terms[: len(kernels.origins[k])] - kernels.origins[k][:, None]
+                lengths = structure.distances(structure.whitener_of(kernels.factor, 0, k), difference)
                 values[k] = kernels.peaks[k] - 0.5 * lengths
             return work(terms, values, own)
 
@@ -444,34 +443,20 @@ def tune(
 ) -> Judge:
     """Train a model discriminatively; return the judge with the best model in the data's coordinates.
 
-    Parameters
-    ----------
-    parameters : Parameters
-        The given model, in the data's coordinates.
-    class_prior : ndarray of shape (L,)
-        Class priors, which are not trained.
-    training : Labelled
-        Rows to train on.
-    validation : Labelled, optional
-        Held-out rows for early stopping and model selection. Without them all rounds are run, and the last
-        model is the best.
-    fitted : Options
-        Options of the fit: its structure, floor and priors, and the number of threads.
-    trade_offs : sequence of float
-        Values of λ, one stage each, which continues from the best model so far.
-    max_iter : int
-        Largest number of rounds of a stage: passes over mini-batches, or steps of L-BFGS.
-    batch_size : int or None
-        Rows of a mini-batch; None means all rows, with L-BFGS.
-    random_state : RandomState
-        Source of randomness of the mini-batches.
+    The class priors (L,) are not trained. Held-out rows serve early stopping and model selection; without
+    them all rounds are run. `fitted` are the options of the fit: its structure, floor and priors, and the
+    number of threads. Each value of λ in `trade_offs` is a stage, which continues from the best model so far,
+    for up to `max_iter` passes over mini-batches of `batch_size` rows, or steps of L-BFGS over all rows if
+    that is None.
     """
     structure = structure_of(fitted.covariance_type)
     frame = measure(training.X, structure, row_weights=training.weights)
     if validation is not None:
         frame = replace(frame, bound=np.maximum(frame.bound, frame.reaching(validation.X).bound))
     inside = frame.enter(parameters.batch(), structure).take(0)
-    regulariser = _priors_of(fitted, frame, structure, len(inside.means))
+    regulariser = regulariser_of(fitted, frame, structure, len(inside.means))
+    # The concentration of a variational fit may be below one, which would drive weights to zero here.
+    regulariser = replace(regulariser, weight_prior=max(regulariser.weight_prior, 1.0))
     with workers(fitted.n_jobs) as pool:
         given = Objective(inside, structure, frame, class_prior, regulariser, training.size)
         judge = Judge(given, validation, regulariser.floor, pool)
@@ -484,19 +469,6 @@ def tune(
                 adam(objective, training, max_iter, judge, pool, batch_size, random_state)
     judge.best = frame.leave(judge.best.batch(), structure).take(0)
     return judge
-
-
-def _priors_of(fitted: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
-    """Return the floor and priors of the fit, for an objective that is maximised.
-
-    A variational fit always has a prior on covariances. Its concentration may be below one, which is ignored:
-    under maximisation it would drive weights to zero.
-    """
-    found = regulariser_of(fitted, frame, structure, n_kernels)
-    if fitted.inference != "variational":
-        return found
-    rows = fitted.covariance_prior or default_rows(structure, len(frame.scale))
-    return replace(found, prior_rows=rows, weight_prior=max(found.weight_prior, 1.0))
 
 
 def lbfgs(objective: Objective, rows: Labelled, max_iter: int, judge: Judge, pool: Workers) -> None:

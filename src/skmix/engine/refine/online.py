@@ -23,27 +23,13 @@ from ..sources.summary import Frame
 
 @dataclass(frozen=True)
 class Running:
-    """The state of a stream.
+    """The state of a stream."""
 
-    Attributes
-    ----------
-    frame : Frame
-        Coordinates of the statistics, from the first batch.
-    statistics : Statistics
-        Average statistics of a row, with a leading axis of one start.
-    origins : ndarray of shape (1, K, M)
-        Origins of their moments.
-    n_batches : int
-        Batches seen.
-    n_rows : float
-        Rows seen, or the sum of their weights.
-    """
-
-    frame: Frame
-    statistics: Statistics
-    origins: FloatArray
-    n_batches: int
-    n_rows: float
+    frame: Frame  # coordinates of the statistics, from the first batch
+    statistics: Statistics  # average statistics of a row, with a leading axis of one start
+    origins: FloatArray  # (1, K, M): origins of their moments
+    n_batches: int  # batches seen
+    n_rows: float  # rows seen, or the sum of their weights
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as arrays and numbers by name."""
@@ -92,25 +78,20 @@ def absorb(
     decay: float,
     row_weights: FloatArray | None = None,
 ) -> tuple[Parameters, Running, float]:
-    """Update the parameters with one batch.
+    """Update one model with a batch: return the new one, the state, and the batch's log-likelihood before.
 
     Parameters
     ----------
     X, classes, row_weights : ndarray of shape (n, M), (n,) and (n,)
         The batch: rows, NaN where a value is missing; classes, −1 for none; weights, by default one.
     parameters : Parameters
-        One model with its `class_prior`, in the data's coordinates.
+        The model with its `class_prior`, in the data's coordinates.
     running : Running or Frame
         The state of the stream; for the first batch, the frame to use.
     options : Options
         Structure, floor, priors, threads.
     decay : float
         How fast the past fades, above 0.5 and at most 1.
-
-    Returns
-    -------
-    tuple of Parameters, Running and float
-        The new model and state, and the log-likelihood of the batch under the given parameters.
     """
     structure = structure_of(options.covariance_type).of(parameters.covariances)
     frame = running if isinstance(running, Frame) else running.frame
@@ -125,15 +106,16 @@ def absorb(
     log_likelihood = float(statistics.log_likelihood.sum()) - volume
     every = np.arange(X.shape[1])
     average = complete(statistics, every, origins, inside.means, inside, structure)
-    average, n_batches, n_rows = _times(average, 1.0 / n_new), 1, n_new
+    average, n_batches, n_rows = average.map(lambda sums: sums / n_new), 1, n_new
     if isinstance(running, Running):
         n_batches, n_rows = running.n_batches + 1, running.n_rows + n_new
         step = n_batches**-decay
         past = complete(running.statistics, every, running.origins, inside.means, inside, structure)
-        average = _times(average, step)
-        average.add(_times(past, 1.0 - step))
+        average = average.map(lambda sums: step * sums)
+        average.add(past.map(lambda sums: (1.0 - step) * sums))
     # Priors count rows, so the M-step is given statistics of all rows seen.
-    following, next_factor, _ = rule.improve(_times(average, n_rows), inside.means, inside, factor)
+    every_row = average.map(lambda sums: n_rows * sums)
+    following, next_factor, _ = rule.improve(every_row, inside.means, inside, factor)
     if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
     found = frame.leave(following, structure).take(0)
@@ -141,8 +123,3 @@ def absorb(
         # Undo the rounding of the change of coordinates.
         found = replace(found, means=parameters.means, covariances=parameters.covariances)
     return found, Running(frame, average, inside.means, n_batches, n_rows), log_likelihood
-
-
-def _times(statistics: Statistics, factor: float) -> Statistics:
-    """Return statistics multiplied by a number."""
-    return Statistics(*[array * factor for array in vars(statistics).values()])

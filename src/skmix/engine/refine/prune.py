@@ -19,7 +19,7 @@ import numpy as np
 from ..covariances import Structure, structure_of
 from ..em import Callback, fit
 from ..model import BoolArray, FloatArray, IntArray, Options, Parameters, Result, Status
-from ..rules.likelihood import price_of_kernel
+from ..rules.likelihood import annihilate, price_of_kernel
 from ..sources import RowSource
 from ..sources.summary import Frame
 
@@ -34,13 +34,8 @@ def prune_kernels(
 ) -> Result:
     """Fit from R starts, with fewer kernels in each round, and return the best round of each start.
 
-    Removed kernels have weight zero in every class. The objective is less the description length of the
-    parameters. Path and passes cover all rounds up to the returned one.
-
-    Parameters
-    ----------
-    source, starts, options, frame, callback
-        As for `fit`; `options.annihilate` is set.
+    Parameters are as for `fit`. Removed kernels have weight zero in every class. The objective is less the
+    description length of the parameters. Path and passes cover all rounds up to the returned one.
     """
     structure = structure_of(options.covariance_type).of(starts.covariances)
     n_starts, n_kernels, n_features = starts.means.shape
@@ -48,33 +43,28 @@ def prune_kernels(
     n_rows, counted = source.summary.total, source.summary.class_sizes(starts.weights.shape[-1])
     # Removed kernels stay in the prior, so that all rounds bound the same evidence.
     options = replace(options, annihilate=True, prior_kernels=n_kernels)
-    variational = options.inference == "variational"
     if options.covariance_prior_scale is None:
         # The default depends on the number of kernels, which would give each round another objective.
         spread = frame.variance * frame.scale**2 / n_kernels ** (2.0 / n_features)
         options = replace(options, covariance_prior_scale=np.diag(spread))
-    price = price_of_kernel(structure, n_features)
+    price, active = price_of_kernel(structure, n_features), np.arange(n_starts)
     best: Result | None = None
-    active = np.arange(n_starts)
-    paths: list[list[FloatArray]] = [[] for _ in range(n_starts)]
-    bounds: list[list[FloatArray]] = [[] for _ in range(n_starts)]
+    paths: list[list[FloatArray]] = [[] for _ in active]
+    bounds: list[list[FloatArray]] = [[] for _ in active]
     while len(active):
         result = fit(source, starts, options, frame=frame, callback=callback)
-        for i, r in enumerate(active):
-            paths[r].append(result.path[i])
-            bounds[r].append(result.bounds[i] if result.bounds else np.empty(0))
-        failed = result.status == Status.FAILED
-        objective = result.objective
-        if not variational:
+        objective, failed = result.objective, result.status == Status.FAILED
+        if options.inference == "em":
             objective = objective - description_length(result.parameters.weights, price, n_rows)
         objective = np.where(failed, -np.inf, objective)
         if best is None:
-            best = replace(result, objective=objective)
-            better = np.ones(n_starts, dtype=bool)
-        else:
-            better = objective > best.objective[active]
-            _store(best, active[better], result, objective, np.flatnonzero(better), structure)
-        for r in active[better]:
+            best = replace(result, objective=np.full(n_starts, -np.inf), path=list(result.path))
+        for i, r in enumerate(active):
+            paths[r].append(result.path[i])
+            bounds[r] += [] if result.bounds is None else [result.bounds[i]]
+        rounds = np.flatnonzero(objective > best.objective[active])
+        _store(best, active[rounds], replace(result, objective=objective), rounds, structure)
+        for r in active[rounds]:
             best.path[r] = np.concatenate(paths[r])
             best.n_iter[r] = len(best.path[r])
             if best.bounds is not None:
@@ -90,14 +80,7 @@ def prune_kernels(
     return best
 
 
-def _store(
-    best: Result,
-    starts: IntArray,
-    result: Result,
-    objective: FloatArray,
-    rounds: IntArray,
-    structure: Structure,
-) -> None:
+def _store(best: Result, starts: IntArray, result: Result, rounds: IntArray, structure: Structure) -> None:
     """Replace the best results of `starts` by those of `rounds` in `result`."""
     n_kernels, n_left = best.parameters.means.shape[1], result.parameters.means.shape[1]
     # Removed kernels become copies of the first kernel without weight.
@@ -105,12 +88,15 @@ def _store(
     better = take_kernels(result.parameters.take(rounds), np.tile(filled, (len(rounds), 1)), structure)
     better.weights[:, n_left:] = 0.0
     best.parameters.put(starts, better)
-    best.status[starts] = result.status[rounds]
-    best.log_likelihood[starts] = result.log_likelihood[rounds]
-    best.objective[starts] = objective[rounds]
+    for old, new in (
+        (best.status, result.status),
+        (best.log_likelihood, result.log_likelihood),
+        (best.objective, result.objective),
+    ):
+        old[starts] = new[rounds]
     if best.counts is not None and result.counts is not None:
-        best.counts[starts] = 0.0
         best.counts[starts, :n_left] = result.counts[rounds]
+        best.counts[starts, n_left:] = 0.0
 
 
 def description_length(weights: FloatArray, price: float, n_rows: float) -> FloatArray:
@@ -130,14 +116,10 @@ def without_lightest(parameters: Parameters, class_sizes: FloatArray) -> tuple[P
 
     A start is left unchanged if a class would have no kernels, or there would be fewer kernels than classes.
     """
-    rows = np.einsum("rkc,rc->rk", parameters.weights, class_sizes)
-    lightest = np.argmin(np.where(rows > 0, rows, np.inf), axis=1)
-    weights = parameters.weights.copy()
-    weights[np.arange(len(weights)), lightest] = 0.0
-    sums = weights.sum(axis=1, keepdims=True)
-    possible: BoolArray = np.all(sums > 0, axis=(1, 2))
-    possible &= np.count_nonzero(rows, axis=1) > weights.shape[-1]
-    weights = np.where(possible[:, None, None], weights / np.where(sums > 0, sums, 1.0), parameters.weights)
+    mass = parameters.weights * class_sizes[:, None]
+    left = annihilate(mass, np.inf)
+    possible: BoolArray = np.any(left != mass, axis=(1, 2))
+    weights = np.where(possible[:, None, None], left / left.sum(axis=1, keepdims=True), parameters.weights)
     return replace(parameters, weights=weights), possible
 
 

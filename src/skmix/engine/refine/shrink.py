@@ -113,16 +113,10 @@ def relative_spreads(scatters: FloatArray, target: FloatArray, mass: FloatArray)
 
 
 def log_marginal_likelihood(rows: float, mass: FloatArray, spreads: FloatArray, order: int) -> float:
-    """Return log p(S | ν) of all kernels, up to a constant.
+    """Return log p(S | ν) of all kernels, up to a constant, for ν = `rows`.
 
-    Parameters
-    ----------
-    rows : float
-        ν.
-    mass, spreads : ndarray of shape (K,) and (K, M)
-        Rows of each kernel, and `relative_spreads`.
-    order : int
-        Dimension of each inverse-Wishart distribution: M, or 1 if each feature has its own.
+    `mass` (K,) are the rows of each kernel, `spreads` (K, M) `relative_spreads`, and `order` is the dimension
+    of each inverse-Wishart distribution: M, or 1 if each feature has its own.
     """
     used = np.isfinite(spreads).sum(axis=1)
     # The marginal distribution of some features has the same form.

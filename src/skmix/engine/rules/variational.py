@@ -89,9 +89,8 @@ class Variational:
 
 def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n_kernels: int) -> Prior:
     """Return the prior of the options, with defaults from the data."""
-    n_features = len(regulariser.floor)
+    n_features, rows = len(regulariser.floor), regulariser.prior_rows
     dimension = structure.wishart(n_features).dimension
-    rows = options.covariance_prior or default_rows(structure, n_features)
     if not rows > dimension - 1:
         raise ValueError(
             f"covariance_prior={rows} makes an improper prior on {structure.name} covariances of {dimension} "

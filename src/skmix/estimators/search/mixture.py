@@ -15,11 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray
-from .._warnings import warn_caller
 from ..densities import n_parameters
 from ..io import savable
 from ..mixture import SharedKernelMixture
-from ..rows import open_training
+from ..rows import open_training, warn_caller
 from ._base import Rows, Search, Trial, Trials, delegated, documented, make_folds
 
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much

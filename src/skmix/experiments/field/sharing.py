@@ -17,17 +17,12 @@ import numpy as np
 
 from skmix.engine.model import FloatArray, IntArray
 from skmix.estimators import SharedKernelClassifierCV
-from skmix.experiments import harness
-from skmix.experiments.field.classifiers import (
-    OURS,
-    Contender,
-    OwnKernelsCV,
-    SeparateMixtures,
-    contenders,
-    in_order,
-)
-from skmix.experiments.field.comparison import Outcome, measure, run_outcomes, settings_of
-from skmix.experiments.field.data import (
+
+from .. import harness
+from ..harness import Table, plain_table
+from .classifiers import OURS, Contender, OwnKernelsCV, SeparateMixtures, contenders, in_order
+from .comparison import Outcome, measure, run_outcomes, settings_of
+from .data import (
     KINDS,
     PARTS,
     SEGMENTS,
@@ -39,7 +34,6 @@ from skmix.experiments.field.data import (
     seven_segments,
     simulate,
 )
-from skmix.experiments.harness import Table, plain_table
 
 LearningMeasure = Literal["error", "log_loss"]
 

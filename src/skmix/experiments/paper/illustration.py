@@ -13,7 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from skmix.datasets import Illustration, illustration, make_shared_kernel_data
 from skmix.engine.model import FloatArray, IntArray
 from skmix.estimators import SharedKernelMixture
-from skmix.experiments.paper.published import TOLERANCE
+
+from .published import TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)
