@@ -278,13 +278,12 @@ def map_rows(
     shape: dict[str, Any] = {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
     if width is not None:
         shape = {"chunks": (rows.chunks[0], (width,)), "meta": np.empty((0, width), dtype=dtype)}
-    call = partial(_call, function, shape["meta"])
+
+    def call(block: np.ndarray, *y: np.ndarray) -> np.ndarray:
+        given = (_as_rows(block), *(each[:, 0] for each in y))
+        return np.asarray(function(*given)) if len(block) else shape["meta"]
+
     return dask.array.map_blocks(call, *parts, name=_unique_name(function), dtype=dtype, **shape)
-
-
-def _call(function: Callable[..., np.ndarray], empty: np.ndarray, rows: np.ndarray, *labels: Any) -> Any:
-    """Apply the function to a block; an empty block gives `empty`."""
-    return np.asarray(function(_as_rows(rows), *(y[:, 0] for y in labels))) if len(rows) else empty
 
 
 # ---------------------------------------------------------------- clusters
