@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -199,11 +200,10 @@ class Store:
             # A full disk, or another process that locks the file for a minute.
             raise OSError(f"cannot write to the store {self.path}: {error}") from error
 
-    def get(self, settings: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-        """Return the stored results of one cell by replicate, in order."""
-        found = self._connection.execute(
-            "SELECT replicate, record FROM results WHERE key = ? ORDER BY replicate", (cell_key(settings),)
-        )
+    def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, dict[str, Any]]:
+        """Return the stored results of one cell by replicate, in order, the first `most` replicates."""
+        query = "SELECT replicate, record FROM results WHERE key = ? AND replicate < ? ORDER BY replicate"
+        found = self._connection.execute(query, (cell_key(settings), most))
         return {replicate: json.loads(record) for replicate, record in found}
 
     def replicates(self, settings: Mapping[str, Any]) -> set[int]:

@@ -92,8 +92,7 @@ def run_outcomes(
     return [
         Outcome.from_dict(record)
         for cell in cells
-        for number, record in store.get(cell.settings).items()
-        if number < cell.n_replicates
+        for record in store.get(cell.settings, cell.n_replicates).values()
     ]
 
 

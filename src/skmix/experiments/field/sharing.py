@@ -63,7 +63,6 @@ _LARGEST_SEED = 2**31 - 1
 # A third of the choices of the comparison: their time grows with the classes.
 _FEWER_CHOICES: dict[str, Any] = {"max_components": 3, "regularisations": (0.02, 0.3)}
 
-
 _load = lru_cache(maxsize=4)(load_data)
 
 
@@ -173,9 +172,10 @@ def _work(
 @lru_cache(maxsize=16)
 def _drawn(name: str, repeat: int, seed: int) -> Simulation:
     """Return a draw, with the densities it came from if they are known."""
-    _, n_classes = kind_and_classes(name) or ("", 10)
+    simulated = kind_and_classes(name)
+    n_classes = simulated[1] if simulated else 10
     n_each = max(ROWS_PER_CLASS) + -(-_MOST_TEST_ROWS // max(n_classes, 1))
-    if kind_and_classes(name) is not None:
+    if simulated:
         return simulate(name, n_each, seed, repeat)
     if name == SEGMENTS:
         return Simulation(seven_segments(n_each, harness.generator(seed, "seven segments", repeat)), ())

@@ -115,12 +115,8 @@ def _work(study: Study, cell: Cell, runs: Sequence[int]) -> list[dict[str, Any]]
 def stored_runs(study: Study, store: harness.Store) -> dict[Cell, list[Run]]:
     """Return the runs of a study that are in a store, by cell and in order."""
     return {
-        planned.task: [
-            Run.from_dict(record)
-            for number, record in store.get(planned.settings).items()
-            if number < planned.n_replicates
-        ]
-        for planned in study.planned()
+        cell.task: [Run.from_dict(each) for each in store.get(cell.settings, cell.n_replicates).values()]
+        for cell in study.planned()
     }
 
 
