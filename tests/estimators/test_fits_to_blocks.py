@@ -167,7 +167,7 @@ def test_weights_of_a_sample_undo_the_sampling() -> None:
 def test_a_feature_that_the_sample_misses_has_its_mean_there() -> None:
     X = np.full((40_000, 2), np.nan)
     X[:, 0] = np.random.default_rng(0).normal(size=len(X))
-    seen = np.setdiff1d(np.arange(len(X)), BlockRows(Listed([Block(X)])).summary.sample["row"])[:4]
+    seen = np.setdiff1d(np.arange(len(X)), BlockRows(Listed([Block(X)])).summary.sample[1]["row"])[:4]
     X[seen, 1] = [1.0, 2.0, 3.0, 6.0]
     rows, _, _ = BlockRows(Listed([Block(X)])).start_rows()
     assert np.array_equal(np.unique(rows[:, 1]), [3.0])

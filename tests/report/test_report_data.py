@@ -93,7 +93,7 @@ def test_headlines_count_the_runs() -> None:
         a_run(run=0, n_kernels=15, **failed),
     )
     data = report_data(results)
-    paper, published, robust = data["summary"]["sources"].values()
+    paper, published, robust = data["sources"].values()
     # Of the paper's 500 runs each, 481 of 3D and 445 of 4D succeed; table 1 and 6 have the accuracies.
     assert (paper["failures"], paper["runs"]) == (19 + 55, 1000)
     assert (paper["mean"], paper["best"]) == ("0.790", "0.900")
@@ -103,7 +103,7 @@ def test_headlines_count_the_runs() -> None:
     page = render(data)
     assert "With the published method, run again, 3 of 4 runs fail and the mean accuracy is 0.300" in page
     assert "engine, none of 2 runs fails, and the mean accuracy is 0.750.</p>" in page
-    assert "class-wise" not in data["summary"]["sources"]
+    assert "class-wise" not in data["sources"]
 
 
 def test_reasons_are_counted_by_variant() -> None:
@@ -229,7 +229,7 @@ def test_claims_are_shown_with_their_verdict() -> None:
 def test_the_claim_over_data_sets_is_in_the_summary() -> None:
     margins = tuple(Margin(seed, "3D", 100, 0.9, 0.895 - 0.002 * seed) for seed in range(5))
     data = report_data(dataclasses.replace(synthetic_results(), margins=margins))
-    assert data["summary"]["headline"] == (
+    assert data["headline"] == (
         "Over data sets of seeds 0 to 4, with 100 runs of each variant and method, the mean class-wise run "
         "is at most 0.01 below the best robust run in 3 of 5 comparisons; the largest distance is 0.0130 "
         "(3D, seed 4)."

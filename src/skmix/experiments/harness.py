@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -153,16 +154,14 @@ class Store:
                     execute(statement)
             (application,) = execute("PRAGMA application_id").fetchone()
             (version,) = execute("PRAGMA user_version").fetchone()
+            wrong = ""
             if application != _APPLICATION:
-                raise StoreError(
-                    f"{self.path} is an SQLite file of another program. Move it away, or choose another "
-                    "folder."
-                )
-            if version != _VERSION:
-                raise StoreError(
-                    f"{self.path} was written by another version of skmix (store version {version}, expected "
-                    f"{_VERSION}). Move it away, or choose another folder."
-                )
+                wrong = "is an SQLite file of another program"
+            elif version != _VERSION:
+                versions = f"store version {version}, expected {_VERSION}"
+                wrong = f"was written by another version of skmix ({versions})"
+            if wrong:
+                raise StoreError(f"{self.path} {wrong}. Move it away, or choose another folder.")
 
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
@@ -201,11 +200,10 @@ class Store:
             # A full disk, or another process that locks the file for a minute.
             raise OSError(f"cannot write to the store {self.path}: {error}") from error
 
-    def get(self, settings: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-        """Return the stored results of one cell by replicate, in order."""
-        found = self._connection.execute(
-            "SELECT replicate, record FROM results WHERE key = ? ORDER BY replicate", (cell_key(settings),)
-        )
+    def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, dict[str, Any]]:
+        """Return the stored results of one cell by replicate, in order, the first `most` replicates."""
+        query = "SELECT replicate, record FROM results WHERE key = ? AND replicate < ? ORDER BY replicate"
+        found = self._connection.execute(query, (cell_key(settings), most))
         return {replicate: json.loads(record) for replicate, record in found}
 
     def replicates(self, settings: Mapping[str, Any]) -> set[int]:
@@ -235,13 +233,13 @@ class Cell:
     batch: int = 1  # replicates that are run and stored together
 
 
-# The place of a batch among all, its cell, and its replicates.
-_Batch = tuple[int, Cell, list[int]]
+_Batch = tuple[Cell, list[int]]  # a cell and some of its replicates
+_Done = tuple[Cell, list[int], list[Record]]
 
 
 def missing(cells: Iterable[Cell], store: Store) -> int:
     """Return how many replicates the store lacks."""
-    return sum(len(replicates) for _, _, replicates in _missing_batches(cells, store))
+    return sum(len(replicates) for _, replicates in _missing_batches(cells, store))
 
 
 def run_cells(
@@ -285,34 +283,30 @@ def run_cells(
         results = _in_processes(batches, common, n_jobs)
     else:
         results = (_run(common, batch) for batch in batches)
-    for place, records in results:
-        _, cell, replicates = batches[place]
+    for cell, replicates, records in results:
         store.add(cell.settings, dict(zip(replicates, records, strict=True)))
         if progress is not None:
             progress(records)
 
 
 def _missing_batches(cells: Iterable[Cell], store: Store) -> list[_Batch]:
-    turns: list[tuple[int, Cell, list[int]]] = []
+    turns: list[tuple[int, _Batch]] = []
     for cell in cells:
         stored = store.replicates(cell.settings)
         lacking = [replicate for replicate in range(cell.n_replicates) if replicate not in stored]
         for turn, first in enumerate(range(0, len(lacking), cell.batch)):
-            turns.append((turn, cell, lacking[first : first + cell.batch]))
-    turns.sort(key=lambda each: each[0])
-    return [(place, cell, replicates) for place, (_, cell, replicates) in enumerate(turns)]
+            turns.append((turn, (cell, lacking[first : first + cell.batch])))
+    return [batch for _, batch in sorted(turns, key=lambda pair: pair[0])]
 
 
-def _run(common: tuple[Work, Any], batch: _Batch) -> tuple[int, list[Record]]:
-    """Return the place of a batch and its records."""
-    (work, shared), (place, cell, replicates) = common, batch
-    return place, work(shared, cell.task, replicates)
+def _run(common: tuple[Work, Any], batch: _Batch) -> _Done:
+    """Return a batch and its records."""
+    (work, shared), (cell, replicates) = common, batch
+    return cell, replicates, work(shared, cell.task, replicates)
 
 
-def _on_cluster(
-    batches: list[_Batch], common: tuple[Work, Any], cluster: Any
-) -> Iterator[tuple[int, list[Record]]]:
-    """Yield place and records of each batch as a cluster finishes them."""
+def _on_cluster(batches: list[_Batch], common: tuple[Work, Any], cluster: Any) -> Iterator[_Done]:
+    """Yield batches with their records as a cluster finishes them."""
     try:
         yield from map_tasks(cluster, _run, common, batches)
     except ClusterError as error:
@@ -321,10 +315,8 @@ def _on_cluster(
         ) from error
 
 
-def _in_processes(
-    batches: list[_Batch], common: tuple[Work, Any], n_jobs: int
-) -> Iterator[tuple[int, list[Record]]]:
-    """Yield place and records of each batch as processes finish them."""
+def _in_processes(batches: list[_Batch], common: tuple[Work, Any], n_jobs: int) -> Iterator[_Done]:
+    """Yield batches with their records as processes finish them."""
     # Fresh interpreters: a fork would inherit the threads of BLAS in an unknown state.
     pool = ProcessPoolExecutor(
         max_workers=min(n_jobs, len(batches)),
@@ -376,7 +368,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run_in_worker(batch: _Batch) -> tuple[int, list[Record]]:
+def _run_in_worker(batch: _Batch) -> _Done:
     return _run(_common, batch)
 
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from skmix.experiments.field.classifiers import FIELD, OURS
 from skmix.experiments.field.classifiers import in_order as ordered
-from skmix.experiments.field.comparison import Measure, Outcome, mean_ranks, summarise
+from skmix.experiments.field.comparison import Outcome
 from skmix.experiments.field.data import KINDS, in_words, kind_and_classes
 from skmix.experiments.field.sharing import CLASSIFIERS, OURS_BY_PARTS, PAIRS, TRUE, LearningMeasure
 from skmix.experiments.field.sharing import gain as gain_of
+from skmix.experiments.field.tables import Measure, mean_ranks, summarise
 from skmix.plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, handles_of, panels_for
 
 # Ours is always vermilion; in comparisons, other generative classifiers are blue and the rest grey.

@@ -52,7 +52,6 @@ _LABELS: dict[Method, str] = {
     "robust": "robust",
     "class-wise": "class-wise",
 }
-_LIBRARIES = ("skmix", "numpy", "scipy", "scikit-learn")
 _BIN = 0.01
 """Width of the histograms' bins."""
 _ROWS_PER_DIGIT = 150
@@ -101,7 +100,17 @@ def render(data: Mapping[str, Any]) -> str:
     return render_page(
         "report.html.j2",
         data,
-        embedded=("methods", "digits", "bin", "variants", "sweep", "explorer"),
+        embedded=(
+            "methods",
+            "digits",
+            "bin",
+            "variants",
+            "sweep",
+            "explorer",
+            "steps",
+            "step_names",
+            "styles",
+        ),
         styles=("report.css",),
         scripts=("kit.js", "kernels.js", "charts.js", "explorer.js"),
     )
@@ -131,12 +140,8 @@ def report_data(
         "methods": [{"key": method, "label": _LABELS[method]} for method in METHODS],
         "digits": list(range(10)),
         "main_kernels": MAIN_KERNELS,
-        "summary": {
-            "sources": _sources(runs, paper),
-            "n_variants": len(runs.variants),
-            "headline": claims.headline(results),
-            "n_test": 10 * results.settings.test_per_digit,
-        },
+        "sources": _sources(runs, paper),
+        "headline": claims.headline(results),
         "claims": [
             {name: str(getattr(each, name)) for name in ("claim", "target", "measured", "note")}
             | {"holds": bool(each.holds)}
@@ -152,7 +157,8 @@ def report_data(
                 if any(runs.of(name, K, m) for K in SWEEP_KERNELS if K != MAIN_KERNELS for m in METHODS)
             ],
         },
-        "explorer": {**_rows(results.data), **line_styles()},
+        "explorer": _rows(results.data),
+        **line_styles(),
         "tables": [
             _table(table)
             for table in (make_tables(results) if tables is None else tables)
@@ -163,22 +169,14 @@ def report_data(
         "failures": _failures(runs, paper),
         "differences": _differences(results),
         "beyond": [
-            {
-                "name": row.name,
-                "description": row.description,
-                "ours": row.ours,
-                "accuracy": text(row.accuracy, 4),
-                "mean_iou": text(row.mean_iou, 4),
-                "errors": int(row.confusion.sum() - row.confusion.trace()),
-            }
+            {name: getattr(row, name) for name in ("name", "description", "ours", "accuracy", "mean_iou")}
+            | {"errors": int(row.confusion.sum() - row.confusion.trace())}
             for row in results.beyond
         ],
         "made": {
             "settings": asdict(results.settings),
-            "versions": {
-                **{name: version(name) for name in _LIBRARIES},
-                "Python": platform.python_version(),
-            },
+            "versions": {name: version(name) for name in ("skmix", "numpy", "scipy", "scikit-learn")}
+            | {"Python": platform.python_version()},
             "commands": [
                 f"skmix reproduce --seed {results.settings.seed} --dither {results.settings.dither}",
                 *(_repeat(best.run, results.settings) for best in list(results.best.values())[-1:]),
@@ -194,9 +192,6 @@ def _repeat(run: Run, settings: Settings) -> str:
         f'python -c "from skmix.experiments import paper as s; t = s.{settings!r}; '
         f'print(s.run_one(s.make_data(t), {which}, t))"'
     )
-
-
-# ---------------------------------------------------------------- numbers of the summary
 
 
 def _failed_in_paper(paper: PublishedValues, variant: str) -> int:

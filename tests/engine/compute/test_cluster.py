@@ -52,11 +52,7 @@ class Add:
 
 
 def add(left, right):
-    # In place, as statistics are added.
-    left[0] += right[0]
-    left[1] += right[1]
-    left[2] += right[2]
-    return left
+    return [a + b for a, b in zip(left, right, strict=True)]
 
 
 @dataclass(frozen=True)

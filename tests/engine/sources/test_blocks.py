@@ -185,7 +185,7 @@ def test_the_work_can_be_sent_away_and_leaves_its_threads_behind() -> None:
     assert np.allclose(there.parameters.means, here.parameters.means, rtol=1e-9)
 
 
-def test_adding_changes_one_side_alone() -> None:
+def test_adding_changes_neither_side() -> None:
     X, codes, _ = make_rows()
     structure = structure_of("full")
     frame = measure(X, structure)
@@ -195,9 +195,9 @@ def test_adding_changes_one_side_alone() -> None:
         setting = Setting(frame, structure, pool)
         work = partial(expect_block, MemoryRows, False, (start, factor, setting, None, True))
         a, b = (work(block) for block in cut(X, codes)._blocks[3:5])
-    expected, before = a[0].mass + b[0].mass, pickle.dumps(b)
-    assert np.array_equal(add(a, b)[0].mass, expected)
-    assert pickle.dumps(b) == before
+    before = pickle.dumps((a, b))
+    assert np.array_equal(add(a, b)[0].mass, a[0].mass + b[0].mass)
+    assert pickle.dumps((a, b)) == before
     assert add(None, b) is b
     assert add(b, None) is b
 
@@ -249,13 +249,15 @@ def test_labels_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> No
     assert forth.labels.tolist() == ["a", "b", "rare"]
     every = np.concatenate([block.y for block in blocks if block.y is not None])
     assert forth.counts.tolist() == [0, *(int((every == name).sum()) for name in forth.labels)]
-    assert forth.sample.tobytes() == back.sample.tobytes()
-    kept = np.bincount(forth.sample["label"])
+    rows, drawn = forth.sample
+    assert np.array_equal(rows, back.sample[0])
+    assert drawn.tobytes() == back.sample[1].tobytes()
+    kept = np.bincount(drawn["label"])
     assert kept.tolist() == [0, rows_of_label([1, 1, 1], 2), rows_of_label([1, 1, 1], 2), 10]
     # Sampled rows are the rows at their places, and no block is preferred.
     X = [block.X for block in blocks]
-    assert all(np.array_equal(X[each["block"]][each["row"]], each["X"]) for each in forth.sample)
-    share = np.bincount(forth.sample["block"], minlength=4) / len(forth.sample)
+    assert all(np.array_equal(X[i["block"]][i["row"]], x) for x, i in zip(rows, drawn, strict=True))
+    share = np.bincount(drawn["block"], minlength=4) / len(rows)
     assert np.allclose(share, np.array(sizes) / sum(sizes), atol=0.01)
 
 
@@ -287,7 +289,7 @@ def test_names_may_stand_beside_their_indices() -> None:
     assert found.labels is not None
     assert found.labels.tolist() == ["ash", "oak", "pine"]
     assert found.counts.tolist() == [0, 2, 1, 2]
-    assert found.labels[found.sample["label"] - 1].tolist() == names[index].tolist()
+    assert found.labels[found.sample[1]["label"] - 1].tolist() == names[index].tolist()
     coded = block.coded(np.array(["ash", "pine"])).y
     assert coded is not None
     assert coded.tolist() == [1, 0, 0, -1, 1]
@@ -312,6 +314,11 @@ def test_a_summary_of_some_features_looks_again_only_where_there_are_gaps() -> N
     X[5, :2] = np.nan
     rows = BlockRows(cut(X, codes))
     assert rows.take([0, 1]).summary.n_rows == len(X) - 1
+    # No labelled row has a value of the first feature.
+    X[codes == 2, 0] = np.nan
+    some = BlockRows(cut(X, np.where(codes == 2, 1, -1))).take([0])
+    assert some.summary.class_sizes(2).tolist() == [0.0, 0.0]
+    assert some.summary.counts[0] == some.summary.n_rows == np.sum((codes < 2) & ~np.isnan(X[:, 0]))
     assert not is_blocks(X)
 
 

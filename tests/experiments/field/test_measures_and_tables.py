@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skmix.experiments.field import Outcome, check_claims, make_tables, mean_ranks, summarise
-from skmix.experiments.field.comparison import corrected_standard_error
+from skmix.experiments.field.tables import corrected_standard_error
 
 OUTCOME = Outcome("set", "LDA", 0, 3, 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
 

@@ -95,7 +95,7 @@ class Blocks(Protocol):
         """Names of the features, if they have any."""
 
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
-        """Return the merged answers of all blocks; `merge` is associative and may change its first one."""
+        """Return the merged answers of all blocks; `merge` is associative and must not change them."""
 
     def coded(self, classes: np.ndarray) -> Blocks:
         """Return the blocks with labels encoded as indices into `classes`."""

@@ -112,7 +112,7 @@ class DaskBlocks:
     def _tree(self, level: list[Any], merge: Callable[..., Any], worker: str | None = None) -> Any:
         while len(level) > 1:
             groups = [level[a : a + _FAN_IN] for a in range(0, len(level), _FAN_IN)]
-            level = self._map(_merge, [(merge, group) for group in groups], worker)
+            level = self._map(reduce, [(merge, group) for group in groups], worker)
         return level[0]
 
     def coded(self, classes: np.ndarray) -> DaskBlocks:
@@ -148,12 +148,6 @@ def _answer(shared: tuple[Any, Any], rows: np.ndarray, labels: Any, weights: Any
     work, columns = shared
     block = Block(rows, labels, weights, number)
     return work(block if columns is None else block.take(columns))
-
-
-def _merge(merge: Callable[[Any, Any], Any], answers: Sequence[Any]) -> Any:
-    """Merge answers; the first is copied, since `merge` may change it and Dask may read it again."""
-    first, *others = answers
-    return reduce(merge, others, copy.deepcopy(first)) if others else first
 
 
 def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
@@ -284,13 +278,12 @@ def map_rows(
     shape: dict[str, Any] = {"drop_axis": 1, "meta": np.empty(0, dtype=dtype)}
     if width is not None:
         shape = {"chunks": (rows.chunks[0], (width,)), "meta": np.empty((0, width), dtype=dtype)}
-    call = partial(_call, function, shape["meta"])
+
+    def call(block: np.ndarray, *y: np.ndarray) -> np.ndarray:
+        given = (_as_rows(block), *(each[:, 0] for each in y))
+        return np.asarray(function(*given)) if len(block) else shape["meta"]
+
     return dask.array.map_blocks(call, *parts, name=_unique_name(function), dtype=dtype, **shape)
-
-
-def _call(function: Callable[..., np.ndarray], empty: np.ndarray, rows: np.ndarray, *labels: Any) -> Any:
-    """Apply the function to a block; an empty block gives `empty`."""
-    return np.asarray(function(_as_rows(rows), *(y[:, 0] for y in labels))) if len(rows) else empty
 
 
 # ---------------------------------------------------------------- clusters

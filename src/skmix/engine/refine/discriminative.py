@@ -443,27 +443,11 @@ def tune(
 ) -> Judge:
     """Train a model discriminatively; return the judge with the best model in the data's coordinates.
 
-    Parameters
-    ----------
-    parameters : Parameters
-        The given model, in the data's coordinates.
-    class_prior : ndarray of shape (L,)
-        Class priors, which are not trained.
-    training : Labelled
-        Rows to train on.
-    validation : Labelled, optional
-        Held-out rows for early stopping and model selection. Without them all rounds are run, and the last
-        model is the best.
-    fitted : Options
-        Options of the fit: its structure, floor and priors, and the number of threads.
-    trade_offs : sequence of float
-        Values of λ, one stage each, which continues from the best model so far.
-    max_iter : int
-        Largest number of rounds of a stage: passes over mini-batches, or steps of L-BFGS.
-    batch_size : int or None
-        Rows of a mini-batch; None means all rows, with L-BFGS.
-    random_state : RandomState
-        Source of randomness of the mini-batches.
+    The class priors (L,) are not trained. Held-out rows serve early stopping and model selection; without
+    them all rounds are run. `fitted` are the options of the fit: its structure, floor and priors, and the
+    number of threads. Each value of λ in `trade_offs` is a stage, which continues from the best model so far,
+    for up to `max_iter` passes over mini-batches of `batch_size` rows, or steps of L-BFGS over all rows if
+    that is None.
     """
     structure = structure_of(fitted.covariance_type)
     frame = measure(training.X, structure, row_weights=training.weights)

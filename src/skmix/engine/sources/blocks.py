@@ -23,9 +23,9 @@ Sums = tuple[Statistics, FloatArray]
 _MOST_ROWS = 1 << 14
 _FEWEST_ROWS = 64
 _SAMPLED = 1 << 22
-# A record of the sample is a row `X` (M,), its label indexing the summary's arrays, its weight or NaN,
-# a random key (the sample has the rows with the smallest keys of each label), and its place in the data.
-_FIELDS = {"label": np.int64, "weight": np.float64, "key": np.float64, "block": np.int64, "row": np.int64}
+# Of a row in the sample: its label as an index into the summary's arrays, its weight or NaN, a random key
+# (the sample has the rows with the smallest keys of each label), and its place in the data.
+_RECORD = [("label", "i8"), ("weight", "f8"), ("key", "f8"), ("block", "i8"), ("row", "i8")]
 
 
 class BlockRows(RowSource):
@@ -40,18 +40,12 @@ class BlockRows(RowSource):
     def summary(self) -> Summary:  # type: ignore[override]
         """Data summary of the rows."""
         found = summarise_blocks(self.blocks, self._seed)
-        return found if found.labels is None else found.coded(np.arange(found.labels.max(initial=-1) + 1))
+        return found if found.labels is None else found.coded(np.arange(found.labels.max(initial=0) + 1))
 
     def take(self, columns: Sequence[int]) -> BlockRows:
         """Return some of the features; with gaps, a new summary leaves out rows that have none of them."""
-        blocks = self.blocks.take(list(columns))
-        if self.summary.gaps:
-            return BlockRows(blocks, None, self._seed)
-        summary = self.summary.take(columns)
-        assert summary.sample is not None
-        rest = (summary.sample[name] for name in _FIELDS)
-        sample = _records(summary.sample["X"][:, list(columns)], *rest)
-        return BlockRows(blocks, replace(summary, sample=sample), self._seed)
+        summary = None if self.summary.gaps else self.summary.take(columns)
+        return BlockRows(self.blocks.take(list(columns)), summary, self._seed)
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
         """Return the sample, its class codes, and weights that correct for the sampling.
@@ -59,15 +53,14 @@ class BlockRows(RowSource):
         Small classes are sampled more densely than large ones. A sample of all rows has their order and
         weights, so that starts are the same as for rows in memory.
         """
-        summary = self.summary
-        sample, moments = summary.sample, summary.moments
-        assert sample is not None
-        X, label, weights = (np.array(sample[name]) for name in ("X", "label", "weight"))
-        if len(sample) < summary.n_rows:
-            share = summary.counts[label] / np.bincount(label)[label]
+        assert self.summary.sample is not None
+        (X, drawn), moments, counts = self.summary.sample, self.summary.moments, self.summary.counts
+        label, weights = drawn["label"], drawn["weight"]
+        if len(X) < self.summary.n_rows:
+            share = counts[label] / np.bincount(label)[label]
             weights = np.where(np.isnan(weights), share, weights * share)
-        unseen = np.flatnonzero(np.isnan(X).all(axis=0))
-        X[:, unseen] = (moments.mean * moments.unit)[unseen]
+        unseen = np.isnan(X).all(axis=0)
+        X = np.where(unseen, moments.mean * moments.unit, X).astype(X.dtype) if unseen.any() else X
         return X, label - 1, None if np.isnan(weights).all() else np.nan_to_num(weights, nan=1.0)
 
     def expect(
@@ -104,11 +97,11 @@ def expect_block(kind: Any, some_empty: bool, arguments: tuple[Any, ...], block:
 
 
 def add(a: Sums | None, b: Sums | None) -> Sums | None:
-    """Add b to a in place."""
+    """Return the sum, leaving both inputs unchanged."""
     if a is None or b is None:
         return b if a is None else a
-    a[0].add(b[0])
-    return a
+    pairs = zip(vars(a[0]).values(), vars(b[0]).values(), strict=True)
+    return Statistics(*(left + right for left, right in pairs)), a[1]
 
 
 def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
@@ -130,9 +123,11 @@ def summarise_block(seed: int, block: Block) -> Summary:
     label = np.ones(len(block.X), dtype=np.int64) if index is None else index + 1
     keys = np.random.default_rng([seed, block.number]).random(len(label))
     kept = smallest(keys, label, rows_of_label(found.counts, block.X.shape[1]))
-    weights = np.nan if block.weights is None else block.weights[kept]
-    sample = _records(block.X[kept], label[kept], weights, keys[kept], block.number, kept)
-    return replace(found, labels=labels, n_empty=int(empty.sum()), sample=sample)
+    drawn = np.empty(len(kept), dtype=_RECORD)
+    drawn["label"], drawn["key"], drawn["block"], drawn["row"] = label[kept], keys[kept], block.number, kept
+    drawn["weight"] = np.nan if block.weights is None else block.weights[kept]
+    n_empty, sample = int(empty.sum()), (block.X[kept], drawn)
+    return replace(found, labels=labels, n_empty=n_empty, sample=sample)
 
 
 def merge_summaries(a: Summary, b: Summary) -> Summary:
@@ -152,8 +147,10 @@ def merge_summaries(a: Summary, b: Summary) -> Summary:
         a, b = a.coded(labels), b.coded(labels)
     assert a.sample is not None
     assert b.sample is not None
-    counts, both = a.counts + b.counts, np.concatenate([a.sample, b.sample])
-    both = both[smallest(both["key"], both["label"], rows_of_label(counts, a.observed.shape[1]))]
+    counts = a.counts + b.counts
+    X, drawn = (np.concatenate(parts) for parts in zip(a.sample, b.sample, strict=True))
+    kept = smallest(drawn["key"], drawn["label"], rows_of_label(counts, X.shape[1]))
+    kept = kept[np.lexsort([drawn["row"][kept], drawn["block"][kept]])]
     return Summary(
         merge_moments(a.moments, b.moments),
         counts,
@@ -161,7 +158,7 @@ def merge_summaries(a: Summary, b: Summary) -> Summary:
         a.observed + b.observed,
         labels,
         a.n_empty + b.n_empty,
-        both[np.lexsort([both["row"], both["block"]])],
+        (X[kept], drawn[kept]),
     )
 
 
@@ -169,14 +166,6 @@ def _kind_of(labels: np.ndarray) -> str:
     """Return the kind of labels as one letter, the same for all numeric types."""
     kind: str = np.array(labels[:1].tolist()).dtype.kind
     return "n" if kind in "iuf" else kind
-
-
-def _records(X: np.ndarray, *columns: Any) -> np.ndarray:
-    """Return sampled rows X (s, M) and the columns of `_FIELDS` as records (s,)."""
-    records = np.empty(len(X), dtype=[("X", X.dtype, X.shape[1:]), *_FIELDS.items()])
-    for name, values in zip(("X", *_FIELDS), (X, *columns), strict=True):
-        records[name] = values
-    return records
 
 
 def rows_of_label(counts: IntArray, n_features: int) -> int:

@@ -195,19 +195,18 @@ def _moments_of(X: Array, weights: FloatArray | None) -> Moments:
     extremes = (np.fmin.reduce, np.fmax.reduce) if is_numpy(X) else (xp.min, xp.max)
     low, high = (to_numpy(extreme(X, axis=0)).astype(np.float64) for extreme in extremes)
     unit = power_of_two(np.fmax(np.abs(low), np.abs(high)))
-    # Sum differences from the first value, so that those of a constant feature are exactly zero.
-    first = to_numpy(X[np.argmin(missing, axis=0), np.arange(n_features)] if gaps else X[0, :]) / unit
-    ahead = X / as_float64(unit, X) - as_float64(first, X)
+    # Sum differences from the lowest value, so that those of a constant feature are exactly zero.
+    lowest = np.where(np.isnan(low), 0.0, low) / unit
+    above = X / as_float64(unit, X) - as_float64(lowest, X)
     if gaps:
-        ahead[missing] = 0.0
-        first = np.where(np.isnan(first), 0.0, first)
+        above[missing] = 0.0
     shares = as_float64(np.ones(X.shape[0]) if weights is None else weights, X)
     count = shares @ ~missing if gaps else np.full(n_features, float(xp.sum(shares)))
-    mean = to_numpy(shares @ ahead) / np.where(count > 0, count, 1.0)
-    ahead -= as_float64(mean, X)
+    mean = to_numpy(shares @ above) / np.where(count > 0, count, 1.0)
+    above -= as_float64(mean, X)
     if gaps:
-        ahead[missing] = 0.0
-    return Moments(low, high, unit, count, first + mean, to_numpy(shares @ ahead**2), n_missing)
+        above[missing] = 0.0
+    return Moments(low, high, unit, count, lowest + mean, to_numpy(shares @ above**2), n_missing)
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
@@ -241,7 +240,8 @@ class Summary:
     observed: FloatArray  # (1 + C, M): the same for the observed values of each feature
     labels: np.ndarray | None = None  # (C,): the sorted labels; None where they are class codes 0 … C − 1
     n_empty: int = 0  # rows of positive weight without any value, for rows in blocks
-    sample: np.ndarray | None = None  # records (s,) of rows for the starts, for rows in blocks
+    # For rows in blocks, some rows (s, M) for the starts and records (s,) of where they are from.
+    sample: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -274,11 +274,12 @@ class Summary:
         return self.by_class(self.sizes, n_classes + 1)[:n_classes]
 
     def take(self, columns: Sequence[int]) -> Summary:
-        """Return the summary of some of the features of rows without gaps; the sample stays as it is."""
+        """Return the summary of some of the features of rows without gaps."""
         assert not self.gaps
         chosen = list(columns)
         moments = Moments(*(values[chosen] for values in vars(self.moments).values()))
-        return replace(self, moments=moments, observed=self.observed[:, chosen])
+        sample = None if self.sample is None else (self.sample[0][:, chosen], self.sample[1])
+        return replace(self, moments=moments, observed=self.observed[:, chosen], sample=sample)
 
     def coded(self, classes: np.ndarray) -> Summary:
         """Return the summary with labels encoded as indices into `classes` (L,); others become unlabelled."""
@@ -294,8 +295,8 @@ class Summary:
         counts, sizes, observed = summed(self.counts), summed(self.sizes), summed(self.observed)
         sample = self.sample
         if sample is not None:
-            sample = sample.copy()
-            sample["label"] = into[sample["label"]]
+            sample = sample[0], sample[1].copy()
+            sample[1]["label"] = into[sample[1]["label"]]
         return Summary(self.moments, counts, sizes, observed, None, self.n_empty, sample)
 
 
@@ -307,7 +308,8 @@ def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> S
     moments = moments_of(X, weights)
     if codes is None:
         size = float(X.shape[0] if weights is None else weights.sum())
-        observed = np.stack([np.zeros_like(moments.count), moments.count])
+        observed = np.zeros((2, X.shape[1]))
+        observed[1] = moments.count
         return Summary(moments, np.array([0, X.shape[0]]), np.array([0.0, size]), observed)
     own = codes.astype(np.int64) + 1
     counts = np.bincount(own, minlength=1)

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, check_cv
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import _check_n_features, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from ...engine.covariances import COVARIANCE_TYPES
 from ...engine.model import FloatArray, IntArray
@@ -242,8 +242,8 @@ def delegated(method: Callable[..., Any]) -> Any:
 
     @wraps(method)
     def call(self: Search, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
-        features = self._features(X)
-        return getattr(self._model, method.__name__)(features, *args, **kwargs)
+        check_is_fitted(self)
+        return getattr(self._model, method.__name__)(self._features(X), *args, **kwargs)
 
     return call
 
@@ -376,11 +376,7 @@ class Search(FileMixin, BaseEstimator):
         return labels
 
     def _features(self, X: Any) -> Any:
-        """Return what the fitted model takes for rows X (n, M), after a check of the number of features."""
-        check_is_fitted(self)
-        shape = np.shape(X) if isinstance(X, (list, tuple)) else getattr(X, "shape", ())
-        if len(shape) == 2:
-            _check_n_features(self, X, reset=False)
+        """Return what the fitted model takes for rows X (n, M)."""
         return X
 
     def _graph_parts(self) -> dict[str, Any]:

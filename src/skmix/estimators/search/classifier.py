@@ -344,7 +344,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         return self.classifier_
 
     def _features(self, X: Any) -> Any:
-        X = super()._features(X)
         if self.projection_ is None:
             return X
         rows = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from skmix.experiments.field.classifiers import (
-    FIELD,
-    Contender,
-    OwnKernelsCV,
-    SeparateMixtures,
-    contenders,
-    count_parameters,
-)
-from skmix.experiments.field.comparison import (
-    Outcome,
-    Settings,
-    Summary,
-    check_claims,
-    make_tables,
-    mean_ranks,
-    run_cell,
-    run_comparison,
-    summarise,
-)
-from skmix.experiments.field.data import NAMES, DataSet, Simulation, TrueDensities, load_data, simulate
-from skmix.experiments.field.sharing import (
+from .classifiers import FIELD, Contender, OwnKernelsCV, SeparateMixtures, contenders, count_parameters
+from .comparison import Outcome, Settings, run_cell, run_comparison
+from .data import NAMES, DataSet, Simulation, TrueDensities, load_data, simulate
+from .sharing import (
     ROWS_PER_CLASS,
     SHARING_DATA,
     draw,
@@ -32,6 +15,7 @@ from skmix.experiments.field.sharing import (
     sharing_table,
     sharing_tables,
 )
+from .tables import Summary, check_claims, make_tables, mean_ranks, summarise
 
 __all__ = [
     "FIELD",

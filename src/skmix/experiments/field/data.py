@@ -29,9 +29,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from skmix.datasets import load_mnist, make_seven_segment_digits, make_shared_kernel_data, read_rows
 from skmix.engine.density import class_log_likelihood
 from skmix.engine.model import FloatArray, Parameters
-from skmix.experiments.harness import generator
 from skmix.features import digit_features
 from skmix.io.tables import MISSING
+
+from ..harness import generator
 
 SEGMENTS = "seven_segment"
 _SHIPPED = ("iris", "wine", "breast_cancer", "digits")

@@ -17,17 +17,12 @@ import numpy as np
 
 from skmix.engine.model import FloatArray, IntArray
 from skmix.estimators import SharedKernelClassifierCV
-from skmix.experiments import harness
-from skmix.experiments.field.classifiers import (
-    OURS,
-    Contender,
-    OwnKernelsCV,
-    SeparateMixtures,
-    contenders,
-    in_order,
-)
-from skmix.experiments.field.comparison import Outcome, measure, run_outcomes, settings_of
-from skmix.experiments.field.data import (
+
+from .. import harness
+from ..harness import Table, plain_table
+from .classifiers import OURS, Contender, OwnKernelsCV, SeparateMixtures, contenders, in_order
+from .comparison import Outcome, measure, run_outcomes, settings_of
+from .data import (
     KINDS,
     PARTS,
     SEGMENTS,
@@ -39,7 +34,6 @@ from skmix.experiments.field.data import (
     seven_segments,
     simulate,
 )
-from skmix.experiments.harness import Table, plain_table
 
 LearningMeasure = Literal["error", "log_loss"]
 
@@ -68,7 +62,6 @@ _TRAINING_SHARE = 0.8
 _LARGEST_SEED = 2**31 - 1
 # A third of the choices of the comparison: their time grows with the classes.
 _FEWER_CHOICES: dict[str, Any] = {"max_components": 3, "regularisations": (0.02, 0.3)}
-
 
 _load = lru_cache(maxsize=4)(load_data)
 
@@ -179,9 +172,10 @@ def _work(
 @lru_cache(maxsize=16)
 def _drawn(name: str, repeat: int, seed: int) -> Simulation:
     """Return a draw, with the densities it came from if they are known."""
-    _, n_classes = kind_and_classes(name) or ("", 10)
+    simulated = kind_and_classes(name)
+    n_classes = simulated[1] if simulated else 10
     n_each = max(ROWS_PER_CLASS) + -(-_MOST_TEST_ROWS // max(n_classes, 1))
-    if kind_and_classes(name) is not None:
+    if simulated:
         return simulate(name, n_each, seed, repeat)
     if name == SEGMENTS:
         return Simulation(seven_segments(n_each, harness.generator(seed, "seven segments", repeat)), ())

@@ -5,12 +5,12 @@ They simulate, fit and record. Drawing is done in `skmix.plots`, pages in `skmix
 
 from __future__ import annotations
 
-from skmix.experiments.paper.claims import Difference, check_claims, differences, headline
-from skmix.experiments.paper.illustration import IllustrationRecord, fit_illustration, run_illustration
-from skmix.experiments.paper.methods import run_batch, run_one
-from skmix.experiments.paper.published import published_pass, published_passes, published_run
-from skmix.experiments.paper.published_values import published_values
-from skmix.experiments.paper.records import (
+from .claims import Difference, check_claims, differences, headline
+from .illustration import IllustrationRecord, fit_illustration, run_illustration
+from .methods import run_batch, run_one
+from .published import published_pass, published_passes, published_run
+from .published_values import published_values
+from .records import (
     Beyond,
     GroupModel,
     Margin,
@@ -21,17 +21,9 @@ from skmix.experiments.paper.records import (
     fingerprint,
     make_data,
 )
-from skmix.experiments.paper.study import Study, make_study, run_study, stored_runs, study_results
-from skmix.experiments.paper.tables import make_tables, write_tables
-from skmix.experiments.paper.variants import (
-    MAIN_KERNELS,
-    MAIN_RUNS,
-    METHODS,
-    VARIANTS,
-    Cell,
-    Method,
-    study_cells,
-)
+from .study import Study, make_study, run_study, stored_runs, study_results
+from .tables import make_tables, write_tables
+from .variants import MAIN_KERNELS, MAIN_RUNS, METHODS, VARIANTS, Cell, Method, study_cells
 
 __all__ = [
     "MAIN_KERNELS",

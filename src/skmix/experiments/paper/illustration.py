@@ -13,7 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from skmix.datasets import Illustration, illustration, make_shared_kernel_data
 from skmix.engine.model import FloatArray, IntArray
 from skmix.estimators import SharedKernelMixture
-from skmix.experiments.paper.published import TOLERANCE
+
+from .published import TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +71,10 @@ class IllustrationRecord:
             "log_likelihood": model.log_likelihood_,
             "log_likelihood_per_class_and_pass": model.log_likelihood_path_.tolist(),
             "start": {name: values.tolist() for name, values in _start(example).items()},
-            **{
-                part: {compared.name: getattr(compared, part).tolist() for compared in comparisons}
-                for part in ("true", "estimated", "standard_error")
-            },
-            "largest_error": {compared.name: compared.largest_error for compared in comparisons},
+            "true": {each.name: each.true.tolist() for each in comparisons},
+            "estimated": {each.name: each.estimated.tolist() for each in comparisons},
+            "standard_error": {each.name: each.standard_error.tolist() for each in comparisons},
+            "largest_error": {each.name: each.largest_error for each in comparisons},
         }
 
 

@@ -27,10 +27,11 @@ from skmix.engine.em import fit
 from skmix.engine.model import BoolArray, FloatArray, IntArray, Options, Parameters, Status, join
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
-from skmix.experiments.harness import generator
-from skmix.experiments.paper.published import TOLERANCE, Fit, published_likelihoods, published_run
-from skmix.experiments.paper.records import Run, Settings, StudyData, features_of
-from skmix.experiments.paper.variants import Method, Variant, variant_of
+
+from ..harness import generator
+from .published import TOLERANCE, Fit, published_likelihoods, published_run
+from .records import Run, Settings, StudyData, features_of
+from .variants import Method, Variant, variant_of
 
 N_CLASSES = 10
 _FULL = structure_of("full")

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from skmix.engine.model import IntArray
-from skmix.experiments.paper.variants import SWEEP_RUNS, VARIANTS
+
+from .variants import SWEEP_RUNS, VARIANTS
 
 METRICS = ("Med Acc", "Mean Acc", "Std Acc", "Med MIoU", "Mean MIoU", "Std MIoU")
 RANKED_METRICS = ("Med Acc", "Mean Acc", "Med MIoU", "Mean MIoU")

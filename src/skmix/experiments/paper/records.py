@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from skmix.datasets import make_seven_segment_digits
 from skmix.engine.model import FloatArray, IntArray
-from skmix.experiments.harness import generator
-from skmix.experiments.paper.variants import FEATURES, MAIN_KERNELS, VARIANTS, Dither, Method, Variant
 from skmix.features import digit_features, dither
+
+from ..harness import generator
+from .variants import FEATURES, MAIN_KERNELS, VARIANTS, Dither, Method, Variant
 
 # The paper counts a run as failed unless its accuracy is above this.
 FAILED_BELOW = 0.5

@@ -15,9 +15,10 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from skmix.estimators import SharedKernelClassifier
-from skmix.experiments import harness
-from skmix.experiments.paper.methods import N_CLASSES, fit_batch, run_batch, scores_of
-from skmix.experiments.paper.records import (
+
+from .. import harness
+from .methods import N_CLASSES, fit_batch, run_batch, scores_of
+from .records import (
     BestRun,
     Beyond,
     GroupModel,
@@ -29,7 +30,7 @@ from skmix.experiments.paper.records import (
     fingerprint,
     make_data,
 )
-from skmix.experiments.paper.variants import (
+from .variants import (
     DATA_SET_RUNS,
     DATA_SETS,
     ENOUGH_RUNS,
@@ -114,12 +115,8 @@ def _work(study: Study, cell: Cell, runs: Sequence[int]) -> list[dict[str, Any]]
 def stored_runs(study: Study, store: harness.Store) -> dict[Cell, list[Run]]:
     """Return the runs of a study that are in a store, by cell and in order."""
     return {
-        planned.task: [
-            Run.from_dict(record)
-            for number, record in store.get(planned.settings).items()
-            if number < planned.n_replicates
-        ]
-        for planned in study.planned()
+        cell.task: [Run.from_dict(each) for each in store.get(cell.settings, cell.n_replicates).values()]
+        for cell in study.planned()
     }
 
 
@@ -195,26 +192,19 @@ def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:
     features = [each[:, _PAPER_COLUMNS] for each in (data.train_dithered, data.test_dithered)]
     on_pixels = f"{_N_COMPONENTS} principal components of the pixels"
     on_features = f"the paper's {len(_PAPER_COLUMNS)} features"
-    classifiers = {
-        "shared kernels, principal components": (make_pipeline(components, ours), pixels, on_pixels),
-        "support vector machine, principal components": (
-            make_pipeline(components, SVC(C=10.0)),
-            pixels,
-            on_pixels,
-        ),
-        "shared kernels, paper's features": (ours, features, on_features),
-        "support vector machine, paper's features": (
-            make_pipeline(StandardScaler(), SVC(C=10.0)),
-            features,
-            f"{on_features}, standardised",
-        ),
-    }
+    standardised = f"{on_features}, standardised"
+    classifiers = (
+        ("shared kernels, principal components", [components, ours], pixels, on_pixels),
+        ("support vector machine, principal components", [components, SVC(C=10.0)], pixels, on_pixels),
+        ("shared kernels, paper's features", [ours], features, on_features),
+        ("support vector machine, paper's features", [StandardScaler(), SVC(C=10.0)], features, standardised),
+    )
     found = []
-    for name, (classifier, (train, test), on) in classifiers.items():
-        is_ours = name.startswith("shared kernels")
+    for name, steps, (train, test), on in classifiers:
+        is_ours = ours in steps
         kind = (
             f"SharedKernelClassifier with {MAIN_KERNELS} kernels" if is_ours else "RBF support vector machine"
         )
-        predicted = classifier.fit(train, data.train_labels).predict(test)
+        predicted = make_pipeline(*steps).fit(train, data.train_labels).predict(test)
         found.append(Beyond(name, f"{kind} on {on}", is_ours, **scores_of(data.test_labels, predicted)))
     return tuple(found)

@@ -14,22 +14,15 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import kendalltau
 
-from skmix.experiments.harness import Claim, Row, Table, Value, claims_table, csv_text, plain_table, text_of
-from skmix.experiments.paper import records
-from skmix.experiments.paper.claims import Difference
-from skmix.experiments.paper.published import REASONS
-from skmix.experiments.paper.published_values import METRICS, OK_RUNS, RANKED_METRICS, published_values
-from skmix.experiments.paper.records import FAILED_BELOW, Run, Runs, StudyResults
-from skmix.experiments.paper.variants import (
-    MAIN_KERNELS,
-    METHODS,
-    SWEEP_KERNELS,
-    SWEEP_RUNS,
-    SWEEP_VARIANTS,
-    VARIANTS,
-    Method,
-)
 from skmix.io import replacing
+
+from ..harness import Claim, Row, Table, Value, claims_table, csv_text, plain_table, text_of
+from . import records
+from .claims import Difference
+from .published import REASONS
+from .published_values import METRICS, OK_RUNS, RANKED_METRICS, published_values
+from .records import FAILED_BELOW, Run, Runs, StudyResults
+from .variants import MAIN_KERNELS, METHODS, SWEEP_KERNELS, SWEEP_RUNS, SWEEP_VARIANTS, VARIANTS, Method
 
 SOURCES = ("published", "rerun", "robust", "class-wise")
 METHOD_OF_SOURCE: dict[str, Method] = dict(zip(SOURCES[1:], METHODS, strict=True))

@@ -10,16 +10,6 @@ const statusLine = document.getElementById("explorer-status");
 const styleKey = document.getElementById("explorer-key");
 const DENSITY = "density";
 
-const stepOf = (weight) => explorer.steps.reduce((found, start, i) => (weight >= start ? i : found), 0);
-
-function lineOf(weight) {
-  const step = stepOf(weight);
-  const paper = control.style.value === "paper";
-  const table = paper ? explorer.styles.paper : explorer.styles.accessible;
-  const colours = !paper && dark.matches ? lightened(table.colours) : table.colours;
-  return { stroke: colours[step], "stroke-width": table.widths[step], "stroke-dasharray": step === 0 ? "4 3" : null };
-}
-
 const variantOf = () => explored.find((variant) => variant.name === control.variant.value);
 const modelOf = () => variantOf().methods[control.method.value].best;
 
@@ -62,15 +52,10 @@ function rowsOf(feature) {
 
 function kernelGroup(k, weight, path) {
   const text = `kernel ${k + 1}, weight ${number(weight)}`;
-  const group = draw("g", { class: "kernel-group", tabindex: 0, role: "img", "aria-label": text, "data-kernel": k },
-    draw("path", { class: "kernel-hit", d: path }), draw("path", { class: "kernel", d: path, ...lineOf(weight) }));
-  explain(group, `${text}\n${control.digit.value === "all" ? "over all digits" : `in the class of digit ${control.digit.value}`}`,
-    () => light(k, true), () => light(k, false));
-  return group;
-}
-
-function light(k, on) {
-  for (const element of document.querySelectorAll(`#explorer [data-kernel="${k}"]`)) element.classList.toggle("lit", on);
+  const where = control.digit.value === "all" ? "over all digits" : `in the class of digit ${control.digit.value}`;
+  const element = kernelElement(k, `${text}\n${where}`, path, lineOf(weight, control.style.value), text);
+  element.setAttribute("tabindex", 0);
+  return element;
 }
 
 const isOwn = (label) => control.digit.value === "all" || label === Number(control.digit.value);
@@ -103,9 +88,8 @@ function plane(svg, mixture, weights, frame) {
     else faint.append(draw("circle", { class: "others", cx: px, cy: py, r: 1.6 }));
   });
   svg.append(faint, own);
-  const inside = draw("g", { "clip-path": "url(#explorer-clip)" });
-  svg.append(draw("clipPath", { id: "explorer-clip" }, draw("rect", { x: frame.left, y: frame.top - 8, width: frame.right - frame.left, height: frame.bottom - frame.top + 8 })), inside);
-  const numbers = draw("g", { "clip-path": "url(#explorer-clip)" });
+  const inside = clipped(svg, frame, 8);
+  const numbers = draw("g", { "clip-path": "url(#kernel-clip)" });
   for (const k of order(weights)) {
     const mean = places.map((place) => mixture.means[k][place]);
     inside.append(kernelGroup(k, weights[k], ellipsePath(mean, covariances[k], x, y)));
@@ -117,43 +101,11 @@ function plane(svg, mixture, weights, frame) {
 function density(svg, mixture, weights, frame) {
   const feature = control.across.value;
   const place = placeOf(feature).index;
-  const size = mixture.means[0].length;
   const values = rowsOf(feature);
-  const own = values.filter((_, i) => isOwn(explorer.labels[i]));
   frame.across = range(values, 0.04);
-  const [low, high] = frame.across;
-  const { width: binWidth, heights } = histogramOf(own, low, high);
-  const sigmas = mixture.covariances.map((triangle) => Math.sqrt(entry(triangle, size, place, place)));
-  const { grid, curves, total } = densitiesOf(mixture.means.map((mean) => mean[place]), sigmas, weights, low, high);
-  // A kernel on a constant feature is a needle; the histogram must stay visible next to it.
-  const top = Math.min(Math.max(...total, ...heights), 4 * Math.max(...heights, 1e-9));
-  frame.up = [0, top * 1.06];
-  const x = scale(...frame.across, frame.left, frame.right);
-  const y = scale(...frame.up, frame.bottom, frame.top);
-  heights.forEach((height, i) => {
-    if (!height) return;
-    svg.append(draw("rect", { class: "histogram", x: x(low + i * binWidth) + 0.5, width: x(low + binWidth) - x(low) - 1, y: y(height), height: frame.bottom - y(height) }));
-  });
-  axes(svg, x, y, frame, [feature, "density"]);
-  const clip = draw("clipPath", { id: "explorer-clip" }, draw("rect", { x: frame.left, y: frame.top, width: frame.right - frame.left, height: frame.bottom - frame.top }));
-  const inside = draw("g", { "clip-path": "url(#explorer-clip)" });
-  svg.append(clip, inside);
-  const trace = (heightsOnGrid) => `M${grid.map((value, i) => `${x(value).toFixed(2)} ${y(Math.min(heightsOnGrid[i], top * 3)).toFixed(2)}`).join("L")}`;
-  for (const k of order(weights)) inside.append(kernelGroup(k, weights[k], trace(curves[k])));
-  inside.append(draw("path", { class: "total", d: trace(total) }));
-}
-
-function showWeights(weights) {
-  const rows = order(weights).reverse().map((k) => {
-    const line = draw("svg", { viewBox: "0 0 100 16", preserveAspectRatio: "none" },
-      draw("line", { x1: 0, x2: Math.max(2, 100 * weights[k]), y1: 8, y2: 8, ...lineOf(weights[k]), "vector-effect": "non-scaling-stroke" }));
-    const row = make("tr", { "data-kernel": k }, make("th", { scope: "row" }, String(k + 1)), make("td", {}, number(weights[k])),
-      make("td", { class: "line", "aria-hidden": "true" }, line));
-    row.addEventListener("pointerenter", () => light(k, true));
-    row.addEventListener("pointerleave", () => light(k, false));
-    return row;
-  });
-  weightsBox.replaceChildren(...rows);
+  const sigmas = mixture.covariances.map((triangle) => Math.sqrt(entry(triangle, mixture.means[0].length, place, place)));
+  drawDensities(svg, frame, feature, values.filter((_, i) => isOwn(explorer.labels[i])), mixture.means.map((mean) => mean[place]), sigmas, weights,
+    order(weights), (k, path) => kernelGroup(k, weights[k], path));
 }
 
 function describe(model, weights) {
@@ -167,12 +119,6 @@ function describe(model, weights) {
   return `${run} ${heavy}; ${modes.length ? `in the paper’s words ${modes.join(" and ")}` : "neither unimodal nor multimodal in the paper’s words"}.`;
 }
 
-function showKey() {
-  const swatch = control.style.value === "paper" ? "swatch on-white" : "swatch";
-  styleKey.replaceChildren(...explorer.step_names.map((name, i) => make("li", {},
-    make("span", { class: swatch }, draw("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, draw("line", { x1: 1, x2: 29, y1: 6, y2: 6, ...lineOf(explorer.steps[i]) }))), name)));
-}
-
 let plotWidth = 0;
 
 function show() {
@@ -181,7 +127,7 @@ function show() {
   const { group } = placeOf(control.across.value);
   const mixture = model.groups[group];
   plot.classList.toggle("on-white", control.style.value === "paper");
-  showKey();
+  showLines(styleKey, control.style.value);
   if (!mixture) {
     plot.replaceChildren(make("p", { class: "note" }, "Every run of this method failed: there is no finite model to draw."));
     weightsBox.replaceChildren();
@@ -197,7 +143,7 @@ function show() {
   if (control.up.value === DENSITY) density(svg, mixture, weights, frame);
   else plane(svg, mixture, weights, frame);
   plot.replaceChildren(svg);
-  showWeights(weights);
+  weightsBox.replaceChildren(...order(weights).reverse().map((k) => weightRow(k, weights[k], weights[k], lineOf(weights[k], control.style.value))));
   statusLine.textContent = describe(model, weights);
 }
 
@@ -210,10 +156,8 @@ if (explored.length) {
   control.across.addEventListener("change", () => { offerUp(); show(); });
   for (const name of ["method", "digit", "up", "style"]) control[name].addEventListener("change", show);
   dark.addEventListener("change", show);
-  new ResizeObserver(() => {
-    const width = Math.floor(plot.clientWidth) - 14;
-    if (width === plotWidth || width < 120) return;
+  onResize(plot, (width) => {
     plotWidth = width;
     show();
-  }).observe(plot);
+  });
 }

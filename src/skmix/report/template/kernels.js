@@ -82,3 +82,81 @@ function histogramOf(values, low, high, bins = 48) {
   const width = (high - low) / bins;
   return { width, heights: counts.map((count) => count / ((values.length || 1) * width)) };
 }
+
+// The line of a kernel, by its weight or by what that is of the largest, in the paper's colours or others.
+function lineOf(measure, style) {
+  const step = report.steps.reduce((found, start, i) => (measure >= start ? i : found), 0);
+  const { colours, widths } = report.styles[style];
+  const shown = style !== "paper" && dark.matches ? lightened(colours) : colours;
+  return { stroke: shown[step], "stroke-width": widths[step], "stroke-dasharray": step === 0 ? "4 3" : null };
+}
+
+// The key of the lines.
+function showLines(list, style, unit = "") {
+  const line = (i) => draw("line", { x1: 1, x2: 29, y1: 6, y2: 6, ...lineOf(report.steps[i], style) });
+  list.replaceChildren(...report.step_names.map((name, i) => make("li", {},
+    make("span", { class: style === "paper" ? "swatch on-white" : "swatch" }, draw("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, line(i))),
+    `${name}${i === report.step_names.length - 1 ? unit : ""}`)));
+}
+
+function light(k, on) {
+  for (const element of document.querySelectorAll(`[data-kernel="${k}"]`)) element.classList.toggle("lit", on);
+}
+
+// A kernel in the picture, with what is said of it.
+function kernelElement(k, text, path, line, label = text) {
+  const element = draw("g", { class: "kernel-group", role: "img", "aria-label": label.replaceAll("\n", "; "), "data-kernel": k },
+    draw("path", { class: "kernel-hit", d: path }), draw("path", { class: "kernel", d: path, ...line }));
+  explain(element, text, () => light(k, true), () => light(k, false));
+  return element;
+}
+
+// A kernel in the table of weights.
+function weightRow(k, weight, length, line) {
+  const drawn = draw("svg", { viewBox: "0 0 100 16", preserveAspectRatio: "none" },
+    draw("line", { x1: 0, x2: Math.max(2, 100 * length), y1: 8, y2: 8, ...line, "vector-effect": "non-scaling-stroke" }));
+  const row = make("tr", { "data-kernel": k }, make("th", { scope: "row" }, String(k + 1)), make("td", {}, number(weight)),
+    make("td", { class: "line", "aria-hidden": "true" }, drawn));
+  row.addEventListener("pointerenter", () => light(k, true));
+  row.addEventListener("pointerleave", () => light(k, false));
+  return row;
+}
+
+// A part of the picture that ends at its frame, or a little above.
+function clipped(svg, frame, above = 0) {
+  const inside = draw("g", { "clip-path": "url(#kernel-clip)" });
+  svg.append(draw("clipPath", { id: "kernel-clip" }, draw("rect", { x: frame.left, y: frame.top - above, width: frame.right - frame.left, height: frame.bottom - frame.top + above })), inside);
+  return inside;
+}
+
+// One feature alone: the histogram of its rows, the curves of the drawn kernels and, dashed, the sum of all.
+function drawDensities(svg, frame, name, rows, means, sigmas, weights, drawn, element) {
+  const [low, high] = frame.across;
+  const { width, heights } = histogramOf(rows, low, high);
+  const { grid, curves, total } = densitiesOf(means, sigmas, weights, low, high);
+  // A kernel on a constant feature is a needle; the histogram must stay visible next to it.
+  const tallest = Math.max(...heights);
+  const top = tallest > 0 ? Math.min(Math.max(...total, tallest), 4 * tallest) : Math.max(...total);
+  frame.up = [0, top * 1.06];
+  const x = scale(...frame.across, frame.left, frame.right);
+  const y = scale(...frame.up, frame.bottom, frame.top);
+  heights.forEach((height, i) => {
+    if (height) svg.append(draw("rect", { class: "histogram", x: x(low + i * width) + 0.5, width: x(low + width) - x(low) - 1, y: y(height), height: frame.bottom - y(height) }));
+  });
+  axes(svg, x, y, frame, [name, "density"]);
+  const inside = clipped(svg, frame);
+  const trace = (curve) => `M${grid.map((value, i) => `${x(value).toFixed(2)} ${y(Math.min(curve[i], top * 3)).toFixed(2)}`).join("L")}`;
+  for (const k of drawn) inside.append(element(k, trace(curves[k])));
+  inside.append(draw("path", { class: "total", d: trace(total) }));
+}
+
+// Draw again when the width of a plot changes.
+function onResize(plot, redraw) {
+  let last = 0;
+  new ResizeObserver(() => {
+    const width = Math.floor(plot.clientWidth) - 14;
+    if (width === last || width < 120) return;
+    last = width;
+    redraw(width);
+  }).observe(plot);
+}

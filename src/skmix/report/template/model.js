@@ -29,16 +29,6 @@ function measures(weights) {
   return weights.map((weight) => weight / whole);
 }
 
-const stepOf = (measure) => report.steps.reduce((found, start, i) => (measure >= start ? i : found), 0);
-
-function lineOf(measure) {
-  const step = stepOf(measure);
-  const paper = control.style.value === "paper";
-  const table = paper ? report.styles.paper : report.styles.accessible;
-  const colours = !paper && dark.matches ? lightened(table.colours) : table.colours;
-  return { stroke: colours[step], "stroke-width": table.widths[step], "stroke-dasharray": step === 0 ? "4 3" : null };
-}
-
 const isLight = (measure) => measure < report.steps[1];
 
 // Of many kernels the lightest would hide the others.
@@ -62,20 +52,12 @@ function tellKernel(group, k, weights) {
   return lines.join("\n");
 }
 
-function light(k, on) {
-  for (const element of document.querySelectorAll(`#kernels [data-kernel="${k}"]`)) element.classList.toggle("lit", on);
-}
-
 // Lines of dozens of kernels would fill the picture.
 const thinness = (drawn) => (drawn.length > 60 ? 0.45 : 1);
 
 function kernelGroup(group, k, weights, measure, path, thin) {
-  const text = tellKernel(group, k, weights);
-  const line = lineOf(measure);
-  const element = draw("g", { class: "kernel-group", role: "img", "aria-label": text.replaceAll("\n", "; "), "data-kernel": k },
-    draw("path", { class: "kernel-hit", d: path }), draw("path", { class: "kernel", d: path, ...line, "stroke-width": line["stroke-width"] * thin }));
-  explain(element, text, () => light(k, true), () => light(k, false));
-  return element;
+  const line = lineOf(measure, control.style.value);
+  return kernelElement(k, tellKernel(group, k, weights), path, { ...line, "stroke-width": line["stroke-width"] * thin });
 }
 
 // ---------------------------------------------------------------- rows
@@ -142,12 +124,6 @@ function extentOf(group, place, reach) {
   return range([...rows, ...ends], 0.04);
 }
 
-function clipped(svg, frame) {
-  const inside = draw("g", { "clip-path": "url(#model-clip)" });
-  svg.append(draw("clipPath", { id: "model-clip" }, draw("rect", { x: frame.left, y: frame.top, width: frame.right - frame.left, height: frame.bottom - frame.top })), inside);
-  return inside;
-}
-
 function drawPlane(svg, group, weights, frame) {
   const places = [Number(control.across.value), Number(control.up.value)];
   frame.across = extentOf(group, places[0], 1);
@@ -157,7 +133,7 @@ function drawPlane(svg, group, weights, frame) {
   axes(svg, x, y, frame, places.map((place) => featuresOf(group)[place]));
   drawRows(svg, valuesOf(places[0]), valuesOf(places[1]), x, y);
   const inside = clipped(svg, frame);
-  const numbers = draw("g", { "clip-path": "url(#model-clip)" });
+  const numbers = draw("g", { "clip-path": "url(#kernel-clip)" });
   const measure = measures(weights);
   const drawn = drawnOf(group, weights);
   for (const k of drawn) {
@@ -173,27 +149,12 @@ function drawPlane(svg, group, weights, frame) {
 function drawDensity(svg, group, weights, frame) {
   const place = Number(control.across.value);
   frame.across = extentOf(group, place, 3);
-  const [low, high] = frame.across;
   const own = valuesOf(place).filter((value, i) => value !== null && isOwn(i));
-  const { width: binWidth, heights } = histogramOf(own, low, high);
   const sigmas = group.means.map((_, k) => Math.sqrt(varianceOf(group, k, place, place)));
-  const { grid, curves, total } = densitiesOf(group.means.map((mean) => mean[place]), sigmas, weights, low, high);
-  // A kernel on a constant feature is a needle; the histogram must stay visible next to it.
-  const tallest = Math.max(...heights);
-  const top = tallest > 0 ? Math.min(Math.max(...total, tallest), 4 * tallest) : Math.max(...total);
-  frame.up = [0, top * 1.06];
-  const x = scale(...frame.across, frame.left, frame.right);
-  const y = scale(...frame.up, frame.bottom, frame.top);
-  heights.forEach((height, i) => {
-    if (height) svg.append(draw("rect", { class: "histogram", x: x(low + i * binWidth) + 0.5, width: x(low + binWidth) - x(low) - 1, y: y(height), height: frame.bottom - y(height) }));
-  });
-  axes(svg, x, y, frame, [featuresOf(group)[place], DENSITY]);
-  const inside = clipped(svg, frame);
-  const trace = (curve) => `M${grid.map((value, i) => `${x(value).toFixed(2)} ${y(Math.min(curve[i], top * 3)).toFixed(2)}`).join("L")}`;
   const measure = measures(weights);
   const drawn = drawnOf(group, weights);
-  for (const k of drawn) inside.append(kernelGroup(group, k, weights, measure[k], trace(curves[k]), thinness(drawn)));
-  inside.append(draw("path", { class: "total", d: trace(total) }));
+  drawDensities(svg, frame, featuresOf(group)[place], own, group.means.map((mean) => mean[place]), sigmas, weights, drawn,
+    (k, path) => kernelGroup(group, k, weights, measure[k], path, thinness(drawn)));
   classKey.replaceChildren();
 }
 
@@ -203,24 +164,8 @@ function showWeights(weights) {
   const measure = measures(weights);
   const whole = Math.max(...weights) || 1;
   const sorted = order(weights).reverse();
-  weightsBox.replaceChildren(...sorted.slice(0, MOST_LISTED).map((k) => {
-    const line = draw("svg", { viewBox: "0 0 100 16", preserveAspectRatio: "none" },
-      draw("line", { x1: 0, x2: Math.max(2, (100 * weights[k]) / whole), y1: 8, y2: 8, ...lineOf(measure[k]), "vector-effect": "non-scaling-stroke" }));
-    const row = make("tr", { "data-kernel": k }, make("th", { scope: "row" }, String(k + 1)), make("td", {}, number(weights[k])),
-      make("td", { class: "line", "aria-hidden": "true" }, line));
-    row.addEventListener("pointerenter", () => light(k, true));
-    row.addEventListener("pointerleave", () => light(k, false));
-    return row;
-  }));
+  weightsBox.replaceChildren(...sorted.slice(0, MOST_LISTED).map((k) => weightRow(k, weights[k], weights[k] / whole, lineOf(measure[k], control.style.value))));
   moreNote.textContent = sorted.length > MOST_LISTED ? `and ${plural(sorted.length - MOST_LISTED, "lighter kernel")}` : "";
-}
-
-function showKey() {
-  const white = control.style.value === "paper" ? "swatch on-white" : "swatch";
-  const unit = control.measure.value === "share" ? " of the largest" : "";
-  lineKey.replaceChildren(...report.step_names.map((name, i) => make("li", {},
-    make("span", { class: white }, draw("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, draw("line", { x1: 1, x2: 29, y1: 6, y2: 6, ...lineOf(report.steps[i]) }))),
-    `${name}${i === report.step_names.length - 1 ? unit : ""}`)));
 }
 
 function describe(group, weights) {
@@ -250,7 +195,7 @@ function planeButton(group, i, j, weights) {
   const drawn = drawnOf(group, weights);
   for (const k of drawn) {
     const covariance = [varianceOf(group, k, i, i), varianceOf(group, k, i, j), varianceOf(group, k, j, j)];
-    const line = lineOf(measure[k]);
+    const line = lineOf(measure[k], control.style.value);
     svg.append(draw("path", { fill: "none", d: ellipsePath([group.means[k][i], group.means[k][j]], covariance, x, y), ...line, "stroke-width": (0.3 + 0.5 * line["stroke-width"]) * thinness(drawn) }));
   }
   const names = featuresOf(group);
@@ -300,7 +245,7 @@ function show() {
   const group = groupNow();
   const weights = weightsIn(group, classNow());
   plot.classList.toggle("on-white", control.style.value === "paper");
-  showKey();
+  showLines(lineKey, control.style.value, control.measure.value === "share" ? " of the largest" : "");
   const height = Math.round(Math.min(540, Math.max(300, plotWidth * 0.74)));
   const frame = { left: 56, right: plotWidth - 14, top: 12, bottom: height - 46 };
   const names = featuresOf(group);
@@ -330,9 +275,7 @@ control.group?.addEventListener("change", () => { offerGroup(); show(); });
 control.across.addEventListener("change", () => { offerUp(); show(); });
 for (const name of ["class", "up", "measure", "style", "light"]) control[name]?.addEventListener("change", show);
 dark.addEventListener("change", show);
-new ResizeObserver(() => {
-  const width = Math.floor(plot.clientWidth) - 14;
-  if (width === plotWidth || width < 120) return;
+onResize(plot, (width) => {
   plotWidth = width;
   show();
-}).observe(plot);
+});
