@@ -112,9 +112,7 @@ def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
 def summarise_block(seed: int, block: Block) -> Summary:
     """Return the summary of a block, with a random sample."""
     block.check()
-    empty = np.isnan(block.X).all(axis=1)
-    if block.weights is not None:
-        empty &= block.weights > 0
+    n_weighted = len(block.X) if block.weights is None else np.count_nonzero(block.weights)
     block = block.informative()
     labels, index = (None, None) if block.y is None else number(block.y, block.names)
     # With more BLAS threads the rounding would differ between machines.
@@ -126,8 +124,8 @@ def summarise_block(seed: int, block: Block) -> Summary:
     drawn = np.empty(len(kept), dtype=_RECORD)
     drawn["label"], drawn["key"], drawn["block"], drawn["row"] = label[kept], keys[kept], block.number, kept
     drawn["weight"] = np.nan if block.weights is None else block.weights[kept]
-    n_empty, sample = int(empty.sum()), (block.X[kept], drawn)
-    return replace(found, labels=labels, n_empty=n_empty, sample=sample)
+    n_empty = int(n_weighted - len(block.X))
+    return replace(found, labels=labels, n_empty=n_empty, sample=(block.X[kept], drawn))
 
 
 def merge_summaries(a: Summary, b: Summary) -> Summary:
@@ -137,13 +135,12 @@ def merge_summaries(a: Summary, b: Summary) -> Summary:
             "Some blocks have labels and others have none. Give labels for all blocks or for none."
         )
     labels = None
-    if a.labels is not None and b.labels is not None:
-        if len(a.labels) and len(b.labels) and _kind_of(a.labels) != _kind_of(b.labels):
-            raise ValueError(
-                f"Labels differ in kind between blocks: {a.labels[:3].tolist()} … are {a.labels.dtype}, "
-                f"{b.labels[:3].tolist()} … are {b.labels.dtype}. Give all of them one type."
-            )
-        labels = np.unique(np.concatenate([each for each in (a.labels, b.labels) if len(each)] or [a.labels]))
+    if a.labels is not None:
+        given = [each for each in (a.labels, b.labels) if each is not None and len(each)]
+        if len(set(map(_kind_of, given))) > 1:
+            kinds = " and ".join(f"{each[:3].tolist()} … ({each.dtype})" for each in given)
+            raise ValueError(f"Labels differ in kind between blocks: {kinds}. Give all of them one type.")
+        labels = np.unique(np.concatenate(given or [a.labels]))
         a, b = a.coded(labels), b.coded(labels)
     assert a.sample is not None
     assert b.sample is not None
