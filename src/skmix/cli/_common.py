@@ -114,9 +114,11 @@ def say(text: str = "", *, err: bool = False) -> None:
     typer.echo(verbatim(text), err=err)
 
 
-def table(headings: Iterable[str], rows: Iterable[Sequence[str]] = (), *, wrap: bool = False) -> Table:
+def table(
+    headings: Iterable[str], rows: Iterable[Sequence[str]] = (), *, wrap: bool = False, lines: bool = False
+) -> Table:
     """Return a table for `console`: a column of names, then numbers, or text that may wrap."""
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_lines=lines)
     for place, heading in enumerate(headings):
         number = place > 0 and not wrap
         shown.add_column(heading, justify="right" if number else "left", no_wrap=number)

@@ -231,28 +231,26 @@ def _print_table(printed: harness.Table) -> None:
 
 
 def _print_claims(
-    results: study.StudyResults,
-    claims: Sequence[harness.Claim],
-    differences: Sequence[study.Difference],
+    results: study.StudyResults, claims: Sequence[harness.Claim], differences: Sequence[study.Difference]
 ) -> None:
     """Print classifiers that are not in the paper, the checked claims, and differences from the paper."""
     beyond = [[each.description, f"{each.accuracy:.4f}", f"{each.mean_iou:.4f}"] for each in results.beyond]
     _show("Beyond the paper's features", cli.table(["classifier", "accuracy", "mean IoU"], beyond))
-    shown = cli.table(["claim", "target", "measured", "holds"], wrap=True)
-    for each in claims:
-        shown.add_row(each.claim, each.target, each.measured, "yes" if each.holds else "NO")
-        shown.add_section()
-    _show("What must come out", shown)
+    rows = [[each.claim, each.target, each.measured, "yes" if each.holds else "NO"] for each in claims]
+    _show(
+        "What must come out", cli.table(["claim", "target", "measured", "holds"], rows, wrap=True, lines=True)
+    )
     for each in claims:
         if each.note:
             cli.console().print(f"{each.claim}: {each.note}", style="dim")
     if differences:
-        shown = cli.table(["variant", "quantity", "published", "rerun", "likely reason"], wrap=True)
-        for found in differences:
-            values = text_of(found.published), text_of(found.rerun)
-            shown.add_row(found.variant, found.quantity, *values, found.reason)
-            shown.add_section()
-        _show("Where the published method, run again, differs from the paper", shown)
+        headings = ["variant", "quantity", "published", "rerun", "likely reason"]
+        rows = [
+            [each.variant, each.quantity, text_of(each.published), text_of(each.rerun), each.reason]
+            for each in differences
+        ]
+        title = "Where the published method, run again, differs from the paper"
+        _show(title, cli.table(headings, rows, wrap=True, lines=True))
 
 
 def _show(title: str, shown: Table, note: str = "") -> None:

@@ -170,13 +170,7 @@ def evaluation_page(evaluation: Evaluation, *, title: str) -> str:
     str
         The page. The same arguments give the same characters.
     """
-    return render_page(
-        "evaluation.html.j2",
-        evaluation_data(evaluation, title=title),
-        embedded=("classes", "confusion", "reliability"),
-        styles=("report.css", "pages.css"),
-        scripts=("kit.js", "evaluation.js"),
-    )
+    return render_page("evaluation.html.j2", evaluation_data(evaluation, title=title))
 
 
 def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:

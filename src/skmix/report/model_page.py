@@ -65,13 +65,7 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
     >>> page.splitlines()[0]
     '<!doctype html>'
     """
-    return render_page(
-        "model.html.j2",
-        model_data(model, title=title, X=X, y=y),
-        embedded=("classes", "prior", "groups", "rows", "colours", "steps", "step_names", "styles"),
-        styles=("report.css", "pages.css"),
-        scripts=("kit.js", "kernels.js", "model.js", "heat.js"),
-    )
+    return render_page("model.html.j2", model_data(model, title=title, X=X, y=y))
 
 
 def model_data(

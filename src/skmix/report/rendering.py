@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -14,18 +13,11 @@ import numpy as np
 from skmix.plots import kernels
 
 
-def render_page(
-    template: str,
-    data: Mapping[str, Any],
-    *,
-    embedded: Sequence[str],
-    styles: Sequence[str],
-    scripts: Sequence[str],
-) -> str:
+def render_page(template: str, data: Mapping[str, Any]) -> str:
     """Return a page that fetches nothing; text from data is escaped.
 
-    `data` fills in the template, which extends ``frame.html.j2`` and therefore needs ``title``; `embedded`
-    names the values that scripts read; `styles` and `scripts` are files to include.
+    The template extends ``frame.html.j2``: it names its sections, the styles and scripts to include, and the
+    values of `data` that scripts read.
     """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -37,20 +29,10 @@ def render_page(
     def read(name: str) -> str:
         return (folder / name).read_text(encoding="utf-8")
 
-    plain = json.dumps(
-        {key: data[key] for key in embedded}, allow_nan=False, separators=(",", ":"), ensure_ascii=False
-    )
-    for character in "<>&\u2028\u2029":
-        # So that no value can close the script element or open another.
-        plain = plain.replace(character, f"\\u{ord(character):04x}")
     environment = Environment(autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(read))
-    return environment.get_template(template).render(
-        data,
-        style=Markup("".join(map(read, styles))),
-        scripts=[Markup(read(name)) for name in scripts],
-        embedded=Markup(plain),
-        version=version("skmix"),
-    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    page = environment.get_template(template)
+    return page.render(data, content=lambda name: Markup(read(name)), version=version("skmix"))
 
 
 def line_styles() -> dict[str, Any]:

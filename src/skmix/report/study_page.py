@@ -97,23 +97,7 @@ def write_report(
 
 def render(data: Mapping[str, Any]) -> str:
     """Render the output of `report_data`."""
-    return render_page(
-        "report.html.j2",
-        data,
-        embedded=(
-            "methods",
-            "digits",
-            "bin",
-            "variants",
-            "sweep",
-            "explorer",
-            "steps",
-            "step_names",
-            "styles",
-        ),
-        styles=("report.css",),
-        scripts=("kit.js", "kernels.js", "charts.js", "explorer.js"),
-    )
+    return render_page("report.html.j2", data)
 
 
 def report_data(
