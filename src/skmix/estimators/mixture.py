@@ -41,6 +41,7 @@ from .solving import check_inference, fit_jointly, fit_model
 Estimator = TypeVar("Estimator", bound=type)
 # Columns and the mixture of their features.
 Part = tuple[list[int], Any]
+_COUNT = Interval(Integral, 1, None, closed="left")
 
 _PARAMETERS = """
     n_kernels : int, default=None
@@ -186,12 +187,12 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     threshold_: float
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
-        "n_kernels": [Interval(Integral, 1, None, closed="left"), None],
+        "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
-        "n_factors": [Interval(Integral, 1, None, closed="left"), None],
+        "n_factors": [_COUNT, None],
         "init": [StrOptions({"class", "k-means++", "random_from_data", "uniform"}), dict],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "n_init": [_COUNT],
+        "max_iter": [_COUNT],
         "tol": [Interval(Real, 0.0, None, closed="left")],
         "stopping": [StrOptions({"total", "per-class"})],
         "variance_floor": [Interval(Real, 0.0, None, closed="left")],
@@ -201,11 +202,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         "accelerate": ["boolean"],
         "freeze": [StrOptions({"kernels", "weights"}), None],
         "device": [str, None],
-        "n_jobs": [
-            Interval(Integral, None, -1, closed="right"),
-            Interval(Integral, 1, None, closed="left"),
-            None,
-        ],
+        "n_jobs": [Interval(Integral, None, -1, closed="right"), _COUNT, None],
         "random_state": ["random_state"],
         "warm_start": ["boolean"],
     }
@@ -419,36 +416,11 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         return score_rows(self, X, densities.class_log_likelihood)
 
     def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
-        """Return the log-density of each row under each kernel, log N(x; μ_k, P_k).
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-
-        Returns
-        -------
-        ndarray of shape (n, K)
-            Log-densities, without the weights. With feature groups, the groups' side by side.
-        """
+        """Return log N(x; μ_k, P_k), shape (n, K), of rows X (n, M); with feature groups, side by side."""
         return score_rows(self, X, densities.kernel_log_densities)
 
     def log_responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the logarithms of `responsibilities`, finite where these underflow.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-        y : array-like of shape (n,), default=None
-            Labels; without them, averaged over the posterior of the classes.
-
-        Returns
-        -------
-        ndarray of shape (n, K)
-            Log-responsibilities; minus infinity for kernels without weight. With feature groups, the groups'
-            side by side.
-        """
+        """Return the logarithms (n, K) of `responsibilities`, finite where these underflow."""
         return score_rows(self, X, densities.log_responsibilities, y)
 
     def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:

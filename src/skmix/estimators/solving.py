@@ -109,11 +109,8 @@ def fit_model(
             reached.append(result.log_likelihood.sum(axis=1))
             best = result if best is None or _objective(result) > _objective(best) else best
     assert best is not None
-    if model.freeze is not None:
-        # Not even the last bit may change, as it does from one system of coordinates to the other.
-        frozen = {"weights": ("weights",), "kernels": ("means", "covariances")}[model.freeze]
-        kept = {name: getattr(given, name).copy() for name in frozen}
-        best = replace(best, parameters=replace(best.parameters, **kept))
+    # Not even the last bit may change, as it does from one system of coordinates to the other.
+    best = replace(best, parameters=with_frozen(model.freeze, best.parameters, given))
     _store(model, best, np.concatenate(status), np.concatenate(reached), training, prune)
 
 
