@@ -13,6 +13,7 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -25,28 +26,31 @@ import sklearn
 from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_iris
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as Peer
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import skmix
 from skmix.engine import starts
-from skmix.engine.compute.threads import workers
 from skmix.engine.covariances import structure_of
-from skmix.engine.em import fit, one_pass, rule_of
-from skmix.engine.model import Options, Parameters
-from skmix.engine.sources import Setting, open_source
-from skmix.engine.sources.memory import Rows
+from skmix.engine.em import fit
+from skmix.engine.model import Options
+from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
 
-# N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.
-PASSES = [
-    (200_000, 3, 10, 15),
-    (200_000, 6, 10, 15),
-    (200_000, 13, 10, 10),
-    (100_000, 32, 32, 10),
-    (50_000, 64, 32, 4),
+# Covariances, N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.
+FITS = [
+    ("full", 200_000, 3, 10, 30),
+    ("full", 200_000, 6, 10, 28),
+    ("full", 200_000, 13, 10, 15),
+    ("full", 100_000, 32, 32, 9),
+    ("full", 50_000, 64, 32, 4.5),
+    ("diag", 100_000, 32, 32, 10),
+    ("tied", 100_000, 32, 32, 10),
+    ("spherical", 100_000, 32, 32, 10),
 ]
+PASSES = 10
 # Spread of the cluster centres in units of the clusters' own: overlapping, and well apart.
 SPREADS = {"overlapping": 0.7, "apart": 2.0}
 FULL = structure_of("full")
@@ -73,86 +77,117 @@ def clusters(n_rows: int, n_features: int, n_kernels: int, spread: float) -> tup
     return rows, centres
 
 
-def time_pass(n_rows: int, n_features: int, n_kernels: int, spread: float, repeats: int) -> dict[str, Any]:
-    """Time one EM pass from the same start: scikit-learn, ours on one thread and on all, the products."""
+def time_fit(
+    covariance_type: str, n_rows: int, n_features: int, n_kernels: int, spread: float, repeats: int
+) -> dict[str, Any]:
+    """Time whole fits of ten passes from the same start to the same log-likelihood, per pass."""
     X, centres = clusters(n_rows, n_features, n_kernels, spread)
     weights = np.full(n_kernels, 1.0 / n_kernels)
-    covariances = np.tile(1.5 * np.eye(n_features), (n_kernels, 1, 1))
-
+    shapes = {
+        "full": (n_kernels, n_features, n_features),
+        "tied": (n_features, n_features),
+        "diag": (n_kernels, n_features),
+        "spherical": (n_kernels,),
+    }
+    covariances = np.full(shapes[covariance_type], 1.5)
+    if covariance_type in ("full", "tied"):
+        covariances = covariances * np.eye(n_features)
+    precisions = np.linalg.inv(covariances) if covariances.ndim > 1 and covariance_type != "diag" else None
     peer = Peer(
-        n_kernels, weights_init=weights, means_init=centres, precisions_init=np.linalg.inv(covariances)
+        n_kernels,
+        covariance_type=covariance_type,
+        weights_init=weights,
+        means_init=centres,
+        precisions_init=1.0 / covariances if precisions is None else precisions,
+        max_iter=PASSES,
+        tol=0.0,
+        reg_covar=1e-12,
     )
-    peer._initialize_parameters(X, np.random.RandomState(0), xp=np)
-    given = peer.weights_, peer.means_, peer.precisions_cholesky_
-
-    def peer_pass() -> float:
-        peer.weights_, peer.means_, peer.precisions_cholesky_ = given
-        log_likelihood, log_responsibilities = peer._e_step(X)
-        peer._m_step(X, log_responsibilities)
-        return float(log_likelihood)
-
-    frame = measure(X, FULL)
-    source = open_source(X)
-    start = frame.enter(Parameters(weights[:, None], centres, covariances).batch(), FULL)
-    factor = FULL.factor(start.covariances, n_features)
+    start = {"weights": weights[:, None], "means": centres, "covariances": covariances}
+    n_threads = os.cpu_count() or 1
+    ours = {
+        n_jobs: skmix.SharedKernelMixture(
+            n_kernels,
+            covariance_type=covariance_type,
+            init=start,
+            max_iter=PASSES,
+            tol=0.0,
+            covariance_prior=None,
+            n_jobs=n_jobs,
+        )
+        for n_jobs in sorted({1, n_threads})
+    }
     with threadpool_limits(1):
-        peer_one = best_of(peer_pass, repeats, budget=20)
-        peer_value = peer_pass()
-    peer_all = best_of(peer_pass, repeats, budget=20)
-    ours: dict[int, float] = {}
-    for n_jobs in sorted({1, os.cpu_count() or 1}):
-        with workers(n_jobs) as pool:
-            setting = Setting(frame, FULL, pool)
-            rule = rule_of(Options(), setting, n_kernels, source)
-
-            def our_pass() -> float:
-                _, _, log_likelihood = one_pass(source, setting, rule, start, factor)  # noqa: B023
-                return float(log_likelihood.sum())
-
-            our_pass()
-            ours[n_jobs] = best_of(our_pass, 3 * repeats, budget=20)
-            our_value = (our_pass() - n_rows * frame.log_volume()) / n_rows
-    difference = abs(our_value - peer_value) / abs(peer_value)
+        peer_one = best_of(lambda: peer.fit(X), repeats, budget=20)
+    peer_all = best_of(lambda: peer.fit(X), repeats, budget=20)
+    seconds = {}
+    for n_jobs, model in ours.items():
+        model.fit(X)  # compiled code is loaded once
+        seconds[n_jobs] = best_of(lambda model=model: model.fit(X), 3 * repeats, budget=20)
+    found, expected = ours[1].score(X), peer.score(X)
+    difference = abs(found - expected) / abs(expected)
     if not difference < 1e-8:
-        raise AssertionError(f"log-likelihoods differ by {difference:.1e}: {our_value} and {peer_value}")
+        raise AssertionError(f"log-likelihoods differ by {difference:.1e}: {found} and {expected}")
+    score = {
+        name: best_of(lambda model=model: model.score_samples(X), repeats, budget=10)
+        for name, model in (("sklearn", peer), ("skmix", ours[1]))
+    }
     return {
+        "covariances": covariance_type,
         "rows": n_rows,
         "features": n_features,
         "kernels": n_kernels,
-        "sklearn_1_ms": 1e3 * peer_one,
-        "sklearn_all_ms": 1e3 * peer_all,
-        "skmix_1_ms": 1e3 * ours[1],
-        "skmix_all_ms": 1e3 * ours[max(ours)],
-        "products_1_ms": 1e3 * time_products(n_rows, n_features, n_kernels),
-        "ratio_1": peer_one / ours[1],
-        "ratio_all": peer_all / ours[max(ours)],
-        "scaling": ours[1] / ours[max(ours)],
+        "sklearn_1_ms": 1e3 * peer_one / PASSES,
+        "sklearn_all_ms": 1e3 * peer_all / PASSES,
+        "skmix_1_ms": 1e3 * seconds[1] / PASSES,
+        "skmix_all_ms": 1e3 * seconds[n_threads] / PASSES,
+        "ratio_1": peer_one / seconds[1],
+        "ratio_all": peer_all / seconds[n_threads],
+        "scaling": seconds[1] / seconds[n_threads],
+        "score_ratio": score["sklearn"] / score["skmix"],
         "log_likelihood_difference": difference,
     }
 
 
-def time_products(n_rows: int, n_features: int, n_kernels: int) -> float:
-    """Return the seconds that a pass's two matrix products alone take on one thread."""
-    terms = n_features + FULL.n_second(n_features) + 1
-    part = (
-        Rows(np.zeros((n_rows, n_features)), None, 1, _unit_frame(n_features), FULL).plan(1, n_kernels).tile
-    )
-    left, right = np.ones((n_kernels, terms)), np.ones((terms, part))
-    values, product = np.empty((n_kernels, part)), np.empty((n_kernels, terms))
-    n_parts = max(1, n_rows // part)
-
-    def work() -> None:
-        for _ in range(n_parts):
-            np.dot(left, right, out=values)
-            np.dot(values, right.T, out=product)
-            values[:] = 0.0
-
-    with threadpool_limits(1):
-        return best_of(work, 5, budget=5) * n_rows / (n_parts * part)
+LOADING = """
+import time
+import numpy as np
+import skmix
+X = np.random.RandomState(0).standard_normal((20_000, 6))
+start = {"weights": np.full((10, 1), 0.1), "means": X[:10]}
+seconds = []
+for _ in range(2):
+    begun = time.perf_counter()
+    skmix.SharedKernelMixture(10, init=start, max_iter=1, tol=0.0).fit(X)
+    seconds.append(time.perf_counter() - begun)
+print(seconds[0] - seconds[1])
+"""
 
 
-def _unit_frame(n_features: int) -> Any:
-    return measure(np.vstack([np.zeros(n_features), np.ones(n_features)]), FULL)
+def time_compilation() -> dict[str, float]:
+    """Return by how many seconds compiling, or loading what was compiled, prolongs the first large fit."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("compile", "load"):
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", LOADING],
+                check=True,
+                capture_output=True,
+                text=True,
+                env={**os.environ, "NUMBA_CACHE_DIR": folder},
+            )
+            found[f"{name}_s"] = float(done.stdout)
+    return found
+
+
+def time_prediction(repeats: int) -> dict[str, float]:
+    """Time the posteriors of one row of iris, in µs, and the peer's, a discriminant analysis."""
+    X, y = load_iris(return_X_y=True)
+    own, peer = skmix.SharedKernelClassifier(random_state=0), QuadraticDiscriminantAnalysis()
+    return {
+        f"{name}_us": 1e6 * best_of(lambda model=model: model.predict_proba(X[:1]), 200 * repeats, budget=5)
+        for name, model in (("skmix", own.fit(X, y)), ("sklearn", peer.fit(X, y)))
+    }
 
 
 def time_starts(n_features: int, repeats: int) -> dict[str, Any]:
@@ -238,26 +273,16 @@ def measure_memory(n_rows: int) -> dict[str, float]:
 
 def show(results: dict[str, Any], console: Console) -> None:
     """Print the tables."""
+    columns = ["", "N", "M", "K", "scikit-learn", "skmix", "ratio", "goal", "all cores", "scaling", "scoring"]
     for spread in SPREADS:
-        table = Table(title=f"one EM pass, full covariance, clusters {spread} (ms)")
-        for name in (
-            "N",
-            "M",
-            "K",
-            "scikit-learn",
-            "skmix",
-            "ratio",
-            "goal",
-            "products alone",
-            "all cores",
-            "scaling",
-        ):
+        table = Table(title=f"whole fits, clusters {spread}: ms per pass")
+        for name in columns:
             table.add_column(name, justify="right")
-        for row, (*_, goal) in zip(results["passes"][spread], PASSES, strict=True):
+        for row, (*_, goal) in zip(results["fits"][spread], FITS, strict=True):
             table.add_row(
-                str(row["rows"]), str(row["features"]), str(row["kernels"]), f"{row['sklearn_1_ms']:.0f}",
-                f"{row['skmix_1_ms']:.1f}", f"{row['ratio_1']:.1f}", f"{goal}", f"{row['products_1_ms']:.1f}",
-                f"{row['skmix_all_ms']:.1f}", f"{row['scaling']:.2f}",
+                row["covariances"], str(row["rows"]), str(row["features"]), str(row["kernels"]),
+                f"{row['sklearn_1_ms']:.0f}", f"{row['skmix_1_ms']:.1f}", f"{row['ratio_1']:.1f}", f"{goal}",
+                f"{row['skmix_all_ms']:.1f}", f"{row['scaling']:.2f}", f"{row['score_ratio']:.1f}",
             )  # fmt: skip
         console.print(table)
     table = Table(title="200 starts, N=1000, K=10, 10 classes: µs per start and pass")
@@ -270,6 +295,8 @@ def show(results: dict[str, Any], console: Console) -> None:
         )  # fmt: skip
     console.print(table)
     console.print("a fit of iris (ms):", results["iris"])
+    console.print("posteriors of one row of iris (µs):", results["prediction"])
+    console.print("the first large fit takes longer by (s):", results["compilation"])
     console.print("peak memory beyond the data (MB):", results["memory_mb"])
 
 
@@ -277,28 +304,30 @@ def readme_table(results: dict[str, Any]) -> str:
     """Return the README's table in Markdown."""
     machine = results["machine"]
     lines = [
-        "| one EM pass, full covariance | scikit-learn | skmix | ratio | products alone | all cores |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| a pass of a whole fit | scikit-learn | skmix | ratio | all cores |",
+        "|---|--:|--:|--:|--:|",
     ]
     for spread in SPREADS:
-        for row in results["passes"][spread]:
+        for row in results["fits"][spread]:
             lines.append(
-                f"| N={row['rows'] // 1000}k, M={row['features']}, K={row['kernels']}, clusters {spread} "
+                f"| {row['covariances']}, N={row['rows'] // 1000}k, M={row['features']}, K={row['kernels']}, "
+                f"clusters {spread} "
                 f"| {row['sklearn_1_ms']:.0f} ms | {row['skmix_1_ms']:.1f} ms | **{row['ratio_1']:.1f}×** "
-                f"| {row['products_1_ms']:.1f} ms | {row['skmix_all_ms']:.1f} ms |"
+                f"| {row['skmix_all_ms']:.1f} ms |"
             )
     for row in results["starts"]:
         lines.append(
             f"| one of 200 starts in a batch: N=1000, M={row['features']}, K=10, 10 classes "
             f"| {row['sklearn_us']:.0f} µs | {row['skmix_1_us']:.0f} µs | **{row['ratio_1']:.1f}×** "
-            f"| | {row['skmix_all_us']:.0f} µs |"
+            f"| {row['skmix_all_us']:.0f} µs |"
         )
-    iris, memory = results["iris"], results["memory_mb"]
+    iris, memory, first = results["iris"], results["memory_mb"], results["compilation"]
     lines += [
         "",
         f"A whole fit of iris takes {iris['drop_in_ms']:.1f} ms as a drop-in and "
         f"{iris['shared_kernel_mixture_ms']:.1f} ms as `SharedKernelMixture` (scikit-learn "
-        f"{iris['sklearn_ms']:.1f} ms). "
+        f"{iris['sklearn_ms']:.1f} ms). The first large fit of a process takes {first['load_s']:.1f} s "
+        f"longer, and {first['compile_s']:.1f} s when its code has never been compiled on this computer. "
         + (
             f"A fit of 1M × 16 with 16 kernels needs {memory['mixture']:.0f} MB beyond its data, "
             f"{memory['labelled']:.0f} MB with labels (scikit-learn {memory['sklearn']:.0f} MB)."
@@ -334,14 +363,13 @@ def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     scale = 100 if arguments.small else 1
     console = Console()
-    passes: dict[str, list[dict[str, Any]]] = {}
+    fits: dict[str, list[dict[str, Any]]] = {}
     for name, spread in SPREADS.items():
-        passes[name] = []
-        for n_rows, n_features, n_kernels, _ in PASSES:
-            console.print(
-                f"pass: N={n_rows // scale} M={n_features} K={n_kernels}, clusters {name}", style="dim"
-            )
-            passes[name].append(time_pass(n_rows // scale, n_features, n_kernels, spread, arguments.repeats))
+        fits[name] = []
+        for covariance_type, n_rows, n_features, n_kernels, _ in FITS:
+            sizes = n_rows // scale, n_features, 2 if arguments.small else n_kernels
+            console.print(f"{covariance_type}: N, M, K = {sizes}, clusters {name}", style="dim")
+            fits[name].append(time_fit(covariance_type, *sizes, spread, arguments.repeats))
     results = {
         "machine": {
             "processor": processor(),
@@ -354,9 +382,11 @@ def main() -> None:
                 f"{i['internal_api']} {i['version']} {i.get('architecture', '')}" for i in threadpool_info()
             ],
         },
-        "passes": passes,
+        "fits": fits,
         "starts": [time_starts(n_features, arguments.repeats) for n_features in (3, 6, 13)],
         "iris": time_iris(arguments.repeats),
+        "prediction": time_prediction(arguments.repeats),
+        "compilation": time_compilation(),
         "memory_mb": measure_memory(1_000_000 // scale),
     }
     show(results, console)

@@ -398,7 +398,7 @@ def test_a_batch_of_many_starts_gives_what_each_gives_alone(
     random = np.random.default_rng(9)
     X, classes = random_rows(random, 700, 4, n_features)
     models = stack([random_model(random, n_kernels, 4, n_features, covariance_type) for _ in range(25)])
-    options = Options(covariance_type=covariance_type, tol=1e-2, max_iter=6)
+    options = Options(covariance_type=covariance_type, tol=1e-2, max_iter=6, n_starts=25)
     together = fit(X, classes, models, options)
     for r in (0, 7, 24):
         alone = fit(X, classes, models.take(slice(r, r + 1)), options)

@@ -85,10 +85,6 @@ class Structure:
         """Return S."""
         return n_features * (n_features + 1) // 2
 
-    def n_sums(self, n_features: int) -> int:
-        """Return the length of `Statistics.second`: S, and M · q where there are q projections."""
-        return self.n_second(n_features)
-
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         """Return the number of free covariance parameters."""
         return n_kernels * self.n_second(n_features)
@@ -586,9 +582,6 @@ class LowRank(Diagonal):
     def _count(self, n_features: int) -> int:
         """Return q."""
         return automatic_factors(n_features) if self.n_factors is None else self.n_factors
-
-    def n_sums(self, n_features: int) -> int:
-        return n_features * (1 + self._count(n_features))
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         # Factors are unique only up to rotation; a full covariance limits the number of parameters.

@@ -1,35 +1,31 @@
 """Densities, responsibilities, imputation and sampling under one fitted model.
 
-The result for a row is bitwise independent of the other rows of the call. The rounding of a matrix product
-depends on its shape, so rows are evaluated in tiles of a fixed size, the last one padded. Whether a
-log-density is computed from expanded terms or from differences depends on the model and the row alone.
+The result for a row does not depend on the other rows of the call, to the last bit, unless the number of rows
+decides whether compiled code is worth loading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property, lru_cache
-from typing import TypeVar
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import logsumexp
 
 from .compute.arrays import Array, as_float64, is_numpy, like, namespace, occurs, pick, to_numpy
-from .compute.threads import Workers, Workspace, workers
+from .compute.threads import Workers, workers
 from .covariances import Structure, structure_of
 from .model import FloatArray, IntArray, Parameters
-from .sources.device import FramedRows
+from .sources import reference
+from .sources.device import FramedRows, prepare
 from .sources.gaps import group_rows, has_gaps, marginal
-from .sources.memory import Part, Prepared, Terms, log_joint, prepare
+from .sources.memory import worth_compiling
+from .sources.reference import Kernels, Rows
 from .sources.summary import FARTHEST, Frame, chunks, power_of_two
 
-# Rows within this many scales of the heaviest kernel are evaluated from expanded terms.
+# On a device, rows within this many scales of the heaviest kernel are evaluated from expanded terms.
 _NEAR = 4.0
-# Columns of one matrix product, and of one with more coefficients than `_LARGE`.
-_TILE, _LARGE_TILE, _LARGE = 64, 192, 1 << 16
-# Largest size of a part of at least five tiles: numbers in expanded rows and densities, and rows.
-_PART, _MOST = 1 << 18, 8128
 # Largest model, in numbers, that is cached once it is prepared.
 _CACHED = 1 << 17
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
@@ -37,14 +33,19 @@ _UNDERFLOW = 1e-280
 # Largest array of values predicted by all kernels.
 _CHUNK = 1 << 20
 
-# From log N(x_n; μ_k, P_k) of some rows (K, n) and the rows' indices (n,) to their results (n, …).
-Reduction = Callable[[FloatArray, IntArray], np.ndarray]
-Output = TypeVar("Output", FloatArray, IntArray)
-
 
 def frame_of(parameters: Parameters, structure: Structure) -> Frame:
     """Return the frame in which to evaluate one model on rows near it."""
     return _frame(parameters.means, parameters.covariances, _heaviest(parameters.weights), structure)
+
+
+def _scale(means: FloatArray, covariances: FloatArray, structure: Structure) -> FloatArray:
+    """Return the scale (M,) of means (K, M) and covariances, in powers of two."""
+    spread = np.sqrt(structure.variances(covariances[None])[0])
+    reach = np.ptp(means, axis=0) + spread.max(axis=0)
+    if structure.isotropic:
+        reach = np.full_like(reach, reach.max())
+    return power_of_two(reach)
 
 
 def _heaviest(weights: FloatArray) -> int:
@@ -54,166 +55,95 @@ def _heaviest(weights: FloatArray) -> int:
 
 def _frame(means: FloatArray, covariances: FloatArray, heaviest: int, structure: Structure) -> Frame:
     """Return the frame of means (K, M) and covariances, with the mean of the heaviest kernel at zero."""
-    spread = np.sqrt(structure.variances(covariances[None])[0])
-    reach = np.ptp(means, axis=0) + spread.max(axis=0)
-    if structure.isotropic:
-        reach = np.full_like(reach, reach.max())
-    scale = power_of_two(reach)
+    scale = _scale(means, covariances, structure)
     return Frame(scale, means[heaviest] / scale, np.ones(len(scale)), np.full(len(scale), _NEAR))
-
-
-def part_size(n_numbers: int, tile: int, held: int = _PART, most: int = _MOST) -> int:
-    """Return how many rows to expand at a time, each into `n_numbers`: an odd multiple of `tile`."""
-    # Strides that are powers of two would map to the same cache lines.
-    return tile * (max(min(held // n_numbers, most) // tile - 1, 4) | 1)
-
-
-def expand(x: FloatArray, structure: Structure, workspace: Workspace, tile: int | None = None) -> Part:
-    """Return rows x (M, n), in the frame, expanded into the terms of log-densities."""
-    n_features, n_rows = x.shape
-    terms = workspace.latest(
-        (structure.name, n_features, n_rows),
-        lambda: Terms(structure, n_features, n_rows, workspace=workspace),
-    )
-    terms.fill(x)
-    return Part(0, n_rows, x, terms, [(0, 0, n_rows)], tile or n_rows)
 
 
 def evaluate(
     X: np.ndarray,
     parameters: Parameters,
     covariance_type: str,
-    reduce: Reduction,
-    out: Output,
     n_jobs: int,
-) -> Output:
-    """Reduce the kernels' log-densities of rows X (N, M) under one model, part by part, into `out` (N, …).
+    weights: FloatArray | None = None,
+) -> FloatArray:
+    """Return log N(x_n; μ_k, P_k), shape (N, K), or the logarithms of their mixtures with weights (K, L).
 
     NaN marks a missing value: the density is then that of the observed values, and 1 if there are none.
     Arrays of other libraries must be complete; the result is then a new array of that library.
     """
     structure = structure_of(covariance_type)
     if not is_numpy(X):
-        return _evaluate_on_device(X, parameters, structure, reduce)
+        return _evaluate_on_device(X, parameters, structure, weights)
+    n_kernels, n_features = parameters.means.shape
+    compiled = worth_compiling(len(X), n_kernels, n_features)
     with workers(n_jobs) as pool:
         if not has_gaps(X):
-            _evaluate_complete(X, None, parameters, structure, reduce, out, pool)
-            return out
+            return _evaluate_complete(X, parameters, structure, weights, compiled, pool)
+        out = np.zeros((len(X), n_kernels if weights is None else weights.shape[1]))
         for index, columns in group_rows(X):
             if len(columns):
                 part = marginal(parameters, columns, structure)
-                _evaluate_complete(X[np.ix_(index, columns)], index, part, structure, reduce, out, pool)
-                continue
-            rows = _padded(index, _TILE)
-            out[index] = reduce(np.zeros((len(parameters.means), len(rows))), rows)[: len(index)]
+                own = X[np.ix_(index, columns)]
+                out[index] = _evaluate_complete(own, part, structure, weights, compiled, pool)
     return out
-
-
-def _padded(rows: IntArray, tile: int) -> IntArray:
-    """Pad row indices to a multiple of `tile` by repeating the last."""
-    missing = -len(rows) % tile
-    return np.concatenate([rows, np.full(missing, rows[-1])]) if missing else rows
-
-
-class _Prepared:
-    """One model, expanded for rows near it and, when some are farther away, for rows anywhere."""
-
-    def __init__(
-        self, means: FloatArray, covariances: FloatArray, heaviest: int, structure: Structure
-    ) -> None:
-        self.structure = structure
-        self.frame = _frame(means, covariances, heaviest, structure)
-        # Weights of one: the reduction applies the model's own.
-        unweighted = Parameters(np.ones((1, len(means), 1)), means[None], covariances[None])
-        self._inside = self.frame.enter(unweighted, structure)
-        self.near = prepare(self._inside, structure, self.frame.bound)
-        self.n_kernels, self.n_coefficients = self.near.coefficients.shape[1:]
-
-    @cached_property
-    def far(self) -> Prepared:
-        """The model for rows beyond the bound, where no kernel's log-density may be expanded."""
-        bound = np.full(len(self.frame.scale), FARTHEST)
-        return prepare(self._inside, self.structure, bound, self.near.factor)
-
-
-def _prepare(parameters: Parameters, structure: Structure) -> _Prepared:
-    """Prepare one model. Small ones are cached: preparing takes longer than scoring a few rows."""
-    means = np.asarray(parameters.means, dtype=np.float64)
-    covariances = np.asarray(parameters.covariances, dtype=np.float64)
-    heaviest = _heaviest(parameters.weights)
-    if means.size + covariances.size > _CACHED:
-        return _Prepared(means, covariances, heaviest, structure)
-    numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
-    return _prepare_cached(*numbers, heaviest, structure.name)
-
-
-@lru_cache(maxsize=4)
-def _prepare_cached(
-    means: bytes,
-    shape: tuple[int, ...],
-    covariances: bytes,
-    covariances_shape: tuple[int, ...],
-    heaviest: int,
-    name: str,
-) -> _Prepared:
-    """Prepare the model of these numbers; bytes, so that a model changed in place is prepared again."""
-    arrays = np.frombuffer(means).reshape(shape), np.frombuffer(covariances).reshape(covariances_shape)
-    return _Prepared(*arrays, heaviest, structure_of(name))
 
 
 def _evaluate_complete(
     X: np.ndarray,
-    index: IntArray | None,
     parameters: Parameters,
     structure: Structure,
-    reduce: Reduction,
-    out: Output,
+    weights: FloatArray | None,
+    compiled: bool,
     pool: Workers,
-) -> None:
-    """Evaluate rows X (n, M) without gaps; results go to the rows `index` (n,) of `out`, None for all."""
-    model = _prepare(parameters, structure)
-    frame, near, n_kernels = model.frame, model.near, model.n_kernels
-    log_volume = frame.log_volume()
-    tile = _TILE if n_kernels * model.n_coefficients <= _LARGE else _LARGE_TILE
-    # Projections are computed for a whole part, so its size must be fixed too.
-    size = tile if structure.projects else part_size(model.n_coefficients + n_kernels, tile)
+) -> FloatArray:
+    """Evaluate rows X (n, M) without gaps."""
+    kernels, scale = _prepare(parameters, structure)
+    rows = Rows(X, None, None, scale, np.zeros(len(scale)), FARTHEST)
+    if compiled:
+        from .sources import compiled as fast
 
-    def work(own: np.ndarray, which: IntArray, prepared: Prepared, tile: int) -> IntArray:
-        """Evaluate rows (n, M), X[which]; return the indices (m,) of those too far out for expanded terms."""
-        rows = which if index is None else index[which]
-        workspace, n, padded = pool.workspace, len(own), _padded(rows, tile)
-        x = workspace.array("rows", (X.shape[1], len(padded)))
-        frame.rows(own, x[:, :n])
-        x[:, n:] = 0.0
-        outside = which[:0]
-        if prepared is near:
-            largest = np.abs(x, out=workspace.array("size", x.shape)).max(axis=0)
-            beyond = ~(largest <= _NEAR)
-            if beyond.any():
-                outside = which[beyond[:n]]
-                x[:, beyond] = 0.0
-        else:
-            np.clip(x, -FARTHEST, FARTHEST, out=x)
-        values = workspace.array("values", (1, n_kernels, len(padded)))
-        log_joint(expand(x, structure, workspace, tile), prepared, values)
-        values += prepared.levels[0] - log_volume
-        out[rows] = reduce(values[0], padded)[:n]
-        return outside
-
-    def part(a: int) -> IntArray:
-        own = X[a : a + size]
-        return work(own, np.arange(a, a + len(own)), near, tile)
-
-    outside = [rows for rows in pool.map(part, range(0, len(X), size)) if len(rows)]
-    if outside:
-        far = np.concatenate(outside)
-        parts = [far[a : a + _TILE] for a in range(0, len(far), _TILE)]
-        for _ in pool.map(lambda which: work(X[which], which, model.far, _TILE), parts):
-            pass
+        return fast.evaluate(rows, kernels, weights, pool)
+    out = np.empty((len(X), kernels.means.shape[1] if weights is None else weights.shape[1]))
+    for a, values in reference.tiles(rows, kernels):
+        found = values if weights is None else log_mix(values, weights)
+        n = min(found.shape[1], len(X) - a)
+        out[a : a + n] = found[:, :n].T
+    return out
 
 
-def _evaluate_on_device(X: Array, parameters: Parameters, structure: Structure, reduce: Reduction) -> Array:
-    """Reduce the kernels' log-densities of rows X (N, M) of another library, on their device."""
+def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, FloatArray]:
+    """Prepare one model for rows times a scale (M,). Small ones are cached."""
+    means = np.asarray(parameters.means, dtype=np.float64)
+    covariances = np.asarray(parameters.covariances, dtype=np.float64)
+    if means.size + covariances.size > _CACHED:
+        return _scaled(means, covariances, structure)
+    numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
+    return _prepare_cached(*numbers, structure.name)
+
+
+@lru_cache(maxsize=4)
+def _prepare_cached(
+    means: bytes, shape: tuple[int, ...], covariances: bytes, covariances_shape: tuple[int, ...], name: str
+) -> tuple[Kernels, FloatArray]:
+    """Prepare the model of these numbers; bytes, so that a model changed in place is prepared again."""
+    arrays = np.frombuffer(means).reshape(shape), np.frombuffer(covariances).reshape(covariances_shape)
+    return _scaled(*arrays, structure_of(name))
+
+
+def _scaled(means: FloatArray, covariances: FloatArray, structure: Structure) -> tuple[Kernels, FloatArray]:
+    """Return kernels in units that are powers of two, so that squares neither overflow nor underflow."""
+    scale = _scale(means, covariances, structure)
+    inside = Parameters(
+        np.ones((1, len(means), 1)), means[None] / scale, structure.rescale(covariances[None], 1.0 / scale)
+    )
+    kernels = Kernels.of(inside, structure.factor(inside.covariances, means.shape[1]), structure)
+    return replace(kernels, constants=kernels.constants - np.log(scale).sum()), 1.0 / scale
+
+
+def _evaluate_on_device(
+    X: Array, parameters: Parameters, structure: Structure, mixing: FloatArray | None
+) -> Array:
+    """Evaluate rows X (N, M) of another library, on their device."""
     xp = namespace(X)
     frame = frame_of(parameters, structure)
     weights = np.ones((1, len(parameters.means), 1))
@@ -232,18 +162,14 @@ def _evaluate_on_device(X: Array, parameters: Parameters, structure: Structure, 
         prepared = prepare(inside, structure, rows.bound)
         level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
 
-        def reduced(values: Array, a: int, b: int, index: IntArray = index, level: float = level) -> Array:
-            return reduce(values[0, ...] + level, index[a:b])
+        def reduced(values: Array, a: int, b: int, level: float = level) -> Array:
+            own = values[0, ...] + level
+            return own.T if mixing is None else log_mix(own, mixing).T
 
         results += rows.map_joints(prepared, reduced)
     if is_near.all() or not is_near.any():
         return xp.concat(results)
     return pick(xp.concat(results), np.argsort(np.concatenate([index for index, _ in groups])))
-
-
-def _empty(X: Array, *shape: int) -> FloatArray:
-    """Return an output array (N, …) for rows X (N, M); unused for other libraries."""
-    return np.empty((X.shape[0], *shape) if is_numpy(X) else 0)
 
 
 def _log(weights: FloatArray) -> FloatArray:
@@ -277,11 +203,7 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
     xp, shares = namespace(values), like(weights, values)
     largest = xp.max(values, axis=0)
     densities = xp.exp(values - largest)
-    if is_numpy(values) and values.shape[1] % _TILE == 0:
-        tiles = densities.reshape(len(densities), -1, _TILE).transpose(1, 0, 2)
-        sums = (shares.T @ tiles).transpose(1, 0, 2).reshape(shares.shape[1], -1)
-    else:
-        sums = shares.T @ densities
+    sums = shares.T @ densities
     lost = sums < _UNDERFLOW
     logs = xp.log(xp.where(lost, 1.0, sums)) + largest
     if not occurs(lost):
@@ -306,19 +228,14 @@ def kernel_log_densities(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K)."""
-    out = _empty(X, len(parameters.means))
-    return evaluate(X, parameters, covariance_type, lambda values, which: values.T, out, n_jobs)
+    return evaluate(X, parameters, covariance_type, n_jobs)
 
 
 def class_log_likelihood(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
     """Return log p(x_n | class j), shape (N, L)."""
-    weights = parameters.weights
-    out = _empty(X, weights.shape[1])
-    return evaluate(
-        X, parameters, covariance_type, lambda values, which: log_mix(values, weights).T, out, n_jobs
-    )
+    return evaluate(X, parameters, covariance_type, n_jobs, parameters.weights)
 
 
 def log_responsibilities(
@@ -329,27 +246,16 @@ def log_responsibilities(
     n_jobs: int = 1,
 ) -> FloatArray:
     """Return the logarithms of w_nk given each row's class (N,), shape (N, K). Equation (E)."""
-    log_weights = _log(parameters.weights)
-
-    def reduce(values: FloatArray, which: IntArray) -> FloatArray:
-        joint = values + like(np.ascontiguousarray(log_weights[:, classes[which]]), values)
-        xp = namespace(joint)
-        joint = joint - xp.max(joint, axis=0)
-        return (joint - xp.log(xp.sum(xp.exp(joint), axis=0))).T
-
-    out = _empty(X, len(parameters.means))
-    return evaluate(X, parameters, covariance_type, reduce, out, n_jobs)
+    densities = evaluate(X, parameters, covariance_type, n_jobs)
+    return log_normalise(densities + like(_log(parameters.weights).T[classes], densities))
 
 
 def most_likely_kernel(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> IntArray:
     """Return the kernel of largest responsibility (N,) under the first class."""
-    log_weights = _log(parameters.weights[:, :1])
-    out = np.empty(len(X), dtype=np.int64)
-    return evaluate(
-        X, parameters, covariance_type, lambda values, _: np.argmax(values + log_weights, axis=0), out, n_jobs
-    )
+    joint = evaluate(X, parameters, covariance_type, n_jobs) + _log(parameters.weights[:, 0])
+    return joint.argmax(axis=1)
 
 
 def averaged_log_responsibilities(

@@ -144,6 +144,7 @@ class Options:
     covariance_prior_scale: FloatArray | None = None  # (M, M): its covariance; None: variances over K^(2/M)
     weight_prior: float | None = None  # concentration of the Dirichlet prior on weights; at least 1 for EM
     annihilate: bool = False  # whether kernels that explain too few rows for their parameters are removed
+    n_starts: int = 1  # starts of the whole fit, if they are given in groups
     n_jobs: int = 1  # number of threads; it never changes the result
     accelerate: bool = False  # whether to extrapolate between passes
     freeze: Literal["kernels", "weights"] | None = None  # which parameters stay at their starting values

@@ -198,6 +198,7 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
     def _options(self) -> Options:
         return Options(
             covariance_type=self.covariance_type,
+            n_starts=self.n_init,
             max_iter=max(self.max_iter, 1),
             tol=self.tol,
             floor=0.0,

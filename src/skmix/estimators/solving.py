@@ -152,6 +152,7 @@ def options_of(model: Any, n_features: int) -> Options:
         rows, scale = check_covariance_prior(model.covariance_prior, n_features)
     return Options(
         covariance_type=model.covariance_type,
+        n_starts=model.n_init,
         max_iter=model.max_iter,
         tol=model.tol,
         stopping=model.stopping,

@@ -93,6 +93,19 @@ class Workers:
         while waiting:
             yield waiting.popleft().result()
 
+    def run(self, work: Callable[[], object], n_tasks: int) -> None:
+        """Run `work` in every thread, or in as many as there are tasks, and wait for all."""
+        n_threads = min(self._n_jobs, n_tasks)
+        if n_threads == 1:
+            work()
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._n_jobs)
+        others = [self._pool.submit(work) for _ in range(n_threads - 1)]
+        work()
+        for other in others:
+            other.result()
+
     def close(self) -> None:
         """Shut down the threads."""
         if self._pool is not None:

@@ -16,7 +16,7 @@ from ..covariances import structure_of
 from ..em import expect, regulariser_of
 from ..model import FloatArray, IntArray, Options, Parameters, Statistics
 from ..rules.likelihood import Likelihood
-from ..sources import Setting, open_source
+from ..sources import Setting, open_source, worth_compiling
 from ..sources.gaps import complete
 from ..sources.summary import Frame
 
@@ -100,7 +100,9 @@ def absorb(
     inside, factor = rule.enter(frame.enter(parameters.batch(), structure))
     source = open_source(X, classes, row_weights)
     with workers(options.n_jobs) as pool:
-        statistics, origins = expect(source, inside, factor, Setting(frame.reaching(X), structure, pool))
+        compiled = worth_compiling(len(X), *parameters.means.shape)
+        setting = Setting(frame.reaching(X), structure, pool, compiled=compiled)
+        statistics, origins = expect(source, inside, factor, setting)
     n_new = source.summary.total
     volume = float(np.sum(source.summary.observed @ np.log(frame.scale)))
     log_likelihood = float(statistics.log_likelihood.sum()) - volume

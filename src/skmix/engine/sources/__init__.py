@@ -11,7 +11,7 @@ from .base import RowSource
 from .blocks import BlockRows
 from .device import DeviceRows
 from .gaps import GapRows
-from .memory import MemoryRows
+from .memory import MemoryRows, worth_compiling
 from .summary import Setting
 
 
@@ -41,4 +41,4 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     return with_gaps
 
 
-__all__ = ["RowSource", "Setting", "open_source"]
+__all__ = ["RowSource", "Setting", "open_source", "worth_compiling"]

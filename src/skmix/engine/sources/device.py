@@ -1,17 +1,22 @@
 """Rows of another array library: the E-step in large chunks, on the device of the rows.
 
-As for rows in memory, rows are expanded into terms and multiplied once by the coefficients of all kernels of
-all starts, and once by the responsibilities. The control flow of a pass does not depend on the values of the
-rows, so the host need not wait for the device.
+A Gaussian log-density is linear in x, in the products of its features and in 1; the log-weight of a class is
+linear in the indicator of that class. Rows expanded into these terms need one product with the coefficients
+of all kernels of all starts to give their log-joint densities, and one with the responsibilities to give all
+statistics: equation (E) of ``docs/notation.md``. Terms cancel where a kernel is narrow and far from the
+origin: such kernels are delicate and computed from differences. The control flow of a pass does not depend on
+the values of the rows, so the host need not wait for the device.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial, reduce
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
+from itertools import pairwise
 from operator import add
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,9 +36,8 @@ from ..compute.arrays import (
     to_numpy,
 )
 from ..covariances import Structure
-from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import ArrayRows, Centres, Step
-from .memory import Ordered, Prepared, prepare, term_features
 from .summary import FARTHEST, Frame, Setting
 
 Result = TypeVar("Result")
@@ -104,7 +108,114 @@ class DeviceRows(ArrayRows):
         self._framed = None
 
 
-class FramedRows(Ordered):
+@dataclass(frozen=True)
+class Prepared:
+    """Parameters of R starts, expanded into coefficients of the rows' terms."""
+
+    structure: Structure  # covariance structure
+    # (R, K, M + S + L): coefficients of x, of the second-order terms and of the class indicators in log π_kj
+    # N(x; μ_k, P_k)
+    coefficients: FloatArray
+    log_weights: FloatArray  # (R, K, L): logarithms of the weights
+    constants: FloatArray  # (R, K): log-density at the mean, less the level
+    # (R,): log-density of the start's highest peak, subtracted from all so that no exponential overflows
+    levels: FloatArray
+    means: FloatArray  # (R, K, M): kernel means
+    factor: Factor  # whiteners of the covariances
+    # (R, K): kernels whose expanded log-density would cancel too many digits: computed from differences
+    delicate: BoolArray
+    recentred: BoolArray  # (R, K): kernels whose moments are taken about `origins` rather than about zero
+    origins: FloatArray  # (R, K, M): the origins of the moments, zero where not recentred
+    # (R, K, q, M): V of a structure whose log-densities have a term ½‖Vx‖² besides the linear ones
+    projections: FloatArray | None = None
+
+    def take(self, index: Any) -> Prepared:
+        """Return the starts that `index` selects."""
+        rest = {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
+        structure, factor = rest.pop("structure"), rest.pop("factor")
+        picked: dict[str, Any] = {
+            name: None if value is None else pick(value, index) for name, value in rest.items()
+        }
+        return Prepared(structure=structure, factor=factor.take(index), **picked)
+
+    def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:
+        """Return a copy that takes the moments of the chosen kernels (R, K) about `origins` (R, K, M)."""
+        return replace(
+            self,
+            recentred=self.recentred | kernels,
+            origins=namespace(origins).where(kernels[..., None], origins, self.origins),
+        )
+
+    @cached_property
+    def delicate_kernels(self) -> list[tuple[int, int]]:
+        """(start, kernel) of each delicate kernel."""
+        return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(self.delicate))]
+
+    @cached_property
+    def recentred_kernels(self) -> list[tuple[int, int]]:
+        """(start, kernel) of each kernel whose moments are about an origin of its own."""
+        return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(self.recentred))]
+
+    def coefficients_for(self, classes: slice) -> FloatArray:
+        """Return the coefficients (R, K, M + S + C) for the indicators of C consecutive classes."""
+        n_classes = self.log_weights.shape[-1]
+        if classes == slice(0, n_classes):
+            return self.coefficients
+        n_shared = self.coefficients.shape[-1] - n_classes
+        own = self.coefficients[..., n_shared + classes.start : n_shared + classes.stop]
+        return namespace(own).concat([self.coefficients[..., :n_shared], own], axis=-1)
+
+
+def prepare(
+    parameters: Parameters, structure: Structure, bound: FloatArray, factor: Factor | None = None
+) -> Prepared:
+    """Expand the parameters of R starts in the frame, where magnitudes of features are up to `bound` (M,)."""
+    weights, means = parameters.weights, parameters.means
+    xp, n_features = namespace(means), means.shape[-1]
+    if factor is None:
+        factor = structure.factor(parameters.covariances, n_features)
+    quadratic = structure.quadratic(factor)
+    linear = structure.precision_times(factor, means)
+    at_zero = -0.5 * xp.sum(linear * means, axis=-1)
+    constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
+    constants = xp.broadcast_to(constants, at_zero.shape)
+    levels = xp.max(constants, axis=1)
+    constants = constants - levels[:, None]
+    with np.errstate(divide="ignore"):
+        log_weights = xp.log(weights)
+
+    first, second = (constant(term_features, structure, n_features, which, example=means) for which in (0, 1))
+    largest = xp.take(bound, first) * xp.take(bound, second)
+    magnitude = xp.abs(quadratic) @ largest + xp.abs(linear) @ bound + xp.abs(at_zero)
+    delicate = ~(magnitude <= structure.largest_cancellation)
+
+    # The −inf of a weight of zero would turn into NaN in a matrix product.
+    at_origin = (at_zero + constants)[..., None] + xp.where(weights > 0, log_weights, -1e30)
+    quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
+    coefficients = xp.concat([linear, quadratic, at_origin], axis=-1)
+    coefficients = xp.where(delicate[..., None], 0.0, coefficients)
+    origins = xp.where(delicate[..., None], means, 0.0)
+    return Prepared(
+        structure,
+        coefficients,
+        log_weights,
+        constants,
+        levels,
+        means,
+        factor,
+        delicate,
+        delicate,
+        origins,
+        structure.projections(factor),
+    )
+
+
+def term_features(structure: Structure, n_features: int, which: int) -> np.ndarray:
+    """Return the first or second feature (S,) of each second-order term."""
+    return structure.pairs(n_features)[which]
+
+
+class FramedRows:
     """Rows X (N, M) on a device, ordered by class (N,), in a frame; see `DeviceRows`.
 
     `precision` is that of the terms and of the products with them. Sums over chunks are always float64.
@@ -120,20 +231,31 @@ class FramedRows(Ordered):
         weights: FloatArray | None = None,
         precision: str = "float64",
     ) -> None:
-        super().__init__((X.shape[0], X.shape[1]), classes, n_classes, frame, structure, weights)
+        self.frame, self.structure, self.n_classes = frame, structure, n_classes
+        self.n_rows, self.n_features = X.shape
+        self.n_coefficients = self.n_features + structure.n_second(self.n_features)
         self._X, self._xp, self._operations = X, namespace(X), operations_of(X)
+        order: IntArray | None = None
+        self._bounds = np.array([0, self.n_rows])
+        self._codes: Array = None
+        if classes is not None and n_classes > 1:
+            self._bounds = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=n_classes))])
+            self._codes = like(np.repeat(np.arange(n_classes), np.diff(self._bounds)), X)
+            if np.any(np.diff(classes) < 0):
+                order = np.argsort(classes, kind="stable")
+        self._index = None if order is None else like(order, X)
+        sizes, self._row_weights = np.diff(self._bounds).astype(np.float64), None
+        if weights is not None:
+            weights = weights if order is None else weights[order]
+            sizes = np.array([weights[a:b].sum() for a, b in pairwise(self._bounds)])
+            self._row_weights = as_float64(weights, X)
         self._precision = precision
         self._type = self._xp.float64 if precision == "float64" else self._xp.float32
         self._scale, self._shift, self.bound, self._sizes = (
-            as_float64(array, X) for array in (frame.scale, frame.shift, frame.bound, self.class_sizes)
+            as_float64(array, X) for array in (frame.scale, frame.shift, frame.bound, sizes)
         )
         self._farthest = FARTHEST if frame.bound.max() >= FARTHEST else np.inf
         self._most_rows: int | None = None
-        self._codes: Array = None
-        if classes is not None and n_classes > 1:
-            self._codes = like(np.repeat(np.arange(n_classes), np.diff(self._bounds)), X)
-        self._index = None if self._order is None else like(self._order, X)
-        self._row_weights = None if self._weights is None else as_float64(self._weights, X)
         self._pairs = tuple(
             constant(term_features, structure, self.n_features, which, example=X) for which in (0, 1)
         )
@@ -162,7 +284,7 @@ class FramedRows(Ordered):
         while True:
             n_rows = self._chunk(n_joint)
             try:
-                return work(self.cuts(n_rows))
+                return work([(a, min(a + n_rows, self.n_rows)) for a in range(0, self.n_rows, n_rows)])
             except Exception as error:
                 if not self._operations.is_out_of_memory(error) or n_rows <= _FEWEST_ROWS:
                     raise
@@ -331,6 +453,15 @@ class FramedRows(Ordered):
             return sums
         zeros = self._xp.zeros((*sums.shape[:-1], before + after), dtype=sums.dtype, device=sums.device)
         return self._xp.concat([zeros[..., :before], sums, zeros[..., before:]], axis=-1)
+
+    def segments(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """Return (class, i, j) for the classes with rows in start … stop − 1, i and j relative to `start`."""
+        if len(self._bounds) == 2:
+            return [(0, 0, stop - start)]
+        first = int(np.searchsorted(self._bounds, start, side="right")) - 1
+        last = int(np.searchsorted(self._bounds, stop, side="left"))
+        inside = np.clip(self._bounds[first : last + 1], start, stop) - start
+        return [(first + c, int(i), int(j)) for c, (i, j) in enumerate(pairwise(inside)) if j > i]
 
 
 def _sum(one: Statistics, other: Statistics) -> Statistics:

@@ -16,7 +16,8 @@ from ..compute.arrays import is_numpy, namespace
 from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import ArrayRows, Centres
-from .memory import Rows, gather, prepare
+from .memory import expect, in_frame
+from .reference import Kernels, Rows
 from .summary import Setting
 
 _CHUNK = 1 << 13
@@ -66,11 +67,15 @@ class GapRows(ArrayRows):
             origins = np.where(centres[0][..., None], centres[1], origins)
         total: Statistics | None = None
         for columns, rows in self._groups_in(setting, parameters.weights.shape[-1]):
-            prepared = prepare(marginal(parameters, columns, structure), structure, rows.frame.bound)
-            if centres is not None:
-                prepared = prepared.recentre(centres[0], centres[1][..., columns])
-            found = gather(rows, prepared, setting.pool, moments=moments)
-            found = complete(found, columns, prepared.origins, origins, parameters, structure)
+            part = marginal(parameters, columns, structure)
+            kernels = Kernels.of(part, structure.factor(part.covariances, len(columns)), structure)
+            found = expect(
+                rows, kernels, part.means, setting.pool, compiled=setting.compiled, moments=moments
+            )
+            if moments:
+                found = complete(found, columns, part.means, origins, parameters, structure)
+            else:
+                found = replace(found, first=np.zeros_like(origins))
             if total is None:
                 total = found
             else:
@@ -85,12 +90,10 @@ class GapRows(ArrayRows):
             groups = [
                 (
                     columns,
-                    Rows(
+                    in_frame(
                         self.X[np.ix_(index, columns)],
-                        None if codes is None else codes[index],
-                        n_classes,
                         setting.frame.take(columns),
-                        setting.structure,
+                        None if codes is None else codes[index],
                         None if weights is None else weights[index],
                     ),
                 )

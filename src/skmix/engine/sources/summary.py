@@ -93,6 +93,7 @@ class Setting:
     structure: Structure  # covariance structure
     pool: Workers  # threads
     precision: str = "float64"  # of the rows' terms and the products with them, on an accelerator
+    compiled: bool = False  # whether passes over rows in memory run in compiled code
 
 
 def turn(matrix: np.ndarray, out: FloatArray) -> None:

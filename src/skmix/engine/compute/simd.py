@@ -1,0 +1,387 @@
+"""Vectors of float64 in compiled code.
+
+Numba compiles loops over arrays well, but leaves the width of vectors and the use of registers to heuristics.
+Here both are explicit: a vector has as many lanes as the widest registers of the processor, and the loops
+over a few features or kernels are unrolled while instructions are generated. All functions work inside
+``numba.njit``; arrays are one-dimensional float64, and places in them are indices of their first lane.
+"""
+
+# mypy: disable-error-code="no-untyped-call, misc"
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature, signature
+from itertools import pairwise
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic, models, register_model
+
+LANES = 8 if llvm.get_host_cpu_features().get("avx512f") else 4
+# Sums of LANES kernels or features times two vectors fit into the registers.
+ROWS = LANES
+_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+_INTEGERS = ir.VectorType(ir.IntType(64), LANES)
+_INDEX = ir.IntType(32)
+# Exponentials below e^-460 = 1e-200 are zero: subnormal numbers would be slow, and nothing needs them.
+_LOWEST = -460.0
+# log 2 as a number of few digits, whose small multiples are exact, and the rest.
+_LOG_2, _LOG_2_REST = 6.93145751953125e-1, 1.42860682030941723212e-6
+# Adding 1.5 · 2^52 rounds to an integer, which is then in the lowest bits.
+_ROUND = 6755399441055744.0
+
+
+class VectorType(types.Type):
+    """Numba's type of a vector."""
+
+    def __init__(self) -> None:
+        super().__init__(name=f"Vector{LANES}")
+
+
+vector = VectorType()
+
+
+@register_model(VectorType)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, fe_type: Any) -> None:
+        super().__init__(manager, fe_type, _VECTOR)
+
+
+def _repeat(x: float) -> ir.Constant:
+    return ir.Constant(_VECTOR, [x] * LANES)
+
+
+def _bits(x: int) -> ir.Constant:
+    return ir.Constant(_INTEGERS, [x] * LANES)
+
+
+class Code:
+    """Generates instructions with vectors at the position of a builder."""
+
+    def __init__(self, builder: ir.IRBuilder) -> None:
+        self.builder = builder
+
+    def load(self, data: Any, index: Any) -> Any:
+        """Load a vector."""
+        found = self.builder.load(self._pointer(data, index))
+        found.align = 8
+        return found
+
+    def store(self, value: Any, data: Any, index: Any) -> None:
+        """Store a vector."""
+        self.builder.store(value, self._pointer(data, index)).align = 8
+
+    def _pointer(self, data: Any, index: Any) -> Any:
+        return self.builder.bitcast(self.builder.gep(data, [index]), _VECTOR.as_pointer())
+
+    def splat(self, x: Any) -> Any:
+        """Fill all lanes with a number."""
+        undefined, first = ir.Constant(_VECTOR, ir.Undefined), ir.VectorType(_INDEX, LANES)
+        one = self.builder.insert_element(undefined, x, _INDEX(0))
+        return self.builder.shuffle_vector(one, undefined, ir.Constant(first, [0] * LANES))
+
+    def broadcast(self, data: Any, index: Any) -> Any:
+        """Fill all lanes with a number of an array."""
+        return self.splat(self.builder.load(self.builder.gep(data, [index])))
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        """Return a · b + c, rounded once."""
+        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+        name = f"llvm.fma.v{LANES}f64"
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
+
+    def larger(self, a: Any, b: Any) -> Any:
+        """Return the larger of two vectors, lane by lane."""
+        return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
+
+    def plus(self, index: Any, *steps: int) -> Any:
+        """Return an index plus constants."""
+        step = sum(steps)
+        return self.builder.add(index, index.type(step)) if step else index
+
+    def total(self, value: Any) -> Any:
+        """Return the sum of the lanes."""
+        return self._folded(value, self.builder.fadd)
+
+    def _folded(self, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
+        """Combine the lanes, half with half."""
+        while value.type.count > 1:
+            half = value.type.count // 2
+            undefined, kind = ir.Constant(value.type, ir.Undefined), ir.VectorType(_INDEX, half)
+            halves = [ir.Constant(kind, list(range(a, a + half))) for a in (0, half)]
+            value = combine(*(self.builder.shuffle_vector(value, undefined, each) for each in halves))
+        return self.builder.extract_element(value, _INDEX(0))
+
+    def largest(self, value: Any) -> Any:
+        """Return the largest of the lanes."""
+        return self._folded(value, self.larger)
+
+    def totals(self, values: Sequence[Any]) -> list[Any]:
+        """Return the sums of the lanes of up to LANES vectors, with fewer instructions than one by one."""
+        vectors = [*values, *[_repeat(0.0)] * (LANES - len(values))]
+        width, kind = LANES // 2, ir.VectorType(_INDEX, LANES)
+        while width:
+            # In groups of `width` lanes: sums of the first vector in even groups, of the second in odd ones.
+            low, high = [], []
+            for i in range(LANES):
+                odd = i // width % 2
+                low.append(LANES + i - width if odd else i)
+                high.append(LANES + i if odd else i + width)
+            half = len(vectors) // 2
+            vectors = [
+                self.builder.fadd(
+                    self.builder.shuffle_vector(a, b, ir.Constant(kind, low)),
+                    self.builder.shuffle_vector(a, b, ir.Constant(kind, high)),
+                )
+                for a, b in zip(vectors[:half], vectors[half:], strict=True)
+            ]
+            width //= 2
+        return [self.builder.extract_element(vectors[0], _INDEX(i)) for i in range(len(values))]
+
+    def exp(self, x: Any) -> Any:
+        """Return eˣ for x ≤ 0, to the last bit or two; zero below 1e-200."""
+        build = self.builder
+        tiny = build.fcmp_unordered("<", x, _repeat(_LOWEST))
+        x = build.select(tiny, _repeat(_LOWEST), x)
+        shifted = self.fma(x, _repeat(1.0 / math.log(2.0)), _repeat(_ROUND))
+        power = build.fsub(shifted, _repeat(_ROUND))
+        rest = self.fma(power, _repeat(-_LOG_2), x)
+        rest = self.fma(power, _repeat(-_LOG_2_REST), rest)
+        value = _repeat(1.0 / math.factorial(13))
+        for n in range(12, -1, -1):
+            value = self.fma(value, rest, _repeat(1.0 / math.factorial(n)))
+        exponent = build.shl(build.bitcast(shifted, _INTEGERS), _bits(52))
+        value = build.bitcast(build.add(build.bitcast(value, _INTEGERS), exponent), _VECTOR)
+        return build.select(tiny, _repeat(0.0), value)
+
+    def log(self, x: Any) -> Any:
+        """Return the logarithm of positive, normal numbers, to the last bit or two."""
+        build, bits = self.builder, self.builder.bitcast(x, _INTEGERS)
+        (root,) = struct.unpack("<q", struct.pack("<d", math.sqrt(0.5)))
+        power = build.ashr(build.sub(bits, _bits(root)), _bits(52))
+        # x = 2^power · mantissa, with a mantissa around 1: log = 2 artanh((mantissa − 1) / (mantissa + 1)).
+        mantissa = build.bitcast(build.sub(bits, build.shl(power, _bits(52))), _VECTOR)
+        s = build.fdiv(build.fsub(mantissa, _repeat(1.0)), build.fadd(mantissa, _repeat(1.0)))
+        square, series = build.fmul(s, s), _repeat(2.0 / 23)
+        for n in range(21, 2, -2):
+            series = self.fma(series, square, _repeat(2.0 / n))
+        value = self.fma(build.fmul(series, square), s, build.fadd(s, s))
+        count = build.sitofp(power, _VECTOR)
+        return self.fma(count, _repeat(_LOG_2), self.fma(count, _repeat(_LOG_2_REST), value))
+
+    def sums(
+        self, count: Any, step: int, starts: Sequence[Any], terms: Callable[[Any], Sequence[Any]]
+    ) -> Any:
+        """Return sums in a loop over 0, step, … < count; ``terms(i)`` returns functions from sum to sum."""
+        kind = count.type
+        totals = [cgutils.alloca_once(self.builder, _VECTOR) for _ in starts]
+        for start, total in zip(starts, totals, strict=True):
+            self.builder.store(start, total)
+        with cgutils.for_range_slice(self.builder, kind(0), count, kind(step), kind) as (i, _):
+            for term, total in zip(terms(i), totals, strict=True):
+                self.builder.store(term(self.builder.load(total)), total)
+        return [self.builder.load(total) for total in totals]
+
+
+def _generated(result: Any, emit: Callable[..., Any], literals: int = 0) -> Any:
+    """Return a function for compiled code whose instructions ``emit(code, *arguments)`` generates.
+
+    Arrays are passed to `emit` as pointers to their data; the last `literals` arguments must be constants and
+    are passed as Python numbers, to decide what is generated.
+    """
+    n_arguments = len(signature(emit).parameters) - 1
+
+    def declare(typing: Any, *kinds: Any) -> Any:
+        numbers = [kind.literal_value for kind in kinds[n_arguments - literals :]]
+        expected = [
+            types.intp if isinstance(kind, types.Integer) and i < n_arguments - literals else kind
+            for i, kind in enumerate(kinds)
+        ]
+
+        def generate(context: Any, builder: Any, typed: Any, arguments: Any) -> Any:
+            given = list(arguments)
+            for i, kind in enumerate(typed.args):
+                if isinstance(kind, types.Array):
+                    given[i] = context.make_array(kind)(context, builder, given[i]).data
+            found = emit(Code(builder), *given[: n_arguments - literals], *numbers)
+            if isinstance(found, list):
+                return context.make_tuple(builder, typed.return_type, found)
+            return context.get_dummy_value() if found is None else found
+
+        kind = result(*numbers) if callable(result) and not isinstance(result, types.Type) else result
+        return kind(*expected), generate
+
+    names = ["typing", *(f"argument{i}" for i in range(n_arguments))]
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    vars(declare)["__signature__"] = Signature(parameters)  # Numba asks for the number of arguments
+    return intrinsic(prefer_literal=bool(literals))(declare)
+
+
+def _lower_blocks(n_features: int) -> list[range]:
+    """Split features so that the sums of a pair of parts fit into the registers."""
+    if n_features <= 6:
+        return [range(n_features)]
+    edges = [0, *range(n_features % 4 or 4, n_features + 1, 4)]
+    return [range(a, b) for a, b in pairwise(edges)]
+
+
+def _distance(
+    code: Code, x: Any, at: Any, step: Any, means: Any, mean_at: Any, whitener: Any, whitener_at: Any,
+    n_features: int, triangular: bool,
+) -> Any:  # fmt: skip
+    """Squared Mahalanobis distances of LANES rows, unrolled over features."""
+    build, differences = code.builder, []
+    for j in range(n_features):
+        mean = code.broadcast(means, code.plus(mean_at, j))
+        differences.append(build.fsub(code.load(x, at), mean))
+        at = build.add(at, step)
+    found, place = _repeat(0.0), 0
+    for i in range(n_features):
+        white = None
+        for j in range(0 if triangular else i, i + 1):
+            factor = code.broadcast(whitener, code.plus(whitener_at, place))
+            place += 1
+            if white is None:
+                white = build.fmul(factor, differences[j])
+            else:
+                white = code.fma(factor, differences[j], white)
+        found = code.fma(white, white, found)
+    return found
+
+
+def _add_moments(
+    code: Code, x: Any, n_rows: Any, weights: Any, weights_at: Any, origins: Any, origin_at: Any,
+    first: Any, first_at: Any, second: Any, second_at: Any, n_features: int, triangular: bool,
+) -> None:  # fmt: skip
+    """Add weighted sums of differences from an origin, and of their products, of rows x (M, n)."""
+    build, parts = code.builder, _lower_blocks(n_features)
+    pairs = [(rows, columns) for a, rows in enumerate(parts) for columns in parts[: a + 1]]
+    for rows, columns in pairs if triangular else zip(parts, parts, strict=True):
+        cells = [(i, j) for i in rows for j in columns if (j <= i if triangular else j == i)]
+        alone = list(rows) if rows is columns else []  # features whose first moments are added here
+
+        def terms(
+            r: Any, rows: Any = rows, columns: Any = columns, cells: Any = cells, alone: Any = alone
+        ) -> Any:
+            weight = code.load(weights, build.add(weights_at, r))
+            ahead = {}
+            for j in sorted({*rows, *columns}):
+                origin = code.broadcast(origins, code.plus(origin_at, j))
+                place = build.add(build.mul(r.type(j), n_rows), r)
+                ahead[j] = build.fsub(code.load(x, place), origin)
+            weighted = {i: build.fmul(weight, ahead[i]) for i in rows}
+            products = [lambda s, i=i, j=j: code.fma(weighted[i], ahead[j], s) for i, j in cells]
+            return products + [lambda s, i=i: build.fadd(weighted[i], s) for i in alone]
+
+        places = [(second, code.plus(second_at, i * (i + 1) // 2 + j if triangular else i)) for i, j in cells]
+        places += [(first, code.plus(first_at, i)) for i in alone]
+        found = code.sums(n_rows, LANES, [_repeat(0.0)] * len(places), terms)
+        for b in range(0, len(places), LANES):
+            sums = code.totals(found[b : b + LANES])
+            for value, (data, place) in zip(sums, places[b : b + LANES], strict=True):
+                pointer = build.gep(data, [place])
+                build.store(build.fadd(build.load(pointer), value), pointer)
+
+
+def _add_products(
+    code: Code, left: Any, left_at: Any, left_step: Any, right: Any, right_at: Any, right_step: Any,
+    count: Any, out: Any, out_at: Any, out_step: Any, n_vectors: int,
+) -> None:  # fmt: skip
+    """Add Σ_c left[c, i] right[c, j] to out[i, j], for ROWS values of i and some vectors of j."""
+    build, cells = code.builder, [(i, v) for i in range(ROWS) for v in range(n_vectors)]
+    places = [
+        build.add(build.add(out_at, build.mul(out_step.type(i), out_step)), out_step.type(v * LANES))
+        for i, v in cells
+    ]
+
+    def terms(c: Any) -> list[Callable[[Any], Any]]:
+        row = build.add(right_at, build.mul(c, right_step))
+        column = build.add(left_at, build.mul(c, left_step))
+        vectors = [code.load(right, code.plus(row, v * LANES)) for v in range(n_vectors)]
+        numbers = [code.broadcast(left, code.plus(column, i)) for i in range(ROWS)]
+        return [lambda s, i=i, v=v: code.fma(numbers[i], vectors[v], s) for i, v in cells]
+
+    found = code.sums(count, 1, [code.load(out, place) for place in places], terms)
+    for value, place in zip(found, places, strict=True):
+        code.store(value, out, place)
+
+
+def _add_squares(
+    code: Code, x: Any, step: Any, index: Any, count: Any, weights: Any, weights_at: Any, origins: Any,
+    origin_at: Any, first: Any, first_at: Any, second: Any, second_at: Any, n_vectors: int,
+) -> None:  # fmt: skip
+    """Add weighted sums of differences from an origin, and of their squares, of rows x[index[c]] (c, M)."""
+    build, vectors = code.builder, range(n_vectors)
+    origin = [code.load(origins, code.plus(origin_at, v * LANES)) for v in vectors]
+    places = [
+        (data, code.plus(at, v * LANES))
+        for data, at in ((first, first_at), (second, second_at))
+        for v in vectors
+    ]
+
+    def terms(c: Any) -> list[Callable[[Any], Any]]:
+        row = build.load(build.gep(index, [c]))
+        weight, at = code.broadcast(weights, build.add(weights_at, row)), build.mul(row, step)
+        ahead = [build.fsub(code.load(x, code.plus(at, v * LANES)), origin[v]) for v in vectors]
+        weighted = [build.fmul(weight, each) for each in ahead]
+        return [
+            *[lambda s, v=v: build.fadd(weighted[v], s) for v in vectors],
+            *[lambda s, v=v: code.fma(weighted[v], ahead[v], s) for v in vectors],
+        ]
+
+    found = code.sums(count, 1, [code.load(data, at) for data, at in places], terms)
+    for value, (data, at) in zip(found, places, strict=True):
+        code.store(value, data, at)
+
+
+def _projected(
+    code: Code, matrix: Any, at: Any, x: Any, x_at: Any, x_step: Any, count: Any, n_vectors: int
+) -> list[Any]:
+    """Return Σ_i (Σ_c matrix[c, i] x[c, n])² over ROWS values of i, for some vectors of rows n."""
+    build, cells = code.builder, [(i, v) for i in range(ROWS) for v in range(n_vectors)]
+
+    def terms(c: Any) -> list[Callable[[Any], Any]]:
+        row = build.add(x_at, build.mul(c, x_step))
+        column = build.add(at, build.mul(c, c.type(ROWS)))
+        vectors = [code.load(x, code.plus(row, v * LANES)) for v in range(n_vectors)]
+        numbers = [code.broadcast(matrix, code.plus(column, i)) for i in range(ROWS)]
+        return [lambda s, i=i, v=v: code.fma(numbers[i], vectors[v], s) for i, v in cells]
+
+    found = code.sums(count, 1, [_repeat(0.0)] * len(cells), terms)
+    squares = [_repeat(0.0)] * n_vectors
+    for value, (_, v) in zip(found, cells, strict=True):
+        squares[v] = code.fma(value, value, squares[v])
+    return squares
+
+
+load = _generated(vector, Code.load)
+store = _generated(types.void, lambda code, data, index, value: code.store(value, data, index))
+splat = _generated(vector, Code.splat)
+add = _generated(vector, lambda code, a, b: code.builder.fadd(a, b))
+subtract = _generated(vector, lambda code, a, b: code.builder.fsub(a, b))
+multiply = _generated(vector, lambda code, a, b: code.builder.fmul(a, b))
+divide = _generated(vector, lambda code, a, b: code.builder.fdiv(a, b))
+fma = _generated(vector, Code.fma)
+larger = _generated(vector, Code.larger)
+exp = _generated(vector, Code.exp)
+log = _generated(vector, Code.log)
+total = _generated(types.float64, Code.total)
+largest = _generated(types.float64, Code.largest)
+distance = _generated(vector, _distance, literals=2)
+add_moments = _generated(types.void, _add_moments, literals=2)
+add_products = _generated(types.void, _add_products, literals=1)
+add_squares = _generated(types.void, _add_squares, literals=1)
+projected = _generated(lambda n: types.UniTuple(vector, n), _projected, literals=1)
+
+
+def _next(code: Code, counter: Any) -> Any:
+    """Return the next number of a counter that threads share."""
+    return code.builder.atomic_rmw("add", counter, ir.IntType(64)(1), "monotonic")
+
+
+next_number = _generated(types.int64, _next)

@@ -1,0 +1,626 @@
+"""The E-step and log-densities in compiled code, without the interpreter's lock.
+
+Rows are taken in tiles of up to 256, feature by feature, so that a vector holds one feature of several rows.
+Differences from a kernel's mean are taken first and whitened afterwards: nothing cancels, wherever a kernel
+lies and however narrow it is. Second moments are about the means of the E-step for the same reason.
+
+Work is split into tasks by the sizes of the problem, never by the number of threads, and the sums of the
+tasks are added in order: results are bitwise the same for any number of threads.
+"""
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.lib.stride_tricks import as_strided
+
+from ..compute import simd
+from ..compute.simd import LANES, ROWS, add, fma, larger, load, multiply, splat, store, subtract
+from ..compute.threads import Workers, aligned
+from ..model import FloatArray, Statistics
+from .reference import Kernels, Rows
+
+# Up to this many features, loops over features are unrolled, in code compiled for each number of them.
+_UNROLLED = 16
+# Log-densities in a tile, and its rows: a multiple of two vectors.
+_TILE, _LARGEST_TILE, _SMALLEST_TILE = 1 << 14, 256, 4 * LANES
+# Blocks of rows: how many at most, their smallest size, and numbers in the sums of all of them.
+_MOST_BLOCKS, _SMALLEST_BLOCK, _SUMS = 256, 2048, 1 << 22
+# Starts of a task, which share the rows of a tile.
+_GROUP = 4
+# Responsibilities below this share of a kernel's largest in a tile do not change its moments.
+_NEGLIGIBLE = 1e-22
+# A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
+_UNDERFLOW = 1e-150
+# If all means are within so many standard deviations of the origin, moments about it keep ten digits.
+_NEAR = 2.0**12
+# How a structure whitens differences: by a lower triangular matrix, by scales, or by scales and factors.
+_TRIANGULAR, _DIAGONAL, _FACTORS = 0, 1, 2
+
+_compile = njit(nogil=True, cache=True, error_model="numpy")
+
+
+class _Sizes(NamedTuple):
+    """The sizes of a problem and of its parts."""
+
+    n_rows: int
+    n_features: int
+    n_starts: int
+    n_kernels: int
+    n_classes: int
+    tile: int  # rows of a tile
+    block: int  # rows of a task, a multiple of `tile`
+    n_blocks: int
+    width: int  # numbers of a mean: M, padded to vectors unless loops are unrolled
+    depth: int  # number of factors, padded to vectors
+    white: int  # numbers of a whitener
+    second: int  # numbers of a kernel's second moments
+    kind: int  # how the structure whitens differences
+
+
+class _Data(NamedTuple):
+    """Rows and their frame; codes and weights are empty if there are none."""
+
+    flat: Any  # the memory that holds X
+    steps: Any  # (2,): distances of rows and of features in it
+    codes: Any  # (N,)
+    weights: Any  # (N,)
+    scale: Any  # (M,)
+    shift: Any  # (M,)
+    limit: float
+
+
+class _Model(NamedTuple):
+    """Kernels as flat arrays, padded as `_Sizes` tells."""
+
+    base: Any  # (R, K, C): log-joints at the means
+    means: Any  # (R, K, width): of whitened rows, if there is a rotation
+    origins: Any  # (R, K, width): of the moments
+    whitener: Any  # (R, K, white)
+    factors: Any  # (R, K, depth / ROWS, M, ROWS): V of each kernel
+    rotation: Any  # (R, M, M): whitens the rows for all kernels; empty if each has its own whitener
+
+
+class _Sums(NamedTuple):
+    """The statistics of each block of rows, as flat arrays."""
+
+    likelihood: Any  # (blocks, R, C)
+    mass: Any  # (blocks, R, K, C)
+    first: Any  # (blocks, R, K, width)
+    second: Any  # (blocks, R, K, second)
+
+
+class _Scratch(NamedTuple):
+    """Memory of one thread."""
+
+    x: Any  # (M, tile): rows
+    white: Any  # (M, tile): whitened rows
+    values: Any  # (K, tile): log-densities, then responsibilities
+    logs: Any  # (tile,): log-likelihoods
+    weights: Any  # (tile,): weights of the rows, zero beyond the last
+    order: Any  # (tile,): places of the rows, by class
+    bounds: Any  # (C + 1,): first row of each class
+    # The others are for any number of features, where loops are not unrolled.
+    few: Any  # (M, 2 · LANES): differences of two vectors of rows
+    by_row: Any  # (tile, width): rows
+    ahead: Any  # (tile, width): differences
+    weighted: Any  # (tile, width): differences times their weights
+    turned: Any  # (M, tile): differences, feature by feature
+    along: Any  # (tile, depth): differences projected on the factors
+    index: Any  # (tile + 1,): rows that matter
+
+
+@_compile
+def _sort(codes, a, n, n_classes, order, bounds):
+    """Order rows a … a + n − 1 by class: order (n,), and bounds (C + 1,) of the classes in it."""
+    bounds[:] = 0
+    if n_classes == 1:
+        bounds[1] = n
+        for i in range(n):
+            order[i] = i
+        return
+    for i in range(n):
+        bounds[codes[a + i] + 1] += 1
+    for c in range(n_classes):
+        bounds[c + 1] += bounds[c]
+    for i in range(n):
+        c = codes[a + i]
+        order[bounds[c]] = i
+        bounds[c] += 1
+    for c in range(n_classes, 0, -1):
+        bounds[c] = bounds[c - 1]
+    bounds[0] = 0
+
+
+@_compile
+def _take_rows(data, a, order, n, tile, x):
+    """Write rows a + order[i] in the frame into x (M, tile)."""
+    for i in range(n):
+        at = (a + order[i]) * data.steps[0]
+        for j in range(len(data.scale)):
+            value = data.flat[at + j * data.steps[1]] * data.scale[j] - data.shift[j]
+            x[j * tile + i] = min(max(value, -data.limit), data.limit)
+
+
+@_compile
+def _whiten(x, tile, matrix, at, n_features, out):
+    """Write W x into out (M, tile), of rows x (M, tile), with W (M, M) lower triangular."""
+    for i in range(n_features):
+        for r in range(0, tile, 2 * LANES):
+            one, other = splat(0.0), splat(0.0)
+            for j in range(i + 1):
+                number = splat(matrix[at + i * n_features + j])
+                one = fma(number, load(x, j * tile + r), one)
+                other = fma(number, load(x, j * tile + r + LANES), other)
+            store(out, i * tile + r, one)
+            store(out, i * tile + r + LANES, other)
+
+
+@_compile
+def _add_distances(x, sizes, model, kernel, ahead, values, place):
+    """Add −½ times the squared distances of rows x (M, tile) to values[place:], for any M."""
+    half, n_features, tile, kind = splat(-0.5), sizes.n_features, sizes.tile, sizes.kind
+    white = kernel * sizes.white
+    for r in range(0, tile, 2 * LANES):
+        one, other = splat(0.0), splat(0.0)
+        for j in range(n_features):
+            mean = splat(model.means[kernel * sizes.width + j])
+            a = subtract(load(x, j * tile + r), mean)
+            b = subtract(load(x, j * tile + r + LANES), mean)
+            if kind != _TRIANGULAR:
+                scale = splat(model.whitener[white + j])
+                c, d = multiply(scale, a), multiply(scale, b)
+                one, other = fma(c, c, one), fma(d, d, other)
+            if kind != _DIAGONAL:
+                store(ahead, j * 2 * LANES, a)
+                store(ahead, j * 2 * LANES + LANES, b)
+        if kind == _TRIANGULAR:
+            for i in range(0, sizes.width, ROWS):
+                count = min(i + ROWS, n_features)
+                found = simd.projected(model.whitener, white + i * sizes.width, ahead, 0, 2 * LANES, count, 2)
+                one, other = add(one, found[0]), add(other, found[1])
+        if kind == _FACTORS:
+            for i in range(0, sizes.depth, ROWS):
+                block = (kernel * sizes.depth + i) * n_features
+                found = simd.projected(model.factors, block, ahead, 0, 2 * LANES, n_features, 2)
+                one, other = subtract(one, found[0]), subtract(other, found[1])
+            one, other = larger(one, splat(0.0)), larger(other, splat(0.0))
+        store(values, place + r, fma(half, one, load(values, place + r)))
+        store(values, place + r + LANES, fma(half, other, load(values, place + r + LANES)))
+
+
+@_compile
+def _normalise(values, n_kernels, tile, weights, logs):
+    """Turn log-joints (K, tile) into responsibilities times weights, and write weighted log-likelihoods."""
+    for r in range(0, tile, LANES):
+        highest = load(values, r)
+        for k in range(1, n_kernels):
+            highest = larger(highest, load(values, k * tile + r))
+        sums = splat(0.0)
+        for k in range(n_kernels):
+            joint = simd.exp(subtract(load(values, k * tile + r), highest))
+            store(values, k * tile + r, joint)
+            sums = add(sums, joint)
+        weight = load(weights, r)
+        store(logs, r, multiply(weight, add(highest, simd.log(sums))))
+        share = simd.divide(weight, sums)
+        for k in range(n_kernels):
+            store(values, k * tile + r, multiply(load(values, k * tile + r), share))
+
+
+@_compile
+def _sum(values, a, b):
+    """Return the sum of values a … b − 1."""
+    some = splat(0.0)
+    while a + LANES <= b:
+        some = add(some, load(values, a))
+        a += LANES
+    found = simd.total(some)
+    for i in range(a, b):
+        found += values[i]
+    return found
+
+
+@_compile
+def _fill(values, a, b, number):
+    """Set values a … b − 1 to a number."""
+    some = splat(number)
+    while a + LANES <= b:
+        store(values, a, some)
+        a += LANES
+    for i in range(a, b):
+        values[i] = number
+
+
+@_compile
+def _choose(weights, at, n, index):
+    """List the rows whose weights matter in `index`; return their number."""
+    largest = splat(0.0)
+    for i in range(0, n, LANES):
+        largest = larger(largest, load(weights, at + i))
+    count, least = 0, _NEGLIGIBLE * simd.largest(largest)
+    for i in range(n):
+        index[count] = i
+        count += weights[at + i] > least
+    return count
+
+
+@_compile
+def _add_sums(sizes, model, kernel, scratch, n, weights, at, first, first_at, second, second_at):
+    """Add the moments of n rows with weights[at:] about the kernel's origin, for any number of features."""
+    width, depth, kind, origin_at = sizes.width, sizes.depth, sizes.kind, kernel * sizes.width
+    index = scratch.index
+    count = _choose(weights, at, n, index)
+    if kind == _DIAGONAL:
+        j = 0
+        while j + 4 * LANES <= width:
+            simd.add_squares(
+                scratch.by_row[j:], width, index, count, weights, at, model.origins, origin_at + j,
+                first, first_at + j, second, second_at + j, 4,
+            )  # fmt: skip
+            j += 4 * LANES
+        while j < width:
+            simd.add_squares(
+                scratch.by_row[j:], width, index, count, weights, at, model.origins, origin_at + j,
+                first, first_at + j, second, second_at + j, 1,
+            )  # fmt: skip
+            j += LANES
+        return
+    ahead, weighted = scratch.ahead, scratch.weighted
+    for j in range(0, width, LANES):
+        origin, sums, squares = load(model.origins, origin_at + j), load(first, first_at + j), splat(0.0)
+        for c in range(count):
+            each = subtract(load(scratch.by_row, index[c] * width + j), origin)
+            share = multiply(each, splat(weights[at + index[c]]))
+            store(ahead, c * width + j, each)
+            store(weighted, c * width + j, share)
+            sums = add(sums, share)
+            squares = fma(share, each, squares)
+        store(first, first_at + j, sums)
+        if kind == _FACTORS:
+            store(second, second_at + j, add(load(second, second_at + j), squares))
+    if kind == _TRIANGULAR:
+        for i in range(0, width, ROWS):
+            j = 0
+            while j < i + ROWS:
+                place = second_at + i * width + j
+                if j + LANES < i + ROWS:
+                    simd.add_products(weighted, i, width, ahead, j, width, count, second, place, width, 2)
+                    j += 2 * LANES
+                else:
+                    simd.add_products(weighted, i, width, ahead, j, width, count, second, place, width, 1)
+                    j += LANES
+        return
+    n_features, tile, turned, along = sizes.n_features, sizes.tile, scratch.turned, scratch.along
+    for c in range(count):
+        for j in range(n_features):
+            turned[j * tile + c] = ahead[c * width + j]
+    along[:] = 0.0
+    for block in range(0, depth, LANES):
+        factors_at = (kernel * depth + block) * n_features
+        for c in range(0, count, ROWS):
+            simd.add_products(
+                turned,
+                c,
+                tile,
+                model.factors,
+                factors_at,
+                ROWS,
+                n_features,
+                along,
+                c * depth + block,
+                depth,
+                1,
+            )
+        for i in range(0, width, ROWS):
+            place = second_at + width + i * depth + block
+            simd.add_products(weighted, i, width, along, block, depth, count, second, place, depth, 1)
+
+
+@_compile
+def _write(values, a, n, sizes, mixing, scratch, out):
+    """Write the log-densities (K, tile) of rows a … a + n − 1, or of their mixtures, into `out`."""
+    n_kernels, tile, n_columns = sizes.n_kernels, sizes.tile, out.shape[1]
+    if not len(mixing):
+        for i in range(n):
+            for k in range(n_kernels):
+                out[a + i, k] = values[k * tile + i]
+        return
+    joints, sums, logs = scratch.weighted, scratch.weights, scratch.logs
+    for r in range(0, n, LANES):
+        highest = load(values, r)
+        for k in range(1, n_kernels):
+            highest = larger(highest, load(values, k * tile + r))
+        for k in range(n_kernels):
+            store(joints, k * LANES, simd.exp(subtract(load(values, k * tile + r), highest)))
+        for c in range(n_columns):
+            found = splat(0.0)
+            for k in range(n_kernels):
+                found = fma(splat(mixing[k * n_columns + c]), load(joints, k * LANES), found)
+            store(sums, 0, found)
+            store(logs, 0, add(highest, simd.log(larger(found, splat(_UNDERFLOW)))))
+            for i in range(min(LANES, n - r)):
+                out[a + r + i, c] = logs[i]
+                if sums[i] < _UNDERFLOW:
+                    out[a + r + i, c] = _log_sum(values, r + i, sizes, mixing, c, n_columns)
+
+
+@_compile
+def _log_sum(values, at, sizes, mixing, c, n_columns):
+    """Return log Σ_k w_kc e^v_k of one row whose nearest kernels have no weight in the class."""
+    highest, found = -np.inf, 0.0
+    for k in range(sizes.n_kernels):
+        if mixing[k * n_columns + c] > 0:
+            highest = max(highest, values[k * sizes.tile + at] + math.log(mixing[k * n_columns + c]))
+    for k in range(sizes.n_kernels):
+        if mixing[k * n_columns + c] > 0 and highest > -np.inf:
+            found += mixing[k * n_columns + c] * math.exp(values[k * sizes.tile + at] - highest)
+    return highest + math.log(found) if found > 0 else highest
+
+
+@lru_cache
+def _worker(size: int, triangular: bool) -> Any:
+    """Return the compiled work of a thread; `size` is M if loops over features are unrolled, otherwise zero.
+
+    It does the E-step, or writes log-densities into `out` if that has rows.
+    """
+
+    @_compile
+    def work(counter, n_tasks, sizes, data, model, moments, sums, mixing, out, scratch):
+        n_features, tile, width, n_kernels = sizes.n_features, sizes.tile, sizes.width, sizes.n_kernels
+        n_classes, n_starts, half = sizes.n_classes, sizes.n_starts, splat(-0.5)
+        x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
+        order, bounds, by_row, white = scratch.order, scratch.bounds, scratch.by_row, scratch.white
+        base, means, origins, whitener = model.base, model.means, model.origins, model.whitener
+        likelihood, mass, first, second = sums.likelihood, sums.mass, sums.first, sums.second
+        while True:
+            task = simd.next_number(counter)
+            if task >= n_tasks:
+                break
+            part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _GROUP
+            end = min((part + 1) * sizes.block, sizes.n_rows)
+            for a in range(part * sizes.block, end, tile):
+                n = min(tile, end - a)
+                _sort(data.codes, a, n, n_classes, order, bounds)
+                _take_rows(data, a, order, n, tile, x)
+                _fill(weights, 0, n, 1.0)
+                _fill(weights, n, tile, 0.0)
+                if len(data.weights):
+                    for i in range(n):
+                        weights[i] = data.weights[a + order[i]]
+                if size == 0 and moments:
+                    for i in range(n):
+                        for j in range(n_features):
+                            by_row[i * width + j] = x[j * tile + i]
+                for s in range(first_start, min(first_start + _GROUP, n_starts)):
+                    seen = x
+                    if len(model.rotation):
+                        _whiten(x, tile, model.rotation, s * n_features * n_features, n_features, white)
+                        seen = white
+                    for k in range(n_kernels):
+                        kernel, place = s * n_kernels + k, k * tile
+                        for c in range(n_classes):
+                            peak = base[kernel * n_classes + c]
+                            _fill(values, place + bounds[c], place + bounds[c + 1], peak)
+                        _fill(values, place + n, place + tile, 0.0)
+                        if size:
+                            for r in range(0, tile, LANES):
+                                lengths = simd.distance(
+                                    seen, r, tile, means, kernel * width,
+                                    whitener, kernel * sizes.white, size, triangular,
+                                )  # fmt: skip
+                                store(values, place + r, fma(half, lengths, load(values, place + r)))
+                        else:
+                            _add_distances(seen, sizes, model, kernel, scratch.few, values, place)
+                    if len(out):
+                        _write(values, a, n, sizes, mixing, scratch, out)
+                        continue
+                    _normalise(values, n_kernels, tile, weights, logs)
+                    batch = part * n_starts + s
+                    for c in range(n_classes):
+                        likelihood[batch * n_classes + c] += _sum(logs, bounds[c], bounds[c + 1])
+                    if not moments:
+                        continue
+                    for k in range(n_kernels):
+                        own, kernel, place = batch * n_kernels + k, s * n_kernels + k, k * tile
+                        for c in range(n_classes):
+                            shares = _sum(values, place + bounds[c], place + bounds[c + 1])
+                            mass[own * n_classes + c] += shares
+                        if size:
+                            simd.add_moments(
+                                x, tile, values, place, origins, kernel * width,
+                                first, own * width, second, own * sizes.second, size, triangular,
+                            )  # fmt: skip
+                        else:
+                            _add_sums(
+                                sizes, model, kernel, scratch, n, values, place,
+                                first, own * width, second, own * sizes.second,
+                            )  # fmt: skip
+
+    return work
+
+
+def expect(
+    rows: Rows, kernels: Kernels, origins: FloatArray, pool: Workers, *, with_moments: bool = True
+) -> Statistics:
+    """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M)."""
+    size, sizes, model = _prepare(rows, kernels, origins)
+    n_starts, n_kernels, n_classes, n_features = (
+        sizes.n_starts, sizes.n_kernels, sizes.n_classes, sizes.n_features,
+    )  # fmt: skip
+    of_start = (sizes.n_blocks, n_starts)
+    shapes = [
+        (*of_start, n_classes),
+        (*of_start, n_kernels, n_classes),
+        (*of_start, n_kernels, sizes.width),
+        (*of_start, n_kernels, sizes.second),
+    ]
+    sums = _Sums(*(np.zeros(math.prod(shape)) for shape in shapes))
+    n_tasks = sizes.n_blocks * -(-n_starts // _GROUP)
+    nothing = _flat(np.empty(0)), np.empty((0, 0))
+    _run(pool, n_tasks, size, (sizes, _data(rows), model, with_moments, sums, *nothing))
+    likelihood, mass, first, second = (
+        array.reshape(shape).sum(axis=0) for array, shape in zip(sums, shapes, strict=True)
+    )
+    first = np.ascontiguousarray(first[..., :n_features])
+    if not with_moments:
+        second = np.zeros((n_starts, n_kernels, 1))
+    elif len(model.rotation):
+        second = _tied_second(rows, origins, mass.sum(axis=-1), first, kernels)
+    elif sizes.kind == _TRIANGULAR:
+        i, j = kernels.structure.pairs(n_features)
+        row, column = np.maximum(i, j), np.minimum(i, j)
+        second = second[..., row * (row + 1) // 2 + column if size else row * sizes.width + column]
+    elif sizes.kind == _FACTORS:
+        n_factors = kernels.factor.whitener.shape[-1] - 1
+        crossed = second[..., sizes.width :].reshape(n_starts, n_kernels, sizes.width, sizes.depth)
+        crossed = crossed[..., :n_features, :n_factors].reshape(n_starts, n_kernels, -1)
+        second = np.concatenate([second[..., :n_features], crossed], axis=-1)
+    else:
+        second = np.ascontiguousarray(second[..., :n_features])
+    return Statistics(likelihood, mass, first, second)
+
+
+def _tied_second(
+    rows: Rows, origins: FloatArray, mass: FloatArray, first: FloatArray, kernels: Kernels
+) -> FloatArray:
+    """Return second moments (R, K, S) whose sum over kernels is that of all rows, in the heaviest kernel.
+
+    Only the sum matters to a tied covariance. It follows from the scatter of the rows, which never changes.
+    """
+    crossed = np.swapaxes(first, -1, -2) @ origins
+    between = np.swapaxes(mass[..., None] * origins, -1, -2) @ origins
+    pooled = rows.scatter - crossed - np.swapaxes(crossed, -1, -2) - between
+    second = np.zeros((*mass.shape, kernels.structure.n_second(origins.shape[-1])))
+    second[np.arange(len(mass)), mass.argmax(axis=1)] = kernels.structure.pack(pooled)
+    return second
+
+
+def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
+    """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
+    unweighted = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)))
+    size, sizes, model = _prepare(rows, unweighted, kernels.means)
+    out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
+    mixing = _flat(np.empty(0) if weights is None else weights)
+    sums = _Sums(*[np.empty(0)] * 4)
+    _run(pool, sizes.n_blocks, size, (sizes, _data(rows), model, False, sums, mixing, out))
+    return out
+
+
+def _run(pool: Workers, n_tasks: int, size: int, arguments: tuple[Any, ...]) -> None:
+    """Do all tasks on all threads."""
+    counter, work = (
+        np.zeros(1, dtype=np.int64),
+        _worker(size, bool(size) and arguments[0].kind == _TRIANGULAR),
+    )
+    pool.run(lambda: work(counter, n_tasks, *arguments, _scratch(arguments[0])), n_tasks)
+
+
+def _scratch(sizes: _Sizes) -> _Scratch:
+    """Return the memory of a thread."""
+    tile, square, by_row = sizes.tile, sizes.n_features * sizes.tile, sizes.width * sizes.tile
+    joints = max(by_row, sizes.n_kernels * LANES)
+    lengths = [square, square, sizes.n_kernels * tile, tile, tile]
+    others = [sizes.n_features * 2 * LANES, by_row, by_row, joints, square, tile * sizes.depth]
+    numbers = [aligned(length) for length in lengths + others]
+    for array in numbers:
+        array[:] = 0.0
+    order, bounds, index = (np.zeros(n, dtype=np.int64) for n in (tile, sizes.n_classes + 1, tile + 1))
+    return _Scratch._make([*numbers[:5], order, bounds, *numbers[5:], index])
+
+
+def _data(rows: Rows) -> _Data:
+    """Return rows as a view of the memory that holds them, whatever the order of their axes."""
+    X = rows.X
+    steps = [step // X.itemsize for step in X.strides]
+    if min(steps) < 0 or any(step % X.itemsize for step in X.strides) or not X.flags.aligned:
+        X = np.ascontiguousarray(X)
+        steps = [X.shape[1], 1]
+    n_numbers = sum((n - 1) * step for n, step in zip(X.shape, steps, strict=True)) + 1
+    return _Data(
+        as_strided(X, (n_numbers,), (X.itemsize,), writeable=False),
+        np.array(steps, dtype=np.int64),
+        _flat(np.empty(0, dtype=np.int64) if rows.codes is None else rows.codes),
+        _flat(np.empty(0) if rows.weights is None else rows.weights),
+        _flat(rows.scale),
+        _flat(rows.shift),
+        rows.limit,
+    )
+
+
+def _prepare(rows: Rows, kernels: Kernels, origins: FloatArray) -> tuple[int, _Sizes, _Model]:
+    """Return M if loops are unrolled or zero, the sizes, and the kernels as flat arrays."""
+    n_starts, n_kernels, n_features = kernels.means.shape
+    whitener, means, nothing = kernels.factor.whitener, kernels.means, np.empty(0)
+    factors, rotation, depth = nothing, nothing, 0
+    size = n_features if n_features <= _UNROLLED else 0
+    kind = _DIAGONAL
+    if kernels.structure.projects:
+        kind, size = _FACTORS, 0
+        depth = _padded(whitener.shape[-1] - 1)
+        factors = np.zeros((n_starts, n_kernels, depth, n_features))
+        factors[:, :, : whitener.shape[-1] - 1] = np.swapaxes(whitener[..., :-1], -1, -2)
+        factors = _in_blocks(factors)
+        whitener = whitener[..., -1]
+    elif kernels.structure.triangular:
+        kind = _TRIANGULAR
+        if whitener.shape[1] < n_kernels:
+            white = means @ np.swapaxes(whitener[:, 0], -1, -2)
+            if np.abs(white).max() <= _NEAR:
+                kind, rotation, means, whitener = _DIAGONAL, whitener, white, np.ones_like(means)
+        whitener = np.broadcast_to(whitener, (n_starts, n_kernels, *whitener.shape[2:]))
+    width = n_features if size else _padded(n_features)
+    if kind == _TRIANGULAR:
+        n_second = n_features * (n_features + 1) // 2 if size else width * width
+        if size:
+            whitener = whitener[(..., *np.tril_indices(n_features))]
+        else:
+            rest = width - n_features
+            whitener = _in_blocks(np.pad(whitener, ((0, 0), (0, 0), (0, rest), (0, rest))))
+    else:
+        n_second = width * (1 + depth)
+    n_classes = kernels.log_weights.shape[-1]
+    tile = (
+        _TILE // n_kernels
+        if size
+        else min(_TILE // n_kernels, (8192 if kind == _DIAGONAL else 2048) // width)
+    )
+    tile = min(max(tile // _SMALLEST_TILE * _SMALLEST_TILE, _SMALLEST_TILE), _LARGEST_TILE)
+    of_block = n_starts * (n_classes + n_kernels * (n_classes + width + n_second))
+    n_rows = len(rows.X)
+    n_blocks = max(1, min(_MOST_BLOCKS, n_rows // _SMALLEST_BLOCK, max(8, _SUMS // of_block)))
+    block = tile * -(-n_rows // (n_blocks * tile))
+    sizes = _Sizes(
+        n_rows, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n_rows // block),
+        width, depth, whitener[0, 0].size, n_second, kind,
+    )  # fmt: skip
+    padding = ((0, 0), (0, 0), (0, width - n_features))
+    base = kernels.constants[..., None] + kernels.log_weights
+    padded = np.pad(means, padding), np.pad(origins, padding)
+    model = _Model(*map(_flat, (base, *padded, whitener, factors, rotation)))
+    return size, sizes, model
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    """Return the numbers of an array; read-only ones, since code is compiled for each kind of array."""
+    flat = np.ascontiguousarray(array).reshape(-1).view()
+    flat.flags.writeable = False
+    return flat
+
+
+def _padded(n: int) -> int:
+    """Return n rounded up to whole vectors."""
+    return -(-n // LANES) * LANES
+
+
+def _in_blocks(matrices: FloatArray) -> FloatArray:
+    """Return matrices (R, K, a, b) as (R, K, a / ROWS, b, ROWS): a column of ROWS numbers is contiguous."""
+    n_starts, n_kernels, a, b = matrices.shape
+    blocks = matrices.reshape(n_starts, n_kernels, a // ROWS, ROWS, b)
+    return np.ascontiguousarray(np.swapaxes(blocks, -1, -2))

@@ -1,0 +1,162 @@
+"""The E-step and log-densities in plain NumPy.
+
+This is the definition that compiled code is tested against. It also serves small problems, where loading
+compiled code would take longer than the work, and computers without Numba.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..covariances import Structure
+from ..model import Factor, FloatArray, IntArray, Parameters, Statistics, join
+
+# Numbers in the differences of rows from means that are held at a time.
+_HELD = 1 << 17
+# Rows of a log-density's matrix product: the rounding of a row depends on this size, not on the other rows.
+_TILE = 64
+# Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
+_SMALLEST = 1e-200
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Complete rows in a NumPy array, seen in a frame: x' = x · scale − shift."""
+
+    X: np.ndarray  # (N, M): float64 or float32
+    codes: IntArray | None  # (N,): class of each row; None for one class
+    weights: FloatArray | None  # (N,): positive; None when all are one
+    scale: FloatArray  # (M,)
+    shift: FloatArray  # (M,)
+    limit: float  # values beyond ± limit are clipped, so that their squares stay finite
+
+    @cached_property
+    def scatter(self) -> FloatArray:
+        """Weighted sum of x xᵀ, shape (M, M)."""
+        total = np.zeros((self.X.shape[1], self.X.shape[1]))
+        step = max(1, _HELD // self.X.shape[1])
+        for a in range(0, len(self.X), step):
+            x = self.take(a, a + step)
+            total += (x if self.weights is None else x * self.weights[a : a + step]) @ x.T
+        return total
+
+    def take(self, a: int, b: int) -> FloatArray:
+        """Return rows a … b − 1 in the frame, feature by feature (M, n)."""
+        # Contiguous, whatever the order of X: the rounding of sums depends on it.
+        x = np.ascontiguousarray(self.X[a:b].T, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            x = x * self.scale[:, None] - self.shift[:, None]
+        return np.clip(x, -self.limit, self.limit, out=x)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of R starts, in the same frame."""
+
+    structure: Structure
+    means: FloatArray  # (R, K, M)
+    factor: Factor
+    constants: FloatArray  # (R, K): log-density at the mean
+    log_weights: FloatArray  # (R, K, C)
+
+    @classmethod
+    def of(cls, parameters: Parameters, factor: Factor, structure: Structure) -> Kernels:
+        """Return the kernels of parameters with that factor."""
+        n_features = parameters.means.shape[-1]
+        constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(parameters.weights)
+        shape = parameters.means.shape[:2]
+        return cls(structure, parameters.means, factor, np.broadcast_to(constants, shape), log_weights)
+
+    def take(self, starts: slice) -> Kernels:
+        """Return some of the starts."""
+        factor = self.factor.take(starts)
+        return Kernels(
+            self.structure, self.means[starts], factor, self.constants[starts], self.log_weights[starts]
+        )
+
+
+def log_densities(x: FloatArray, kernels: Kernels) -> FloatArray:
+    """Return log N(x_n; μ_k, P_k), shape (R, K, n), of rows x (M, n)."""
+    ahead = x - kernels.means[..., None]
+    return kernels.constants[..., None] - 0.5 * kernels.structure.distances(kernels.factor.whitener, ahead)
+
+
+def moments(
+    x: FloatArray, weights: FloatArray, origins: FloatArray, kernels: Kernels
+) -> tuple[FloatArray, FloatArray]:
+    """Return first (R, K, M) and second moments (R, K, S) of rows x (M, n) with weights (R, K, n).
+
+    They are about `origins` (R, K, M).
+    """
+    structure = kernels.structure
+    ahead = np.swapaxes(x - origins[..., None], -1, -2)
+    weighted = ahead * weights[..., None]
+    second = structure.pack(structure.second_moment(ahead, weighted))
+    projections = structure.projections(kernels.factor)
+    if projections is not None:
+        along = ahead @ np.swapaxes(projections, -1, -2)
+        crossed = np.swapaxes(weighted, -1, -2) @ along
+        second = np.concatenate([second, crossed.reshape(*second.shape[:2], -1)], axis=-1)
+    return weighted.sum(axis=-2), second
+
+
+def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: bool = True) -> Statistics:
+    """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M)."""
+    n_starts, n_kernels, n_features = kernels.means.shape
+    # The sizes of chunks depend on one start, so that a start does not depend on the others.
+    chunk = max(_TILE, _HELD // (n_kernels * n_features))
+    group = max(1, _HELD // (n_kernels * n_features * min(chunk, len(rows.X))))
+    if n_starts <= group:
+        return _expect(rows, kernels, origins, chunk, with_moments)
+    parts = [slice(a, a + group) for a in range(0, n_starts, group)]
+    return join([_expect(rows, kernels.take(s), origins[s], chunk, with_moments) for s in parts])
+
+
+def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_moments: bool) -> Statistics:
+    n_starts, n_kernels, _ = kernels.means.shape
+    n_classes = kernels.log_weights.shape[-1]
+    likelihood, mass = np.zeros((n_starts, n_classes)), np.zeros((n_starts, n_kernels, n_classes))
+    first = np.zeros_like(kernels.means)
+    second: FloatArray = np.zeros((n_starts, n_kernels, 1))
+    for a in range(0, len(rows.X), chunk):
+        x = rows.take(a, a + chunk)
+        codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
+        indicators = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
+        if rows.weights is not None:
+            indicators *= rows.weights[a : a + chunk, None]
+        joint = log_densities(x, kernels) + kernels.log_weights[..., codes]
+        largest = joint.max(axis=1)
+        responsibilities = np.exp(joint - largest[:, None])
+        total = responsibilities.sum(axis=1)
+        # One product per start, so that its rounding does not depend on the others.
+        likelihood += ((np.log(total) + largest)[:, None] @ indicators)[:, 0]
+        if not with_moments:
+            continue
+        responsibilities /= total[:, None]  # (E)
+        responsibilities[responsibilities < _SMALLEST] = 0.0
+        mass += responsibilities @ indicators
+        if rows.weights is not None:
+            responsibilities *= rows.weights[a : a + chunk]
+        sums = moments(x, responsibilities, origins, kernels)
+        first += sums[0]
+        second = second + sums[1]
+    return Statistics(likelihood, mass, first, second)
+
+
+def tiles(rows: Rows, kernels: Kernels) -> Iterator[tuple[int, FloatArray]]:
+    """Yield the first row and the log-densities (K, n) of tiles of rows, under one start.
+
+    The last tile is padded to 64 rows as well: a row's bits must not depend on the other rows.
+    """
+    for a in range(0, len(rows.X), _TILE):
+        x = rows.take(a, a + _TILE)
+        if x.shape[1] < _TILE:
+            x = np.pad(x, ((0, 0), (0, _TILE - x.shape[1])), mode="edge")
+        yield a, log_densities(x, kernels)[0]

@@ -1,0 +1,198 @@
+"""Compiled code does what the reference in NumPy does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+
+from skmix.engine.compute.threads import workers
+from skmix.engine.covariances import structure_of
+from skmix.engine.model import FloatArray, Parameters, Statistics
+from skmix.engine.sources import reference
+from skmix.engine.sources.reference import Kernels, Rows
+
+pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
+from skmix.engine.sources import compiled
+
+STRUCTURES = ["full", "tied", "diag", "spherical", "low_rank"]
+
+
+def problem(
+    covariance_type: str,
+    n_features: int,
+    *,
+    n_rows: int = 700,
+    n_kernels: int = 4,
+    n_starts: int = 1,
+    n_classes: int = 1,
+    weighted: bool = False,
+    spread: float = 2.0,
+) -> tuple[Rows, Kernels]:
+    """Return rows around the kernels of some starts."""
+    random = np.random.default_rng(n_features)
+    means = spread * random.normal(size=(n_starts, n_kernels, n_features))
+    X = random.normal(size=(n_rows, n_features)) + means[0, random.integers(n_kernels, size=n_rows)]
+    roots = random.normal(size=(n_starts, n_kernels, n_features, 2 * n_features))
+    structure = structure_of(covariance_type)
+    covariances = structure.from_full(roots @ np.swapaxes(roots, -1, -2) / (2 * n_features))
+    structure = structure.of(covariances)
+    weights = np.swapaxes(random.dirichlet(np.ones(n_kernels), size=(n_starts, n_classes)), 1, 2)
+    rows = Rows(
+        X,
+        random.integers(n_classes, size=n_rows) if n_classes > 1 else None,
+        random.uniform(0.5, 2.0, size=n_rows) if weighted else None,
+        np.full(n_features, 0.5),
+        0.1 * random.normal(size=n_features),
+        1e100,
+    )
+    factor = structure.factor(covariances, n_features)
+    return rows, Kernels.of(Parameters(weights, means, covariances), factor, structure)
+
+
+def assert_same(found: Statistics, expected: Statistics, *, tied: bool = False) -> None:
+    """Compare statistics to 1e-10 of their largest number; of tied ones only sums of second moments."""
+    for name, value in vars(expected).items():
+        own = getattr(found, name)
+        if tied and name == "second":
+            value, own = value.sum(axis=1), own.sum(axis=1)
+        assert_allclose(own, value, rtol=0, atol=1e-10 * np.abs(value).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("n_features", [1, 5, 16, 17, 33])
+@pytest.mark.parametrize("covariance_type", STRUCTURES)
+def test_statistics_are_those_of_the_reference(covariance_type: str, n_features: int) -> None:
+    if covariance_type == "low_rank" and n_features == 1:
+        pytest.skip("one feature has no factors")
+    rows, kernels = problem(covariance_type, n_features, n_starts=5, n_classes=3, weighted=True)
+    expected = reference.expect(rows, kernels, kernels.means)
+    with workers(2) as pool:
+        found = compiled.expect(rows, kernels, kernels.means, pool)
+        only = compiled.expect(rows, kernels, kernels.means, pool, with_moments=False)
+    assert_same(found, expected, tied=covariance_type == "tied")
+    assert_allclose(only.log_likelihood, expected.log_likelihood, rtol=1e-12)
+
+
+@pytest.mark.parametrize("covariance_type", STRUCTURES)
+@pytest.mark.parametrize("n_features", [5, 33])
+def test_moments_are_about_the_given_origins(covariance_type: str, n_features: int) -> None:
+    rows, kernels = problem(covariance_type, n_features)
+    origins = kernels.means + 0.3
+    with workers(1) as pool:
+        found = compiled.expect(rows, kernels, origins, pool)
+    assert_same(found, reference.expect(rows, kernels, origins), tied=covariance_type == "tied")
+
+
+@pytest.mark.parametrize("covariance_type", STRUCTURES)
+@pytest.mark.parametrize("n_features", [5, 33])
+def test_log_densities_are_those_of_the_reference(covariance_type: str, n_features: int) -> None:
+    rows, kernels = problem(covariance_type, n_features)
+    expected = np.concatenate([values for _, values in reference.tiles(rows, kernels)], axis=1)
+    expected = expected[:, : len(rows.X)].T
+    weights = np.random.default_rng(0).dirichlet(np.ones(4), size=3).T
+    with workers(2) as pool:
+        assert_allclose(compiled.evaluate(rows, kernels, None, pool), expected, rtol=1e-11)
+        mixed = compiled.evaluate(rows, kernels, weights, pool)
+    assert_allclose(mixed, logsumexp(expected[..., None], b=weights, axis=1), rtol=1e-11)
+
+
+def test_a_class_without_the_near_kernels_keeps_its_digits() -> None:
+    rows, kernels = problem("full", 5, spread=60.0)
+    weights = np.eye(4)
+    weights[:, 3] = 0.0
+    with workers(1) as pool:
+        densities = compiled.evaluate(rows, kernels, None, pool)
+        mixed = compiled.evaluate(rows, kernels, weights, pool)
+    assert densities.min() < -1000.0
+    assert_allclose(mixed[:, :3], densities[:, :3], rtol=1e-13)
+    assert np.all(mixed[:, 3] == -np.inf)
+
+
+@pytest.mark.parametrize("n_features", [3, 20])
+def test_narrow_kernels_far_from_the_origin_keep_their_digits(n_features: int) -> None:
+    rows, kernels = problem("full", n_features, n_kernels=1)
+    far = np.full(n_features, 1e6)
+    moved = replace(rows, X=rows.X + far / rows.scale)
+    exact = replace(rows, X=(moved.X * rows.scale - far) / rows.scale)  # what is left of the digits
+    kernels_there = replace(kernels, means=kernels.means + far)
+    back = replace(kernels, means=kernels_there.means - far)
+    with workers(1) as pool:
+        found = compiled.expect(moved, kernels_there, kernels_there.means, pool)
+        expected = compiled.expect(exact, back, back.means, pool)
+    assert_same(found, expected)
+
+
+def test_tied_kernels_far_from_the_origin_keep_their_digits() -> None:
+    rows, kernels = problem("tied", 4, spread=1e5)
+    with workers(1) as pool:
+        found = compiled.expect(rows, kernels, kernels.means, pool)
+    assert_same(found, reference.expect(rows, kernels, kernels.means), tied=True)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("n_features", [5, 33])
+def test_bits_do_not_depend_on_threads_or_on_other_starts(covariance_type: str, n_features: int) -> None:
+    rows, kernels = problem(covariance_type, n_features, n_rows=9000, n_starts=6, n_classes=2)
+    found = []
+    for n_jobs in (1, 3):
+        with workers(n_jobs) as pool:
+            found.append(compiled.expect(rows, kernels, kernels.means, pool))
+    with workers(1) as pool:
+        alone = compiled.expect(rows, kernels.take(slice(4, 5)), kernels.means[4:5], pool)
+    for name, value in vars(found[0]).items():
+        assert_array_equal(getattr(found[1], name), value)
+        assert_array_equal(getattr(alone, name)[0], value[4])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda X: X.astype(np.float32),
+        np.asfortranarray,
+        lambda X: np.repeat(X, 3, axis=1)[:, ::3],
+        lambda X: np.repeat(X, 2, axis=0)[::2],
+        lambda X: X[::-1][::-1],
+        lambda X: np.ascontiguousarray(X[::-1])[::-1],
+    ],
+)
+def test_any_array_of_numbers(change) -> None:  # type: ignore[no-untyped-def]
+    rows, kernels = problem("full", 5)
+    rows = replace(rows, X=rows.X.astype(np.float32).astype(np.float64))
+    with workers(1) as pool:
+        expected = compiled.expect(rows, kernels, kernels.means, pool)
+        found = compiled.expect(replace(rows, X=change(rows.X)), kernels, kernels.means, pool)
+    for name, value in vars(expected).items():
+        assert_array_equal(getattr(found, name), value)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 31, 257, 5000])
+def test_every_row_is_met_once_with_its_class(n_rows: int) -> None:
+    rows, kernels = problem("diag", 3, n_rows=n_rows, n_classes=5)
+    assert rows.codes is not None
+    with workers(1) as pool:
+        found = compiled.expect(rows, kernels, kernels.means, pool)
+    assert_allclose(found.mass[0].sum(axis=0), np.bincount(rows.codes, minlength=5), rtol=1e-12, atol=1e-12)
+
+
+def test_exponentials_and_logarithms() -> None:
+    from numba import njit
+
+    from skmix.engine.compute import simd
+
+    @njit  # type: ignore[untyped-decorator]
+    def both(x: FloatArray, exps: FloatArray, logs: FloatArray) -> None:
+        for i in range(0, len(x), simd.LANES):
+            simd.store(exps, i, simd.exp(simd.load(x, i)))
+            simd.store(logs, i, simd.log(simd.load(exps, i)))
+
+    x = -np.concatenate([np.linspace(0.0, 460.0, 4096), np.geomspace(1e-300, 1.0, 4096)])
+    exps, logs = np.empty_like(x), np.empty_like(x)
+    both(x, exps, logs)
+    assert_allclose(exps, np.exp(x), rtol=5e-16)
+    assert_allclose(logs, np.log(exps), rtol=5e-16)
+    x[:] = [*[-461.0, -1e300, -np.inf, np.nan] * 2048]
+    both(x, exps, np.empty_like(x))
+    assert np.all(exps == 0.0)
