@@ -24,10 +24,10 @@ def test_speed_benchmark_writes_numbers_and_the_table(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     results = json.loads(out.read_text())
-    for rows in results["passes"].values():
-        assert len(rows) == 5
+    for rows in results["fits"].values():
+        assert len(rows) == 8
         for row in rows:
-            # The benchmark is void unless both sides made the same pass.
+            # The benchmark is void unless both sides made the same fit.
             assert row["log_likelihood_difference"] < 1e-8
             assert row["ratio_1"] == pytest.approx(row["sklearn_1_ms"] / row["skmix_1_ms"])
     assert {row["features"] for row in results["starts"]} == {3, 6, 13}
@@ -36,7 +36,18 @@ def test_speed_benchmark_writes_numbers_and_the_table(tmp_path: Path) -> None:
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "old" not in text
-    assert text.count("| N=") == 10
+    assert text.count("clusters apart |") == text.count("clusters overlapping |") == 8
+    assert set(results["compilation"]) == {"compile_s", "load_s"}
+
+
+def test_core_benchmark_times_every_structure_with_each_number_of_threads(tmp_path: Path) -> None:
+    out = tmp_path / "cores.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "cores.py"), "--small", "--repeats", "1"]
+    done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    cases = json.loads(out.read_text())["cases"]
+    assert {case["covariances"] for case in cases} == {"full", "tied", "diag", "spherical", "low_rank"}
+    assert all("1" in case["ms"] for case in cases)
 
 
 def test_study_benchmark_counts_runs_of_every_method(tmp_path: Path) -> None:

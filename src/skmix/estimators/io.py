@@ -21,9 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
 from ..engine.covariances import structure_of
-from ..engine.density import frame_of
 from ..engine.model import Parameters
-from ..engine.sources.summary import FARTHEST
+from ..engine.sources.summary import FARTHEST, frame_of
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.graph import Kernels, build_graph
 from ._settings import check_covariance_prior, check_feature_groups

@@ -13,12 +13,11 @@ from sklearn.base import is_classifier
 from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.covariances import structure_of
-from ..engine.density import frame_of
 from ..engine.em import fit
 from ..engine.model import FloatArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
 from ..engine.sources import open_source
-from ..engine.sources.summary import Frame, measure
+from ..engine.sources.summary import Frame, frame_of, measure
 from ..engine.starts import uniform_weights
 from .decisions import check_outlier_label, threshold_of
 from .rows import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -196,3 +197,9 @@ def test_exponentials_and_logarithms() -> None:
     x[:] = [*[-461.0, -1e300, -np.inf, np.nan] * 2048]
     both(x, exps, np.empty_like(x))
     assert np.all(exps == 0.0)
+
+
+def test_code_is_compiled_where_it_cannot_be_kept() -> None:
+    scope: dict[str, Any] = {}
+    exec("def double(x): return 2 * x", scope)  # a function without a file has no place for its code
+    assert compiled._compile(scope["double"])(21) == 42

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compute.arrays import is_numpy
+from ..compute.arrays import Array, is_numpy
 from ..compute.blocks import is_blocks
 from ..model import FloatArray, IntArray
-from .base import RowSource
+from .base import ArrayRows, RowSource
 from .blocks import BlockRows
 from .device import DeviceRows
-from .gaps import GapRows
+from .gaps import GapRows, has_gaps
 from .memory import MemoryRows, worth_compiling
 from .summary import Setting
 
@@ -41,4 +41,11 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     return with_gaps
 
 
-__all__ = ["RowSource", "Setting", "open_source", "worth_compiling"]
+def open_array(X: Array) -> ArrayRows:
+    """Return the source for the rows of one array (N, M), to be scored."""
+    if not is_numpy(X):
+        return DeviceRows(X, None)
+    return GapRows(X, None) if has_gaps(X) else MemoryRows(X, None)
+
+
+__all__ = ["RowSource", "Setting", "open_array", "open_source", "worth_compiling"]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..compute.arrays import Array
-from ..compute.threads import one_blas_thread
+from ..compute.threads import Workers, one_blas_thread
+from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from .summary import Setting, Summary, summarise
 
@@ -88,3 +89,13 @@ class ArrayRows(RowSource):
         if self.codes is None or n_classes == 1:
             return None
         return np.where(self.codes < 0, n_classes - 1, self.codes)
+
+    @abstractmethod
+    def log_densities(
+        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
+    ) -> Array:
+        """Return log N(x_n; μ_k, P_k), shape (N, K), of one model, or of their mixtures with weights (K, L).
+
+        Parameters are in the coordinates of the rows. Where values are missing the density is that of the
+        observed ones, and 1 if there are none. Blocks are scored as arrays, one by one.
+        """

@@ -43,7 +43,13 @@ _NEAR = 2.0**12
 # How a structure whitens differences: by a lower triangular matrix, by scales, or by scales and factors.
 _TRIANGULAR, _DIAGONAL, _FACTORS = 0, 1, 2
 
-_compile = njit(nogil=True, cache=True, error_model="numpy")
+
+def _compile(function: Any) -> Any:
+    """Compile a function when it is first called, and keep the code if there is a place for it."""
+    try:
+        return njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        return njit(nogil=True, error_model="numpy")(function)
 
 
 class _Sizes(NamedTuple):

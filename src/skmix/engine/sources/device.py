@@ -35,10 +35,12 @@ from ..compute.arrays import (
     sent_once,
     to_numpy,
 )
+from ..compute.threads import Workers
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import ArrayRows, Centres, Step
-from .summary import FARTHEST, Frame, Setting
+from .reference import log_mix
+from .summary import FARTHEST, NEAR, Frame, Setting, chunks, frame_of
 
 Result = TypeVar("Result")
 
@@ -84,6 +86,37 @@ class DeviceRows(ArrayRows):
         if centres is not None:
             prepared = prepared.recentre(*centres)
         return rows.collect(prepared, moments=moments), prepared.origins
+
+    def log_densities(
+        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
+    ) -> Array:
+        """Evaluate the kernels, on the device of the rows; see `ArrayRows`."""
+        X, xp = self.X, namespace(self.X)
+        frame = frame_of(parameters, structure)
+        unweighted = replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1)))
+        inside = frame.enter(unweighted, structure)
+        inside = inside.map(lambda array: as_float64(array, X))
+        scale, shift = as_float64(frame.scale, X), as_float64(frame.shift, X)
+        parts = [xp.all(xp.abs(X[cut, :] / scale - shift) <= NEAR, axis=1) for cut in chunks(X)]
+        is_near = np.concatenate([to_numpy(part) for part in parts])
+        groups = [(np.flatnonzero(is_near), NEAR), (np.flatnonzero(~is_near), FARTHEST)]
+        results = []
+        for index, bound in groups:
+            if not len(index):
+                continue
+            rows_of = X if len(index) == X.shape[0] else pick(X, index)
+            rows = FramedRows(rows_of, None, 1, replace(frame, bound=np.full(X.shape[1], bound)), structure)
+            prepared = prepare(inside, structure, rows.bound)
+            level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
+
+            def reduced(values: Array, a: int, b: int, level: float = level) -> Array:
+                own = values[0, ...] + level
+                return own.T if weights is None else log_mix(own, weights).T
+
+            results += rows.map_joints(prepared, reduced)
+        if is_near.all() or not is_near.any():
+            return xp.concat(results)
+        return pick(xp.concat(results), np.argsort(np.concatenate([index for index, _ in groups])))
 
     def to_device(self, array: Array) -> Array:
         """Return an array as float64 numbers on the device."""

@@ -13,10 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..compute.arrays import is_numpy, namespace
+from ..compute.threads import Workers
 from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import ArrayRows, Centres
-from .memory import expect, in_frame
+from .memory import expect, in_frame, log_densities, worth_compiling
 from .reference import Kernels, Rows
 from .summary import Setting
 
@@ -101,6 +102,18 @@ class GapRows(ArrayRows):
             ]
             self._groups = setting, n_classes, groups
         return self._groups[2]
+
+    def log_densities(
+        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
+    ) -> FloatArray:
+        """Evaluate the kernels, at the observed values of each row; see `ArrayRows`."""
+        compiled = worth_compiling(len(self.X), *parameters.means.shape)
+        out = np.zeros((len(self.X), len(parameters.means) if weights is None else weights.shape[1]))
+        for index, columns in group_rows(self.X):
+            if len(columns):
+                own, part = self.X[np.ix_(index, columns)], marginal(parameters, columns, structure)
+                out[index] = log_densities(own, part, structure, weights, compiled, pool)
+        return out
 
     def clear_cache(self) -> None:
         """Free the grouped rows."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 
 import numpy as np
 
 from ..compute.threads import Workers
+from ..covariances import Structure, structure_of
 from ..model import Factor, FloatArray, Parameters, Statistics
 from . import reference
 from .base import ArrayRows, Centres
 from .reference import Kernels, Rows
-from .summary import FARTHEST, Frame, Setting
+from .summary import FARTHEST, Frame, Setting, scale_of
 
+# Largest model, in numbers, that is cached once it is prepared for scoring.
+_CACHED = 1 << 17
 # Operations of a pass from which on compiled code pays: loading it takes as long as about a hundred passes.
 _WORTH_COMPILING = 1 << 21
 
@@ -44,6 +48,58 @@ def expect(
 def in_frame(X: np.ndarray, frame: Frame, codes=None, weights=None) -> Rows:  # type: ignore[no-untyped-def]
     """Return rows X (N, M), with class codes and weights (N,), seen in a frame."""
     return Rows(X, codes, weights, 1.0 / frame.scale, frame.shift, FARTHEST)
+
+
+def log_densities(
+    X: np.ndarray,
+    parameters: Parameters,
+    structure: Structure,
+    weights: FloatArray | None,
+    compiled: bool,
+    pool: Workers,
+) -> FloatArray:
+    """Return log N(x_n; μ_k, P_k), shape (n, K), of complete rows, or their mixtures with weights (K, L)."""
+    kernels, scale = _prepare(parameters, structure)
+    rows = Rows(X, None, None, scale, np.zeros(len(scale)), FARTHEST)
+    if compiled:
+        from . import compiled as fast
+
+        return fast.evaluate(rows, kernels, weights, pool)
+    out = np.empty((len(X), kernels.means.shape[1] if weights is None else weights.shape[1]))
+    for a, values in reference.tiles(rows, kernels):
+        found = values if weights is None else reference.log_mix(values, weights)
+        n = min(found.shape[1], len(X) - a)
+        out[a : a + n] = found[:, :n].T
+    return out
+
+
+def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, FloatArray]:
+    """Prepare one model for rows times a scale (M,). Small ones are cached."""
+    means = np.asarray(parameters.means, dtype=np.float64)
+    covariances = np.asarray(parameters.covariances, dtype=np.float64)
+    if means.size + covariances.size > _CACHED:
+        return _scaled(means, covariances, structure)
+    numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
+    return _prepare_cached(*numbers, structure.name)
+
+
+@lru_cache(maxsize=4)
+def _prepare_cached(
+    means: bytes, shape: tuple[int, ...], covariances: bytes, covariances_shape: tuple[int, ...], name: str
+) -> tuple[Kernels, FloatArray]:
+    """Prepare the model of these numbers; bytes, so that a model changed in place is prepared again."""
+    arrays = np.frombuffer(means).reshape(shape), np.frombuffer(covariances).reshape(covariances_shape)
+    return _scaled(*arrays, structure_of(name))
+
+
+def _scaled(means: FloatArray, covariances: FloatArray, structure: Structure) -> tuple[Kernels, FloatArray]:
+    """Return kernels in units that are powers of two, so that squares neither overflow nor underflow."""
+    scale = scale_of(means, covariances, structure)
+    inside = Parameters(
+        np.ones((1, len(means), 1)), means[None] / scale, structure.rescale(covariances[None], 1.0 / scale)
+    )
+    kernels = Kernels.of(inside, structure.factor(inside.covariances, means.shape[1]), structure)
+    return replace(kernels, constants=kernels.constants - np.log(scale).sum()), 1.0 / scale
 
 
 class MemoryRows(ArrayRows):
@@ -76,6 +132,13 @@ class MemoryRows(ArrayRows):
         kernels = Kernels.of(parameters, factor, setting.structure)
         given = self._seen[2], kernels, origins, setting.pool
         return expect(*given, compiled=setting.compiled, moments=moments), origins
+
+    def log_densities(
+        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
+    ) -> FloatArray:
+        """Evaluate the kernels; see `ArrayRows`."""
+        compiled = worth_compiling(len(self.X), *parameters.means.shape)
+        return log_densities(self.X, parameters, structure, weights, compiled, pool)
 
     def clear_cache(self) -> None:
         """Forget the rows in the frame."""

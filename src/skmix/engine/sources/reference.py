@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import logsumexp
 
+from ..compute.arrays import Array, is_numpy, like, namespace, occurs
 from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics, join
 
 # Numbers in the differences of rows from means that are held at a time.
 _HELD = 1 << 17
+# A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
+_UNDERFLOW = 1e-280
 # Rows of a log-density's matrix product: the rounding of a row depends on this size, not on the other rows.
 _TILE = 64
 # Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
@@ -69,10 +73,8 @@ class Kernels:
         """Return the kernels of parameters with that factor."""
         n_features = parameters.means.shape[-1]
         constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(parameters.weights)
-        shape = parameters.means.shape[:2]
-        return cls(structure, parameters.means, factor, np.broadcast_to(constants, shape), log_weights)
+        constants = np.broadcast_to(constants, parameters.means.shape[:2])
+        return cls(structure, parameters.means, factor, constants, safe_log(parameters.weights))
 
     def take(self, starts: slice) -> Kernels:
         """Return some of the starts."""
@@ -160,3 +162,45 @@ def tiles(rows: Rows, kernels: Kernels) -> Iterator[tuple[int, FloatArray]]:
         if x.shape[1] < _TILE:
             x = np.pad(x, ((0, 0), (0, _TILE - x.shape[1])), mode="edge")
         yield a, log_densities(x, kernels)[0]
+
+
+def safe_log(weights: FloatArray) -> FloatArray:
+    """Return logarithms, −∞ for zero."""
+    with np.errstate(divide="ignore"):
+        return np.log(weights)
+
+
+def log_sum(log_joint: Array) -> Array:
+    """Return log Σ_j exp(a_nj), shape (n,), of log-joints a (n, m)."""
+    if is_numpy(log_joint):
+        return logsumexp(log_joint, axis=1)
+    xp = namespace(log_joint)
+    largest = xp.max(log_joint, axis=1)
+    finite = xp.where(largest > -np.inf, largest, 0.0)
+    return xp.log(xp.sum(xp.exp(log_joint - finite[:, None]), axis=1)) + finite
+
+
+def log_mix(values: Array, weights: FloatArray) -> Array:
+    """Return log Σ_k w_kj exp(v_kn), shape (L, n), of logarithms v (K, n) and weights w (K, L)."""
+    xp, shares = namespace(values), like(weights, values)
+    largest = xp.max(values, axis=0)
+    densities = xp.exp(values - largest)
+    sums = shares.T @ densities
+    lost = sums < _UNDERFLOW
+    logs = xp.log(xp.where(lost, 1.0, sums)) + largest
+    if not occurs(lost):
+        return logs
+    # In some class the rows' nearest kernels have no weight: sum over the other kernels.
+    log_weights = safe_log(weights)
+    if not is_numpy(values):
+        own = [log_sum((values + like(log_weights[:, c, None], values)).T) for c in range(weights.shape[1])]
+        return xp.where(lost, xp.stack(own), logs)
+    for c in np.flatnonzero(lost.any(axis=1)):
+        rows, kernels = np.flatnonzero(lost[c]), np.flatnonzero(weights[:, c])
+        logs[c, rows] = -np.inf
+        if len(kernels):
+            terms = values[np.ix_(kernels, rows)] + log_weights[kernels, c, None]
+            highest = terms.max(axis=0)
+            # A cumulative sum adds in the same order for any number of rows; a plain sum does not.
+            logs[c, rows] = np.log(np.cumsum(np.exp(terms - highest), axis=0)[-1]) + highest
+    return logs

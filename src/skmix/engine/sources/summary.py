@@ -24,6 +24,8 @@ _DEVICE_CHUNK = 1 << 20
 FARTHEST = 1e100
 # The scale of a constant feature comes from its magnitude, up to this limit.
 _LARGEST_SCALE = 2.0**500
+# The range of a model's frame, in its scales: accelerators evaluate rows within it from expanded terms.
+NEAR = 4.0
 # Rows this wide are transposed in pieces, which is two to four times faster.
 _WIDE = 24
 _PIECE = 128
@@ -167,6 +169,31 @@ class Moments:
         bound = np.fmax(np.abs(self.low / scale - shift), np.abs(self.high / scale - shift))
         inside = (spread * (unit / scale)) ** 2
         return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, FARTHEST))
+
+
+def frame_of(parameters: Parameters, structure: Structure) -> Frame:
+    """Return the frame in which to evaluate one model on rows near it."""
+    return _frame(parameters.means, parameters.covariances, _heaviest(parameters.weights), structure)
+
+
+def scale_of(means: FloatArray, covariances: FloatArray, structure: Structure) -> FloatArray:
+    """Return the scale (M,) of means (K, M) and covariances, in powers of two."""
+    spread = np.sqrt(structure.variances(covariances[None])[0])
+    reach = np.ptp(means, axis=0) + spread.max(axis=0)
+    if structure.isotropic:
+        reach = np.full_like(reach, reach.max())
+    return power_of_two(reach)
+
+
+def _heaviest(weights: FloatArray) -> int:
+    """Return the kernel of the largest mean weight, of weights (K, L)."""
+    return int(weights.mean(axis=1).argmax())
+
+
+def _frame(means: FloatArray, covariances: FloatArray, heaviest: int, structure: Structure) -> Frame:
+    """Return the frame of means (K, M) and covariances, with the mean of the heaviest kernel at zero."""
+    scale = scale_of(means, covariances, structure)
+    return Frame(scale, means[heaviest] / scale, np.ones(len(scale)), np.full(len(scale), NEAR))
 
 
 def measure(
