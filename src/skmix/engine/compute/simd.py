@@ -99,6 +99,10 @@ class Code:
         """Return the larger of two vectors, lane by lane."""
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
 
+    def smaller(self, a: Any, b: Any) -> Any:
+        """Return the smaller of two vectors, lane by lane."""
+        return self.builder.select(self.builder.fcmp_ordered("<", a, b), a, b)
+
     def plus(self, index: Any, *steps: int) -> Any:
         """Return an index plus constants."""
         step = sum(steps)
@@ -339,6 +343,27 @@ def _add_squares(
         code.store(value, data, at)
 
 
+def _scaled(
+    code: Code, x: Any, at: Any, step: Any, means: Any, mean_at: Any, scales: Any, scale_at: Any,
+    count: Any, n_vectors: int,
+) -> list[Any]:  # fmt: skip
+    """Return Σ_c (scale[c] (x[c, n] − mean[c]))² for some vectors of rows n."""
+    build = code.builder
+
+    def terms(c: Any) -> list[Callable[[Any], Any]]:
+        mean = code.broadcast(means, build.add(mean_at, c))
+        scale = code.broadcast(scales, build.add(scale_at, c))
+        row = build.add(at, build.mul(c, step))
+        white = [
+            build.fmul(scale, build.fsub(code.load(x, code.plus(row, v * LANES)), mean))
+            for v in range(n_vectors)
+        ]
+        return [lambda s, z=z: code.fma(z, z, s) for z in white]
+
+    found: list[Any] = code.sums(count, 1, [_repeat(0.0)] * n_vectors, terms)
+    return found
+
+
 def _projected(
     code: Code, matrix: Any, at: Any, x: Any, x_at: Any, x_step: Any, count: Any, n_vectors: int
 ) -> list[Any]:
@@ -368,6 +393,7 @@ multiply = _generated(vector, lambda code, a, b: code.builder.fmul(a, b))
 divide = _generated(vector, lambda code, a, b: code.builder.fdiv(a, b))
 fma = _generated(vector, Code.fma)
 larger = _generated(vector, Code.larger)
+smaller = _generated(vector, Code.smaller)
 exp = _generated(vector, Code.exp)
 log = _generated(vector, Code.log)
 total = _generated(types.float64, Code.total)
@@ -376,6 +402,7 @@ distance = _generated(vector, _distance, literals=2)
 add_moments = _generated(types.void, _add_moments, literals=2)
 add_products = _generated(types.void, _add_products, literals=1)
 add_squares = _generated(types.void, _add_squares, literals=1)
+scaled = _generated(lambda n: types.UniTuple(vector, n), _scaled, literals=1)
 projected = _generated(lambda n: types.UniTuple(vector, n), _projected, literals=1)
 
 

@@ -145,13 +145,22 @@ def _sort(codes, a, n, n_classes, order, bounds):
 
 
 @_compile
-def _take_rows(data, a, order, n, tile, x):
-    """Write rows a + order[i] in the frame into x (M, tile)."""
-    for i in range(n):
-        at = (a + order[i]) * data.steps[0]
-        for j in range(len(data.scale)):
-            value = data.flat[at + j * data.steps[1]] * data.scale[j] - data.shift[j]
-            x[j * tile + i] = min(max(value, -data.limit), data.limit)
+def _take_rows(data, a, order, n, sizes, x, by_row):
+    """Write rows a + order[i] in the frame into x (M, tile) and, if it has memory, by_row (tile, width)."""
+    flat, step, tile, width = data.flat, data.steps[1], sizes.tile, sizes.width
+    # A vector of rows at a time, since lines of the cache should be filled at once.
+    for start in range(0, n, LANES):
+        stop = min(start + LANES, n)
+        for j in range(sizes.n_features):
+            place = j * tile + start
+            for i in range(start, stop):
+                x[j * tile + i] = flat[(a + order[i]) * data.steps[0] + j * step]
+            value = subtract(multiply(load(x, place), splat(data.scale[j])), splat(data.shift[j]))
+            store(x, place, simd.smaller(larger(value, splat(-data.limit)), splat(data.limit)))
+        if len(by_row):
+            for i in range(start, stop):
+                for j in range(sizes.n_features):
+                    by_row[i * width + j] = x[j * tile + i]
 
 
 @_compile
@@ -172,20 +181,23 @@ def _whiten(x, tile, matrix, at, n_features, out):
 def _add_distances(x, sizes, model, kernel, ahead, values, place):
     """Add −½ times the squared distances of rows x (M, tile) to values[place:], for any M."""
     half, n_features, tile, kind = splat(-0.5), sizes.n_features, sizes.tile, sizes.kind
-    white = kernel * sizes.white
+    white, mean_at = kernel * sizes.white, kernel * sizes.width
+    if kind != _TRIANGULAR:
+        for r in range(0, tile, 4 * LANES):
+            found = simd.scaled(x, r, tile, model.means, mean_at, model.whitener, white, n_features, 4)
+            at = place + r
+            store(values, at, fma(half, found[0], load(values, at)))
+            store(values, at + LANES, fma(half, found[1], load(values, at + LANES)))
+            store(values, at + 2 * LANES, fma(half, found[2], load(values, at + 2 * LANES)))
+            store(values, at + 3 * LANES, fma(half, found[3], load(values, at + 3 * LANES)))
+    if kind == _DIAGONAL:
+        return
     for r in range(0, tile, 2 * LANES):
         one, other = splat(0.0), splat(0.0)
         for j in range(n_features):
-            mean = splat(model.means[kernel * sizes.width + j])
-            a = subtract(load(x, j * tile + r), mean)
-            b = subtract(load(x, j * tile + r + LANES), mean)
-            if kind != _TRIANGULAR:
-                scale = splat(model.whitener[white + j])
-                c, d = multiply(scale, a), multiply(scale, b)
-                one, other = fma(c, c, one), fma(d, d, other)
-            if kind != _DIAGONAL:
-                store(ahead, j * 2 * LANES, a)
-                store(ahead, j * 2 * LANES + LANES, b)
+            mean = splat(model.means[mean_at + j])
+            store(ahead, j * 2 * LANES, subtract(load(x, j * tile + r), mean))
+            store(ahead, j * 2 * LANES + LANES, subtract(load(x, j * tile + r + LANES), mean))
         if kind == _TRIANGULAR:
             for i in range(0, sizes.width, ROWS):
                 count = min(i + ROWS, n_features)
@@ -196,7 +208,6 @@ def _add_distances(x, sizes, model, kernel, ahead, values, place):
                 block = (kernel * sizes.depth + i) * n_features
                 found = simd.projected(model.factors, block, ahead, 0, 2 * LANES, n_features, 2)
                 one, other = subtract(one, found[0]), subtract(other, found[1])
-            one, other = larger(one, splat(0.0)), larger(other, splat(0.0))
         store(values, place + r, fma(half, one, load(values, place + r)))
         store(values, place + r + LANES, fma(half, other, load(values, place + r + LANES)))
 
@@ -382,7 +393,8 @@ def _worker(size: int, triangular: bool) -> Any:
         n_features, tile, width, n_kernels = sizes.n_features, sizes.tile, sizes.width, sizes.n_kernels
         n_classes, n_starts, half = sizes.n_classes, sizes.n_starts, splat(-0.5)
         x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
-        order, bounds, by_row, white = scratch.order, scratch.bounds, scratch.by_row, scratch.white
+        order, bounds, white = scratch.order, scratch.bounds, scratch.white
+        by_row = scratch.by_row if size == 0 and moments else scratch.by_row[:0]
         base, means, origins, whitener = model.base, model.means, model.origins, model.whitener
         likelihood, mass, first, second = sums.likelihood, sums.mass, sums.first, sums.second
         while True:
@@ -394,16 +406,12 @@ def _worker(size: int, triangular: bool) -> Any:
             for a in range(part * sizes.block, end, tile):
                 n = min(tile, end - a)
                 _sort(data.codes, a, n, n_classes, order, bounds)
-                _take_rows(data, a, order, n, tile, x)
+                _take_rows(data, a, order, n, sizes, x, by_row)
                 _fill(weights, 0, n, 1.0)
                 _fill(weights, n, tile, 0.0)
                 if len(data.weights):
                     for i in range(n):
                         weights[i] = data.weights[a + order[i]]
-                if size == 0 and moments:
-                    for i in range(n):
-                        for j in range(n_features):
-                            by_row[i * width + j] = x[j * tile + i]
                 for s in range(first_start, min(first_start + _GROUP, n_starts)):
                     seen = x
                     if len(model.rotation):
@@ -597,7 +605,8 @@ def _prepare(rows: Rows, kernels: Kernels, origins: FloatArray) -> tuple[int, _S
         if size
         else min(_TILE // n_kernels, (8192 if kind == _DIAGONAL else 2048) // width)
     )
-    tile = min(max(tile // _SMALLEST_TILE * _SMALLEST_TILE, _SMALLEST_TILE), _LARGEST_TILE)
+    # Features must not lie a power of two apart: they would compete for the same lines of the cache.
+    tile = _SMALLEST_TILE * (max(1, min(tile, _LARGEST_TILE) // _SMALLEST_TILE) - 1 | 1)
     of_block = n_starts * (n_classes + n_kernels * (n_classes + width + n_second))
     n_rows = len(rows.X)
     n_blocks = max(1, min(_MOST_BLOCKS, n_rows // _SMALLEST_BLOCK, max(8, _SUMS // of_block)))
