@@ -37,6 +37,8 @@ N_CLASSES = 10
 _FULL = structure_of("full")
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-280
+# Runs are computed as parts of batches of this size, so that their bits do not depend on the batch.
+_TOGETHER = 100
 # Numbers that stay in a core's second-level cache.
 _CACHED = 1 << 16
 
@@ -110,7 +112,8 @@ def fit_batch(
         else:
             rule: dict[str, Any] = {"stopping": "per-class", "tol": TOLERANCE} if method == "robust" else {}
             rows = X if device is None else send(X, device)
-            by_group.append(_fit_engine(rows, labels, join(single), Options(max_iter=most, **rule)))
+            options = Options(max_iter=most, n_starts=_TOGETHER, **rule)
+            by_group.append(_fit_engine(rows, labels, join(single), options))
     return [_joined(groups) for groups in zip(*by_group, strict=True)]
 
 
