@@ -97,7 +97,9 @@ class Statistics(Record):
     log_likelihood: FloatArray  # (R, C): sum of log p(x_n | class) over the rows of each class
     mass: FloatArray  # (R, K, C): sum of the responsibilities of the rows of each class
     first: FloatArray  # (R, K, M): responsibility-weighted sum of the rows, about the kernel's origin
-    second: FloatArray  # (R, K, S): the same sum of second-order terms, in the structure's packed order
+    # (R, K, S): the same sum of second-order terms, in the structure's packed order; if covariances are tied,
+    # only the sum over kernels is defined
+    second: FloatArray
 
     def add(self, other: Statistics) -> None:
         """Add `other` to this record in place."""

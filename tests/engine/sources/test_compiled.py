@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
+from skmix import SharedKernelMixture
 from skmix.engine.compute.threads import workers
 from skmix.engine.covariances import structure_of
-from skmix.engine.model import FloatArray, Parameters, Statistics
-from skmix.engine.sources import reference
+from skmix.engine.em import fit
+from skmix.engine.model import FloatArray, Options, Parameters, Statistics
+from skmix.engine.sources import memory, open_source, reference
 from skmix.engine.sources.reference import Kernels, Rows
 
 pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
@@ -203,3 +206,69 @@ def test_code_is_compiled_where_it_cannot_be_kept() -> None:
     scope: dict[str, Any] = {}
     exec("def double(x): return 2 * x", scope)  # a function without a file has no place for its code
     assert compiled._compile(scope["double"])(21) == 42
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("numba", ["missing", "broken", "off"])
+def test_fits_without_numba(numba: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(4000, 6)) + 3.0 * random.integers(3, size=4000)[:, None]
+    model = SharedKernelMixture(10, max_iter=5, tol=0.0, random_state=0)
+    expected = model.fit(X).score(X)
+    memory._compiled.cache_clear()
+    if numba == "off":
+        monkeypatch.setattr("numba.config.DISABLE_JIT", True)
+    else:
+        monkeypatch.delitem(sys.modules, "skmix.engine.sources.compiled")
+        monkeypatch.delattr("skmix.engine.sources.compiled")
+        monkeypatch.setitem(sys.modules, "numba" if numba == "missing" else "llvmlite", None)
+        monkeypatch.delitem(sys.modules, "skmix.engine.compute.simd")
+        monkeypatch.delattr("skmix.engine.compute.simd", raising=False)
+    try:
+        assert memory._compiled() is None
+        assert model.fit(X).score(X) == pytest.approx(expected, rel=1e-10)
+    finally:
+        memory._compiled.cache_clear()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_shrinkage_is_that_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scatter of each kernel is needed there, not only their sum."""
+    random = np.random.default_rng(1)
+    X = random.normal(size=(400, 40)) + 4.0 * random.integers(6, size=400)[:, None]
+    model = SharedKernelMixture(6, max_iter=30, random_state=0)
+    found = model.fit(X).score(X)
+    monkeypatch.setattr(memory, "_WORTH_COMPILING", 1 << 60)
+    assert model.fit(X).score(X) == pytest.approx(found, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_gaps_of_many_patterns_are_those_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(2)
+    X = random.normal(size=(30_000, 4)) + 3.0 * random.integers(3, size=30_000)[:, None]
+    X[random.random(X.shape) < 0.2] = np.nan
+    X = X[~np.isnan(X).all(axis=1)]
+    model = SharedKernelMixture(5, max_iter=5, tol=0.0, random_state=0)
+    found = model.fit(X).log_likelihood_
+    monkeypatch.setattr(memory, "_WORTH_COMPILING", 1 << 60)
+    assert model.fit(X).log_likelihood_ == pytest.approx(found, rel=1e-10)
+
+
+def test_subnormal_weights_have_logarithms() -> None:
+    rows, kernels = problem("full", 5, spread=60.0)
+    weights = np.array([[1e-310], [0.0], [0.0], [0.0]])
+    with workers(1) as pool:
+        densities = compiled.evaluate(rows, kernels, None, pool)
+        mixed = compiled.evaluate(rows, kernels, weights, pool)
+    assert_allclose(mixed[:, 0], densities[:, 0] + np.log(1e-310), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(">f8"), np.dtype(np.longdouble)])
+def test_rows_of_other_kinds_of_numbers(dtype: np.dtype) -> None:
+    X = np.random.default_rng(3).normal(size=(3000, 3))
+    source, own = open_source(X), open_source(X.astype(dtype))
+    frame = source.summary.frame(structure_of("full"))
+    _, kernels = problem("full", 3, n_kernels=30)
+    start = Parameters(np.full((1, 30, 1), 1 / 30), kernels.means, np.tile(np.eye(3), (1, 30, 1, 1)))
+    found = [fit(each, start, Options(max_iter=2), frame=frame) for each in (source, own)]
+    assert_array_equal(found[0].log_likelihood, found[1].log_likelihood)

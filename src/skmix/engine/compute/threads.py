@@ -1,4 +1,4 @@
-"""NumPy on threads: an ordered map over blocks, with BLAS limited to one thread.
+"""Threads: an ordered map over blocks, and the same work in every thread, with BLAS limited to one thread.
 
 Elementwise operations do not use BLAS threads, so blocks run on our own. BLAS threads on top of them would
 compete for the same cores, and their number would change the rounding.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
@@ -30,7 +30,6 @@ class Workspace(threading.local):
 
     def __init__(self) -> None:
         self._arrays: dict[str, FloatArray] = {}
-        self._last: tuple[Hashable, Any] = (None, None)
 
     def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
         """Return an uninitialised array of that shape; calls with the same name share memory."""
@@ -39,13 +38,6 @@ class Workspace(threading.local):
         if memory is None or memory.size < size:
             memory = self._arrays[name] = aligned(size)
         return memory[:size].reshape(shape)
-
-    def latest(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return ``make()``, cached for calls with the same `key` in a row."""
-        if self._last[0] != key:
-            self._last = (key, make())
-        made: Made = self._last[1]
-        return made
 
 
 def aligned(size: int) -> FloatArray:

@@ -101,7 +101,7 @@ def absorb(
     source = open_source(X, classes, row_weights)
     with workers(options.n_jobs) as pool:
         compiled = worth_compiling(len(X), *parameters.means.shape)
-        setting = Setting(frame.reaching(X), structure, pool, compiled=compiled)
+        setting = Setting(frame, structure, pool, compiled=compiled)
         statistics, origins = expect(source, inside, factor, setting)
     n_new = source.summary.total
     volume = float(np.sum(source.summary.observed @ np.log(frame.scale)))

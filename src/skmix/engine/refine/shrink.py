@@ -156,8 +156,12 @@ def _scatters(
     source: RowSource, parameters: Parameters, structure: Structure, options: Options, frame: Frame
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mass (K,) of one model's kernels, and their scatters (K, M, M) or (K, M) in the frame."""
-    inside = frame.enter(parameters, structure).map(source.to_device)
-    n_features = parameters.means.shape[-1]
+    inside, (n_kernels, n_features) = frame.enter(parameters, structure), parameters.means.shape[1:]
+    if structure.triangular:
+        # Of a tied covariance only the sum of the kernels' second moments is computed: treat it as theirs.
+        own = structure.to_full(inside.covariances, n_kernels, n_features)
+        inside, structure = replace(inside, covariances=own), structure_of("full")
+    inside = inside.map(source.to_device)
     factor = structure.factor(inside.covariances, n_features)
     with workers(options.n_jobs) as pool:
         compiled = worth_compiling(source.summary.n_rows, *inside.means.shape[1:])

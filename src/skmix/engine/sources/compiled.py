@@ -1,8 +1,8 @@
 """The E-step and log-densities in compiled code, without the interpreter's lock.
 
 Rows are taken in tiles of up to 256, feature by feature, so that a vector holds one feature of several rows.
-Differences from a kernel's mean are taken first and whitened afterwards: nothing cancels, wherever a kernel
-lies and however narrow it is. Second moments are about the means of the E-step for the same reason.
+Differences from a kernel's mean are taken first and whitened afterwards, so that digits are kept wherever a
+kernel lies and however narrow it is. Second moments are about the means of the E-step for the same reason.
 
 Work is split into tasks by the sizes of the problem, never by the number of threads, and the sums of the
 tasks are added in order: results are bitwise the same for any number of threads.
@@ -31,15 +31,15 @@ _UNROLLED = 16
 # Log-densities in a tile, and its rows: a multiple of two vectors.
 _TILE, _LARGEST_TILE, _SMALLEST_TILE = 1 << 14, 256, 4 * LANES
 # Blocks of rows: how many at most, their smallest size, and numbers in the sums of all of them.
-_MOST_BLOCKS, _SMALLEST_BLOCK, _SUMS = 256, 2048, 1 << 22
+_MOST_BLOCKS, _SMALLEST_BLOCK, _SUMS = 256, 2048, 1 << 24
 # Starts of a task, which share the rows of a tile.
 _GROUP = 4
 # Responsibilities below this share of a kernel's largest in a tile do not change its moments.
 _NEGLIGIBLE = 1e-22
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-150
-# If all means are within so many standard deviations of the origin, moments about it keep ten digits.
-_NEAR = 2.0**12
+# If all means are within so many standard deviations of the origin, moments about it keep nine digits.
+_NEAR = 2.0**10
 # How a structure whitens differences: by a lower triangular matrix, by scales, or by scales and factors.
 _TRIANGULAR, _DIAGONAL, _FACTORS = 0, 1, 2
 
@@ -110,8 +110,10 @@ class _Scratch(NamedTuple):
     values: Any  # (K, tile): log-densities, then responsibilities
     logs: Any  # (tile,): log-likelihoods
     weights: Any  # (tile,): weights of the rows, zero beyond the last
+    joints: Any  # (K, LANES): densities of a vector of rows, relative to the largest
     order: Any  # (tile,): places of the rows, by class
     bounds: Any  # (C + 1,): first row of each class
+    present: Any  # (C,): classes with rows
     # The others are for any number of features, where loops are not unrolled.
     few: Any  # (M, 2 · LANES): differences of two vectors of rows
     by_row: Any  # (tile, width): rows
@@ -119,18 +121,21 @@ class _Scratch(NamedTuple):
     weighted: Any  # (tile, width): differences times their weights
     turned: Any  # (M, tile): differences, feature by feature
     along: Any  # (tile, depth): differences projected on the factors
-    index: Any  # (tile + 1,): rows that matter
+    index: Any  # (tile + 1,): places of the rows whose weights are not negligible
 
 
 @_compile
-def _sort(codes, a, n, n_classes, order, bounds):
-    """Order rows a … a + n − 1 by class: order (n,), and bounds (C + 1,) of the classes in it."""
+def _sort(codes, a, n, n_classes, order, bounds, present):
+    """Order rows a … a + n − 1 by class: order (n,), and bounds (C + 1,) of the classes in it.
+
+    Returns how many classes have rows there; they are listed in `present`.
+    """
     bounds[:] = 0
     if n_classes == 1:
-        bounds[1] = n
+        present[0], bounds[1] = 0, n
         for i in range(n):
             order[i] = i
-        return
+        return 1
     for i in range(n):
         bounds[codes[a + i] + 1] += 1
     for c in range(n_classes):
@@ -139,9 +144,15 @@ def _sort(codes, a, n, n_classes, order, bounds):
         c = codes[a + i]
         order[bounds[c]] = i
         bounds[c] += 1
+    n_present = 0
     for c in range(n_classes, 0, -1):
         bounds[c] = bounds[c - 1]
     bounds[0] = 0
+    for c in range(n_classes):
+        if bounds[c] < bounds[c + 1]:
+            present[n_present] = c
+            n_present += 1
+    return n_present
 
 
 @_compile
@@ -182,7 +193,7 @@ def _add_distances(x, sizes, model, kernel, ahead, values, place):
     """Add −½ times the squared distances of rows x (M, tile) to values[place:], for any M."""
     half, n_features, tile, kind = splat(-0.5), sizes.n_features, sizes.tile, sizes.kind
     white, mean_at = kernel * sizes.white, kernel * sizes.width
-    if kind != _TRIANGULAR:
+    if kind == _DIAGONAL:
         for r in range(0, tile, 4 * LANES):
             found = simd.scaled(x, r, tile, model.means, mean_at, model.whitener, white, n_features, 4)
             at = place + r
@@ -190,10 +201,12 @@ def _add_distances(x, sizes, model, kernel, ahead, values, place):
             store(values, at + LANES, fma(half, found[1], load(values, at + LANES)))
             store(values, at + 2 * LANES, fma(half, found[2], load(values, at + 2 * LANES)))
             store(values, at + 3 * LANES, fma(half, found[3], load(values, at + 3 * LANES)))
-    if kind == _DIAGONAL:
         return
     for r in range(0, tile, 2 * LANES):
         one, other = splat(0.0), splat(0.0)
+        if kind == _FACTORS:
+            found = simd.scaled(x, r, tile, model.means, mean_at, model.whitener, white, n_features, 2)
+            one, other = found[0], found[1]
         for j in range(n_features):
             mean = splat(model.means[mean_at + j])
             store(ahead, j * 2 * LANES, subtract(load(x, j * tile + r), mean))
@@ -208,6 +221,7 @@ def _add_distances(x, sizes, model, kernel, ahead, values, place):
                 block = (kernel * sizes.depth + i) * n_features
                 found = simd.projected(model.factors, block, ahead, 0, 2 * LANES, n_features, 2)
                 one, other = subtract(one, found[0]), subtract(other, found[1])
+            one, other = larger(one, splat(0.0)), larger(other, splat(0.0))
         store(values, place + r, fma(half, one, load(values, place + r)))
         store(values, place + r + LANES, fma(half, other, load(values, place + r + LANES)))
 
@@ -349,7 +363,7 @@ def _write(values, a, n, sizes, mixing, scratch, out):
             for k in range(n_kernels):
                 out[a + i, k] = values[k * tile + i]
         return
-    joints, sums, logs = scratch.weighted, scratch.weights, scratch.logs
+    joints, sums, logs = scratch.joints, scratch.weights, scratch.logs
     for r in range(0, n, LANES):
         highest = load(values, r)
         for k in range(1, n_kernels):
@@ -377,7 +391,8 @@ def _log_sum(values, at, sizes, mixing, c, n_columns):
             highest = max(highest, values[k * sizes.tile + at] + math.log(mixing[k * n_columns + c]))
     for k in range(sizes.n_kernels):
         if mixing[k * n_columns + c] > 0 and highest > -np.inf:
-            found += mixing[k * n_columns + c] * math.exp(values[k * sizes.tile + at] - highest)
+            weight = math.log(mixing[k * n_columns + c])
+            found += math.exp(values[k * sizes.tile + at] + weight - highest)
     return highest + math.log(found) if found > 0 else highest
 
 
@@ -393,7 +408,8 @@ def _worker(size: int, triangular: bool) -> Any:
         n_features, tile, width, n_kernels = sizes.n_features, sizes.tile, sizes.width, sizes.n_kernels
         n_classes, n_starts, half = sizes.n_classes, sizes.n_starts, splat(-0.5)
         x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
-        order, bounds, white = scratch.order, scratch.bounds, scratch.white
+        order, bounds, present = scratch.order, scratch.bounds, scratch.present
+        white = scratch.white
         by_row = scratch.by_row if size == 0 and moments else scratch.by_row[:0]
         base, means, origins, whitener = model.base, model.means, model.origins, model.whitener
         likelihood, mass, first, second = sums.likelihood, sums.mass, sums.first, sums.second
@@ -405,7 +421,7 @@ def _worker(size: int, triangular: bool) -> Any:
             end = min((part + 1) * sizes.block, sizes.n_rows)
             for a in range(part * sizes.block, end, tile):
                 n = min(tile, end - a)
-                _sort(data.codes, a, n, n_classes, order, bounds)
+                n_present = _sort(data.codes, a, n, n_classes, order, bounds, present)
                 _take_rows(data, a, order, n, sizes, x, by_row)
                 _fill(weights, 0, n, 1.0)
                 _fill(weights, n, tile, 0.0)
@@ -419,7 +435,8 @@ def _worker(size: int, triangular: bool) -> Any:
                         seen = white
                     for k in range(n_kernels):
                         kernel, place = s * n_kernels + k, k * tile
-                        for c in range(n_classes):
+                        for p in range(n_present):
+                            c = present[p]
                             peak = base[kernel * n_classes + c]
                             _fill(values, place + bounds[c], place + bounds[c + 1], peak)
                         _fill(values, place + n, place + tile, 0.0)
@@ -437,13 +454,15 @@ def _worker(size: int, triangular: bool) -> Any:
                         continue
                     _normalise(values, n_kernels, tile, weights, logs)
                     batch = part * n_starts + s
-                    for c in range(n_classes):
+                    for p in range(n_present):
+                        c = present[p]
                         likelihood[batch * n_classes + c] += _sum(logs, bounds[c], bounds[c + 1])
                     if not moments:
                         continue
                     for k in range(n_kernels):
                         own, kernel, place = batch * n_kernels + k, s * n_kernels + k, k * tile
-                        for c in range(n_classes):
+                        for p in range(n_present):
+                            c = present[p]
                             shares = _sum(values, place + bounds[c], place + bounds[c + 1])
                             mass[own * n_classes + c] += shares
                         if size:
@@ -461,10 +480,19 @@ def _worker(size: int, triangular: bool) -> Any:
 
 
 def expect(
-    rows: Rows, kernels: Kernels, origins: FloatArray, pool: Workers, *, with_moments: bool = True
+    rows: Rows,
+    kernels: Kernels,
+    origins: FloatArray,
+    pool: Workers,
+    *,
+    with_moments: bool = True,
+    unrolled: bool = True,
 ) -> Statistics:
-    """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M)."""
-    size, sizes, model = _prepare(rows, kernels, origins)
+    """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M).
+
+    With `unrolled` False no code is compiled for this number of features alone.
+    """
+    size, sizes, model = _prepare(rows, kernels, origins, unrolled=unrolled)
     n_starts, n_kernels, n_classes, n_features = (
         sizes.n_starts, sizes.n_kernels, sizes.n_classes, sizes.n_features,
     )  # fmt: skip
@@ -472,8 +500,8 @@ def expect(
     shapes = [
         (*of_start, n_classes),
         (*of_start, n_kernels, n_classes),
-        (*of_start, n_kernels, sizes.width),
-        (*of_start, n_kernels, sizes.second),
+        (*of_start, n_kernels, sizes.width if with_moments else 0),
+        (*of_start, n_kernels, sizes.second if with_moments else 0),
     ]
     sums = _Sums(*(np.zeros(math.prod(shape)) for shape in shapes))
     n_tasks = sizes.n_blocks * -(-n_starts // _GROUP)
@@ -482,10 +510,10 @@ def expect(
     likelihood, mass, first, second = (
         array.reshape(shape).sum(axis=0) for array, shape in zip(sums, shapes, strict=True)
     )
-    first = np.ascontiguousarray(first[..., :n_features])
     if not with_moments:
-        second = np.zeros((n_starts, n_kernels, 1))
-    elif len(model.rotation):
+        return Statistics(likelihood, mass, np.zeros_like(kernels.means), np.zeros((n_starts, n_kernels, 1)))
+    first = np.ascontiguousarray(first[..., :n_features])
+    if len(model.rotation):
         second = _tied_second(rows, origins, mass.sum(axis=-1), first, kernels)
     elif sizes.kind == _TRIANGULAR:
         i, j = kernels.structure.pairs(n_features)
@@ -504,9 +532,10 @@ def expect(
 def _tied_second(
     rows: Rows, origins: FloatArray, mass: FloatArray, first: FloatArray, kernels: Kernels
 ) -> FloatArray:
-    """Return second moments (R, K, S) whose sum over kernels is that of all rows, in the heaviest kernel.
+    """Return the second moments of all kernels together, stored in the heaviest one, as an array (R, K, S).
 
-    Only the sum matters to a tied covariance. It follows from the scatter of the rows, which never changes.
+    The others are zero: only the sum over kernels has a meaning, and only it matters to a tied covariance. It
+    follows from the scatter of the rows, which never changes.
     """
     crossed = np.swapaxes(first, -1, -2) @ origins
     between = np.swapaxes(mass[..., None] * origins, -1, -2) @ origins
@@ -533,20 +562,32 @@ def _run(pool: Workers, n_tasks: int, size: int, arguments: tuple[Any, ...]) -> 
         np.zeros(1, dtype=np.int64),
         _worker(size, bool(size) and arguments[0].kind == _TRIANGULAR),
     )
-    pool.run(lambda: work(counter, n_tasks, *arguments, _scratch(arguments[0])), n_tasks)
+    pool.run(lambda: work(counter, n_tasks, *arguments, _scratch(arguments[0], size)), n_tasks)
 
 
-def _scratch(sizes: _Sizes) -> _Scratch:
-    """Return the memory of a thread."""
-    tile, square, by_row = sizes.tile, sizes.n_features * sizes.tile, sizes.width * sizes.tile
-    joints = max(by_row, sizes.n_kernels * LANES)
-    lengths = [square, square, sizes.n_kernels * tile, tile, tile]
-    others = [sizes.n_features * 2 * LANES, by_row, by_row, joints, square, tile * sizes.depth]
-    numbers = [aligned(length) for length in lengths + others]
-    for array in numbers:
+def _scratch(sizes: _Sizes, size: int) -> _Scratch:
+    """Return the memory of a thread; `size` is M if loops are unrolled, otherwise zero."""
+    tile, n_features, n_kernels = sizes.tile, sizes.n_features, sizes.n_kernels
+    by_row = 0 if size else sizes.width * tile
+    lengths = {
+        "x": n_features * tile,
+        "white": n_features * tile,
+        "values": n_kernels * tile,
+        "logs": tile,
+        "weights": tile,
+        "joints": n_kernels * LANES,
+        "few": n_features * 2 * LANES,
+        "by_row": by_row,
+        "ahead": by_row,
+        "weighted": by_row,
+        "turned": n_features * tile if sizes.depth else 0,
+        "along": tile * sizes.depth,
+    }
+    numbers = {name: aligned(length) for name, length in lengths.items()}
+    for array in numbers.values():
         array[:] = 0.0
-    order, bounds, index = (np.zeros(n, dtype=np.int64) for n in (tile, sizes.n_classes + 1, tile + 1))
-    return _Scratch._make([*numbers[:5], order, bounds, *numbers[5:], index])
+    places = {"order": tile, "bounds": sizes.n_classes + 1, "present": sizes.n_classes, "index": tile + 1}
+    return _Scratch(**numbers, **{name: np.zeros(n, dtype=np.int64) for name, n in places.items()})
 
 
 def _data(rows: Rows) -> _Data:
@@ -568,12 +609,14 @@ def _data(rows: Rows) -> _Data:
     )
 
 
-def _prepare(rows: Rows, kernels: Kernels, origins: FloatArray) -> tuple[int, _Sizes, _Model]:
+def _prepare(
+    rows: Rows, kernels: Kernels, origins: FloatArray, *, unrolled: bool = True
+) -> tuple[int, _Sizes, _Model]:
     """Return M if loops are unrolled or zero, the sizes, and the kernels as flat arrays."""
     n_starts, n_kernels, n_features = kernels.means.shape
     whitener, means, nothing = kernels.factor.whitener, kernels.means, np.empty(0)
     factors, rotation, depth = nothing, nothing, 0
-    size = n_features if n_features <= _UNROLLED else 0
+    size = n_features if unrolled and n_features <= _UNROLLED else 0
     kind = _DIAGONAL
     if kernels.structure.projects:
         kind, size = _FACTORS, 0
@@ -605,12 +648,13 @@ def _prepare(rows: Rows, kernels: Kernels, origins: FloatArray) -> tuple[int, _S
         if size
         else min(_TILE // n_kernels, (8192 if kind == _DIAGONAL else 2048) // width)
     )
+    tile = max(min(tile, _LARGEST_TILE) // _SMALLEST_TILE, 3 if size else 1)
     # Features must not lie a power of two apart: they would compete for the same lines of the cache.
-    tile = _SMALLEST_TILE * (max(1, min(tile, _LARGEST_TILE) // _SMALLEST_TILE) - 1 | 1)
+    tile = _SMALLEST_TILE * (tile - 1 + tile % 2)
     of_block = n_starts * (n_classes + n_kernels * (n_classes + width + n_second))
     n_rows = len(rows.X)
-    n_blocks = max(1, min(_MOST_BLOCKS, n_rows // _SMALLEST_BLOCK, max(8, _SUMS // of_block)))
-    block = tile * -(-n_rows // (n_blocks * tile))
+    n_blocks = max(1, min(_MOST_BLOCKS, n_rows // _SMALLEST_BLOCK, max(2, _SUMS // of_block)))
+    block = tile * max(1, -(-n_rows // (n_blocks * tile)))
     sizes = _Sizes(
         n_rows, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n_rows // block),
         width, depth, whitener[0, 0].size, n_second, kind,

@@ -22,6 +22,8 @@ from .reference import Kernels, Rows
 from .summary import Setting
 
 _CHUNK = 1 << 13
+# Operations of a pattern from which on compiled code is faster.
+_WORTH_COMPILING = 1 << 18
 
 
 def has_gaps(X: np.ndarray) -> bool:
@@ -70,8 +72,16 @@ class GapRows(ArrayRows):
         for columns, rows in self._groups_in(setting, parameters.weights.shape[-1]):
             part = marginal(parameters, columns, structure)
             kernels = Kernels.of(part, structure.factor(part.covariances, len(columns)), structure)
+            # Each pattern decides for itself, and none has code of its own: there may be hundreds of them.
+            n_numbers = len(rows.X) * kernels.means.shape[1] * (len(columns) ** 2 + 20)
             found = expect(
-                rows, kernels, part.means, setting.pool, compiled=setting.compiled, moments=moments
+                rows,
+                kernels,
+                part.means,
+                setting.pool,
+                compiled=setting.compiled and n_numbers >= _WORTH_COMPILING,
+                moments=moments,
+                unrolled=False,
             )
             if moments:
                 found = complete(found, columns, part.means, origins, parameters, structure)

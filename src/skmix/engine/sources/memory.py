@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from importlib.util import find_spec
+from types import ModuleType
 
 import numpy as np
 
@@ -24,30 +24,51 @@ _WORTH_COMPILING = 1 << 21
 
 
 @lru_cache
-def _has_numba() -> bool:
-    return find_spec("numba") is not None
+def _compiled() -> ModuleType | None:
+    """Return the compiled E-step; None where Numba is missing, does not work or is switched off."""
+    try:
+        import numba
+
+        from . import compiled
+    except ImportError:
+        return None
+    return None if numba.config.DISABLE_JIT else compiled  # type: ignore[attr-defined]
 
 
 def worth_compiling(n_rows: int, n_kernels: int, n_features: int) -> bool:
     """Return whether a pass over that many rows and kernels, of all starts, should run in compiled code."""
-    # Whitening and moments take M² operations, an exponential and its surroundings about 20.
-    return n_rows * n_kernels * (n_features**2 + 20) >= _WORTH_COMPILING and _has_numba()
+    # Whitening and moments take M² operations, an exponential and what is around it about 20.
+    return n_rows * n_kernels * (n_features**2 + 20) >= _WORTH_COMPILING and _compiled() is not None
 
 
 def expect(
-    rows: Rows, kernels: Kernels, origins: FloatArray, pool: Workers, *, compiled: bool, moments: bool = True
+    rows: Rows,
+    kernels: Kernels,
+    origins: FloatArray,
+    pool: Workers,
+    *,
+    compiled: bool,
+    moments: bool = True,
+    unrolled: bool = True,
 ) -> Statistics:
     """Do the E-step on rows in memory, with moments about `origins` (R, K, M)."""
-    if not compiled:
+    module = _compiled() if compiled else None
+    if module is None:
         return reference.expect(rows, kernels, origins, with_moments=moments)
-    from . import compiled as fast  # Numba takes a moment to import.
-
-    return fast.expect(rows, kernels, origins, pool, with_moments=moments)
+    found: Statistics = module.expect(rows, kernels, origins, pool, with_moments=moments, unrolled=unrolled)
+    return found
 
 
 def in_frame(X: np.ndarray, frame: Frame, codes=None, weights=None) -> Rows:  # type: ignore[no-untyped-def]
     """Return rows X (N, M), with class codes and weights (N,), seen in a frame."""
-    return Rows(X, codes, weights, 1.0 / frame.scale, frame.shift, FARTHEST)
+    if codes is not None:
+        codes = codes.astype(np.int64, copy=False)
+    return Rows(_native(X), codes, weights, 1.0 / frame.scale, frame.shift, FARTHEST)
+
+
+def _native(X: np.ndarray) -> np.ndarray:
+    """Return rows of float64 or float32 numbers in the processor's order of bytes."""
+    return X if X.dtype in (np.float64, np.float32) and X.dtype.isnative else X.astype(np.float64)
 
 
 def log_densities(
@@ -60,16 +81,16 @@ def log_densities(
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (n, K), of complete rows, or their mixtures with weights (K, L)."""
     kernels, scale = _prepare(parameters, structure)
-    rows = Rows(X, None, None, scale, np.zeros(len(scale)), FARTHEST)
-    if compiled:
-        from . import compiled as fast
-
-        return fast.evaluate(rows, kernels, weights, pool)
+    rows = Rows(_native(X), None, None, scale, np.zeros(len(scale)), FARTHEST)
+    module = _compiled() if compiled else None
+    if module is not None:
+        found: FloatArray = module.evaluate(rows, kernels, weights, pool)
+        return found
     out = np.empty((len(X), kernels.means.shape[1] if weights is None else weights.shape[1]))
     for a, values in reference.tiles(rows, kernels):
-        found = values if weights is None else reference.log_mix(values, weights)
-        n = min(found.shape[1], len(X) - a)
-        out[a : a + n] = found[:, :n].T
+        part = values if weights is None else reference.log_mix(values, weights)
+        n = min(part.shape[1], len(X) - a)
+        out[a : a + n] = part[:, :n].T
     return out
 
 

@@ -114,7 +114,7 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
     n_starts, n_kernels, n_features = kernels.means.shape
     # The sizes of chunks depend on one start, so that a start does not depend on the others.
     chunk = max(_TILE, _HELD // (n_kernels * n_features))
-    group = max(1, _HELD // (n_kernels * n_features * min(chunk, len(rows.X))))
+    group = max(1, _HELD // (n_kernels * n_features * max(1, min(chunk, len(rows.X)))))
     if n_starts <= group:
         return _expect(rows, kernels, origins, chunk, with_moments)
     parts = [slice(a, a + group) for a in range(0, n_starts, group)]
