@@ -44,12 +44,17 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         y : ignored
             Present for pipelines.
         """
+        self.__dict__.pop("image_shape_", None)
         flat, shape = self._flatten(X, reset=True)
-        self.image_shape_ = _resolve(self.image_shape or shape, flat.shape[1])
-        if shape not in (None, self.image_shape_):
+        found = _resolve(shape if self.image_shape is None else self.image_shape, flat.shape[1])
+        if shape not in (None, found):
             raise ValueError(f"images have shape {shape}, but image_shape={self.image_shape}.")
-        self._check_shape(self.image_shape_)
+        self._check_shape(found)
+        self.image_shape_ = found
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "image_shape_" in vars(self)
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the features of images.

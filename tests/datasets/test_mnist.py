@@ -55,6 +55,9 @@ def test_every_type_of_idx_file_is_read(
         (b"\0\0\x08\x01\0\0\0\x03\1\2", "should have 3 bytes for shape \\(3,\\), but has 2"),
         (b"\0\0\x08\x01\0\0\0\x01\1\2", "should have 1 bytes for shape \\(1,\\), but has 2"),
         (b"\0\0\x0e\x02\xff\xff\xff\xff\0\0\0\x01\1\2", "but has 2"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\x01\1", mtime=0)[:-9], "is damaged"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\x01\1", mtime=0)[:-8] + bytes(8), "is damaged"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\x01\1", mtime=0)[:10] + b"\xff" * 20, "is damaged"),
     ],
 )
 def test_a_damaged_idx_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
+from skmix import (
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    load,
+)
+from skmix.estimators import Checkpoint
 
 
 def sample(n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -127,8 +135,6 @@ def test_frozen_kernels_keep_their_bits_when_groups_are_fitted_together() -> Non
 
 
 def test_a_joint_fit_leaves_other_files_alone(tmp_path: Any) -> None:
-    from skmix.estimators import Checkpoint
-
     X, y = sample()
     labels = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
     other = tmp_path / "c.skmix.0"
@@ -194,3 +200,116 @@ def test_a_stream_goes_on_with_the_settings_of_its_classifier() -> None:
     for part, variance in zip(model.models_, (2.0, 5.0), strict=True):
         assert part.covariance_prior[0] == 7.0
         assert_array_equal(part.covariance_prior[1], [[variance]])
+
+
+def test_streams_and_new_classes_refuse_a_weight_prior_that_em_cannot_have() -> None:
+    X, y = sample()
+    with pytest.raises(ValueError, match=r"weight_prior=0\.5 must be at least 1 for EM"):
+        SharedKernelMixture(5, weight_prior=0.5, random_state=0).partial_fit(X)
+    model = SharedKernelMixture(2, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"weight_prior=0\.5 must be at least 1 for EM"):
+        model.set_params(weight_prior=0.5).add_class(X[:20], 9)
+    assert model.classes_.tolist() == [0, 1]
+
+
+def test_a_new_class_needs_the_covariances_that_were_fitted() -> None:
+    X, y = sample()
+    model = SharedKernelClassifier(3, random_state=0).fit(X, y).set_params(covariance_type="tied")
+    with pytest.raises(ValueError, match=r"covariance_type is now 'tied'.*'full': use fit"):
+        model.add_class(X[:20], 9)
+
+
+@pytest.mark.parametrize(
+    "groups", [[{0}, {1}], [[0], (i for i in [1])], [[0], {1: "b"}]], ids=["sets", "generators", "dicts"]
+)
+def test_feature_groups_have_an_order(groups: Any) -> None:
+    X, y = sample()
+    with pytest.raises(ValueError, match=r"feature group [01] must be a list of columns"):
+        SharedKernelClassifier(2, feature_groups=groups).fit(X, y)
+
+
+def test_feature_groups_may_be_arrays() -> None:
+    X, y = sample()
+    model = SharedKernelClassifier(2, feature_groups=[np.array([0]), range(1, 2)], random_state=0).fit(X, y)
+    assert model.feature_groups_ == [[0], [1]]
+
+
+def test_tuning_has_a_floor_after_a_fit_that_kept_its_kernels() -> None:
+    X, y = sample()
+    start = {"means": X[[5, 100]], "covariances": np.tile(np.eye(2), (2, 1, 1))}
+    kept = SharedKernelClassifier(2, init=start, freeze="kernels", variance_floor=0.5).fit(X, y)
+    kept.tune(X, y, trade_off=0.0, validation=None, max_iter=30)
+    shares = kept.models_[0].covariances_ / X.var(axis=0)
+    assert np.linalg.eigvalsh(shares).min() > 0.25
+
+
+def test_tuning_says_that_its_counts_may_be_none() -> None:
+    X, y = sample()
+    model = SharedKernelClassifier(2, random_state=0).fit(X, y)
+    for name in ("max_iter", "batch_size"):
+        with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, or None, got 0"):
+            model.tune(X, y, **{name: 0})
+
+
+@pytest.mark.parametrize("kind", [SharedKernelClassifierCV, SharedKernelMixtureCV])
+def test_a_search_names_itself(kind: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    X, y = sample()
+    search = kind(n_kernels=2, covariance_type="full", random_state=0)
+    with pytest.raises(AttributeError, match=f"'{kind.__name__}' object has no attribute 'classes_'"):
+        _ = search.classes_
+    for rows in (X, pandas.DataFrame(X, columns=["a", "b"])):
+        search.fit(rows, y)
+        for wrong in (X[:, :1], X[:, :1].tolist()):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                with pytest.raises(ValueError, match=f"X has 1 features, but {kind.__name__} is expecting 2"):
+                    search.predict(wrong)
+
+
+def test_a_file_without_labels_is_told_how_to_get_them(tmp_path: Any) -> None:
+    X, _ = sample()
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(ValueError, match=r"these rows have no labels.*open_rows with label="):
+        SharedKernelClassifier(2).fit(tmp_path / "x.npy")
+
+
+def test_names_of_features_may_be_of_numpy(tmp_path: Any) -> None:
+    X, _ = sample()
+    model = SharedKernelMixture(2, random_state=0).fit(X)
+    model.feature_names_in_ = np.array([np.str_("a"), np.str_("b")], dtype=object)
+    model.save(tmp_path / "model.skmix")
+    assert load(tmp_path / "model.skmix").feature_names_in_.tolist() == ["a", "b"]
+    model.weights_ = model.weights_ * 2
+    with pytest.raises(ValueError, match="each column of weights_ must sum to one"):
+        model.save(tmp_path / "model.skmix")
+
+
+def test_a_checkpoint_without_a_folder_is_refused_before_rows_are_read(tmp_path: Any) -> None:
+    model = SharedKernelMixture(2).set_callbacks(Checkpoint(tmp_path / "none" / "fit.skmix"))
+    with pytest.raises(ValueError, match="Checkpoint needs an existing folder"):
+        model.fit(tmp_path / "no rows.npy")
+
+
+def test_a_checkpoint_goes_on_with_equal_arrays_of_another_layout(tmp_path: Any) -> None:
+    X, _ = sample()
+    means, covariance = X[[5, 50, 100]], np.array([[1.0, 0.2], [0.2, 1.0]])
+    path = tmp_path / "fit.skmix"
+
+    def fit(layout: Any, callback: Any) -> None:
+        model = SharedKernelMixture(np.int64(3) if layout is np.asfortranarray else 3, tol=1e-9)
+        model.set_params(init={"means": layout(means)}, covariance_prior=(3, layout(covariance)))
+        model.set_callbacks(Checkpoint(path), *callback).fit(X)
+
+    class Cut(Recorder):
+        def on_fit_task_end(self, estimator: Any, context: Any, **_: Any) -> None:
+            if context.task_id == 2:
+                raise KeyError("cut")
+
+    with pytest.raises(KeyError, match="cut"):
+        fit(np.ascontiguousarray, [Cut()])
+    assert path.exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit(np.asfortranarray, [])
+    assert not path.exists()

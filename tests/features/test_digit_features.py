@@ -229,6 +229,23 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         QuadrantMass().transform(flat)
 
 
+def test_the_shape_of_images_may_be_an_array_but_not_empty() -> None:
+    flat = np.arange(120.0).reshape(2, 60)
+    given = QuadrantMass(image_shape=np.array([6, 10])).fit_transform(flat)  # type: ignore[arg-type]
+    assert_array_equal(given, QuadrantMass(image_shape=(6, 10)).fit_transform(flat))
+    with pytest.raises(ValueError, match=r"image_shape=\(\) does not fit"):
+        QuadrantMass(image_shape=()).fit(np.ones((2, 64)))  # type: ignore[arg-type]
+
+
+def test_a_transformer_whose_fit_failed_is_not_fitted() -> None:
+    axis = PrincipalAxis(start=0, stop=8).fit(np.ones((2, 64)))
+    for transformer in (PrincipalAxis(), axis.set_params(stop=20)):
+        with pytest.raises(ValueError, match="must satisfy"):
+            transformer.fit(np.ones((2, 64)))
+        with pytest.raises(NotFittedError):
+            transformer.transform(np.ones((2, 64)))
+
+
 # ---------------------------------------------------------------- dither
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,10 @@ def read_idx(path: PathLike) -> NDArray[Any]:
     """
     content = Path(path).read_bytes()
     if content.startswith(_GZIP):
-        content = gzip.decompress(content)
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{path} is damaged: {error}.") from None
     start = content[:4]
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES:
         raise ValueError(f"{path} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}.")

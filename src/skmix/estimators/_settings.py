@@ -23,10 +23,10 @@ def as_numbers(values: Any, name: str) -> FloatArray:
         raise ValueError(f"{name} must be an array of numbers: {error}.") from None
 
 
-def check_count(count: Any, what: str) -> None:
+def check_count(count: Any, what: str, otherwise: str = "") -> None:
     """Refuse anything but an integer of at least one; `what` it is for begins the error."""
     if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
-        raise ValueError(f"{what} an integer of at least 1, got {count!r}.")
+        raise ValueError(f"{what} an integer of at least 1{otherwise}, got {count!r}.")
 
 
 def check_distribution(values: Any, shape: tuple[int, ...], name: str) -> FloatArray:
@@ -128,7 +128,8 @@ def check_features(
 
     `where` they were given is for the errors.
     """
-    if isinstance(features, str) or not isinstance(features, Iterable):
+    # Sets have no order, and generators are empty the second time.
+    if isinstance(features, (str, Mapping)) or not hasattr(features, "__getitem__"):
         raise ValueError(f"{where} must be a list of columns, got {features!r}.")
     position = {name: i for i, name in enumerate([] if names is None else names)}
     columns: list[int] = []
@@ -155,7 +156,7 @@ def check_given(given: Mapping[Any, Any], n_features: int, names: Sequence[str] 
     """Return known values by column index, finite and fewer than there are features."""
     if not isinstance(given, Mapping):
         raise ValueError(f"given must be a dict from features to values, got {given!r}.")
-    columns = check_features(given, n_features, names, "given")
+    columns = check_features(list(given), n_features, names, "given")
     if len(columns) == n_features:
         raise ValueError(f"given has values of all {n_features} features: no feature is left.")
     known: dict[int, float] = {}

@@ -249,8 +249,8 @@ class Checkpoint:
     teardown = on_fit_task_begin = on_fit_task_end = setup
 
 
-def checkpoint_paths(estimator: Any, n_models: int) -> list[Path | None]:
-    """Return the file of each model's passes, if the estimator has a `Checkpoint`."""
+def checkpoint_path(estimator: Any) -> Path | None:
+    """Return the file of the estimator's `Checkpoint`, if it has one; refuse one that cannot be written."""
     for callback in getattr(estimator, "_skl_callbacks", ()):
         if isinstance(callback, Checkpoint):
             path = Path(callback.path)
@@ -260,8 +260,8 @@ def checkpoint_paths(estimator: Any, n_models: int) -> list[Path | None]:
                 raise ValueError(f"Checkpoint needs a file, but {path} is a folder. Give a path in it.")
             if not path.resolve().parent.is_dir():
                 raise ValueError(f"Checkpoint needs an existing folder, but {path.parent} is not one.")
-            return [path] if n_models == 1 else [Path(f"{path}.{group}") for group in range(n_models)]
-    return [None] * n_models
+            return path
+    return None
 
 
 class SavedRun:
@@ -344,12 +344,13 @@ class SavedRun:
 
 
 def _text(value: Any) -> str:
-    """Return a text that is equal for equal settings."""
+    """Return a text that is equal for equal settings, whatever the types and layouts of their arrays."""
+    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, (bool, int, float, str)):
         return repr(value)
-    if isinstance(value, dict):
-        value = {name: np.asarray(each, dtype=np.float64) for name, each in value.items()}
-    return f"{type(value).__name__} {joblib.hash(value)[:12]}"
+    parts = value if isinstance(value, dict) else dict(enumerate(value))
+    arrays = {name: np.array(part, dtype=np.float64, order="C") for name, part in parts.items()}
+    return f"{type(value).__name__} {joblib.hash(arrays)[:12]}"
 
 
 @contextmanager

@@ -375,7 +375,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             training, held_out = decisions.split_rows(self, rows, validation, random)
             for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
                 if count is not None:
-                    check_count(count, f"{name} must be")
+                    check_count(count, f"{name} must be", ", or None")
             if batch_size is None and len(training.codes) > _ALL_AT_ONCE:
                 batch_size = _BATCH
             if batch_size is not None and batch_size >= len(training.codes):
@@ -387,7 +387,12 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 self.class_prior_,
                 training,
                 held_out,
-                replace(fitted_options(model), n_jobs=effective_n_jobs(self.n_jobs)),
+                # Here kernels move even if the fit kept them, for which it had no floor.
+                replace(
+                    fitted_options(model),
+                    floor=model.variance_floor,
+                    n_jobs=effective_n_jobs(self.n_jobs),
+                ),
                 trade_offs=decisions.check_trade_offs(trade_off, batch_size is not None),
                 max_iter=int(max_iter or (200 if batch_size is None else 20)),
                 batch_size=batch_size,

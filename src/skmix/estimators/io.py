@@ -328,7 +328,9 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     if not model.n_features_in_ == n_features > 0:
         raise ValueError(f"n_features_in_ is {model.n_features_in_} for {n_features} features")
     names = vars(model).get("feature_names_in_")
-    if names is not None and (np.shape(names) != (n_features,) or {*map(type, names)} != {str}):
+    if names is not None and not (
+        np.shape(names) == (n_features,) and all(isinstance(name, str) for name in names)
+    ):
         raise ValueError(f"feature_names_in_ are not {n_features} names")
     return sizes
 
@@ -352,7 +354,8 @@ def _check_distribution(model: Any, name: str, axes: str, sizes: dict[str, int])
     sums = np.ravel(values.sum(axis=0, dtype=np.float64))
     worst = sums[np.argmax(np.abs(sums - 1.0))]
     if abs(worst - 1.0) > (1e-4 if values.dtype == np.float32 else 1e-6):
-        raise ValueError(f"{name} must sum to one, got a sum of {worst:.6g}")
+        which = f"each column of {name}" if values.ndim > 1 else name
+        raise ValueError(f"{which} must sum to one, got a sum of {worst:.6g}")
 
 
 def _check_mixture(model: Any) -> None:

@@ -32,7 +32,7 @@ from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray, IntArray, Parameters
 from . import densities, streams
 from ._settings import check_count
-from .callbacks import CallbackSupportMixin, Monitor, checkpoint_paths, watcher_of_fits
+from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .decisions import check_outlier_label, threshold_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
 from .rows import Training, code_labels, host_copy, open_training, refuse_blocks, score_rows, updating
@@ -303,6 +303,8 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any, *, prune: bool = False) -> Self:
         """Fit; with `prune`, from `n_kernels` down to as many as pay for their parameters."""
         check_inference(self, prune=prune)
+        # Reading the rows may take long: a file that cannot be written is refused before.
+        path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
             if self.reject_below is not None:
@@ -315,8 +317,9 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             if len(parts) > 1 and training.n_unlabelled:
                 fit_jointly(parts, training)
             else:
-                if monitor is not None:
-                    paths = checkpoint_paths(self, len(parts))
+                if path is not None:
+                    several = len(parts) > 1
+                    paths = [Path(f"{path}.{group}") if several else path for group in range(len(parts))]
                 for group, (columns, model) in enumerate(parts):
                     own, watching = training.take(columns, group), None
                     if monitor is not None:
@@ -331,8 +334,8 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                 self.threshold_ = threshold_of(self, training)
             if monitor is not None:
                 monitor.close()
-        for path in filter(None, paths):
-            path.unlink(missing_ok=True)
+        for written in filter(None, paths):
+            written.unlink(missing_ok=True)
         return self
 
     @available_if(_can_stream)
@@ -372,6 +375,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         estimator
             The estimator. `log_likelihood_` is that of the batch, before it changed the model.
         """
+        check_inference(self)
         with updating(self, X):
             streams.absorb_batch(self, *streams.read_batch(self, X, y, classes, sample_weight), decay)
         return self
@@ -396,6 +400,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             classifier that were given as an array must be set to another value before.
         """
         check_is_fitted(self)
+        check_inference(self)
         with updating(self, X):
             streams.add_class(self, streams.rows_of_class(self, X, sample_weight), label)
         return self

@@ -139,10 +139,10 @@ def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Trainin
     return Training(source, classes)
 
 
-def _check_labelled(estimator: Any, labels: Any) -> None:
+def _check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.") -> None:
     if labels is None and is_classifier(estimator):
         raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None: give the labels."
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None: {advice}"
         )
 
 
@@ -180,7 +180,11 @@ def _training_in_blocks(estimator: Any, blocks: Blocks) -> Training:
     if found.n_rows < 2:
         raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least 2 are required.")
     _refuse_empty_features(found.moments.count == 0, found.n_rows)
-    _check_labelled(estimator, found.labels)
+    _check_labelled(
+        estimator,
+        found.labels,
+        "these rows have no labels. Give y, or open a file by open_rows with label=.",
+    )
     classes = np.zeros(1, dtype=np.int64)
     if found.labels is not None:
         classes = classes_of(found.labels, found.n_rows, missing=found.counts[0] > 0)

@@ -112,12 +112,8 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
         past, parameters = _first_batch(model, batch, classes, options)
     elif not len(batch.X):
         return
-    elif model.covariance_type != model.covariance_type_:
-        raise ValueError(
-            f"covariance_type is now {model.covariance_type!r}, but the model has "
-            f"{model.covariance_type_!r}: use fit."
-        )
     else:
+        _check_covariance_type(model)
         parameters = replace(model._parameters, class_prior=model.class_prior_)
         sizes = sizes + model.class_count_
         if "stream_" in vars(model):
@@ -147,6 +143,14 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     model.log_likelihood_path_ = np.empty((0, len(classes)))
     model.start_status_ = np.array(["stopped"])
     model.start_log_likelihoods_ = np.array([log_likelihood])
+
+
+def _check_covariance_type(model: Any) -> None:
+    if model.covariance_type != model.covariance_type_:
+        raise ValueError(
+            f"covariance_type is now {model.covariance_type!r}, but the model has "
+            f"{model.covariance_type_!r}: use fit."
+        )
 
 
 def _sizes(batch: Block, classes: np.ndarray) -> FloatArray:
@@ -227,9 +231,9 @@ def add_class(estimator: Any, new: Block, label: Any) -> None:
 
 def _insert(model: Any, new: Block, label: Any, place: int) -> None:
     """Fit the weights of a new class and insert it among the others of a mixture."""
+    _check_covariance_type(model)
     options = replace(
         options_of(model, new.X.shape[1]),
-        covariance_type=model.covariance_type_,
         freeze="kernels",
         stopping="total",
         floor=0.0,

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, check_cv
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from ...engine.covariances import COVARIANCE_TYPES
 from ...engine.model import FloatArray, IntArray
@@ -243,6 +243,11 @@ def delegated(method: Callable[..., Any]) -> Any:
     @wraps(method)
     def call(self: Search, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
         check_is_fitted(self)
+        # The model would name itself; names of columns, which both have, are left to it.
+        if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):
+            X = np.asarray(X) if isinstance(X, (list, tuple)) else X
+            if len(getattr(X, "shape", ())) == 2:
+                _check_n_features(self, X, reset=False)
         return getattr(self._model, method.__name__)(self._features(X), *args, **kwargs)
 
     return call
@@ -372,7 +377,10 @@ class Search(FileMixin, BaseEstimator):
     @property
     def classes_(self) -> np.ndarray:
         """Class labels (L,), sorted."""
-        labels: np.ndarray = self._model.classes_
+        try:
+            labels: np.ndarray = self._model.classes_
+        except AttributeError:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'classes_'") from None
         return labels
 
     def _features(self, X: Any) -> Any:
