@@ -28,8 +28,9 @@ from .reference import Kernels, Rows
 
 # Up to this many features, loops over features are unrolled, in code compiled for each number of them.
 _UNROLLED = 16
-# Log-densities in a tile, and its rows: a multiple of two vectors.
-_TILE, _LARGEST_TILE, _SMALLEST_TILE = 1 << 14, 256, 4 * LANES
+# Log-densities in a tile; its largest size in rows, with loops unrolled and without; a tile is a multiple of
+# the last, for whole vectors.
+_TILE, _LARGEST_TILE, _LARGEST_BY_ROW, _SMALLEST_TILE = 1 << 14, 256, 160, 4 * LANES
 # Blocks of rows: how many at most, their smallest size, and numbers in the sums of all of them.
 _MOST_BLOCKS, _SMALLEST_BLOCK, _SUMS = 256, 2048, 1 << 24
 # Starts of a task, which share the rows of a tile.
@@ -643,12 +644,7 @@ def _prepare(
     else:
         n_second = width * (1 + depth)
     n_classes = kernels.log_weights.shape[-1]
-    tile = (
-        _TILE // n_kernels
-        if size
-        else min(_TILE // n_kernels, (8192 if kind == _DIAGONAL else 2048) // width)
-    )
-    tile = max(min(tile, _LARGEST_TILE) // _SMALLEST_TILE, 3 if size else 1)
+    tile = max(3, min(_TILE // n_kernels, _LARGEST_TILE if size else _LARGEST_BY_ROW) // _SMALLEST_TILE)
     # Features must not lie a power of two apart: they would compete for the same lines of the cache.
     tile = _SMALLEST_TILE * (tile - 1 + tile % 2)
     of_block = n_starts * (n_classes + n_kernels * (n_classes + width + n_second))
