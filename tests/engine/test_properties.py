@@ -28,7 +28,7 @@ from skmix.engine import starts
 from skmix.engine.covariances import structure_of
 from skmix.engine.density import log_responsibilities
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
-from skmix.engine.sources import memory as rows
+from skmix.engine.sources import memory, reference
 from skmix.engine.sources.summary import measure
 
 reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=40)
@@ -321,35 +321,32 @@ def test_shifting_and_scaling_features_does_the_same_to_the_fit(
 
 
 @many
-@given(
-    seed=seeds,
-    covariance_type=covariance_types,
-    size=sizes,
-    tile=st.integers(1, 9),
-    tiles=st.integers(1, 3),
-    parts=st.integers(1, 4),
-    group=st.integers(1, 3),
-    keep_rows=st.booleans(),
-)
+@given(seed=seeds, covariance_type=covariance_types, size=sizes, chunk=st.integers(1, 40))
 @pytest.mark.slow
-def test_blocks_of_any_size_give_the_same(
-    seed: int,
-    covariance_type: str,
-    size: dict[str, int],
-    tile: int,
-    tiles: int,
-    parts: int,
-    group: int,
-    keep_rows: bool,
+def test_chunks_of_any_size_give_the_same(
+    seed: int, covariance_type: str, size: dict[str, int], chunk: int
 ) -> None:
     X, classes, models = random_problem(seed, covariance_type, **size)
     options = replace(FEW_PASSES, covariance_type=covariance_type)
     expected = fit(X, classes, models, options)
-    cut = rows.Plan(tile, tile * tiles, tile * tiles * parts, group)
-    with (
-        mock.patch.object(rows, "plan", return_value=cut),
-        mock.patch.object(rows, "_SMALL", 10**9 if keep_rows else 0),
-    ):
+    with mock.patch.object(reference, "_TILE", chunk), mock.patch.object(reference, "_HELD", 1):
+        found = fit(X, classes, models, options)
+    assert_same_fit(found, expected)
+
+
+@pytest.mark.parametrize("block", [1, 100, 700])
+@pytest.mark.parametrize("n_features", [3, 20])
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_compiled_blocks_of_any_size_give_the_same(covariance_type: str, n_features: int, block: int) -> None:
+    compiled = pytest.importorskip("skmix.engine.sources.compiled", reason="Numba is not installed")
+    random = np.random.default_rng(6)
+    X, classes = random_rows(random, 1500, 3, n_features)
+    models = stack([random_model(random, 4, 3, n_features, covariance_type) for _ in range(3)])
+    options = Options(covariance_type=covariance_type, max_iter=3, tol=0.0)
+    with mock.patch.object(memory, "_WORTH_COMPILING", 1 << 60):
+        expected = fit(X, classes, models, options)
+    small = mock.patch.object(compiled, "_SMALLEST_BLOCK", block)
+    with mock.patch.object(memory, "_WORTH_COMPILING", 0), small:
         found = fit(X, classes, models, options)
     assert_same_fit(found, expected)
 
