@@ -31,7 +31,7 @@ from .model import (
 from .rules import UpdateRule
 from .rules.likelihood import Likelihood, price_of_kernel, with_unlabelled
 from .rules.variational import Variational, default_rows, prior_of
-from .sources import RowSource, Setting, open_source, worth_compiling
+from .sources import RowSource, Setting, make_setting, open_source
 from .sources.base import Centres
 from .sources.summary import Frame
 from .squarem import STRICTER, Squarem
@@ -122,10 +122,7 @@ def fit(
     n_columns = starts.weights.shape[-1] + (starts.class_prior is not None)
     volume = rows.summary.by_class(rows.summary.observed, n_columns) @ np.log(frame.scale)
     with workers(options.n_jobs) as pool:
-        n_starts, n_kernels, n_features = starts.means.shape
-        n_kernels *= max(options.n_starts, n_starts)
-        compiled = worth_compiling(rows.summary.n_rows, n_kernels, n_features)
-        setting = Setting(frame, structure, pool, options.precision, compiled)
+        setting = make_setting(rows, starts, frame, structure, pool, options)
         rule = rule_of(options, setting, starts.means.shape[1], rows)
         if resume is None:
             resume = RunState.begin(

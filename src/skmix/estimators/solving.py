@@ -34,7 +34,7 @@ from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shrink import share_of, with_shrinkage
 from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import degrees_of_freedom
-from ..engine.sources import Setting, open_source
+from ..engine.sources import make_setting, open_source
 from ..engine.sources.summary import Frame, fill_gaps
 from ._settings import check_covariance_prior, check_start
 from .callbacks import SavedRun, saving
@@ -394,7 +394,7 @@ def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, 
     inside = frame.enter(current, structure)
     factor = structure.factor(inside.covariances, len(columns))
     with workers(options.n_jobs) as pool:
-        setting = Setting(frame, structure, pool, options.precision)
+        setting = make_setting(source, inside, frame, structure, pool, options)
         rule = rule_of(options, setting, current.means.shape[1], source)
         found, factor, log_likelihood = one_pass(source, setting, rule, inside, factor)
     if not factor.usable[0] or not np.isfinite(log_likelihood).all():

@@ -22,7 +22,6 @@ from .arrays import FloatArray
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
-Made = TypeVar("Made")
 
 
 class Workspace(threading.local):
@@ -64,11 +63,6 @@ class Workers:
     def __reduce__(self) -> tuple[type[Workers], tuple[int]]:
         # An unpickled pool starts its own threads.
         return Workers, (self._n_jobs,)
-
-    @property
-    def n_jobs(self) -> int:
-        """Number of threads."""
-        return self._n_jobs
 
     def map(self, work: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
         """Yield the results in the order of the tasks, with few of them pending at a time."""

@@ -16,7 +16,7 @@ from ..covariances import structure_of
 from ..em import expect, regulariser_of
 from ..model import FloatArray, IntArray, Options, Parameters, Statistics
 from ..rules.likelihood import Likelihood
-from ..sources import Setting, open_source, worth_compiling
+from ..sources import make_setting, open_source
 from ..sources.gaps import complete
 from ..sources.summary import Frame
 
@@ -100,8 +100,7 @@ def absorb(
     inside, factor = rule.enter(frame.enter(parameters.batch(), structure))
     source = open_source(X, classes, row_weights)
     with workers(options.n_jobs) as pool:
-        compiled = worth_compiling(len(X), *parameters.means.shape)
-        setting = Setting(frame, structure, pool, compiled=compiled)
+        setting = make_setting(source, inside, frame, structure, pool, options)
         statistics, origins = expect(source, inside, factor, setting)
     n_new = source.summary.total
     volume = float(np.sum(source.summary.observed @ np.log(frame.scale)))

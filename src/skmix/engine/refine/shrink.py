@@ -30,7 +30,7 @@ from ..covariances import Structure, structure_of, unpack
 from ..em import expect, fit
 from ..model import FloatArray, Options, Parameters, Status
 from ..rules.variational import default_rows
-from ..sources import RowSource, Setting, worth_compiling
+from ..sources import RowSource, make_setting
 from ..sources.summary import Frame
 
 # The range of ν, in rows.
@@ -164,8 +164,7 @@ def _scatters(
     inside = inside.map(source.to_device)
     factor = structure.factor(inside.covariances, n_features)
     with workers(options.n_jobs) as pool:
-        compiled = worth_compiling(source.summary.n_rows, *inside.means.shape[1:])
-        setting = Setting(frame, structure, pool, options.precision, compiled)
+        setting = make_setting(source, inside, frame, structure, pool, options)
         statistics, _ = expect(source, inside, factor, setting)
     mass = to_numpy(statistics.mass)[0].sum(axis=-1)
     offset = to_numpy(statistics.first)[0] / np.maximum(mass, np.finfo(np.float64).tiny)[:, None]

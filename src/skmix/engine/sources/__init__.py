@@ -6,13 +6,15 @@ from typing import Any
 
 from ..compute.arrays import Array, is_numpy
 from ..compute.blocks import is_blocks
-from ..model import FloatArray, IntArray
+from ..compute.threads import Workers
+from ..covariances import Structure
+from ..model import FloatArray, IntArray, Options, Parameters
 from .base import ArrayRows, RowSource
 from .blocks import BlockRows
 from .device import DeviceRows
 from .gaps import GapRows, has_gaps
 from .memory import MemoryRows, worth_compiling
-from .summary import Setting
+from .summary import Frame, Setting
 
 
 def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | None = None) -> RowSource:
@@ -48,4 +50,19 @@ def open_array(X: Array) -> ArrayRows:
     return GapRows(X, None) if has_gaps(X) else MemoryRows(X, None)
 
 
-__all__ = ["RowSource", "Setting", "open_array", "open_source", "worth_compiling"]
+def make_setting(
+    source: RowSource,
+    parameters: Parameters,
+    frame: Frame,
+    structure: Structure,
+    pool: Workers,
+    options: Options,
+) -> Setting:
+    """Return the setting of the passes over a source from parameters of R starts."""
+    n_starts, n_kernels, n_features = parameters.means.shape
+    n_kernels *= max(options.n_starts, n_starts)
+    compiled = worth_compiling(source.summary.n_rows, n_kernels, n_features)
+    return Setting(frame, structure, pool, options.precision, compiled)
+
+
+__all__ = ["RowSource", "Setting", "make_setting", "open_array", "open_source"]

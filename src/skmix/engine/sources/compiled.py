@@ -546,10 +546,12 @@ def _tied_second(
     return second
 
 
-def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
+def evaluate(
+    rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers, *, unrolled: bool = True
+) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
     unweighted = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)))
-    size, sizes, model = _prepare(rows, unweighted, kernels.means)
+    size, sizes, model = _prepare(rows, unweighted, kernels.means, unrolled=unrolled)
     out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
     mixing = _flat(np.empty(0) if weights is None else weights)
     sums = _Sums(*[np.empty(0)] * 4)

@@ -72,7 +72,7 @@ class GapRows(ArrayRows):
         for columns, rows in self._groups_in(setting, parameters.weights.shape[-1]):
             part = marginal(parameters, columns, structure)
             kernels = Kernels.of(part, structure.factor(part.covariances, len(columns)), structure)
-            # Each pattern decides for itself, and none has code of its own: there may be hundreds of them.
+            # Each pattern decides for itself. Those with gaps are too many to have code of their own.
             n_numbers = len(rows.X) * kernels.means.shape[1] * (len(columns) ** 2 + 20)
             found = expect(
                 rows,
@@ -81,7 +81,7 @@ class GapRows(ArrayRows):
                 setting.pool,
                 compiled=setting.compiled and n_numbers >= _WORTH_COMPILING,
                 moments=moments,
-                unrolled=False,
+                unrolled=len(columns) == self.n_features,
             )
             if moments:
                 found = complete(found, columns, part.means, origins, parameters, structure)
@@ -122,7 +122,8 @@ class GapRows(ArrayRows):
         for index, columns in group_rows(self.X):
             if len(columns):
                 own, part = self.X[np.ix_(index, columns)], marginal(parameters, columns, structure)
-                out[index] = log_densities(own, part, structure, weights, compiled, pool)
+                unrolled = len(columns) == self.n_features
+                out[index] = log_densities(own, part, structure, weights, compiled, pool, unrolled=unrolled)
         return out
 
     def clear_cache(self) -> None:

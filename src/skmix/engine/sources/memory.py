@@ -11,7 +11,7 @@ import numpy as np
 
 from ..compute.threads import Workers
 from ..covariances import Structure, structure_of
-from ..model import Factor, FloatArray, Parameters, Statistics
+from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from . import reference
 from .base import ArrayRows, Centres
 from .reference import Kernels, Rows
@@ -59,7 +59,9 @@ def expect(
     return found
 
 
-def in_frame(X: np.ndarray, frame: Frame, codes=None, weights=None) -> Rows:  # type: ignore[no-untyped-def]
+def in_frame(
+    X: np.ndarray, frame: Frame, codes: IntArray | None = None, weights: FloatArray | None = None
+) -> Rows:
     """Return rows X (N, M), with class codes and weights (N,), seen in a frame."""
     if codes is not None:
         codes = codes.astype(np.int64, copy=False)
@@ -78,13 +80,15 @@ def log_densities(
     weights: FloatArray | None,
     compiled: bool,
     pool: Workers,
+    *,
+    unrolled: bool = True,
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (n, K), of complete rows, or their mixtures with weights (K, L)."""
     kernels, scale = _prepare(parameters, structure)
     rows = Rows(_native(X), None, None, scale, np.zeros(len(scale)), FARTHEST)
     module = _compiled() if compiled else None
     if module is not None:
-        found: FloatArray = module.evaluate(rows, kernels, weights, pool)
+        found: FloatArray = module.evaluate(rows, kernels, weights, pool, unrolled=unrolled)
         return found
     out = np.empty((len(X), kernels.means.shape[1] if weights is None else weights.shape[1]))
     for a, values in reference.tiles(rows, kernels):
