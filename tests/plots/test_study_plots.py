@@ -148,11 +148,8 @@ def test_given_axes_are_used(results: StudyResults) -> None:
 
 @pytest.mark.slow
 def test_the_figures_of_the_paper(results: StudyResults) -> None:
-    names, n_panels = [], {}
-    for name, figure in paper_figures(results):
-        names.append(name)
-        n_panels[name] = len(figure.axes)
-    assert names == [
+    n_panels = {name: len(draw().axes) for name, draw in paper_figures(results).items()}
+    assert list(n_panels) == [
         "fig1_segments",
         "fig2_points_d1",
         "fig3_points_d2",
@@ -173,7 +170,8 @@ def test_the_figures_of_the_paper(results: StudyResults) -> None:
 
 
 def test_figures_are_made_when_asked_for_and_can_be_saved(results: StudyResults, tmp_path: Path) -> None:
-    name, figure = next(paper_figures(results))
+    name, draw = next(iter(paper_figures(results).items()))
+    figure = draw()
     for suffix in ("png", "pdf"):
         save_figure(figure, tmp_path / f"{name}.{suffix}")
     assert (tmp_path / "fig1_segments.png").read_bytes().startswith(b"\x89PNG")
@@ -187,8 +185,8 @@ def test_a_study_of_a_few_runs_gives_the_figures_it_can(results: StudyResults) -
         runs=tuple(run for run in results.runs if run.variant == "4D" and run.method == "robust"),
         best={key: best for key, best in results.best.items() if key == ("4D", "robust")},
     )
-    names = [name for name, _ in paper_figures(few)][5:]
+    names = list(paper_figures(few))[5:]
     assert names == ["accuracy_distribution", "confusion_4D"]
-    names = [name for name, _ in paper_figures(few, projected_methods=("robust",))][5:]
+    names = list(paper_figures(few, projected_methods=("robust",)))[5:]
     assert names[0] == "projections_4D_robust_class0"
     assert len(names) == 12

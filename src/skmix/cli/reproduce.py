@@ -28,6 +28,9 @@ from skmix.experiments import harness
 from skmix.experiments import paper as study
 from skmix.experiments.harness import text_of
 
+# Formats of the figures, and their resolutions.
+_FORMATS = (("png", 120), ("pdf", 300))
+
 
 class MethodChoice(enum.StrEnum):
     """How a variant is fitted."""
@@ -105,8 +108,7 @@ def _reproduce(
         # Open the store before writing, so that a damaged store leaves the folder unchanged.
         with harness.Store(folder / "study.sqlite") as store:
             harness.write_json(folder / "illustration.json", record.to_dict())
-            for suffix, dpi in (("png", 120), ("pdf", 300)):
-                plots.save_figure(picture, folder / f"illustration.{suffix}", dpi=dpi)
+            _save(folder, ("illustration", lambda: picture))
             _print_illustration(record)
             n_jobs = jobs or joblib.cpu_count() if cluster is None else sum(cluster.nthreads().values())
             missing = harness.missing(planned.planned(), store)
@@ -121,11 +123,10 @@ def _reproduce(
     _print_claims(results, claims, differences)
     study.write_tables(harness.writable_folder(folder / "tables"), results, tables, claims, differences)
     figure_folder = harness.writable_folder(folder / "figures")
-    pictures = {}
-    for name, figure in plots.paper_figures(results):
-        plots.save_figure(figure, figure_folder / f"{name}.png", dpi=120)
-        plots.save_figure(figure, figure_folder / f"{name}.pdf", dpi=300)
-        pictures[name] = (figure_folder / f"{name}.png").read_bytes()
+    figures = plots.paper_figures(results)
+    for _ in harness.spread(_save, figure_folder, list(figures.items()), jobs or joblib.cpu_count()):
+        pass
+    pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in figures}
     report.write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=claims)
     cli.say(
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
@@ -137,6 +138,14 @@ def _reproduce(
         "verdicts": [asdict(each) for each in claims],
         "differences": [asdict(each) for each in differences],
     }
+
+
+def _save(folder: Path, figure: tuple[str, Callable[[], Any]]) -> None:
+    """Draw a figure and save it into a folder."""
+    name, draw = figure
+    drawn = draw()
+    for suffix, dpi in _FORMATS:
+        plots.save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
 
 
 @contextmanager

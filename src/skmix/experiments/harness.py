@@ -23,10 +23,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -50,6 +50,7 @@ __all__ = [
     "plain_table",
     "read_lines",
     "run_cells",
+    "spread",
     "writable_folder",
     "write_json",
     "write_lines",
@@ -215,6 +216,8 @@ class Store:
 # ---------------------------------------------------------------- runner
 
 Record = dict[str, Any]
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
 # From what all cells share, a cell's task and some replicates to a record of each replicate.
 Work = Callable[[Any, Any, Sequence[int]], list[Record]]
 
@@ -279,10 +282,8 @@ def run_cells(
     common = (work, shared)
     if cluster is not None:
         results = _on_cluster(batches, common, cluster)
-    elif n_jobs > 1 and len(batches) > 1:
-        results = _in_processes(batches, common, n_jobs)
     else:
-        results = (_run(common, batch) for batch in batches)
+        results = spread(_run, common, batches, n_jobs)
     for cell, replicates, records in results:
         store.add(cell.settings, dict(zip(replicates, records, strict=True)))
         if progress is not None:
@@ -315,18 +316,35 @@ def _on_cluster(batches: list[_Batch], common: tuple[Work, Any], cluster: Any) -
         ) from error
 
 
-def _in_processes(batches: list[_Batch], common: tuple[Work, Any], n_jobs: int) -> Iterator[_Done]:
-    """Yield batches with their records as processes finish them."""
+def spread(
+    work: Callable[[Any, Task], Answer], shared: Any, tasks: Sequence[Task], n_jobs: int
+) -> Iterator[Answer]:
+    """Yield ``work(shared, task)`` of each task as processes finish them; with one job, in this process.
+
+    Parameters
+    ----------
+    work : callable
+        A module-level function of (shared, task).
+    shared : object
+        Sent to each process once.
+    tasks : sequence
+        Tasks, in the order in which they are begun.
+    n_jobs : int
+        Number of processes.
+    """
+    if n_jobs <= 1 or len(tasks) < 2:
+        yield from (work(shared, task) for task in tasks)
+        return
     # Fresh interpreters: a fork would inherit the threads of BLAS in an unknown state.
     pool = ProcessPoolExecutor(
-        max_workers=min(n_jobs, len(batches)),
+        max_workers=min(n_jobs, len(tasks)),
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_begin_worker,
-        initargs=(common,),
+        initargs=(work, shared),
     )
     try:
         with _interrupts_ignored():
-            futures = [pool.submit(_run_in_worker, batch) for batch in batches]
+            futures = [pool.submit(_run_in_worker, task) for task in tasks]
         for future in as_completed(futures):
             yield future.result()
     except BrokenProcessPool as error:
@@ -351,12 +369,12 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-_common: Any = None
+_in_worker: Callable[[Any], Any]
 
 
-def _begin_worker(common: tuple[Work, Any]) -> None:
-    global _common
-    _common = common
+def _begin_worker(work: Callable[[Any, Any], Any], shared: Any) -> None:
+    global _in_worker
+    _in_worker = partial(work, shared)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -368,8 +386,8 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _run_in_worker(batch: _Batch) -> _Done:
-    return _run(_common, batch)
+def _run_in_worker(task: Any) -> Any:
+    return _in_worker(task)
 
 
 # ---------------------------------------------------------------- tables and claims

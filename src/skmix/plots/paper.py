@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from skmix.experiments.paper.published_values import published_sweep
 from skmix.experiments.paper.records import (
     FAILED_BELOW,
     BestRun,
+    GroupModel,
     Run,
     StudyResults,
     counted_in_sweep,
@@ -69,10 +71,10 @@ _LANE = 0.36
 
 def paper_figures(
     results: StudyResults, *, projected_methods: tuple[Method, ...] = ("class-wise",)
-) -> Iterator[tuple[str, Figure]]:
-    """Yield every figure of the paper and of the study, one at a time.
+) -> dict[str, Callable[[], Figure]]:
+    """Return a function that draws it for every figure of the paper and of the study.
 
-    No model is fitted; figures are drawn one at a time, so that each can be discarded once saved.
+    No model is fitted. Drawn one at a time, each can be discarded once saved.
 
     Parameters
     ----------
@@ -81,38 +83,43 @@ def paper_figures(
     projected_methods : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
         The methods whose best 4-D and 6-D models are shown, for every class.
 
-    Yields
-    ------
-    name : str
-        A file name without suffix.
-    figure : matplotlib figure
-        The figure.
+    Returns
+    -------
+    dict of str to callable
+        By a file name without suffix, in the paper's order: functions that draw and return a figure.
     """
+    return dict(_figures(results, projected_methods))
+
+
+def _figures(
+    results: StudyResults, projected_methods: tuple[Method, ...]
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
     data, runs, best = results.data, results.runs, results.best
-    yield "fig1_segments", _drawn((3.9, 4.8), plot_segments)
+    yield "fig1_segments", partial(_drawn, (3.9, 4.8), plot_segments)
     for number, (name, size) in enumerate(_SIZES.items(), start=2):
         title = f"D = {size[0]:g}, d = {size[1]:g}: points and 3σ ellipses"
-        figure = _drawn((8.5, 4.0), plot_digit_points, *size, random_state=results.settings.seed, title=title)
-        yield f"fig{number}_points_{name}", figure
+        look: dict[str, Any] = {"random_state": results.settings.seed, "title": title}
+        yield f"fig{number}_points_{name}", partial(_drawn, (8.5, 4.0), plot_digit_points, *size, **look)
     digits = [np.flatnonzero(data.train_labels == digit) for digit in np.unique(data.train_labels)]
     chosen = np.concatenate([rows[:_IMAGES_OF_A_DIGIT] for rows in digits])
     images, labels = data.train_images[chosen], data.train_labels[chosen]
-    yield "fig4_images", _drawn((6.5, 6.4), plot_digits, images, labels, n_columns=_IMAGES_OF_A_DIGIT)
+    shown = partial(plot_digits, images, labels, n_columns=_IMAGES_OF_A_DIGIT)
+    yield "fig4_images", partial(_drawn, (6.5, 6.4), shown)
     features = data.train_features[chosen]
-    yield "fig5_pca_features", _drawn((9.5, 3.6), plot_feature_overlay, features, labels)
+    yield "fig5_pca_features", partial(_drawn, (9.5, 3.6), plot_feature_overlay, features, labels)
     for cell in itertools.product(_PROJECTED, projected_methods):
         if cell in best:
             yield from _projections(best[cell], results)
     if any(run.n_kernels == MAIN_KERNELS for run in runs):
-        yield "accuracy_distribution", _drawn((9.5, 7.6), plot_accuracy_distribution, runs)
+        yield "accuracy_distribution", partial(_drawn, (9.5, 7.6), plot_accuracy_distribution, runs)
     sweep = [run for run in runs if run.run < SWEEP_RUNS and run.variant in SWEEP_VARIANTS]
     if len({run.n_kernels for run in sweep}) > 1:
-        figure = _drawn((10.0, 4.6), plot_accuracy_against_kernels, sweep, published_sweep())
-        yield "accuracy_against_kernels", figure
+        draw = partial(_drawn, (10.0, 4.6), plot_accuracy_against_kernels, sweep, published_sweep())
+        yield "accuracy_against_kernels", draw
     for variant in (each.name for each in VARIANTS):
         own = [best[variant, method].run for method in METHODS if (variant, method) in best]
         if own:
-            yield f"confusion_{variant}", _drawn((3.9 * len(own), 4.3), _plot_confusions, own)
+            yield f"confusion_{variant}", partial(_drawn, (3.9 * len(own), 4.3), _plot_confusions, own)
 
 
 def _drawn(
@@ -136,25 +143,30 @@ def _plot_confusions(runs: Sequence[Run], *, figure: Figure) -> None:
         plot_confusion(run.confusion, title=title, axes=panel)
 
 
-def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Figure]]:
-    """Yield the kernels of a run's first mixture in all planes, class by class."""
-    from matplotlib.figure import Figure
-
+def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Yield functions that draw the kernels of a run's first mixture in all planes, class by class."""
     model, run = best.groups[0], best.run
     columns = [FEATURES.index(str(name)) for name in model.feature_names_in_]
     features, _ = features_of(results.data, variant_of(run.variant), results.settings)
-    side = 1.75 * (len(columns) - 1) + 0.7
-    margins = {"left": 0.62 / side, "right": 1 - 0.08 / side, "bottom": 0.5 / side, "top": 1 - 0.45 / side}
     for label in model.classes_.tolist():
         rows = features[results.data.train_labels == label][:_ROWS_OF_A_CLASS, columns]
-        # Fixed margins: laying out dozens of panels automatically takes longer than drawing them.
-        figure = Figure(figsize=(side, side))
-        figure.subplots_adjust(**margins, wspace=0.08, hspace=0.08)
-        for panel in plot_projections(model, label, rows, figure=figure):
-            panel.locator_params(nbins=3)
-        title = f"{run.variant}, {run.method}: digit {label}"
-        figure.suptitle(title, x=0.62 / side, y=1 - 0.12 / side, ha="left", va="top", fontsize=11)
-        yield f"projections_{run.variant}_{run.method}_class{label}", figure
+        draw = partial(_projection, model, rows, label, f"{run.variant}, {run.method}: digit {label}")
+        yield f"projections_{run.variant}_{run.method}_class{label}", draw
+
+
+def _projection(model: GroupModel, rows: FloatArray, label: int, title: str) -> Figure:
+    """Draw the kernels of a mixture and rows (n, M) of one class in all planes."""
+    from matplotlib.figure import Figure
+
+    side = 1.75 * (rows.shape[1] - 1) + 0.7
+    margins = {"left": 0.62 / side, "right": 1 - 0.08 / side, "bottom": 0.5 / side, "top": 1 - 0.45 / side}
+    # Fixed margins: laying out dozens of panels automatically takes longer than drawing them.
+    figure = Figure(figsize=(side, side))
+    figure.subplots_adjust(**margins, wspace=0.08, hspace=0.08)
+    for panel in plot_projections(model, label, rows, figure=figure):
+        panel.locator_params(nbins=3)
+    figure.suptitle(title, x=0.62 / side, y=1 - 0.12 / side, ha="left", va="top", fontsize=11)
+    return figure
 
 
 def plot_accuracy_distribution(

@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from skmix.engine.compute.threads import Workspace
 from skmix.engine.model import BoolArray, FloatArray, IntArray, Parameters
 
 Reason = Literal["", "constant feature", "too few rows", "overflow"]
@@ -30,6 +31,13 @@ TOLERANCE = 0.1
 _CONSTANT = 1e-8
 # Half a row on top of the number of features: responsibilities rarely add up to a whole number.
 _HALF_A_ROW = 0.5
+# Responsibilities below this share of a kernel's mass are lost in the rounding of its sums. They are left
+# out, since products with subnormal numbers are slow.
+_NEGLIGIBLE = 1e-200
+# Unless a variance would be below this.
+_COLLAPSED = 1e-100
+# Allocating large arrays in every pass would take as long as filling them.
+_memory = Workspace()
 
 
 @dataclass(frozen=True)
@@ -144,26 +152,36 @@ def published_pass(
     log_likelihood : ndarray of shape (L,)
         Of each class under the parameters before the pass.
     """
+    from . import _loops
+
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     with np.errstate(all="ignore"):
-        joint = published_densities(rows, parameters)
-        joint *= np.repeat(parameters.weights, sizes, axis=1)  # (E) numerator, (K, N)
-        evidence = joint.sum(axis=0)
-        responsibilities = np.divide(joint, evidence, out=joint)  # (E)
+        responsibilities, evidence = _exponentials(rows, parameters), np.empty(rows.shape[1])
+        normalisers = _normalisers(parameters)
+        _loops.normalise(responsibilities, normalisers, parameters.weights, sizes, evidence)  # (E)
         log_likelihood = np.add.reduceat(np.log(evidence), bounds)  # (LL)
         mass_in_class = np.add.reduceat(responsibilities, bounds, axis=1)
         mass = mass_in_class.sum(axis=1)
-        means = (responsibilities @ rows.T) / mass[:, None]  # (M2)
-        deviations = rows - means[:, :, None]  # (M3): about the new means, (K, M, N)
-        weighted = responsibilities[:, None, :] * deviations
-        covariances = weighted @ deviations.transpose(0, 2, 1) / mass[:, None, None]  # (M3)
+        deviations, weighted = _memory.array("pass", (2, *parameters.means.shape, rows.shape[1]))
+        # A kernel that collapses onto a row needs the shares of the others, however small.
+        for used in (_loops.without(responsibilities, _NEGLIGIBLE * mass), responsibilities):
+            means = (used @ rows.T) / mass[:, None]  # (M2)
+            _loops.weigh(used, rows, means, deviations, weighted)  # about the new means
+            covariances = weighted @ deviations.transpose(0, 2, 1) / mass[:, None, None]  # (M3)
+            if np.all(np.diagonal(covariances, axis1=1, axis2=2) > _COLLAPSED):
+                break
         return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
 
 
 def published_densities(rows: FloatArray, parameters: Parameters) -> FloatArray:
     """Return N(x_n; μ_k, P_k) of rows (M, N), shape (K, N), in the linear domain, finite or not."""
-    normalisers = np.sqrt((2.0 * math.pi) ** len(rows) * np.linalg.det(parameters.covariances))
-    return _exponentials(rows, parameters) / normalisers[:, None]
+    return _exponentials(rows, parameters) / _normalisers(parameters)[:, None]
+
+
+def _normalisers(parameters: Parameters) -> FloatArray:
+    """Return √((2π)^M |P_k|), shape (K,)."""
+    n_features = parameters.means.shape[1]
+    return np.sqrt((2.0 * math.pi) ** n_features * np.linalg.det(parameters.covariances))
 
 
 def published_likelihoods(
@@ -183,12 +201,14 @@ def published_likelihoods(
 
 def _exponentials(rows: FloatArray, parameters: Parameters) -> FloatArray:
     """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N)."""
-    deviations = rows - parameters.means[:, :, None]
-    projected = _inverses(parameters.covariances) @ deviations
-    projected *= deviations
-    quadratic: FloatArray = projected.sum(axis=1)
-    quadratic *= -0.5
-    return np.exp(quadratic, out=quadratic)
+    from . import _loops
+
+    deviations, projected = _memory.array("pass", (2, *parameters.means.shape, rows.shape[1]))
+    _loops.deviate(rows, parameters.means, deviations)
+    np.matmul(_inverses(parameters.covariances), deviations, out=projected)
+    exponents = np.empty((len(parameters.means), rows.shape[1]))
+    _loops.exponents(projected, deviations, exponents)
+    return np.exp(exponents, out=exponents)
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:

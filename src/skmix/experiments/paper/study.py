@@ -47,7 +47,7 @@ from .variants import (
 # 10 % less than twice 50. The published method shares nothing.
 _BATCH: dict[Method, int] = {"published": 10, "robust": 100, "class-wise": 100}
 # Files that affect the results, besides the library.
-_CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in ("methods", "published")]
+_CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in ("methods", "published", "_loops")]
 
 _N_COMPONENTS = 20
 # The features that the study uses; the four quadrant masses sum to one, so one is left out.
