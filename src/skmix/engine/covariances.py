@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from scipy.linalg import lapack
 
+from .compute import can_compile
 from .compute.arrays import (
     Array,
     as_float64,
@@ -27,6 +28,7 @@ from .compute.arrays import (
     occurs,
     operations_of,
     pick,
+    rare,
     replaced,
     to_numpy,
 )
@@ -41,9 +43,13 @@ _SEED, _SMALLEST_SHARE = 0.01, 1e-12
 # Up to this order an elimination vectorised over the batch beats one LAPACK call per matrix (5000 matrices
 # of order 6: 3 ms versus 20 ms; they break even between orders 16 and 24).
 _LARGEST_VECTORISED = 16
+# Numbers in a batch from which on compiled code pays, since it must be loaded.
+_WORTH_COMPILING = 1 << 15
 # With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
 # it is recomputed in extended precision where the platform has it.
 _INFLATED = 2e6
+# On a device this costs a copy to the host: such a factor keeps the digits that its products keep.
+_INFLATED_ON_DEVICE = 2.0**24
 # Pivots of a correlation matrix below this are zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
 
@@ -208,8 +214,10 @@ class Structure:
             covariances = covariances - xp.matrix_transpose(weighted) @ offset
             mass = xp.sum(mass, axis=1)
         else:
-            covariances = unpack(second, n_features) - weighted[..., None] * offset[..., None, :]
-        covariances += regulariser.prior_rows * regulariser.prior_covariance
+            covariances = unpack(second, n_features)
+            covariances -= weighted[..., None] * offset[..., None, :]
+        if regulariser.prior_rows:
+            covariances += regulariser.prior_rows * regulariser.prior_covariance
         covariances /= (mass + regulariser.prior_rows)[..., None, None]
         covariances += regulariser.ridge * constant(np.eye, n_features, example=covariances)
         return self.raised(covariances, regulariser.floor)
@@ -222,9 +230,17 @@ class Structure:
 
     def where_alive(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
         """Return `new` covariances of kernels that are `alive` (R, K), and `old` ones of the others."""
-        xp = namespace(new)
-        alive = xp.any(alive, axis=1) if self.shared else alive
-        return xp.where(xp.reshape(alive, alive.shape + (1,) * (new.ndim - alive.ndim)), new, old)
+        alive = namespace(new).any(alive, axis=1) if self.shared else alive
+        return _where(alive, new, old)
+
+    def factor_where_alive(self, alive: BoolArray, new: Factor, old: Factor) -> Factor:
+        """Return the `new` factor of kernels that are `alive` (R, K), and the `old` one of the others."""
+        alive = namespace(alive).any(alive, axis=1, keepdims=True) if self.shared else alive
+        return Factor(
+            _where(alive, new.whitener, old.whitener),
+            _where(alive, new.log_determinant, old.log_determinant),
+            new.usable,
+        )
 
     def take_kernels(self, covariances: FloatArray, kernels: IntArray) -> FloatArray:
         """Return the covariances of the chosen kernels (R, k) of each start."""
@@ -285,6 +301,38 @@ class Structure:
         own += mass[..., None] * (remaining + constant[..., None] * constant[..., None, :])
         all_second[..., gaps[:, None], gaps] = own
         return all_first, self.pack(all_second)
+
+    def apart(self, covariances: Array, seen: Array) -> Array:
+        """Return covariances (B · R, …) in which features that are not `seen` (B, M) vary alone."""
+        xp = namespace(covariances)
+        together = (seen[:, :, None] & seen[:, None, :]) | constant(
+            _index, seen.shape[-1], "diagonal", example=seen
+        )
+        shape = (seen.shape[0],) + (1,) * (covariances.ndim - 2) + together.shape[1:]
+        stack = xp.where(xp.reshape(together, shape), covariances[None, ...], 0.0)
+        return xp.reshape(stack, (-1, *covariances.shape[1:]))
+
+    def completed(
+        self, seen: Array, covariances: Array, whiteners: Array, mass: Array, first: Array, second: Array
+    ) -> tuple[Array, Array]:
+        """Return expected moments of all features, first (R, K, M) and second (R, K, S), about the means.
+
+        Given, for each of B patterns, are the features `seen` (B, M), whiteners (B, R, K or 1, …) of the
+        covariances `apart`, the mass (B, R, K), and the moments (B, R, K, M) and (B, R, K, …) of the
+        seen features about the means. The result is summed over the patterns.
+        """
+        xp, stack = namespace(first), self._by_kernel(covariances)[None, ...]
+        eye = constant(np.eye, seen.shape[-1], example=first)
+        known = (seen[:, :, None] & seen[:, None, :])[:, None, None, ...]
+        precisions = xp.where(known, xp.matrix_transpose(whiteners) @ whiteners, 0.0)
+        # E[x − μ | x_seen] = G (x − μ), where x − μ is zero at gaps.
+        predict = xp.where(seen[:, None, None, :, None], eye, stack @ precisions)
+        # In this form the covariance of what is left cannot become negative.
+        left = eye - predict
+        remaining = left @ stack @ xp.matrix_transpose(left)
+        all_second = predict @ second @ xp.matrix_transpose(predict) + mass[..., None, None] * remaining
+        all_first = (predict @ first[..., None])[..., 0]
+        return xp.sum(all_first, axis=0), self.pack(xp.sum(all_second, axis=0))
 
     def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
         """Return −ν/2 Σ (log|P| + tr(Σ₀P⁻¹)), (R,): the inverse-Wishart prior, up to a constant."""
@@ -495,6 +543,18 @@ class Diagonal(Structure):
         all_first[..., columns] = first + mass * shift
         all_second[..., columns] = observed.second + 2.0 * first * shift + mass * shift**2
         return all_first, all_second
+
+    def apart(self, covariances: Array, seen: Array) -> Array:
+        xp = namespace(covariances)
+        stack = xp.broadcast_to(covariances[None, ...], (seen.shape[0], *covariances.shape))
+        return xp.reshape(stack, (-1, *covariances.shape[1:]))
+
+    def completed(
+        self, seen: Array, covariances: Array, whiteners: Array, mass: Array, first: Array, second: Array
+    ) -> tuple[Array, Array]:
+        xp, unseen = namespace(first), namespace(first).astype(~seen, first.dtype)[:, None, None, :]
+        all_second = second + mass[..., None] * unseen * self.variances(covariances)
+        return xp.sum(first, axis=0), xp.sum(all_second, axis=0)
 
     def wishart(self, n_features: int) -> Wishart:
         return Wishart(1, copies=n_features)
@@ -863,6 +923,13 @@ def unpack(second: FloatArray, n_features: int) -> FloatArray:
     return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
 
 
+def _where(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+    """Return `new` (R, …) or (R, K, …) where `chosen` (R,) or (R, K), otherwise `old`."""
+    return namespace(new).where(
+        namespace(new).reshape(chosen, chosen.shape + (1,) * (new.ndim - chosen.ndim)), new, old
+    )
+
+
 def _with_crossed(squares: FloatArray, crossed: FloatArray) -> FloatArray:
     """Concatenate sums of squares (R, K, M) and of x(Vx)ᵀ (R, K, M, q), as in `Statistics.second`."""
     return np.concatenate([squares, crossed.reshape(*squares.shape[:2], -1)], axis=-1)
@@ -894,6 +961,8 @@ def whiten_batch(matrices: Array) -> Whitened:
     proper = np.all((diagonal > 0) & np.isfinite(diagonal), axis=1)
     _, exponents = np.frexp(np.where(proper[:, None], diagonal, 1.0))
     units = np.ldexp(1.0, -(exponents // 2))
+    if matrices.size >= _WORTH_COMPILING and matrices.shape[-1] <= _LARGEST_VECTORISED and can_compile():
+        return _eliminate_compiled(matrices, units, proper)
     scaled = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1])) * units[:, :, None]
     scaled *= units[:, None, :]
 
@@ -909,6 +978,30 @@ def whiten_batch(matrices: Array) -> Whitened:
     whiteners *= units[:, None, :]
     log_determinants -= 2.0 * np.log(units).sum(axis=1)
     return whiteners, log_determinants, positive & proper
+
+
+def _eliminate_compiled(matrices: FloatArray, units: FloatArray, proper: BoolArray) -> Whitened:
+    """Return the `Whitened` of matrices (B, M, M), which are scaled by units (B, M) and factored together."""
+    from .compute.matrices import eliminate
+
+    n_matrices, order, _ = matrices.shape
+    if not proper.all():
+        matrices = np.where(proper[:, None, None], matrices, np.eye(order))
+    whiteners, pivots = np.zeros_like(matrices, order="C"), np.empty((order, n_matrices))
+    positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
+    given = np.ascontiguousarray(matrices), units, _SINGULAR
+    eliminate(*given, whiteners, pivots, positive, inflation)
+    log_determinants = np.log(pivots).sum(axis=0)
+    positive &= np.isfinite(log_determinants)
+    whiteners[~positive] = np.eye(order) * units[~positive][:, None]
+    log_determinants[~positive] = 0.0
+    again = np.flatnonzero(positive & (inflation > _INFLATED))
+    if len(again):
+        own = units[again]
+        scaled = matrices[again] * own[:, :, None] * own[:, None, :]
+        found = _eliminate(scaled.astype(np.longdouble))
+        whiteners[again], log_determinants[again], positive[again] = found[0] * own[:, None], *found[1:]
+    return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive & proper
 
 
 def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -966,7 +1059,7 @@ def _whiten_on_device(matrices: Array) -> Whitened:
     pivots = xp.linalg.diagonal(lower)
     positive = proper & good & xp.all(pivots**2 > _SINGULAR, axis=1)
     whiteners = operations.invert_lower(xp.where(positive[:, None, None], lower, eye))
-    inflated = positive & xp.any(xp.sum(whiteners * whiteners, axis=-2) > _INFLATED, axis=1)
+    inflated = positive & xp.any(xp.sum(whiteners * whiteners, axis=-2) > _INFLATED_ON_DEVICE, axis=1)
     log_determinants = 2.0 * xp.sum(xp.where(positive[:, None], xp.log(pivots / unit), 0.0), axis=1)
     found = whiteners * unit[:, None, :], log_determinants, positive
     if not occurs(inflated):
@@ -987,11 +1080,12 @@ def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
     """Return matrices (B, M, M) raised to P ⪰ diag(floor), and their whiteners."""
     found, xp = whiten_batch(matrices), namespace(matrices)
     # tr(P⁻¹ diag(floor)) < 1 proves that no eigenvalue relative to diag(floor) is below one.
-    low = ~found[2] | (xp.sum(found[0] * found[0], axis=-2) @ floor >= 1.0)
-    if not occurs(low & xp.all(floor > 0)):
+    low = (~found[2] | (xp.sum(found[0] * found[0], axis=-2) @ floor >= 1.0)) & xp.all(floor > 0)
+    index = rare(low)
+    if index is None:
         return matrices, found
-    index = np.flatnonzero(to_numpy(low))
-    raised = raise_eigenvalues(pick(matrices, index), floor)
+    some = pick(matrices, index)
+    raised = xp.where(pick(low, index)[:, None, None], raise_eigenvalues(some, floor), some)
     matrices = replaced(matrices.copy() if is_numpy(matrices) else matrices, index, raised)
     return matrices, _replaced(found, index, whiten_batch(raised))
 
@@ -1003,9 +1097,7 @@ def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:
     """
     xp, root = namespace(matrices), namespace(matrices).sqrt(floor)
     unit = root[:, None] * root
-    values, vectors = xp.linalg.eigh(matrices / unit)
-    values = xp.where(values > 1.0, values, 1.0)
-    raised = (vectors * values[..., None, :]) @ xp.matrix_transpose(vectors)
+    raised = operations_of(matrices).raise_to_one(matrices / unit)
     return 0.5 * (raised + xp.matrix_transpose(raised)) * unit
 
 

@@ -6,12 +6,13 @@ decides whether compiled code is worth loading.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from .compute.arrays import like, namespace
-from .compute.threads import workers
+from .compute.threads import Workers, workers
 from .covariances import structure_of
 from .model import FloatArray, IntArray, Parameters
 from .sources import open_array
@@ -21,6 +22,9 @@ from .sources.reference import safe_log
 
 # Largest array of values predicted by all kernels.
 _CHUNK = 1 << 20
+# Numbers in the matrices of a row up to which products are too small for BLAS to use threads: limiting them
+# would take as long as the row.
+_SMALL = 1 << 10
 
 
 def log_normalise(log_joint: FloatArray) -> FloatArray:
@@ -41,8 +45,11 @@ def evaluate(
     weights: FloatArray | None = None,
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), or their mixtures with weights (K, L); see `ArrayRows`."""
+    rows, structure = open_array(X), structure_of(covariance_type)
+    if X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL:
+        return rows.log_densities(parameters, structure, Workers(1), weights)
     with workers(n_jobs) as pool:
-        return open_array(X).log_densities(parameters, structure_of(covariance_type), pool, weights)
+        return rows.log_densities(parameters, structure, pool, weights)
 
 
 def kernel_log_densities(

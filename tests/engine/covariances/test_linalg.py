@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import random_covariances
 
+from skmix.engine import covariances
 from skmix.engine.covariances import raise_eigenvalues, whiten_batch, whiten_bounded
 from skmix.engine.model import FloatArray
 
@@ -72,6 +73,19 @@ def test_one_bad_matrix_does_not_disturb_the_batch(order: int) -> None:
         assert_allclose(log_determinants[[0, 2]], alone[1], rtol=1e-13)
         assert np.isfinite(whiteners).all(), name
         assert np.isfinite(log_determinants).all(), name
+
+
+@pytest.mark.parametrize("order", [1, 2, 5, 16])
+def test_compiled_code_does_the_same_to_the_last_bit(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
+    random = np.random.default_rng(4)
+    good = random_covariances(random, 21, order) * np.exp(10.0 * random.normal(size=(21, 1, 1)))
+    narrow = np.ones((order, order)) + 1e-8 * np.eye(order)
+    matrices = np.stack([*good[:10], *singular(order).values(), narrow, *good[10:]])
+    expected = whiten_batch(matrices)
+    monkeypatch.setattr(covariances, "_WORTH_COMPILING", 0)
+    for found, value in zip(whiten_batch(matrices), expected, strict=True):
+        assert_array_equal(found, value)
 
 
 @pytest.mark.parametrize("order", [2, 3, 8, 17])

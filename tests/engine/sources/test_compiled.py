@@ -12,10 +12,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import SharedKernelMixture
+from skmix.engine.compute import can_compile
 from skmix.engine.compute.threads import workers
 from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
-from skmix.engine.model import FloatArray, Options, Parameters, Statistics
+from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics, join
 from skmix.engine.sources import memory, open_source, reference
 from skmix.engine.sources.reference import Kernels, Rows
 
@@ -57,12 +58,12 @@ def problem(
     return rows, Kernels.of(Parameters(weights, means, covariances), factor, structure)
 
 
-def assert_same(found: Statistics, expected: Statistics, *, tied: bool = False) -> None:
-    """Compare statistics to 1e-10 of their largest number; of tied ones only sums of second moments."""
+def assert_same(found: Statistics, expected: Statistics, covariance_type: str = "full") -> None:
+    """Compare statistics to 1e-10 of their largest number, those that have a meaning."""
     for name, value in vars(expected).items():
-        own = getattr(found, name)
-        if tied and name == "second":
-            value, own = value.sum(axis=1), own.sum(axis=1)
+        own, summed = getattr(found, name), {"tied": 1, "spherical": 2}.get(covariance_type)
+        if summed and name == "second":
+            value, own = value.sum(axis=summed), own.sum(axis=summed)
         assert_allclose(own, value, rtol=0, atol=1e-10 * np.abs(value).max(), err_msg=name)
 
 
@@ -76,7 +77,7 @@ def test_statistics_are_those_of_the_reference(covariance_type: str, n_features:
     with workers(2) as pool:
         found = compiled.expect(rows, kernels, kernels.means, pool)
         only = compiled.expect(rows, kernels, kernels.means, pool, with_moments=False)
-    assert_same(found, expected, tied=covariance_type == "tied")
+    assert_same(found, expected, covariance_type)
     assert_allclose(only.log_likelihood, expected.log_likelihood, rtol=1e-12)
 
 
@@ -87,7 +88,7 @@ def test_moments_are_about_the_given_origins(covariance_type: str, n_features: i
     origins = kernels.means + 0.3
     with workers(1) as pool:
         found = compiled.expect(rows, kernels, origins, pool)
-    assert_same(found, reference.expect(rows, kernels, origins), tied=covariance_type == "tied")
+    assert_same(found, reference.expect(rows, kernels, origins), covariance_type)
 
 
 @pytest.mark.parametrize("covariance_type", STRUCTURES)
@@ -129,11 +130,22 @@ def test_narrow_kernels_far_from_the_origin_keep_their_digits(n_features: int) -
     assert_same(found, expected)
 
 
-def test_tied_kernels_far_from_the_origin_keep_their_digits() -> None:
-    rows, kernels = problem("tied", 4, spread=1e5)
+@pytest.mark.parametrize("covariance_type", ["tied", "diag", "spherical"])
+@pytest.mark.parametrize("n_features", [4, 20])
+def test_kernels_far_from_the_origin_keep_their_digits(covariance_type: str, n_features: int) -> None:
+    """They are not expanded, and do not change the bits of starts that are."""
+    rows, kernels = problem(covariance_type, n_features, n_starts=3)
+    means = kernels.means.copy()
+    means[1] += 1e5
+    kernels = replace(kernels, means=means)
     with workers(1) as pool:
-        found = compiled.expect(rows, kernels, kernels.means, pool)
-    assert_same(found, reference.expect(rows, kernels, kernels.means), tied=True)
+        found = compiled.expect(rows, kernels, means, pool)
+        alone = [
+            compiled.expect(rows, kernels.take(slice(r, r + 1)), means[r : r + 1], pool) for r in range(3)
+        ]
+    assert_same(found, reference.expect(rows, kernels, means), covariance_type)
+    for name, value in vars(join(alone)).items():
+        assert_array_equal(getattr(found, name), value)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -205,7 +217,7 @@ def test_exponentials_and_logarithms() -> None:
 def test_code_is_compiled_where_it_cannot_be_kept() -> None:
     scope: dict[str, Any] = {}
     exec("def double(x): return 2 * x", scope)  # a function without a file has no place for its code
-    assert compiled._compile(scope["double"])(21) == 42
+    assert compiled.compiled(scope["double"])(21) == 42
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -215,7 +227,7 @@ def test_fits_without_numba(numba: str, monkeypatch: pytest.MonkeyPatch) -> None
     X = random.normal(size=(4000, 6)) + 3.0 * random.integers(3, size=4000)[:, None]
     model = SharedKernelMixture(10, max_iter=5, tol=0.0, random_state=0)
     expected = model.fit(X).score(X)
-    memory._compiled.cache_clear()
+    can_compile.cache_clear()
     if numba == "off":
         monkeypatch.setattr("numba.config.DISABLE_JIT", True)
     else:
@@ -225,10 +237,10 @@ def test_fits_without_numba(numba: str, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.delitem(sys.modules, "skmix.engine.compute.simd")
         monkeypatch.delattr("skmix.engine.compute.simd", raising=False)
     try:
-        assert memory._compiled() is None
+        assert not can_compile()
         assert model.fit(X).score(X) == pytest.approx(expected, rel=1e-10)
     finally:
-        memory._compiled.cache_clear()
+        can_compile.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -254,14 +266,14 @@ def test_gaps_of_many_patterns_are_those_of_the_reference(
     model = SharedKernelMixture(5, covariance_type=covariance_type, max_iter=5, tol=0.0, random_state=0)
     built, worker = set(), compiled._worker
 
-    def recorded(size: int, triangular: bool) -> Any:
+    def recorded(size: int) -> Any:
         built.add(size)
-        return worker(size, triangular)
+        return worker(size)
 
     monkeypatch.setattr(compiled, "_worker", recorded)
     found, scores = model.fit(X).log_likelihood_, model.score_samples(X)
     # Code of its own for each number of observed features would take seconds to compile.
-    assert built == ({0} if covariance_type == "low_rank" else {0, 4})
+    assert built == ({0, 4} if covariance_type == "full" else {0})
     monkeypatch.setattr(memory, "_WORTH_COMPILING", 1 << 60)
     assert_allclose(model.score_samples(X), scores, rtol=1e-10)
     assert model.fit(X).log_likelihood_ == pytest.approx(found, rel=1e-10)
@@ -285,3 +297,49 @@ def test_rows_of_other_kinds_of_numbers(dtype: np.dtype) -> None:
     start = Parameters(np.full((1, 30, 1), 1 / 30), kernels.means, np.tile(np.eye(3), (1, 30, 1, 1)))
     found = [fit(each, start, Options(max_iter=2), frame=frame) for each in (source, own)]
     assert_array_equal(found[0].log_likelihood, found[1].log_likelihood)
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "spherical", "tied"])
+@pytest.mark.parametrize("given", [False, True])
+def test_kernels_that_become_narrow_in_one_pass_keep_their_digits(covariance_type: str, given: bool) -> None:
+    random, structure = np.random.default_rng(5), structure_of(covariance_type)
+    centres = random.normal(size=(3, 4))
+    X = centres[np.arange(3000) % 3] + 1e-6 * random.normal(size=(3000, 4))
+    covariances = structure.from_full(np.tile(0.05 * np.eye(4), (1, 3, 1, 1)))
+    parameters = Parameters(np.full((1, 3, 1), 1.0 / 3.0), centres[None] + 0.05, covariances)
+    kernels = Kernels.of(parameters, structure.factor(covariances, 4), structure)
+    rows = Rows(X, None, None, np.ones(4), np.zeros(4), 1e100)
+    origins = centres[None] if given else kernels.means
+    with workers(1) as pool:
+        found = compiled.expect(rows, kernels, origins, pool)
+    expected = reference.expect(rows, kernels, origins)
+    assert_same(found, expected, covariance_type)
+    variances = structure.update(
+        *(found.mass.sum(axis=-1), found.first / found.mass.sum(axis=-1)[..., None], found.second),
+        Regulariser(np.zeros(4), np.zeros(4), 0.0, np.eye(4), 1.0),
+    )[0]
+    assert_allclose(structure.variances(variances), 1e-12, rtol=0.1)
+
+
+def test_rows_without_codes_are_of_the_first_class() -> None:
+    rows, _ = problem("full", 3, n_rows=20_000)
+    source = memory.MemoryRows(rows.X, None)
+    assert source.codes_within(1) is None
+    assert_array_equal(source.codes_within(2), np.zeros(20_000))
+
+
+def test_blocks_do_not_depend_on_other_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, kernels = problem("full", 5, n_rows=9000, n_starts=6)
+    monkeypatch.setattr(compiled, "_SUMS", 800)
+    monkeypatch.setattr(compiled, "_SUMS_TOGETHER", 1000)
+    with workers(2) as pool:
+        together = compiled.expect(rows, kernels, kernels.means, pool)
+        alone = compiled.expect(rows, kernels.take([1]), kernels.means[[1]], pool)
+    for name, value in vars(alone).items():
+        assert_array_equal(getattr(together, name)[[1]], value, err_msg=name)
+
+
+def test_compiled_code_is_kept_by_the_digest_of_all_sources() -> None:
+    from skmix.engine.compute import simd
+
+    assert compiled._sort.__qualname__.endswith(simd._version())

@@ -10,15 +10,20 @@ over a few features or kernels are unrolled while instructions are generated. Al
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from inspect import Parameter, Signature, signature
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
+from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
@@ -34,6 +39,36 @@ _LOWEST = -460.0
 _LOG_2, _LOG_2_REST = 6.93145751953125e-1, 1.42860682030941723212e-6
 # Adding 1.5 · 2^52 rounds to an integer, which is then in the lowest bits.
 _ROUND = 6755399441055744.0
+
+
+@lru_cache
+def _version() -> str:
+    """Return a digest of all code that may be part of a compiled function."""
+    folder = Path(__file__).parents[1]
+    files = sorted([*folder.glob("compute/*.py"), *folder.glob("sources/*.py")])
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+def compiled(function: Any) -> Any:
+    """Compile a function when it is first called, and keep the code if there is a place for it."""
+    # Numba notices changes of the function's own file, not of those whose code becomes part of it.
+    function.__qualname__ += f"_{_version()}"
+    try:
+        return njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        return njit(nogil=True, error_model="numpy")(function)
+
+
+def _exp_coefficients() -> list[float]:
+    """Return those of (eˣ − 1 − x) / x² for |x| ≤ ½ log 2, interpolated at Chebyshev's points."""
+    half = 0.5 * math.log(2.0)
+    points = np.polynomial.chebyshev.chebpts1(10)
+    values = sum((half * points) ** n / math.factorial(n + 2) for n in range(16))
+    found = np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.chebfit(points, values, 9))
+    return [float(c) for c in found / half ** np.arange(10)]
+
+
+_EXP = _exp_coefficients()
 
 
 class VectorType(types.Type):
@@ -72,6 +107,16 @@ class Code:
         found.align = 8
         return found
 
+    def gather(self, data: Any, indices: Sequence[Any]) -> Any:
+        """Load a vector from LANES places of float64 or float32 numbers."""
+        found = ir.Constant(_VECTOR, ir.Undefined)
+        for lane, index in enumerate(indices):
+            number = self.builder.load(self.builder.gep(data, [index]))
+            if number.type != _VECTOR.element:
+                number = self.builder.fpext(number, _VECTOR.element)
+            found = self.builder.insert_element(found, number, _INDEX(lane))
+        return found
+
     def store(self, value: Any, data: Any, index: Any) -> None:
         """Store a vector."""
         self.builder.store(value, self._pointer(data, index)).align = 8
@@ -81,7 +126,10 @@ class Code:
 
     def splat(self, x: Any) -> Any:
         """Fill all lanes with a number."""
-        undefined, first = ir.Constant(_VECTOR, ir.Undefined), ir.VectorType(_INDEX, LANES)
+        undefined, first = (
+            ir.Constant(ir.VectorType(x.type, LANES), ir.Undefined),
+            ir.VectorType(_INDEX, LANES),
+        )
         one = self.builder.insert_element(undefined, x, _INDEX(0))
         return self.builder.shuffle_vector(one, undefined, ir.Constant(first, [0] * LANES))
 
@@ -127,25 +175,39 @@ class Code:
 
     def totals(self, values: Sequence[Any]) -> list[Any]:
         """Return the sums of the lanes of up to LANES vectors, with fewer instructions than one by one."""
-        vectors = [*values, *[_repeat(0.0)] * (LANES - len(values))]
-        width, kind = LANES // 2, ir.VectorType(_INDEX, LANES)
+        vectors, width = [*values, *[_repeat(0.0)] * (LANES - len(values))], LANES // 2
         while width:
             # In groups of `width` lanes: sums of the first vector in even groups, of the second in odd ones.
-            low, high = [], []
-            for i in range(LANES):
-                odd = i // width % 2
-                low.append(LANES + i - width if odd else i)
-                high.append(LANES + i if odd else i + width)
             half = len(vectors) // 2
-            vectors = [
-                self.builder.fadd(
-                    self.builder.shuffle_vector(a, b, ir.Constant(kind, low)),
-                    self.builder.shuffle_vector(a, b, ir.Constant(kind, high)),
-                )
-                for a, b in zip(vectors[:half], vectors[half:], strict=True)
-            ]
+            pairs = zip(vectors[:half], vectors[half:], strict=True)
+            vectors = [self.builder.fadd(*self._exchanged(a, b, width)) for a, b in pairs]
             width //= 2
         return [self.builder.extract_element(vectors[0], _INDEX(i)) for i in range(len(values))]
+
+    def _exchanged(self, a: Any, b: Any, width: int) -> tuple[Any, Any]:
+        """Return two vectors: the even groups of `width` lanes of a and of b in turn, and the odd groups."""
+        kind, low, high = ir.VectorType(_INDEX, LANES), [], []
+        for i in range(LANES):
+            odd = i // width % 2
+            low.append(LANES + i - width if odd else i)
+            high.append(LANES + i if odd else i + width)
+        shuffle = self.builder.shuffle_vector
+        return shuffle(a, b, ir.Constant(kind, low)), shuffle(a, b, ir.Constant(kind, high))
+
+    def transposed(self, vectors: Sequence[Any]) -> list[Any]:
+        """Return the columns of LANES vectors."""
+        found, width = list(vectors), LANES // 2
+        while width:
+            for i in range(LANES):
+                if not i & width:
+                    found[i], found[i + width] = self._exchanged(found[i], found[i + width], width)
+            width //= 2
+        return found
+
+    def head(self, value: Any, count: Any) -> Any:
+        """Return a vector whose lanes from `count` on are zero."""
+        kept = self.builder.icmp_signed("<", ir.Constant(_INTEGERS, list(range(LANES))), self.splat(count))
+        return self.builder.select(kept, value, _repeat(0.0))
 
     def exp(self, x: Any) -> Any:
         """Return eˣ for x ≤ 0, to the last bit or two; zero below 1e-200."""
@@ -156,9 +218,14 @@ class Code:
         power = build.fsub(shifted, _repeat(_ROUND))
         rest = self.fma(power, _repeat(-_LOG_2), x)
         rest = self.fma(power, _repeat(-_LOG_2_REST), rest)
-        value = _repeat(1.0 / math.factorial(13))
-        for n in range(12, -1, -1):
-            value = self.fma(value, rest, _repeat(1.0 / math.factorial(n)))
+        # Even and odd powers apart: each operation waits for fewer others.
+        square = build.fmul(rest, rest)
+        even, odd = _repeat(_EXP[8]), _repeat(_EXP[9])
+        for n in (6, 4, 2, 0):
+            even = self.fma(even, square, _repeat(_EXP[n]))
+            odd = self.fma(odd, square, _repeat(_EXP[n + 1]))
+        value = self.fma(self.fma(odd, rest, even), square, rest)
+        value = build.fadd(value, _repeat(1.0))
         exponent = build.shl(build.bitcast(shifted, _INTEGERS), _bits(52))
         value = build.bitcast(build.add(build.bitcast(value, _INTEGERS), exponent), _VECTOR)
         return build.select(tiny, _repeat(0.0), value)
@@ -236,7 +303,7 @@ def _lower_blocks(n_features: int) -> list[range]:
 
 def _distance(
     code: Code, x: Any, at: Any, step: Any, means: Any, mean_at: Any, whitener: Any, whitener_at: Any,
-    n_features: int, triangular: bool,
+    n_features: int,
 ) -> Any:  # fmt: skip
     """Squared Mahalanobis distances of LANES rows, unrolled over features."""
     build, differences = code.builder, []
@@ -247,7 +314,7 @@ def _distance(
     found, place = _repeat(0.0), 0
     for i in range(n_features):
         white = None
-        for j in range(0 if triangular else i, i + 1):
+        for j in range(i + 1):
             factor = code.broadcast(whitener, code.plus(whitener_at, place))
             place += 1
             if white is None:
@@ -260,13 +327,12 @@ def _distance(
 
 def _add_moments(
     code: Code, x: Any, n_rows: Any, weights: Any, weights_at: Any, origins: Any, origin_at: Any,
-    first: Any, first_at: Any, second: Any, second_at: Any, n_features: int, triangular: bool,
+    out: Any, out_at: Any, n_features: int,
 ) -> None:  # fmt: skip
     """Add weighted sums of differences from an origin, and of their products, of rows x (M, n)."""
     build, parts = code.builder, _lower_blocks(n_features)
-    pairs = [(rows, columns) for a, rows in enumerate(parts) for columns in parts[: a + 1]]
-    for rows, columns in pairs if triangular else zip(parts, parts, strict=True):
-        cells = [(i, j) for i in rows for j in columns if (j <= i if triangular else j == i)]
+    for rows, columns in [(rows, columns) for a, rows in enumerate(parts) for columns in parts[: a + 1]]:
+        cells = [(i, j) for i in rows for j in columns if j <= i]
         alone = list(rows) if rows is columns else []  # features whose first moments are added here
 
         def terms(
@@ -282,65 +348,37 @@ def _add_moments(
             products = [lambda s, i=i, j=j: code.fma(weighted[i], ahead[j], s) for i, j in cells]
             return products + [lambda s, i=i: build.fadd(weighted[i], s) for i in alone]
 
-        places = [(second, code.plus(second_at, i * (i + 1) // 2 + j if triangular else i)) for i, j in cells]
-        places += [(first, code.plus(first_at, i)) for i in alone]
+        places = [code.plus(out_at, n_features + i * (i + 1) // 2 + j) for i, j in cells]
+        places += [code.plus(out_at, i) for i in alone]
         found = code.sums(n_rows, LANES, [_repeat(0.0)] * len(places), terms)
         for b in range(0, len(places), LANES):
             sums = code.totals(found[b : b + LANES])
-            for value, (data, place) in zip(sums, places[b : b + LANES], strict=True):
-                pointer = build.gep(data, [place])
+            for value, place in zip(sums, places[b : b + LANES], strict=True):
+                pointer = build.gep(out, [place])
                 build.store(build.fadd(build.load(pointer), value), pointer)
 
 
 def _add_products(
-    code: Code, left: Any, left_at: Any, left_step: Any, right: Any, right_at: Any, right_step: Any,
-    count: Any, out: Any, out_at: Any, out_step: Any, n_vectors: int,
+    code: Code, left: Any, left_at: Any, left_row: Any, left_step: Any, right: Any, right_at: Any,
+    right_step: Any, count: Any, out: Any, out_at: Any, out_row: Any, n_rows: int, n_vectors: int,
 ) -> None:  # fmt: skip
-    """Add Σ_c left[c, i] right[c, j] to out[i, j], for ROWS values of i and some vectors of j."""
-    build, cells = code.builder, [(i, v) for i in range(ROWS) for v in range(n_vectors)]
+    """Add Σ_c left[i, c] right[c, j] to out[i, j], for some values of i and some vectors of j."""
+    build, cells = code.builder, [(i, v) for i in range(n_rows) for v in range(n_vectors)]
+    rows = [build.add(left_at, build.mul(left_row, left_row.type(i))) for i in range(n_rows)]
     places = [
-        build.add(build.add(out_at, build.mul(out_step.type(i), out_step)), out_step.type(v * LANES))
+        build.add(build.add(out_at, build.mul(out_row.type(i), out_row)), out_row.type(v * LANES))
         for i, v in cells
     ]
 
     def terms(c: Any) -> list[Callable[[Any], Any]]:
-        row = build.add(right_at, build.mul(c, right_step))
-        column = build.add(left_at, build.mul(c, left_step))
+        row, column = build.add(right_at, build.mul(c, right_step)), build.mul(c, left_step)
         vectors = [code.load(right, code.plus(row, v * LANES)) for v in range(n_vectors)]
-        numbers = [code.broadcast(left, code.plus(column, i)) for i in range(ROWS)]
+        numbers = [code.broadcast(left, build.add(row, column)) for row in rows]
         return [lambda s, i=i, v=v: code.fma(numbers[i], vectors[v], s) for i, v in cells]
 
     found = code.sums(count, 1, [code.load(out, place) for place in places], terms)
     for value, place in zip(found, places, strict=True):
         code.store(value, out, place)
-
-
-def _add_squares(
-    code: Code, x: Any, step: Any, index: Any, count: Any, weights: Any, weights_at: Any, origins: Any,
-    origin_at: Any, first: Any, first_at: Any, second: Any, second_at: Any, n_vectors: int,
-) -> None:  # fmt: skip
-    """Add weighted sums of differences from an origin, and of their squares, of rows x[index[c]] (c, M)."""
-    build, vectors = code.builder, range(n_vectors)
-    origin = [code.load(origins, code.plus(origin_at, v * LANES)) for v in vectors]
-    places = [
-        (data, code.plus(at, v * LANES))
-        for data, at in ((first, first_at), (second, second_at))
-        for v in vectors
-    ]
-
-    def terms(c: Any) -> list[Callable[[Any], Any]]:
-        row = build.load(build.gep(index, [c]))
-        weight, at = code.broadcast(weights, build.add(weights_at, row)), build.mul(row, step)
-        ahead = [build.fsub(code.load(x, code.plus(at, v * LANES)), origin[v]) for v in vectors]
-        weighted = [build.fmul(weight, each) for each in ahead]
-        return [
-            *[lambda s, v=v: build.fadd(weighted[v], s) for v in vectors],
-            *[lambda s, v=v: code.fma(weighted[v], ahead[v], s) for v in vectors],
-        ]
-
-    found = code.sums(count, 1, [code.load(data, at) for data, at in places], terms)
-    for value, (data, at) in zip(found, places, strict=True):
-        code.store(value, data, at)
 
 
 def _scaled(
@@ -384,6 +422,37 @@ def _projected(
     return squares
 
 
+def _take(
+    code: Code, data: Any, places: Any, at: Any, step: Any, scale: Any, shift: Any, limit: Any, out: Any,
+    out_step: Any, n_features: Any,
+) -> None:  # fmt: skip
+    """Write LANES rows that begin at places[at:] into out (M, n), as x · scale − shift within ± limit."""
+    build = code.builder
+    rows = [build.load(build.gep(places, [code.plus(at, lane)])) for lane in range(LANES)]
+    high = code.splat(limit)
+    low = build.fneg(high)
+    with cgutils.for_range(build, n_features) as loop:
+        j, away = loop.index, build.mul(loop.index, step)
+        x = code.gather(data, [build.add(row, away) for row in rows])
+        x = build.fsub(build.fmul(x, code.broadcast(scale, j)), code.broadcast(shift, j))
+        code.store(code.smaller(code.larger(x, low), high), out, build.add(at, build.mul(j, out_step)))
+
+
+def _transpose(code: Code, x: Any, at: Any, step: Any, out: Any, out_at: Any, out_step: Any) -> None:
+    """Write LANES vectors of x, `step` apart, as columns into `out`."""
+    build, n = code.builder, step.type
+    vectors = [code.load(x, build.add(at, build.mul(step, n(i)))) for i in range(LANES)]
+    for i, vector in enumerate(code.transposed(vectors)):
+        code.store(vector, out, build.add(out_at, build.mul(out_step, n(i))))
+
+
+def _any_above(code: Code, value: Any, limit: Any) -> Any:
+    """Return whether any lane is larger than a number."""
+    build, bits = code.builder, ir.IntType(LANES)
+    mask = build.bitcast(build.fcmp_ordered(">", value, code.splat(limit)), bits)
+    return build.icmp_unsigned("!=", mask, bits(0))
+
+
 load = _generated(vector, Code.load)
 store = _generated(types.void, lambda code, data, index, value: code.store(value, data, index))
 splat = _generated(vector, Code.splat)
@@ -393,22 +462,24 @@ multiply = _generated(vector, lambda code, a, b: code.builder.fmul(a, b))
 divide = _generated(vector, lambda code, a, b: code.builder.fdiv(a, b))
 fma = _generated(vector, Code.fma)
 larger = _generated(vector, Code.larger)
-smaller = _generated(vector, Code.smaller)
 exp = _generated(vector, Code.exp)
 log = _generated(vector, Code.log)
 total = _generated(types.float64, Code.total)
 largest = _generated(types.float64, Code.largest)
-distance = _generated(vector, _distance, literals=2)
-add_moments = _generated(types.void, _add_moments, literals=2)
-add_products = _generated(types.void, _add_products, literals=1)
-add_squares = _generated(types.void, _add_squares, literals=1)
+head = _generated(vector, Code.head)
+any_above = _generated(types.boolean, _any_above)
+take = _generated(types.void, _take)
+transpose = _generated(types.void, _transpose)
+distance = _generated(vector, _distance, literals=1)
+add_moments = _generated(types.void, _add_moments, literals=1)
+add_products = _generated(types.void, _add_products, literals=2)
 scaled = _generated(lambda n: types.UniTuple(vector, n), _scaled, literals=1)
 projected = _generated(lambda n: types.UniTuple(vector, n), _projected, literals=1)
 
 
-def _next(code: Code, counter: Any) -> Any:
-    """Return the next number of a counter that threads share."""
-    return code.builder.atomic_rmw("add", counter, ir.IntType(64)(1), "monotonic")
+def _advance(code: Code, counter: Any, count: Any) -> Any:
+    """Return the next number of a counter that threads share, and advance it by `count`."""
+    return code.builder.atomic_rmw("add", counter, count, "monotonic")
 
 
-next_number = _generated(types.int64, _next)
+take_numbers = _generated(types.int64, _advance)

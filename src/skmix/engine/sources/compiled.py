@@ -3,6 +3,8 @@
 Rows are taken in tiles of up to 256, feature by feature, so that a vector holds one feature of several rows.
 Differences from a kernel's mean are taken first and whitened afterwards, so that digits are kept wherever a
 kernel lies and however narrow it is. Second moments are about the means of the E-step for the same reason.
+Diagonal, spherical and tied kernels near the origin need no such care: their log-densities and moments are
+matrix products, for all kernels at once.
 
 Work is split into tasks by the sizes of the problem, never by the number of threads, and the sums of the
 tasks are added in order: results are bitwise the same for any number of threads.
@@ -17,13 +19,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import simd
-from ..compute.simd import LANES, ROWS, add, fma, larger, load, multiply, splat, store, subtract
+from ..compute.simd import LANES, ROWS, add, compiled, fma, larger, load, multiply, splat, store, subtract
 from ..compute.threads import Workers, aligned
-from ..model import FloatArray, Statistics
+from ..model import BoolArray, FloatArray, Statistics, join
 from .reference import Kernels, Rows
 
 # Up to this many features, loops over features are unrolled, in code compiled for each number of them.
@@ -33,24 +34,28 @@ _UNROLLED = 16
 _TILE, _LARGEST_TILE, _LARGEST_BY_ROW, _SMALLEST_TILE = 1 << 14, 256, 160, 4 * LANES
 # Blocks of rows: how many at most, their smallest size, and numbers in the sums of all of them.
 _MOST_BLOCKS, _SMALLEST_BLOCK, _SUMS = 256, 2048, 1 << 24
+# Numbers in the sums of all starts that run together.
+_SUMS_TOGETHER = 1 << 25
 # Starts of a task, which share the rows of a tile.
 _GROUP = 4
 # Responsibilities below this share of a kernel's largest in a tile do not change its moments.
 _NEGLIGIBLE = 1e-22
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-150
-# If all means are within so many standard deviations of the origin, moments about it keep nine digits.
-_NEAR = 2.0**10
-# How a structure whitens differences: by a lower triangular matrix, by scales, or by scales and factors.
-_TRIANGULAR, _DIAGONAL, _FACTORS = 0, 1, 2
+# If all means are within so many standard deviations of the origin, expanded log-densities and moments about
+# it keep nine digits; unless a kernel's new variance is less than this share of its mean square.
+_NEAR, _NARROW = 2.0**10, 2.0**-24
+# A kernel with less mass has no moments to speak of.
+_LEAST_MASS = 1e-130
+# How log-densities are computed: differences from a mean are whitened by a lower triangular matrix, or by
+# scales and factors, or log-densities and moments are matrix products with rows and powers of them.
+_TRIANGULAR, _FACTORS, _EXPANDED = 0, 1, 2
 
 
-def _compile(function: Any) -> Any:
-    """Compile a function when it is first called, and keep the code if there is a place for it."""
-    try:
-        return njit(nogil=True, cache=True, error_model="numpy")(function)
-    except RuntimeError:  # neither the package's folder nor the user's can be written
-        return njit(nogil=True, error_model="numpy")(function)
+@compiled
+def _padded(n):
+    """Return n rounded up to whole vectors."""
+    return -(-n // LANES) * LANES
 
 
 class _Sizes(NamedTuple):
@@ -67,8 +72,11 @@ class _Sizes(NamedTuple):
     width: int  # numbers of a mean: M, padded to vectors unless loops are unrolled
     depth: int  # number of factors, padded to vectors
     white: int  # numbers of a whitener
-    second: int  # numbers of a kernel's second moments
-    kind: int  # how the structure whitens differences
+    moments: int  # numbers of a kernel's moments: `width` first ones, then the second ones
+    kind: int  # how log-densities are computed
+    rows: int  # number of kernels, padded to ROWS if they are expanded
+    step: int  # numbers of a row: M padded, after expansion the terms whose sums are needed
+    terms: int  # terms of an expanded log-density: M features, and their squares or the sum of them
 
 
 class _Data(NamedTuple):
@@ -87,9 +95,9 @@ class _Model(NamedTuple):
     """Kernels as flat arrays, padded as `_Sizes` tells."""
 
     base: Any  # (R, K, C): log-joints at the means
-    means: Any  # (R, K, width): of whitened rows, if there is a rotation
+    means: Any  # (R, K, width)
     origins: Any  # (R, K, width): of the moments
-    whitener: Any  # (R, K, white)
+    whitener: Any  # (R, rows, white): coefficients of the terms, if expanded
     factors: Any  # (R, K, depth / ROWS, M, ROWS): V of each kernel
     rotation: Any  # (R, M, M): whitens the rows for all kernels; empty if each has its own whitener
 
@@ -99,25 +107,25 @@ class _Sums(NamedTuple):
 
     likelihood: Any  # (blocks, R, C)
     mass: Any  # (blocks, R, K, C)
-    first: Any  # (blocks, R, K, width)
-    second: Any  # (blocks, R, K, second)
+    moments: Any  # (blocks, R, rows, moments)
 
 
 class _Scratch(NamedTuple):
     """Memory of one thread."""
 
-    x: Any  # (M, tile): rows
-    white: Any  # (M, tile): whitened rows
-    values: Any  # (K, tile): log-densities, then responsibilities
+    x: Any  # (step, tile): rows
+    white: Any  # (terms, tile): whitened rows
+    values: Any  # (rows, tile): log-densities, then responsibilities; and a vector to spare
     logs: Any  # (tile,): log-likelihoods
     weights: Any  # (tile,): weights of the rows, zero beyond the last
     joints: Any  # (K, LANES): densities of a vector of rows, relative to the largest
-    order: Any  # (tile,): places of the rows, by class
+    order: Any  # (tile,): the rows by class
+    places: Any  # (tile,): where they begin
     bounds: Any  # (C + 1,): first row of each class
     present: Any  # (C,): classes with rows
     # The others are for any number of features, where loops are not unrolled.
     few: Any  # (M, 2 · LANES): differences of two vectors of rows
-    by_row: Any  # (tile, width): rows
+    by_row: Any  # (tile, step): rows
     ahead: Any  # (tile, width): differences
     weighted: Any  # (tile, width): differences times their weights
     turned: Any  # (M, tile): differences, feature by feature
@@ -125,7 +133,7 @@ class _Scratch(NamedTuple):
     index: Any  # (tile + 1,): places of the rows whose weights are not negligible
 
 
-@_compile
+@compiled
 def _sort(codes, a, n, n_classes, order, bounds, present):
     """Order rows a … a + n − 1 by class: order (n,), and bounds (C + 1,) of the classes in it.
 
@@ -156,26 +164,41 @@ def _sort(codes, a, n, n_classes, order, bounds, present):
     return n_present
 
 
-@_compile
-def _take_rows(data, a, order, n, sizes, x, by_row):
-    """Write rows a + order[i] in the frame into x (M, tile) and, if it has memory, by_row (tile, width)."""
-    flat, step, tile, width = data.flat, data.steps[1], sizes.tile, sizes.width
-    # A vector of rows at a time, since lines of the cache should be filled at once.
-    for start in range(0, n, LANES):
-        stop = min(start + LANES, n)
-        for j in range(sizes.n_features):
-            place = j * tile + start
-            for i in range(start, stop):
-                x[j * tile + i] = flat[(a + order[i]) * data.steps[0] + j * step]
-            value = subtract(multiply(load(x, place), splat(data.scale[j])), splat(data.shift[j]))
-            store(x, place, simd.smaller(larger(value, splat(-data.limit)), splat(data.limit)))
+@compiled
+def _take_rows(data, a, n, sizes, scratch, by_row):
+    """Write rows a + order[i] in the frame into x (step, tile) and, if it has memory, by_row (tile, step)."""
+    x, order, places, tile, step = scratch.x, scratch.order, scratch.places, sizes.tile, sizes.step
+    for i in range(0, _padded(n)):
+        places[i] = (a + order[min(i, n - 1)]) * data.steps[0]
+    for i in range(0, n, LANES):
+        simd.take(
+            data.flat, places, i, data.steps[1], data.scale, data.shift, data.limit, x, tile, sizes.n_features
+        )
+        if sizes.terms <= step:
+            _add_powers(x, i, sizes)
         if len(by_row):
-            for i in range(start, stop):
-                for j in range(sizes.n_features):
-                    by_row[i * width + j] = x[j * tile + i]
+            for j in range(0, step, LANES):
+                simd.transpose(x, j * tile + i, tile, by_row, i * step + j, step)
 
 
-@_compile
+@compiled
+def _add_powers(x, r, sizes):
+    """Write the squares of a vector of rows x (terms, tile), or their sums, below them."""
+    tile, n_features, n_terms = sizes.tile, sizes.n_features, sizes.terms
+    if not n_terms:
+        return
+    length = splat(0.0)
+    for j in range(n_features):
+        each = load(x, j * tile + r)
+        square = multiply(each, each)
+        length = add(length, square)
+        if n_terms == 2 * n_features:
+            store(x, (n_features + j) * tile + r, square)
+    if n_terms == n_features + 1:
+        store(x, n_features * tile + r, length)
+
+
+@compiled
 def _whiten(x, tile, matrix, at, n_features, out):
     """Write W x into out (M, tile), of rows x (M, tile), with W (M, M) lower triangular."""
     for i in range(n_features):
@@ -189,20 +212,23 @@ def _whiten(x, tile, matrix, at, n_features, out):
             store(out, i * tile + r + LANES, other)
 
 
-@_compile
+@compiled
+def _add_terms(x, sizes, model, start, values):
+    """Add the expanded log-densities of rows x (terms, tile) under all kernels."""
+    tile, n_terms = sizes.tile, sizes.terms
+    for r in range(0, tile, 2 * LANES):
+        for k in range(0, sizes.rows, ROWS):
+            at = (start * sizes.rows + k) * n_terms
+            simd.add_products(
+                model.whitener, at, n_terms, 1, x, r, tile, n_terms, values, k * tile + r, tile, ROWS, 2
+            )
+
+
+@compiled
 def _add_distances(x, sizes, model, kernel, ahead, values, place):
-    """Add −½ times the squared distances of rows x (M, tile) to values[place:], for any M."""
+    """Add −½ times the squared distances of rows x (M, tile) under one kernel to values[place:]."""
     half, n_features, tile, kind = splat(-0.5), sizes.n_features, sizes.tile, sizes.kind
     white, mean_at = kernel * sizes.white, kernel * sizes.width
-    if kind == _DIAGONAL:
-        for r in range(0, tile, 4 * LANES):
-            found = simd.scaled(x, r, tile, model.means, mean_at, model.whitener, white, n_features, 4)
-            at = place + r
-            store(values, at, fma(half, found[0], load(values, at)))
-            store(values, at + LANES, fma(half, found[1], load(values, at + LANES)))
-            store(values, at + 2 * LANES, fma(half, found[2], load(values, at + 2 * LANES)))
-            store(values, at + 3 * LANES, fma(half, found[3], load(values, at + 3 * LANES)))
-        return
     for r in range(0, tile, 2 * LANES):
         one, other = splat(0.0), splat(0.0)
         if kind == _FACTORS:
@@ -227,7 +253,7 @@ def _add_distances(x, sizes, model, kernel, ahead, values, place):
         store(values, place + r + LANES, fma(half, other, load(values, place + r + LANES)))
 
 
-@_compile
+@compiled
 def _normalise(values, n_kernels, tile, weights, logs):
     """Turn log-joints (K, tile) into responsibilities times weights, and write weighted log-likelihoods."""
     for r in range(0, tile, LANES):
@@ -246,88 +272,87 @@ def _normalise(values, n_kernels, tile, weights, logs):
             store(values, k * tile + r, multiply(load(values, k * tile + r), share))
 
 
-@_compile
+@compiled
 def _sum(values, a, b):
-    """Return the sum of values a … b − 1."""
+    """Return the sum of values a … b − 1, of which a vector beyond b can be read."""
     some = splat(0.0)
     while a + LANES <= b:
         some = add(some, load(values, a))
         a += LANES
-    found = simd.total(some)
-    for i in range(a, b):
-        found += values[i]
-    return found
+    return simd.total(add(some, simd.head(load(values, a), b - a)))
 
 
-@_compile
+@compiled
 def _fill(values, a, b, number):
-    """Set values a … b − 1 to a number."""
+    """Set values a … b − 1 to a number, and some of the next LANES − 1."""
     some = splat(number)
-    while a + LANES <= b:
-        store(values, a, some)
-        a += LANES
-    for i in range(a, b):
-        values[i] = number
+    for i in range(a, b, LANES):
+        store(values, i, some)
 
 
-@_compile
+@compiled
 def _choose(weights, at, n, index):
     """List the rows whose weights matter in `index`; return their number."""
     largest = splat(0.0)
     for i in range(0, n, LANES):
         largest = larger(largest, load(weights, at + i))
     count, least = 0, _NEGLIGIBLE * simd.largest(largest)
-    for i in range(n):
-        index[count] = i
-        count += weights[at + i] > least
+    for start in range(0, n, LANES):
+        if simd.any_above(load(weights, at + start), least):
+            for i in range(start, start + LANES):
+                index[count] = i
+                count += weights[at + i] > least
     return count
 
 
-@_compile
-def _add_sums(sizes, model, kernel, scratch, n, weights, at, first, first_at, second, second_at):
+@compiled
+def _add_products(sizes, scratch, n, own, moments):
+    """Add the moments of n rows about zero, for all kernels: products of responsibilities and rows."""
+    tile, step = sizes.tile, sizes.step
+    for k in range(0, sizes.rows, ROWS):
+        for j in range(0, step, 2 * LANES):
+            simd.add_products(
+                scratch.values, k * tile, tile, 1, scratch.by_row, j, step, n,
+                moments, (own + k) * step + j, step, ROWS, 2,
+            )  # fmt: skip
+
+
+@compiled
+def _add_sums(sizes, model, kernel, scratch, n, weights, at, moments, first_at):
     """Add the moments of n rows with weights[at:] about the kernel's origin, for any number of features."""
-    width, depth, kind, origin_at = sizes.width, sizes.depth, sizes.kind, kernel * sizes.width
-    index = scratch.index
+    width, depth, kind, by_row, index = sizes.width, sizes.depth, sizes.kind, scratch.by_row, scratch.index
+    origin_at, second_at = kernel * width, first_at + width
     count = _choose(weights, at, n, index)
-    if kind == _DIAGONAL:
-        j = 0
-        while j + 4 * LANES <= width:
-            simd.add_squares(
-                scratch.by_row[j:], width, index, count, weights, at, model.origins, origin_at + j,
-                first, first_at + j, second, second_at + j, 4,
-            )  # fmt: skip
-            j += 4 * LANES
-        while j < width:
-            simd.add_squares(
-                scratch.by_row[j:], width, index, count, weights, at, model.origins, origin_at + j,
-                first, first_at + j, second, second_at + j, 1,
-            )  # fmt: skip
-            j += LANES
-        return
     ahead, weighted = scratch.ahead, scratch.weighted
     for j in range(0, width, LANES):
-        origin, sums, squares = load(model.origins, origin_at + j), load(first, first_at + j), splat(0.0)
+        origin, sums, squares = load(model.origins, origin_at + j), load(moments, first_at + j), splat(0.0)
         for c in range(count):
-            each = subtract(load(scratch.by_row, index[c] * width + j), origin)
+            each = subtract(load(by_row, index[c] * width + j), origin)
             share = multiply(each, splat(weights[at + index[c]]))
             store(ahead, c * width + j, each)
             store(weighted, c * width + j, share)
             sums = add(sums, share)
             squares = fma(share, each, squares)
-        store(first, first_at + j, sums)
+        store(moments, first_at + j, sums)
         if kind == _FACTORS:
-            store(second, second_at + j, add(load(second, second_at + j), squares))
+            store(moments, second_at + j, add(load(moments, second_at + j), squares))
     if kind == _TRIANGULAR:
         for i in range(0, width, ROWS):
             j = 0
             while j < i + ROWS:
                 place = second_at + i * width + j
                 if j + LANES < i + ROWS:
-                    simd.add_products(weighted, i, width, ahead, j, width, count, second, place, width, 2)
+                    simd.add_products(
+                        weighted, i, 1, width, ahead, j, width, count, moments, place, width, ROWS, 2
+                    )
                     j += 2 * LANES
                 else:
-                    simd.add_products(weighted, i, width, ahead, j, width, count, second, place, width, 1)
+                    simd.add_products(
+                        weighted, i, 1, width, ahead, j, width, count, moments, place, width, ROWS, 1
+                    )
                     j += LANES
+        return
+    if not depth:
         return
     n_features, tile, turned, along = sizes.n_features, sizes.tile, scratch.turned, scratch.along
     for c in range(count):
@@ -338,24 +363,17 @@ def _add_sums(sizes, model, kernel, scratch, n, weights, at, first, first_at, se
         factors_at = (kernel * depth + block) * n_features
         for c in range(0, count, ROWS):
             simd.add_products(
-                turned,
-                c,
-                tile,
-                model.factors,
-                factors_at,
-                ROWS,
-                n_features,
-                along,
-                c * depth + block,
-                depth,
-                1,
-            )
+                turned, c, 1, tile, model.factors, factors_at, ROWS, n_features,
+                along, c * depth + block, depth, ROWS, 1,
+            )  # fmt: skip
         for i in range(0, width, ROWS):
             place = second_at + width + i * depth + block
-            simd.add_products(weighted, i, width, along, block, depth, count, second, place, depth, 1)
+            simd.add_products(
+                weighted, i, 1, width, along, block, depth, count, moments, place, depth, ROWS, 1
+            )
 
 
-@_compile
+@compiled
 def _write(values, a, n, sizes, mixing, scratch, out):
     """Write the log-densities (K, tile) of rows a … a + n − 1, or of their mixtures, into `out`."""
     n_kernels, tile, n_columns = sizes.n_kernels, sizes.tile, out.shape[1]
@@ -383,7 +401,7 @@ def _write(values, a, n, sizes, mixing, scratch, out):
                     out[a + r + i, c] = _log_sum(values, r + i, sizes, mixing, c, n_columns)
 
 
-@_compile
+@compiled
 def _log_sum(values, at, sizes, mixing, c, n_columns):
     """Return log Σ_k w_kc e^v_k of one row whose nearest kernels have no weight in the class."""
     highest, found = -np.inf, 0.0
@@ -398,24 +416,22 @@ def _log_sum(values, at, sizes, mixing, c, n_columns):
 
 
 @lru_cache
-def _worker(size: int, triangular: bool) -> Any:
+def _worker(size: int) -> Any:
     """Return the compiled work of a thread; `size` is M if loops over features are unrolled, otherwise zero.
 
     It does the E-step, or writes log-densities into `out` if that has rows.
     """
 
-    @_compile
-    def work(counter, n_tasks, sizes, data, model, moments, sums, mixing, out, scratch):
+    @compiled
+    def work(counter, n_tasks, sizes, data, model, with_moments, sums, mixing, out, scratch):
         n_features, tile, width, n_kernels = sizes.n_features, sizes.tile, sizes.width, sizes.n_kernels
         n_classes, n_starts, half = sizes.n_classes, sizes.n_starts, splat(-0.5)
         x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
         order, bounds, present = scratch.order, scratch.bounds, scratch.present
-        white = scratch.white
-        by_row = scratch.by_row if size == 0 and moments else scratch.by_row[:0]
-        base, means, origins, whitener = model.base, model.means, model.origins, model.whitener
-        likelihood, mass, first, second = sums.likelihood, sums.mass, sums.first, sums.second
+        by_row = scratch.by_row if size == 0 and with_moments else scratch.by_row[:0]
+        base, likelihood, mass, moments = model.base, sums.likelihood, sums.mass, sums.moments
         while True:
-            task = simd.next_number(counter)
+            task = simd.take_numbers(counter, 1)
             if task >= n_tasks:
                 break
             part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _GROUP
@@ -423,7 +439,7 @@ def _worker(size: int, triangular: bool) -> Any:
             for a in range(part * sizes.block, end, tile):
                 n = min(tile, end - a)
                 n_present = _sort(data.codes, a, n, n_classes, order, bounds, present)
-                _take_rows(data, a, order, n, sizes, x, by_row)
+                _take_rows(data, a, n, sizes, scratch, by_row)
                 _fill(weights, 0, n, 1.0)
                 _fill(weights, n, tile, 0.0)
                 if len(data.weights):
@@ -432,8 +448,10 @@ def _worker(size: int, triangular: bool) -> Any:
                 for s in range(first_start, min(first_start + _GROUP, n_starts)):
                     seen = x
                     if len(model.rotation):
-                        _whiten(x, tile, model.rotation, s * n_features * n_features, n_features, white)
-                        seen = white
+                        seen = scratch.white
+                        _whiten(x, tile, model.rotation, s * n_features * n_features, n_features, seen)
+                        for r in range(0, tile, LANES):
+                            _add_powers(seen, r, sizes)
                     for k in range(n_kernels):
                         kernel, place = s * n_kernels + k, k * tile
                         for p in range(n_present):
@@ -444,12 +462,14 @@ def _worker(size: int, triangular: bool) -> Any:
                         if size:
                             for r in range(0, tile, LANES):
                                 lengths = simd.distance(
-                                    seen, r, tile, means, kernel * width,
-                                    whitener, kernel * sizes.white, size, triangular,
+                                    x, r, tile, model.means, kernel * width,
+                                    model.whitener, kernel * sizes.white, size,
                                 )  # fmt: skip
                                 store(values, place + r, fma(half, lengths, load(values, place + r)))
-                        else:
-                            _add_distances(seen, sizes, model, kernel, scratch.few, values, place)
+                        elif sizes.kind != _EXPANDED:
+                            _add_distances(x, sizes, model, kernel, scratch.few, values, place)
+                    if size == 0 and sizes.kind == _EXPANDED:
+                        _add_terms(seen, sizes, model, s, values)
                     if len(out):
                         _write(values, a, n, sizes, mixing, scratch, out)
                         continue
@@ -458,24 +478,26 @@ def _worker(size: int, triangular: bool) -> Any:
                     for p in range(n_present):
                         c = present[p]
                         likelihood[batch * n_classes + c] += _sum(logs, bounds[c], bounds[c + 1])
-                    if not moments:
+                    if not with_moments:
                         continue
+                    if size == 0 and sizes.kind == _EXPANDED:
+                        _add_products(sizes, scratch, n, batch * sizes.rows, moments)
                     for k in range(n_kernels):
                         own, kernel, place = batch * n_kernels + k, s * n_kernels + k, k * tile
                         for p in range(n_present):
                             c = present[p]
-                            shares = _sum(values, place + bounds[c], place + bounds[c + 1])
-                            mass[own * n_classes + c] += shares
+                            mass[own * n_classes + c] += _sum(
+                                values, place + bounds[c], place + bounds[c + 1]
+                            )
                         if size:
                             simd.add_moments(
-                                x, tile, values, place, origins, kernel * width,
-                                first, own * width, second, own * sizes.second, size, triangular,
+                                x, tile, values, place, model.origins, kernel * width,
+                                moments, own * sizes.moments, size,
                             )  # fmt: skip
-                        else:
+                        elif sizes.kind != _EXPANDED:
                             _add_sums(
-                                sizes, model, kernel, scratch, n, values, place,
-                                first, own * width, second, own * sizes.second,
-                            )  # fmt: skip
+                                sizes, model, kernel, scratch, n, values, place, moments, own * sizes.moments
+                            )
 
     return work
 
@@ -493,41 +515,134 @@ def expect(
 
     With `unrolled` False no code is compiled for this number of features alone.
     """
-    size, sizes, model = _prepare(rows, kernels, origins, unrolled=unrolled)
-    n_starts, n_kernels, n_classes, n_features = (
-        sizes.n_starts, sizes.n_kernels, sizes.n_classes, sizes.n_features,
-    )  # fmt: skip
-    of_start = (sizes.n_blocks, n_starts)
+    near = _are_near(kernels, origins)
+    # The arithmetic of a start must not depend on the others.
+    parts = [part for part in (np.flatnonzero(near), np.flatnonzero(~near)) if len(part)]
+    options: dict[str, bool] = {"with_moments": with_moments, "unrolled": unrolled}
+    found = [
+        _expect(rows, kernels.take(part), origins[part], pool, near=bool(near[part[0]]), **options)
+        for part in parts
+    ]
+    return found[0] if len(parts) == 1 else join(found).take(np.argsort(np.concatenate(parts)))
+
+
+def _expect(
+    rows: Rows,
+    kernels: Kernels,
+    origins: FloatArray,
+    pool: Workers,
+    *,
+    near: bool,
+    with_moments: bool,
+    unrolled: bool,
+) -> Statistics:
+    """Do the E-step for starts that are all near the origin, or all not."""
+    options: dict[str, bool] = {"with_moments": with_moments, "unrolled": unrolled}
+    size, sizes, model = _prepare(rows, kernels, origins, near=near, unrolled=unrolled)
+    n_starts, n_kernels, n_classes = sizes.n_starts, sizes.n_kernels, sizes.n_classes
+    of_start = n_classes + n_kernels * n_classes + sizes.rows * sizes.moments
+    together = max(_GROUP, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _GROUP * _GROUP)
+    if n_starts > together:
+        cuts = [slice(a, a + together) for a in range(0, n_starts, together)]
+        return join(
+            [_expect(rows, kernels.take(cut), origins[cut], pool, near=near, **options) for cut in cuts]
+        )
+    leading = (sizes.n_blocks, n_starts)
     shapes = [
-        (*of_start, n_classes),
-        (*of_start, n_kernels, n_classes),
-        (*of_start, n_kernels, sizes.width if with_moments else 0),
-        (*of_start, n_kernels, sizes.second if with_moments else 0),
+        (*leading, n_classes),
+        (*leading, n_kernels, n_classes),
+        (*leading, sizes.rows, sizes.moments if with_moments else 0),
     ]
     sums = _Sums(*(np.zeros(math.prod(shape)) for shape in shapes))
     n_tasks = sizes.n_blocks * -(-n_starts // _GROUP)
     nothing = _flat(np.empty(0)), np.empty((0, 0))
     _run(pool, n_tasks, size, (sizes, _data(rows), model, with_moments, sums, *nothing))
-    likelihood, mass, first, second = (
+    likelihood, mass, moments = (
         array.reshape(shape).sum(axis=0) for array, shape in zip(sums, shapes, strict=True)
     )
-    if not with_moments:
+    found = statistics_of(rows, kernels, origins, (size, sizes, model), (likelihood, mass, moments))
+    if not near or not with_moments:
+        return found
+    again = np.flatnonzero(_lost_digits(rows, kernels, mass.sum(axis=-1), moments, sizes))
+    if len(again):
+        better = _expect(rows, kernels.take(again), origins[again], pool, near=False, **options)
+        found = found.put(again, better)
+    return found
+
+
+def _lost_digits(
+    rows: Rows, kernels: Kernels, mass: FloatArray, moments: FloatArray, sizes: _Sizes
+) -> BoolArray:
+    """Return the starts (R,) with a kernel that is too narrow for moments about zero.
+
+    Kernels may narrow in one pass, so that those of the next one must be known.
+    """
+    structure, (_, n_kernels, n_features) = kernels.structure, kernels.means.shape
+    share = np.where(mass > _LEAST_MASS, 1.0 / np.maximum(mass, _LEAST_MASS), 0.0)[..., None]
+    means = moments[:, :n_kernels, :n_features] * share
+    if structure.shared:
+        whitener = kernels.factor.whitener[:, 0]
+        between = (means * mass[..., None]).mT @ means
+        raw, centred = (
+            np.einsum("rij,rjk,rik->ri", whitener, scatter, whitener)
+            for scatter in (np.broadcast_to(rows.scatter, between.shape), rows.scatter - between)
+        )
+        return np.any(centred < _NARROW * raw, axis=-1)
+    raw, squares = moments[:, :n_kernels, sizes.width :] * share, means**2
+    if structure.isotropic:
+        raw, squares = raw[..., :1], squares.sum(axis=-1, keepdims=True)
+    raw = raw[..., : squares.shape[-1]]
+    return np.any(raw - squares < _NARROW * raw, axis=(-2, -1))
+
+
+def statistics_of(
+    rows: Rows,
+    kernels: Kernels,
+    origins: FloatArray,
+    prepared: tuple[int, _Sizes, _Model],
+    sums: tuple[FloatArray, FloatArray, FloatArray],
+) -> Statistics:
+    """Return padded sums over all rows as statistics; moments without numbers have been left out."""
+    (size, sizes, _), (likelihood, mass, moments) = prepared, sums
+    n_starts, n_kernels, n_features = kernels.means.shape
+    if not moments.size:
         return Statistics(likelihood, mass, np.zeros_like(kernels.means), np.zeros((n_starts, n_kernels, 1)))
-    first = np.ascontiguousarray(first[..., :n_features])
-    if len(model.rotation):
-        second = _tied_second(rows, origins, mass.sum(axis=-1), first, kernels)
+    first, second = moments[:, :n_kernels, :n_features], moments[:, :n_kernels, sizes.width :]
+    if sizes.kind == _EXPANDED:
+        about_zero, first = first, first - mass.sum(axis=-1)[..., None] * origins
+        if kernels.structure.shared:
+            second = _tied_second(rows, origins, mass.sum(axis=-1), first, kernels)
+        else:
+            away = origins * (about_zero + first)
+            if kernels.structure.isotropic:
+                # Only the sum over features has a meaning.
+                second = (second[..., :1] - away.sum(axis=-1, keepdims=True)) / n_features
+                second = np.repeat(second, n_features, axis=-1)
+            else:
+                second = second[..., :n_features] - away
     elif sizes.kind == _TRIANGULAR:
         i, j = kernels.structure.pairs(n_features)
         row, column = np.maximum(i, j), np.minimum(i, j)
         second = second[..., row * (row + 1) // 2 + column if size else row * sizes.width + column]
-    elif sizes.kind == _FACTORS:
-        n_factors = kernels.factor.whitener.shape[-1] - 1
-        crossed = second[..., sizes.width :].reshape(n_starts, n_kernels, sizes.width, sizes.depth)
+    else:
+        crossed: FloatArray = second[..., sizes.width :].reshape(
+            n_starts, n_kernels, sizes.width, sizes.depth
+        )
+        n_factors = kernels.factor.whitener.shape[-1] - 1 if sizes.depth else 0
         crossed = crossed[..., :n_features, :n_factors].reshape(n_starts, n_kernels, -1)
         second = np.concatenate([second[..., :n_features], crossed], axis=-1)
-    else:
-        second = np.ascontiguousarray(second[..., :n_features])
-    return Statistics(likelihood, mass, first, second)
+    return Statistics(likelihood, mass, np.ascontiguousarray(first), np.ascontiguousarray(second))
+
+
+def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
+    """Return the starts (R,) whose moments may be taken about zero, if their structure has a use for it."""
+    structure, whitener = kernels.structure, kernels.factor.whitener
+    if structure.projects or (structure.triangular and not structure.shared):
+        return np.zeros(len(origins), dtype=bool)
+    white = [m @ whitener[:, 0].mT if structure.shared else m * whitener for m in (kernels.means, origins)]
+    near: BoolArray = np.square(white).sum(axis=-1).max(axis=(0, 2)) <= _NEAR**2
+    # Origins other than the means are for kernels that lost digits.
+    return near & np.all(origins == kernels.means, axis=(1, 2))
 
 
 def _tied_second(
@@ -551,36 +666,34 @@ def evaluate(
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
     unweighted = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)))
-    size, sizes, model = _prepare(rows, unweighted, kernels.means, unrolled=unrolled)
+    near = bool(_are_near(kernels, kernels.means)[0])
+    size, sizes, model = _prepare(rows, unweighted, kernels.means, near=near, unrolled=unrolled)
     out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
     mixing = _flat(np.empty(0) if weights is None else weights)
-    sums = _Sums(*[np.empty(0)] * 4)
+    sums = _Sums(*[np.empty(0)] * 3)
     _run(pool, sizes.n_blocks, size, (sizes, _data(rows), model, False, sums, mixing, out))
     return out
 
 
 def _run(pool: Workers, n_tasks: int, size: int, arguments: tuple[Any, ...]) -> None:
     """Do all tasks on all threads."""
-    counter, work = (
-        np.zeros(1, dtype=np.int64),
-        _worker(size, bool(size) and arguments[0].kind == _TRIANGULAR),
-    )
+    counter, work = np.zeros(1, dtype=np.int64), _worker(size)
     pool.run(lambda: work(counter, n_tasks, *arguments, _scratch(arguments[0], size)), n_tasks)
 
 
 def _scratch(sizes: _Sizes, size: int) -> _Scratch:
     """Return the memory of a thread; `size` is M if loops are unrolled, otherwise zero."""
     tile, n_features, n_kernels = sizes.tile, sizes.n_features, sizes.n_kernels
-    by_row = 0 if size else sizes.width * tile
+    by_row = 0 if size or sizes.kind == _EXPANDED else sizes.width * tile
     lengths = {
-        "x": n_features * tile,
-        "white": n_features * tile,
-        "values": n_kernels * tile,
-        "logs": tile,
-        "weights": tile,
+        "x": max(sizes.step, n_features) * tile,
+        "white": sizes.terms * tile if sizes.kind == _EXPANDED else 0,
+        "values": sizes.rows * tile + LANES,
+        "logs": tile + LANES,
+        "weights": tile + LANES,
         "joints": n_kernels * LANES,
         "few": n_features * 2 * LANES,
-        "by_row": by_row,
+        "by_row": 0 if size else sizes.step * tile,
         "ahead": by_row,
         "weighted": by_row,
         "turned": n_features * tile if sizes.depth else 0,
@@ -589,7 +702,13 @@ def _scratch(sizes: _Sizes, size: int) -> _Scratch:
     numbers = {name: aligned(length) for name, length in lengths.items()}
     for array in numbers.values():
         array[:] = 0.0
-    places = {"order": tile, "bounds": sizes.n_classes + 1, "present": sizes.n_classes, "index": tile + 1}
+    places = {
+        "order": tile,
+        "places": tile,
+        "bounds": sizes.n_classes + 1,
+        "present": sizes.n_classes,
+        "index": tile + 1,
+    }
     return _Scratch(**numbers, **{name: np.zeros(n, dtype=np.int64) for name, n in places.items()})
 
 
@@ -613,52 +732,58 @@ def _data(rows: Rows) -> _Data:
 
 
 def _prepare(
-    rows: Rows, kernels: Kernels, origins: FloatArray, *, unrolled: bool = True
+    rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool, unrolled: bool
 ) -> tuple[int, _Sizes, _Model]:
     """Return M if loops are unrolled or zero, the sizes, and the kernels as flat arrays."""
     n_starts, n_kernels, n_features = kernels.means.shape
-    whitener, means, nothing = kernels.factor.whitener, kernels.means, np.empty(0)
-    factors, rotation, depth = nothing, nothing, 0
-    size = n_features if unrolled and n_features <= _UNROLLED else 0
-    kind = _DIAGONAL
-    if kernels.structure.projects:
-        kind, size = _FACTORS, 0
+    structure, whitener, means = kernels.structure, kernels.factor.whitener, kernels.means
+    nothing = np.empty(0)
+    factors, rotation, depth, size, n_terms = nothing, nothing, 0, 0, 0
+    kind, width, rest = _FACTORS, _padded(n_features), -n_features % LANES
+    step, n_rows, constants = width, n_kernels, kernels.constants
+    if near:
+        kind, width, n_rows = _EXPANDED, n_features, -(-n_kernels // ROWS) * ROWS
+        if structure.shared:
+            rotation, means = whitener, means @ whitener[:, 0].mT
+            whitener = np.ones_like(means)
+        # −½ Σ s²(x − m)² = Σ s²m x − ½ Σ s²x² − ½ Σ s²m²
+        squares = whitener**2
+        constants = constants - 0.5 * (squares * means**2).sum(axis=-1)
+        last = -0.5 * (squares[..., :1] if structure.shared or structure.isotropic else squares)
+        whitener = np.concatenate([squares * means, last], axis=-1)
+        n_terms = whitener.shape[-1]
+        whitener = np.pad(whitener, ((0, 0), (0, n_rows - n_kernels), (0, 0)))
+        step = -(-(n_features if structure.shared else n_terms) // (2 * LANES)) * 2 * LANES
+    elif structure.projects:
         depth = _padded(whitener.shape[-1] - 1)
         factors = np.zeros((n_starts, n_kernels, depth, n_features))
         factors[:, :, : whitener.shape[-1] - 1] = np.swapaxes(whitener[..., :-1], -1, -2)
         factors = _in_blocks(factors)
         whitener = whitener[..., -1]
-    elif kernels.structure.triangular:
-        kind = _TRIANGULAR
-        if whitener.shape[1] < n_kernels:
-            white = means @ np.swapaxes(whitener[:, 0], -1, -2)
-            if np.abs(white).max() <= _NEAR:
-                kind, rotation, means, whitener = _DIAGONAL, whitener, white, np.ones_like(means)
-        whitener = np.broadcast_to(whitener, (n_starts, n_kernels, *whitener.shape[2:]))
-    width = n_features if size else _padded(n_features)
-    if kind == _TRIANGULAR:
-        n_second = n_features * (n_features + 1) // 2 if size else width * width
+    n_moments = step if near else width * (2 + depth)
+    if structure.triangular and not near:
+        kind, size = _TRIANGULAR, n_features if unrolled and n_features <= _UNROLLED else 0
+        whitener = np.broadcast_to(whitener, (n_starts, n_kernels, n_features, n_features))
         if size:
+            width, n_moments = n_features, n_features * (n_features + 3) // 2
             whitener = whitener[(..., *np.tril_indices(n_features))]
         else:
-            rest = width - n_features
+            n_moments = width * (1 + width)
             whitener = _in_blocks(np.pad(whitener, ((0, 0), (0, 0), (0, rest), (0, rest))))
-    else:
-        n_second = width * (1 + depth)
     n_classes = kernels.log_weights.shape[-1]
     tile = max(3, min(_TILE // n_kernels, _LARGEST_TILE if size else _LARGEST_BY_ROW) // _SMALLEST_TILE)
     # Features must not lie a power of two apart: they would compete for the same lines of the cache.
     tile = _SMALLEST_TILE * (tile - 1 + tile % 2)
-    of_block = n_starts * (n_classes + n_kernels * (n_classes + width + n_second))
-    n_rows = len(rows.X)
-    n_blocks = max(1, min(_MOST_BLOCKS, n_rows // _SMALLEST_BLOCK, max(2, _SUMS // of_block)))
-    block = tile * max(1, -(-n_rows // (n_blocks * tile)))
+    of_block = n_classes + n_kernels * n_classes + n_rows * n_moments
+    n = len(rows.X)
+    n_blocks = max(1, min(_MOST_BLOCKS, n // _SMALLEST_BLOCK, max(2, _SUMS // of_block)))
+    block = tile * max(1, -(-n // (n_blocks * tile)))
     sizes = _Sizes(
-        n_rows, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n_rows // block),
-        width, depth, whitener[0, 0].size, n_second, kind,
+        n, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n // block),
+        width, depth, whitener[0, 0].size, n_moments, kind, n_rows, step, n_terms,
     )  # fmt: skip
     padding = ((0, 0), (0, 0), (0, width - n_features))
-    base = kernels.constants[..., None] + kernels.log_weights
+    base = constants[..., None] + kernels.log_weights
     padded = np.pad(means, padding), np.pad(origins, padding)
     model = _Model(*map(_flat, (base, *padded, whitener, factors, rotation)))
     return size, sizes, model
@@ -669,11 +794,6 @@ def _flat(array: np.ndarray) -> np.ndarray:
     flat = np.ascontiguousarray(array).reshape(-1).view()
     flat.flags.writeable = False
     return flat
-
-
-def _padded(n: int) -> int:
-    """Return n rounded up to whole vectors."""
-    return -(-n // LANES) * LANES
 
 
 def _in_blocks(matrices: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ import numpy as np
 from ..compute.arrays import is_numpy, namespace
 from ..compute.threads import Workers
 from ..covariances import Structure
-from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import ArrayRows, Centres
 from .memory import expect, in_frame, log_densities, worth_compiling
 from .reference import Kernels, Rows
@@ -36,12 +36,18 @@ def has_gaps(X: np.ndarray) -> bool:
 
 def group_rows(X: np.ndarray) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield (rows, columns) for each pattern of gaps: its rows and its observed features."""
-    observed = np.packbits(~np.isnan(X), axis=1)
-    patterns, pattern_of = np.unique(observed, axis=0, return_inverse=True)
+    for rows, seen in group_patterns(~np.isnan(X)):
+        yield rows, np.flatnonzero(seen)
+
+
+def group_patterns(observed: BoolArray) -> Iterator[tuple[IntArray, BoolArray]]:
+    """Yield (rows, features) for each row that occurs in `observed` (N, M): where, and which are observed."""
+    packed = np.packbits(observed, axis=1)
+    patterns, pattern_of = np.unique(packed, axis=0, return_inverse=True)
     order = np.argsort(pattern_of.ravel(), kind="stable")
     bounds = np.searchsorted(pattern_of.ravel()[order], np.arange(len(patterns) + 1))
     for pattern, a, b in zip(patterns, bounds[:-1], bounds[1:], strict=True):
-        yield order[a:b], np.flatnonzero(np.unpackbits(pattern, count=X.shape[1]))
+        yield order[a:b], np.unpackbits(pattern, count=observed.shape[1]).astype(bool)
 
 
 class GapRows(ArrayRows):
@@ -156,3 +162,16 @@ def complete(
     centred = replace(parameters, means=parameters.means - new_origins)
     first, second = structure.complete(statistics, columns, origins - new_origins[..., columns], centred)
     return Statistics(statistics.log_likelihood, statistics.mass, first, second)
+
+
+def moved(
+    statistics: Statistics, origins: FloatArray, new_origins: FloatArray, structure: Structure
+) -> Statistics:
+    """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M)."""
+    xp, first = namespace(origins), statistics.first
+    shift, mass = origins - new_origins, xp.sum(statistics.mass, axis=-1)[..., None]
+    one, other = first[..., None, :], shift[..., None, :]
+    moments = structure.second_moment(one, other) + structure.second_moment(other, one)
+    moments += structure.second_moment(other, mass[..., None] * other)
+    second = statistics.second + structure.pack(moments)
+    return replace(statistics, first=first + mass * shift, second=second)

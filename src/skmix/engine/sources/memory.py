@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 
+from ..compute import can_compile
 from ..compute.threads import Workers
 from ..covariances import Structure, structure_of
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
@@ -21,24 +22,14 @@ from .summary import FARTHEST, Frame, Setting, scale_of
 _CACHED = 1 << 17
 # Operations of a pass from which on compiled code pays: loading it takes as long as about a hundred passes.
 _WORTH_COMPILING = 1 << 21
-
-
-@lru_cache
-def _compiled() -> ModuleType | None:
-    """Return the compiled E-step; None where Numba is missing, does not work or is switched off."""
-    try:
-        import numba
-
-        from . import compiled
-    except ImportError:
-        return None
-    return None if numba.config.DISABLE_JIT else compiled  # type: ignore[attr-defined]
+# Kernels from which on compiled passes skip those that are provably irrelevant.
+MANY = 256
 
 
 def worth_compiling(n_rows: int, n_kernels: int, n_features: int) -> bool:
     """Return whether a pass over that many rows and kernels, of all starts, should run in compiled code."""
     # Whitening and moments take M² operations, an exponential and what is around it about 20.
-    return n_rows * n_kernels * (n_features**2 + 20) >= _WORTH_COMPILING and _compiled() is not None
+    return n_rows * n_kernels * (n_features**2 + 20) >= _WORTH_COMPILING and can_compile()
 
 
 def expect(
@@ -52,9 +43,10 @@ def expect(
     unrolled: bool = True,
 ) -> Statistics:
     """Do the E-step on rows in memory, with moments about `origins` (R, K, M)."""
-    module = _compiled() if compiled else None
-    if module is None:
+    if not compiled or not can_compile():
         return reference.expect(rows, kernels, origins, with_moments=moments)
+    from . import compiled as module
+
     found: Statistics = module.expect(rows, kernels, origins, pool, with_moments=moments, unrolled=unrolled)
     return found
 
@@ -84,12 +76,12 @@ def log_densities(
     unrolled: bool = True,
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (n, K), of complete rows, or their mixtures with weights (K, L)."""
-    kernels, scale = _prepare(parameters, structure)
-    rows = Rows(_native(X), None, None, scale, np.zeros(len(scale)), FARTHEST)
-    module = _compiled() if compiled else None
-    if module is not None:
-        found: FloatArray = module.evaluate(rows, kernels, weights, pool, unrolled=unrolled)
-        return found
+    kernels, scale, shift = _prepare(parameters, structure)
+    rows = Rows(_native(X), None, None, scale, shift, FARTHEST)
+    if compiled and can_compile():
+        from . import compiled as module
+
+        return module.evaluate(rows, kernels, weights, pool, unrolled=unrolled)
     out = np.empty((len(X), kernels.means.shape[1] if weights is None else weights.shape[1]))
     for a, values in reference.tiles(rows, kernels):
         part = values if weights is None else reference.log_mix(values, weights)
@@ -98,8 +90,8 @@ def log_densities(
     return out
 
 
-def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, FloatArray]:
-    """Prepare one model for rows times a scale (M,). Small ones are cached."""
+def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, FloatArray, FloatArray]:
+    """Prepare one model for rows times a scale (M,) less a shift (M,). Small ones are cached."""
     means = np.asarray(parameters.means, dtype=np.float64)
     covariances = np.asarray(parameters.covariances, dtype=np.float64)
     if means.size + covariances.size > _CACHED:
@@ -111,26 +103,34 @@ def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Flo
 @lru_cache(maxsize=4)
 def _prepare_cached(
     means: bytes, shape: tuple[int, ...], covariances: bytes, covariances_shape: tuple[int, ...], name: str
-) -> tuple[Kernels, FloatArray]:
+) -> tuple[Kernels, FloatArray, FloatArray]:
     """Prepare the model of these numbers; bytes, so that a model changed in place is prepared again."""
     arrays = np.frombuffer(means).reshape(shape), np.frombuffer(covariances).reshape(covariances_shape)
     return _scaled(*arrays, structure_of(name))
 
 
-def _scaled(means: FloatArray, covariances: FloatArray, structure: Structure) -> tuple[Kernels, FloatArray]:
-    """Return kernels in units that are powers of two, so that squares neither overflow nor underflow."""
+def _scaled(
+    means: FloatArray, covariances: FloatArray, structure: Structure
+) -> tuple[Kernels, FloatArray, FloatArray]:
+    """Return kernels in units that are powers of two, so that squares neither overflow nor underflow.
+
+    They are about the centre of the means, where the digits of differences matter.
+    """
     scale = scale_of(means, covariances, structure)
+    means = means / scale
+    shift = np.clip(means.mean(axis=0), -FARTHEST, FARTHEST)
     inside = Parameters(
-        np.ones((1, len(means), 1)), means[None] / scale, structure.rescale(covariances[None], 1.0 / scale)
+        np.ones((1, len(means), 1)), (means - shift)[None], structure.rescale(covariances[None], 1.0 / scale)
     )
     kernels = Kernels.of(inside, structure.factor(inside.covariances, means.shape[1]), structure)
-    return replace(kernels, constants=kernels.constants - np.log(scale).sum()), 1.0 / scale
+    return replace(kernels, constants=kernels.constants - np.log(scale).sum()), 1.0 / scale, shift
 
 
 class MemoryRows(ArrayRows):
     """Complete rows in a NumPy array."""
 
     _seen: tuple[Frame, int, Rows] | None = None
+    _groups: Any = None  # how rows are grouped around many kernels
 
     def take(self, columns: Sequence[int]) -> MemoryRows:
         """Return the same rows with some of their features."""
@@ -151,11 +151,17 @@ class MemoryRows(ArrayRows):
         n_classes, origins = parameters.weights.shape[-1], parameters.means
         if self._seen is None or self._seen[0] is not setting.frame or self._seen[1] != n_classes:
             rows = in_frame(self.X, setting.frame, self.codes_within(n_classes), self.weights)
-            self._seen = setting.frame, n_classes, rows
+            self._seen, self._groups = (setting.frame, n_classes, rows), None
         if centres is not None:
             origins = np.where(centres[0][..., None], centres[1], origins)
         kernels = Kernels.of(parameters, factor, setting.structure)
         given = self._seen[2], kernels, origins, setting.pool
+        if setting.compiled and len(origins) == 1 and origins.shape[1] >= MANY and can_compile():
+            from . import nearby
+
+            found, self._groups = nearby.expect(*given, self._groups, with_moments=moments)
+            if found is not None:
+                return found, origins
         return expect(*given, compiled=setting.compiled, moments=moments), origins
 
     def log_densities(
@@ -167,4 +173,4 @@ class MemoryRows(ArrayRows):
 
     def clear_cache(self) -> None:
         """Forget the rows in the frame."""
-        self._seen = None
+        self._seen = self._groups = None

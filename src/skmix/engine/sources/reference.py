@@ -76,7 +76,7 @@ class Kernels:
         constants = np.broadcast_to(constants, parameters.means.shape[:2])
         return cls(structure, parameters.means, factor, constants, safe_log(parameters.weights))
 
-    def take(self, starts: slice) -> Kernels:
+    def take(self, starts: slice | IntArray) -> Kernels:
         """Return some of the starts."""
         factor = self.factor.take(starts)
         return Kernels(
@@ -160,7 +160,7 @@ def tiles(rows: Rows, kernels: Kernels) -> Iterator[tuple[int, FloatArray]]:
     for a in range(0, len(rows.X), _TILE):
         x = rows.take(a, a + _TILE)
         if x.shape[1] < _TILE:
-            x = np.pad(x, ((0, 0), (0, _TILE - x.shape[1])), mode="edge")
+            x = x.take(np.minimum(np.arange(_TILE), x.shape[1] - 1), axis=1)
         yield a, log_densities(x, kernels)[0]
 
 

@@ -1,0 +1,234 @@
+"""Passes that skip kernels are those of all kernels, and skip only what is provably irrelevant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix.engine.compute.threads import workers
+from skmix.engine.covariances import structure_of
+from skmix.engine.em import fit
+from skmix.engine.model import Options, Parameters, Statistics
+from skmix.engine.sources import memory, reference
+from skmix.engine.sources.reference import Kernels, Rows
+
+pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
+from skmix.engine.sources import nearby
+
+
+def problem(
+    covariance_type: str = "full",
+    n_features: int = 5,
+    *,
+    n_rows: int = 3000,
+    n_kernels: int = 60,
+    n_classes: int = 1,
+    weighted: bool = False,
+    spread: float = 12.0,
+    ratio: float = 5.0,
+) -> tuple[Rows, Kernels]:
+    """Return rows around elongated kernels whose axes differ by up to `ratio`, at a typical distance."""
+    random = np.random.default_rng(n_features)
+    means = spread * random.normal(size=(n_kernels, n_features))
+    rotation, _ = np.linalg.qr(random.normal(size=(n_kernels, n_features, n_features)))
+    roots = rotation * ratio ** -random.uniform(size=(n_kernels, 1, n_features))
+    which = random.integers(n_kernels, size=n_rows)
+    X = means[which] + np.einsum("nde,ne->nd", roots[which], random.normal(size=(n_rows, n_features)))
+    structure = structure_of(covariance_type)
+    covariances = structure.from_full(roots @ roots.mT)[None]
+    weights = random.dirichlet(np.ones(n_kernels), size=n_classes).T[None]
+    rows = Rows(
+        X,
+        random.integers(n_classes, size=n_rows) if n_classes > 1 else None,
+        random.uniform(0.5, 2.0, size=n_rows) if weighted else None,
+        np.full(n_features, 0.5),
+        0.1 * random.normal(size=n_features),
+        1e100,
+    )
+    moved = means + 0.1 * random.normal(size=means.shape)
+    parameters = Parameters(
+        weights, moved[None] * rows.scale - rows.shift, structure.rescale(covariances, rows.scale)
+    )
+    factor = structure.factor(parameters.covariances, n_features)
+    return rows, Kernels.of(parameters, factor, structure)
+
+
+def assert_same(found: Statistics | None, expected: Statistics) -> None:
+    """Compare statistics to 1e-9 of each kernel's largest number."""
+    assert found is not None
+    for name, value in vars(expected).items():
+        own = getattr(found, name)
+        if name == "first":
+            # First moments about the mean cancel: their unit is the spread, not their sum.
+            own, value = (
+                np.concatenate([a, expected.mass.sum(axis=-1)[..., None]], axis=-1) for a in (own, value)
+            )
+        scale = np.maximum(np.abs(value).max(axis=-1, keepdims=True), 1e-250)
+        assert_allclose(own / scale, value / scale, rtol=0, atol=1e-9, err_msg=name)
+
+
+def passes(rows: Rows, kernels: Kernels, n_passes: int = 3, **options: Any) -> list[Statistics | None]:
+    """Return the statistics of some passes with the same kernels."""
+    groups, found = None, []
+    with workers(2) as pool:
+        for _ in range(n_passes):
+            one, groups = nearby.expect(rows, kernels, kernels.means, pool, groups, **options)
+            found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("n_features", [2, 5, 16, 17])
+def test_statistics_are_those_of_the_reference(n_features: int) -> None:
+    rows, kernels = problem("full", n_features, n_classes=3, weighted=True)
+    expected = reference.expect(rows, kernels, kernels.means)
+    # In two features many kernels overlap, so that the first two passes do not pay.
+    for found in passes(rows, kernels)[2 if n_features == 2 else 0 :]:
+        assert_same(found, expected)
+    *_, only = passes(rows, kernels, with_moments=False)
+    assert only is not None
+    assert_allclose(only.log_likelihood, expected.log_likelihood, rtol=1e-11)
+
+
+@pytest.mark.parametrize("spread", [0.5, 2.0, 4.0])
+@pytest.mark.parametrize("ratio", [1.0, 100.0])
+def test_statistics_of_kernels_that_overlap(spread: float, ratio: float) -> None:
+    rows, kernels = problem(spread=spread, ratio=ratio)
+    expected = reference.expect(rows, kernels, kernels.means)
+    for found in passes(rows, kernels):
+        if found is not None:
+            assert_same(found, expected)
+
+
+def test_classes_without_some_kernels_far_rows_and_given_origins() -> None:
+    rows, kernels = problem(n_classes=4, weighted=True)
+    log_weights = kernels.log_weights.copy()
+    log_weights[0, :20, 1] = log_weights[0, 10:30, 2] = -np.inf
+    log_weights[0, 7] = -np.inf
+    kernels = replace(kernels, log_weights=log_weights)
+    X = rows.X.copy()
+    X[::97] *= 50.0
+    X[5], X[6], X[7, 0] = 1e9, -1e30, 1e120
+    rows = replace(rows, X=X)
+    origins = kernels.means + 0.3
+    expected = reference.expect(rows, kernels, origins)
+    groups, results = None, []
+    with workers(1) as pool:
+        for _ in range(4):
+            found, groups = nearby.expect(rows, kernels, origins, pool, groups)
+            results += [] if found is None else [found]
+    assert len(results) >= 2
+    for found in results:
+        assert_same(found, expected)
+        assert np.all(found.mass[0, 7] == 0.0)
+        assert np.all(found.mass[0, :20, 1] == 0.0)
+
+
+def test_a_light_kernel_keeps_its_own_digits() -> None:
+    rows, kernels = problem()
+    means = kernels.means.copy()
+    # Far from all rows, but not so far that it would be empty: EM moves it to them.
+    means[0, 3] = means[0, 4] + 1.0
+    kernels = replace(kernels, means=means)
+    expected = reference.expect(rows, kernels, kernels.means)
+    assert 0.0 < expected.mass[0, 3, 0] < 1e-20
+    for found in passes(rows, kernels):
+        assert_same(found, expected)
+
+
+def skipped(rows: Rows, kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
+    """Return which kernels (N, K) a pass skips, and all responsibilities times 1 + d² (N, K)."""
+    seen = []
+    evaluate = nearby._sums
+
+    def watched(job: Any, peak: Any, tiles: Any, lists: Any, moments: bool) -> Any:
+        seen.append((tiles, lists))
+        return evaluate(job, peak, tiles, lists, moments)
+
+    monkeypatch.setattr(nearby, "_sums", watched)
+    passes(rows, kernels)
+    tiles, lists = seen[-1]
+    absent = np.ones((len(rows.X), kernels.means.shape[1]), dtype=bool)
+    for t, (start, count) in enumerate(zip(lists.start, lists.count, strict=True)):
+        own = tiles.order[tiles.start[t] : tiles.start[t + 1]]
+        absent[np.ix_(own, lists.kernels[start : start + count])] = False
+    densities = reference.log_densities(rows.take(0, len(rows.X)), kernels)[0]
+    codes = np.zeros(len(rows.X), dtype=int) if rows.codes is None else rows.codes
+    joint = densities + kernels.log_weights[0][:, codes]
+    shares = np.exp(joint - joint.max(axis=0))
+    squares = -2.0 * (densities - kernels.constants[0][:, None])
+    return absent, (shares / shares.sum(axis=0) * (1.0 + squares)).T
+
+
+@pytest.mark.parametrize(("spread", "ratio"), [(12.0, 5.0), (5.0, 2.0), (30.0, 300.0)])
+def test_every_skipped_kernel_is_irrelevant(
+    spread: float, ratio: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, kernels = problem(n_classes=2, spread=spread, ratio=ratio)
+    absent, shares = skipped(rows, kernels, monkeypatch)
+    assert absent.mean() > 0.3
+    assert shares[absent].max() < 1e-12 / kernels.means.shape[1]
+
+
+def test_a_bound_that_skips_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, kernels = problem(spread=6.0)
+    monkeypatch.setattr(nearby, "_SKIPPED", 1e3)
+    absent, shares = skipped(rows, kernels, monkeypatch)
+    assert shares[absent].max() > 1e-12
+    expected = reference.expect(rows, kernels, kernels.means)
+    with pytest.raises(AssertionError):
+        assert_same(passes(rows, kernels)[-1], expected)
+
+
+def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearby, "_HELD", 1 << 12)
+    rows, kernels = problem(n_classes=2, weighted=True, spread=6.0)
+    results = []
+    for n_jobs in (1, 3):
+        groups = None
+        with workers(n_jobs) as pool:
+            for _ in range(3):
+                found, groups = nearby.expect(rows, kernels, kernels.means, pool, groups)
+        assert found is not None
+        results.append(found)
+    for name, value in vars(results[0]).items():
+        assert_array_equal(getattr(results[1], name), value)
+
+
+def test_skipping_rests_where_it_does_not_pay() -> None:
+    rows, kernels = problem(spread=0.2)
+    found = passes(rows, kernels, 8)
+    # It waits for 1, 2, 4, … passes; the second attempt evaluates all kernels to find homes.
+    assert [one is None for one in found] == [True, True, False, *[True] * 5]
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "low_rank"])
+def test_fits_are_those_with_all_kernels(covariance_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, kernels = problem(n_kernels=256, n_rows=6000, n_classes=2)
+    structure = structure_of(covariance_type)
+    covariances = structure.from_full(np.repeat(0.3 * np.eye(5)[None, None], 256, axis=1))
+    starts = Parameters(np.full((1, 256, 2), 1 / 256), (kernels.means + rows.shift) / rows.scale, covariances)
+    codes = np.asarray(rows.codes)
+    codes[::7] = -1
+    starts = replace(starts, class_prior=np.full((1, 2), 0.5))
+    options = Options(covariance_type=covariance_type, max_iter=6, tol=0.0)
+    results = []
+    for many in (256, 1000):
+        monkeypatch.setattr(memory, "MANY", many)
+        results.append(fit(memory.MemoryRows(rows.X, codes), starts, options))
+    for name in ("weights", "means", "covariances"):
+        found, expected = (getattr(result.parameters, name) for result in results)
+        assert_allclose(found, expected, atol=1e-9 * np.abs(expected).max(), err_msg=name)
+    assert_allclose(results[0].log_likelihood, results[1].log_likelihood, rtol=1e-10)
+
+
+def test_weights_of_which_all_rows_were_skipped_stay_positive() -> None:
+    rows, kernels = problem(n_classes=2, spread=30.0)
+    expected = reference.expect(rows, kernels, kernels.means)
+    found = passes(rows, kernels)[-1]
+    assert found is not None
+    assert np.all((found.mass > 0) == (kernels.log_weights > -np.inf))
+    assert_allclose(found.mass, expected.mass, atol=1e-9)
