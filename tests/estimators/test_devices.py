@@ -5,19 +5,32 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import array_api_strict
+import dask.array as dask_array
 import numpy as np
 import pandas as pd
 import pytest
 from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, load
-from skmix.engine.compute.arrays import is_device_array, to_numpy
+from skmix import (
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    load,
+    open_rows,
+)
+from skmix.engine.compute.arrays import is_device_array, operations_of, send, to_numpy
+
+if torch is not None:
+    from skmix.engine.compute.feed import Feed
 
 X, y = load_iris(return_X_y=True)
 METHODS = [
@@ -92,7 +105,9 @@ def test_groups_refused_rows_and_rows_without_a_label(library: str) -> None:
         unlabelled = np.where(np.arange(len(y)) % 3 == 0, -1, y)
         settings = {"feature_groups": groups, "random_state": 0, "max_iter": 300}
         ours = SharedKernelClassifier(3, **settings).fit(X, unlabelled)
-        theirs = SharedKernelClassifier(3, device="cpu", **settings).fit(make(X), make(unlabelled))
+        theirs = SharedKernelClassifier(3, device="cpu", **settings)
+        with nullcontext() if groups is None else pytest.warns(UserWarning, match="runs on the host"):
+            theirs.fit(make(X), make(unlabelled))
         same_kind(theirs.class_prior_, make(X))
         assert_allclose(to_numpy(theirs.class_prior_), ours.class_prior_, rtol=1e-9)
 
@@ -113,25 +128,162 @@ def test_what_only_the_host_can_do_still_works(library: str, tmp_path: Path) -> 
     assert model.calibrate(rows, labels) is model
     assert model.temperature_ != 1.0
     same_kind(model.means_, rows)
-    assert model.partial_fit(rows, labels) is model
-    same_kind(model.means_, rows)
-    # Fitted on the host, handed out as what was given.
-    settings = {"inference": "variational", "random_state": 0, "device": "cpu"}
-    same_kind(SharedKernelClassifier(4, max_iter=900, **settings).fit(rows, labels).means_, rows)
     again = SharedKernelClassifier(3, random_state=0).fit(X, y)
     assert isinstance(again.means_, np.ndarray)
     assert not is_device_array(again.means_)
+
+
+def with_gaps(share: float) -> np.ndarray:
+    """Return rows with missing values, without ties, and of very different features."""
+    rng = np.random.default_rng(3)
+    rows = (X + 1e-3 * rng.normal(size=X.shape)) * [100.0, 1.0, 1e-3, 1.0] + [1e4, 0.0, 0.0, -5.0]
+    rows[rng.random(X.shape) < share] = np.nan
+    rows[np.isnan(rows).all(axis=1), 1] = 3.0
+    return rows
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize("inference", ["em", "variational"])
+@each_library
+def test_missing_values_and_posteriors(library: str, inference: str, covariance_type: str) -> None:
+    make, rng = LIBRARIES[library], np.random.default_rng(0)
+    rows, weights = with_gaps(0.2), rng.uniform(0.5, 2.0, len(X))
+    unlabelled = np.where(np.arange(len(y)) % 3 == 0, -1, y)
+    settings: dict[str, Any] = {
+        "covariance_type": covariance_type,
+        "inference": inference,
+        "random_state": 0,
+        "n_init": 2,
+        "max_iter": 12,
+        "tol": 0.0,
+    }
+    for labels in (None, y, unlabelled):
+        with pytest.warns(ConvergenceWarning):
+            ours = SharedKernelMixture(4, **settings).fit(rows, labels, weights)
+        with pytest.warns(ConvergenceWarning):
+            theirs = SharedKernelMixture(4, device="cpu", **settings).fit(
+                make(rows), None if labels is None else make(labels), make(weights)
+            )
+        names = ["means_", "covariances_", "weights_", "class_prior_", "log_likelihood_path_"]
+        if inference == "variational":
+            names += ["lower_bound_path_", "weight_concentration_", "degrees_of_freedom_", "mean_precision_"]
+        for name in names:
+            same_kind(getattr(theirs, name), theirs.means_)
+            assert_allclose(to_numpy(getattr(theirs, name)), getattr(ours, name), rtol=1e-9, atol=1e-9)
+        empty = np.concatenate([rows, np.full((1, 4), np.nan)])
+        for name in ("score_samples", "kernel_log_densities", "responsibilities"):
+            expected = getattr(ours, name)(empty)
+            assert_allclose(to_numpy(getattr(theirs, name)(make(empty))), expected, rtol=1e-8, atol=1e-10)
+
+
+@each_library
+def test_patterns_of_any_size_and_feature_groups(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Chunks so small that patterns are taken one by one, and their rows in several chunks.
+    make, rows = LIBRARIES[library], np.tile(with_gaps(0.15), (3, 1))
+    labels = np.tile(y, 3)
+    operations = operations_of(make(X))
+    settings: dict[str, Any] = {"feature_groups": [[0, 3], [1, 2]], "random_state": 0, "tol": 1e-2}
+    ours = SharedKernelClassifier(3, **settings).fit(rows, labels)
+    for chunk in (operations.chunk, 64):
+        monkeypatch.setattr(operations, "chunk", chunk)
+        monkeypatch.setattr("skmix.engine.sources.masked._FEWEST_ROWS", 5)
+        theirs = SharedKernelClassifier(3, device="cpu", **settings).fit(make(rows), make(labels))
+        assert_allclose(to_numpy(theirs.predict_proba(make(rows))), ours.predict_proba(rows), atol=1e-9)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+@each_library
+def test_streams(library: str, covariance_type: str) -> None:
+    make, order = LIBRARIES[library], np.random.default_rng(1).permutation(len(X))
+    labels = np.where(np.arange(len(y)) % 5 == 0, -1, y)[order]
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+    weights[5] = 0.0
+    settings: dict[str, Any] = {"covariance_type": covariance_type, "random_state": 0, "reject_below": 0.1}
+    for rows in (with_gaps(0.0)[order], with_gaps(0.2)[order]):
+        ours = SharedKernelClassifier(4, **settings)
+        theirs = SharedKernelClassifier(4, device="cpu", **settings)
+        for cut in (slice(0, 75), slice(75, 110), slice(110, 150)):
+            ours.partial_fit(rows[cut], labels[cut], classes=[0, 1, 2], sample_weight=weights[cut])
+            theirs.partial_fit(
+                make(rows[cut]), make(labels[cut]), classes=[0, 1, 2], sample_weight=make(weights[cut])
+            )
+        same_kind(theirs.models_[0].means_, make(X))
+        assert_allclose(to_numpy(theirs.predict_proba(make(rows))), ours.predict_proba(rows), atol=1e-9)
+        assert_allclose(theirs.threshold_, ours.threshold_, rtol=1e-9)
+        assert_allclose(to_numpy(theirs.models_[0].means_), ours.models_[0].means_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("criterion", ["bic", "icl", "log_likelihood"])
+@each_library
+def test_the_choice_of_a_mixture(library: str, criterion: str) -> None:
+    make, rows = LIBRARIES[library], with_gaps(0.1)
+    labels = np.where(np.arange(len(y)) % 5 == 0, -1, y)
+    settings: dict[str, Any] = {
+        "n_kernels": [2, 4],
+        "covariance_type": ["full", "diag"],
+        "criterion": criterion,
+        "cv": 3,
+        "random_state": 0,
+    }
+    estimator = SharedKernelMixture(tol=1e-2)
+    ours = SharedKernelMixtureCV(estimator, **settings).fit(rows, labels)
+    theirs = SharedKernelMixtureCV(estimator, device="cpu", **settings).fit(make(rows), make(labels))
+    assert theirs.best_params_ == ours.best_params_
+    for name in ("mean_test_score", "log_likelihood"):
+        assert_allclose(theirs.cv_results_[name], ours.cv_results_[name], rtol=1e-9)
+    same_kind(theirs.predict_proba(make(rows)), make(rows))
+    assert_allclose(to_numpy(theirs.score_samples(make(rows))), ours.score_samples(rows), rtol=1e-8)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@each_library
+def test_the_choice_of_a_classifier(library: str, wide: bool) -> None:
+    make, rows = LIBRARIES[library], with_gaps(0.0)
+    if wide:  # so many features are always reduced
+        rng = np.random.default_rng(0)
+        rows = X @ rng.normal(size=(4, 101)) + 0.1 * rng.normal(size=(len(X), 101))
+    settings: dict[str, Any] = {"n_kernels": 3, "covariance_type": "full", "cv": 2, "random_state": 0}
+    ours = SharedKernelClassifierCV(**settings).fit(rows, y)
+    theirs = SharedKernelClassifierCV(device="cpu", **settings).fit(make(rows), make(y))
+    assert theirs.best_params_ == ours.best_params_
+    assert (theirs.projection_ is not None) == wide
+    assert_allclose(theirs.cv_results_["mean_test_score"], ours.cv_results_["mean_test_score"], rtol=1e-6)
+    same_kind(theirs.predict_proba(make(rows)), make(rows))
+    assert_allclose(to_numpy(theirs.predict_proba(make(rows))), ours.predict_proba(rows), atol=1e-6)
+    assert theirs.score(make(rows), make(y)) == ours.score(rows, y)
+
+
+@needs_torch
+def test_a_search_sends_rows_to_the_device_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+
+    def counted(rows: np.ndarray, device: str) -> Any:
+        sent.append(device)
+        return send(rows, device)
+
+    monkeypatch.setattr("skmix.estimators.rows.send", counted)
+    settings: dict[str, Any] = {"n_kernels": [2, 3], "covariance_type": "full", "random_state": 0}
+    ours = SharedKernelMixtureCV(**settings).fit(with_gaps(0.0))
+    theirs = SharedKernelMixtureCV(device="cpu:0", **settings).fit(with_gaps(0.0))
+    assert len(sent) == 3  # to count the rows, and for each candidate
+    assert isinstance(theirs.best_estimator_.means_, np.ndarray)
+    assert_allclose(theirs.best_estimator_.means_, ours.best_estimator_.means_, rtol=1e-9)
 
 
 @each_library
 def test_bad_rows_are_told(library: str) -> None:
     make = LIBRARIES[library]
     model = SharedKernelMixture(2, device="cpu")
-    gaps, infinite = X.copy(), X.copy()
-    gaps[3, 1] = np.nan
+    empty, infinite = X.copy(), X.copy()
+    empty[3] = np.nan
     infinite[3, 1] = np.inf
-    with pytest.raises(ValueError, match=r"missing values .* only supported on the CPU"):
-        model.fit(make(gaps))
+    with pytest.raises(ValueError, match="Row 3 of X has no value"):
+        model.fit(make(empty))
+    empty[:, 1] = np.nan
+    with pytest.raises(ValueError, match="Feature 1 of X has no value"):
+        model.fit(make(empty[4:]))
+    with pytest.raises(ValueError, match="covariance_type='low_rank' runs only on the CPU"):
+        SharedKernelMixture(2, covariance_type="low_rank", device="cpu").fit(make(with_gaps(0.2)))
     with pytest.raises(ValueError, match="infinity"):
         model.fit(make(infinite))
     with pytest.raises(ValueError, match="2D"):
@@ -167,6 +319,7 @@ def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPat
         return torch.tensor(rows)
 
     monkeypatch.setattr("skmix.estimators.rows.send", send)
+    monkeypatch.setattr("skmix.estimators.rows.room_on", lambda device: np.inf)
     ours = SharedKernelClassifier(4, random_state=0).fit(X, y)
     theirs = SharedKernelClassifier(4, random_state=0, device="somewhere").fit(X, y)
     assert sent == ["somewhere"]
@@ -184,24 +337,95 @@ def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPat
     assert len(sent) == 4
     theirs.fit(X[::-1].tolist(), y[::-1])
     assert len(sent) == 5
-    # Rows with gaps stay.
     gaps = X.copy()
     gaps[3, 1] = np.nan
     theirs.fit(gaps, y)
-    assert len(sent) == 5
+    assert_allclose(theirs.predict_proba(gaps), ours.fit(gaps, y).predict_proba(gaps), atol=1e-9)
+    assert len(sent) == 7
     with pytest.raises(ValueError, match="Complex data"):
         theirs.fit(X + 1j, y)
 
 
 @needs_torch
+@pytest.mark.parametrize(
+    ("share", "kind", "room"),
+    [
+        (0.0, "array", 0),
+        (0.2, "array", 3000),
+        (0.0, "file", 1e9),
+        (0.2, "file", 0),
+        (0.0, "parquet", 3000),
+    ],
+)
+def test_rows_that_a_device_has_no_room_for(
+    share: float, kind: str, room: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Pieces of 40 rows: all, some or none of them stay on the device.
+    monkeypatch.setattr("skmix.engine.sources.streamed.PIECE_BYTES", 40 * 32)
+    monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: room)
+    monkeypatch.setattr("skmix.estimators.rows.room_on", lambda device: 0)
+    rows, labels = with_gaps(share), np.where(np.arange(len(y)) % 7 == 0, -1, y)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+    weights[5] = 0.0
+    given: Any = rows
+    if kind == "file":
+        np.save(tmp_path / "rows.npy", rows)
+        given = open_rows(tmp_path / "rows.npy", chunk_rows=27)
+    if kind == "parquet":
+        pd.DataFrame(rows, columns=list("abcd")).to_parquet(tmp_path / "rows.parquet")
+        given = open_rows(tmp_path / "rows.parquet", chunk_rows=64)
+    settings: dict[str, Any] = {"random_state": 0, "n_init": 2, "reject_below": 0.1}
+    for covariance_type in ("full", "tied", "diag"):
+        settings["covariance_type"] = covariance_type
+        ours = SharedKernelClassifier(4, **settings).fit(rows, labels, weights)
+        theirs = SharedKernelClassifier(4, device="cpu:0", **settings).fit(given, labels, weights)
+        assert_allclose(theirs.log_likelihood_path_, ours.log_likelihood_path_, rtol=1e-9)
+        assert_allclose(theirs.models_[0].means_, ours.models_[0].means_, rtol=1e-9)
+        assert_allclose(theirs.threshold_, ours.threshold_, rtol=1e-9)
+        assert_allclose(theirs.predict_proba(given), ours.predict_proba(rows), atol=1e-9)
+    for extra in ({"inference": "variational"}, {"accelerate": True}):
+        ours = SharedKernelMixture(4, tol=1e-3, random_state=0, **extra).fit(rows, y)
+        theirs = SharedKernelMixture(4, tol=1e-3, device="cpu:0", random_state=0, **extra).fit(given, y)
+        assert_allclose(theirs.log_likelihood_path_, ours.log_likelihood_path_, rtol=1e-9)
+    with pytest.raises(ValueError, match="runs only on the CPU"):
+        SharedKernelMixture(2, covariance_type="low_rank", device="cpu:0").fit(given, y)
+
+
+@needs_torch
+def test_pieces_are_copied_once_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled = []
+    fill = Feed.fill
+
+    def counted(self: Any, start: int, rows: np.ndarray) -> None:
+        filled.append(len(rows))
+        fill(self, start, rows)
+
+    monkeypatch.setattr(Feed, "fill", counted)
+    monkeypatch.setattr("skmix.engine.sources.streamed.PIECE_BYTES", 40 * 32)
+    monkeypatch.setattr("skmix.estimators.rows.room_on", lambda device: 0)
+    settings: dict[str, Any] = {"tol": 0.0, "max_iter": 3, "random_state": 0, "device": "cpu:0"}
+    for room, streamed in ((1e9, 0), (2 * 40 * 56, 70)):
+        monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device, room=room: room)
+        filled.clear()
+        with pytest.warns(ConvergenceWarning):
+            SharedKernelMixture(3, **settings).fit(X)
+        # Three passes, and one for the last log-likelihood.
+        assert sum(filled) == len(X) + 3 * streamed
+
+
+@needs_torch
 def test_a_device_that_cannot_be_used_is_told(tmp_path: Path) -> None:
-    np.save(tmp_path / "rows.npy", X)
     model = SharedKernelClassifier(3, device="cpu:0", random_state=0)
-    with pytest.raises(ValueError, match="needs rows in memory"):
+    with pytest.raises(ValueError, match="Dask collections are worked on by the CPUs"):
+        model.fit(dask_array.from_array(X, chunks=50), dask_array.from_array(y, chunks=50))
+    infinite = X.copy()
+    infinite[3, 1] = np.inf
+    np.save(tmp_path / "rows.npy", infinite)
+    with pytest.raises(ValueError, match="X contains infinity: feature 1 in row 3"):
         model.fit(tmp_path / "rows.npy", y)
-    model.set_params(inference="variational", max_iter=900)
-    with pytest.warns(UserWarning, match="is not used"):
-        model.fit(X, y)
+    model.set_params(feature_groups=[[0, 1], [2, 3]], max_iter=900)
+    with pytest.warns(UserWarning, match="runs on the host"):
+        model.fit(X, np.where(np.arange(len(y)) % 3 == 0, -1, y))
     with pytest.raises(ValueError, match="tf32 is for accelerators"):
         SharedKernelClassifier(3, device="cpu/tf32").fit(X, y)
     for device in ("cuda/half", "/float32"):
@@ -272,3 +496,21 @@ def test_scikit_learns_dispatch() -> None:
         [sys.executable, "-c", DISPATCH], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout.strip().endswith("done"), done.stderr
+
+
+@needs_torch
+@pytest.mark.parametrize("search", [SharedKernelClassifierCV, SharedKernelMixtureCV])
+def test_a_search_on_a_device_refuses_low_rank_before_it_starts(search: Any) -> None:
+    given = {"covariance_type": ["full", "low_rank"], "n_kernels": [2]}
+    with pytest.raises(ValueError, match="low_rank' runs only on the CPU"):
+        search(device="cpu:0", **given).fit(X, y)
+
+
+@needs_torch
+def test_rows_that_must_go_to_the_host_are_announced() -> None:
+    labels = y.copy()
+    labels[::3] = -1
+    given = {"feature_groups": [[0, 1], [2, 3]], "max_iter": 3, "random_state": 0}
+    for rows in (X, torch.as_tensor(X)):
+        with pytest.warns(UserWarning, match="runs on the host"):
+            SharedKernelClassifier(3, device="cpu:0", **given).fit(rows, labels)

@@ -151,7 +151,7 @@ def rule_of(options: Options, setting: Setting, n_kernels: int, source: RowSourc
     regulariser = regulariser_of(options, setting.frame, structure, n_kernels)
     if options.inference == "variational":
         prior = prior_of(options, regulariser, structure, options.prior_kernels or n_kernels)
-        return Variational(structure, prior, regulariser.floor)
+        return Variational.of(structure, prior, regulariser.floor, n_kernels, source.to_device)
     return Likelihood(structure, regulariser.map(source.to_device), options.freeze)
 
 
@@ -353,9 +353,9 @@ class Run:
             return result
         bounds = [np.array([*values, value]) for values, value in zip(self._bounds, objective, strict=True)]
         log_likelihood = self._log_likelihood(point, factor)
-        return replace(
-            result, log_likelihood=log_likelihood, counts=point.counts, bounds=bounds, prior=rule.prior
-        )
+        assert point.counts is not None
+        counts = to_numpy(point.counts)
+        return replace(result, log_likelihood=log_likelihood, counts=counts, bounds=bounds, prior=rule.prior)
 
     def _paths(self) -> list[FloatArray]:
         """Return the log-likelihoods (passes, C) of each start."""

@@ -98,7 +98,7 @@ class Statistics(Record):
     mass: FloatArray  # (R, K, C): sum of the responsibilities of the rows of each class
     first: FloatArray  # (R, K, M): responsibility-weighted sum of the rows, about the kernel's origin
     # (R, K, S): the same sum of second-order terms, in the structure's packed order; if covariances are tied,
-    # only the sum over kernels is defined
+    # only the sum over kernels is defined, if they are spherical, only that over features
     second: FloatArray
 
     def add(self, other: Statistics) -> None:

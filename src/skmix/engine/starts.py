@@ -10,10 +10,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .compute.arrays import pick, to_numpy
+from .compute.arrays import (
+    Array,
+    as_float64,
+    constant,
+    device_of,
+    is_numpy,
+    namespace,
+    operations_of,
+    pick,
+    to_numpy,
+)
 from .covariances import Structure
 from .model import FloatArray, IntArray, Parameters, Regulariser
-from .sources.summary import Frame
+from .sources.summary import FARTHEST, Frame
 
 # Rows sampled per kernel, and Lloyd iterations of k-means.
 _ROWS_PER_KERNEL = 25
@@ -23,6 +33,8 @@ _SHRINKAGE = 0.05
 # Share of a class's starting weight that is spread evenly over all kernels.
 _SPREAD_WEIGHT = 0.01
 _CHUNK = 1 << 13
+# To draw this small a share of many rows, one by one is faster than to permute all.
+_SMALL_SHARE, _MANY_ROWS = 0.1, 1 << 17
 
 
 def uniform(
@@ -58,7 +70,7 @@ def random_from_data(
     n_rows, again = X.shape[0], n_kernels > X.shape[0]
     chances = None if row_weights is None else row_weights / row_weights.sum()
     chosen = [random_state.choice(n_rows, n_kernels, replace=again, p=chances) for _ in range(n_starts)]
-    means = np.stack([_rows(X, index, frame) for index in chosen])
+    means = np.stack([to_numpy(_rows(X, index, frame)) for index in chosen])
     covariance = np.diag(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
     weights = uniform_weights(n_starts, n_kernels, n_classes)
     return _leave(weights, means, np.tile(covariance, (n_starts, 1, 1)), frame, structure)
@@ -98,8 +110,10 @@ def class_wise(
     classes, each start seeds a random subset of classes and gives the others uniform weights. Row weights
     (N,) are proportional to sampling probabilities.
     """
-    by_class = np.argsort(classes, kind="stable")
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=n_classes))])
+    by_class, bounds = np.arange(len(classes)), np.array([0, len(classes)])
+    if n_classes > 1:
+        by_class = np.argsort(classes, kind="stable")
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=n_classes))])
     n_features = X.shape[1]
     means = np.empty((n_starts, n_kernels, n_features))
     covariances = np.empty((n_starts, n_features, n_features))
@@ -113,12 +127,12 @@ def class_wise(
             members = by_class[bounds[c] : bounds[c + 1]]
             n_sample = min(len(members), _ROWS_PER_KERNEL * len(own))
             chances = None if row_weights is None else row_weights[members] / row_weights[members].sum()
-            sample = _rows(X, random_state.choice(members, n_sample, replace=False, p=chances), frame)
+            sample = _rows(X, _draw(members, n_sample, chances, random_state), frame)
             seeds, residuals = _cluster(sample, len(own), random_state)
-            means[r, own] = seeds
+            means[r, own] = to_numpy(seeds)
             weights[r, :, c] *= _SPREAD_WEIGHT
             weights[r, own, c] += (1.0 - _SPREAD_WEIGHT) / len(own)
-            scatter += residuals.T @ residuals
+            scatter += to_numpy(residuals.T @ residuals)
             n_sampled += n_sample
         covariances[r] = scatter / n_sampled
     covariances *= 1.0 - _SHRINKAGE
@@ -142,7 +156,7 @@ def from_responsibilities(
     # Moments about the overall mean cost narrow kernels some digits, which does not matter for a start.
     for a in range(0, len(X), _CHUNK):
         b = min(a + _CHUNK, len(X))
-        given, x = responsibilities(a, b), _rows(X, np.arange(a, b), frame)
+        given, x = responsibilities(a, b), to_numpy(_rows(X, np.arange(a, b), frame))
         # Given by k-means, most responsibilities are zero.
         own = [np.flatnonzero(weights) for weights in given]
         second = [
@@ -157,9 +171,26 @@ def from_responsibilities(
     return frame.leave(Parameters((total / total.sum())[None, :, None], means[None], covariances), structure)
 
 
-def _rows(X: np.ndarray, index: IntArray, frame: Frame) -> FloatArray:
-    """Return the chosen rows (n, M) in the frame."""
-    return frame.rows(to_numpy(pick(X, index)), np.empty((X.shape[1], len(index)))).T
+def _draw(
+    members: IntArray, n_sample: int, chances: FloatArray | None, random_state: np.random.RandomState
+) -> IntArray:
+    """Return some of the members, each once."""
+    if chances is not None or len(members) < _MANY_ROWS or n_sample > _SMALL_SHARE * len(members):
+        return random_state.choice(members, n_sample, replace=False, p=chances)
+    found: IntArray = np.empty(0, dtype=np.int64)
+    while len(found) < n_sample:
+        more = random_state.randint(len(members), size=n_sample - len(found))
+        found = np.unique(np.append(found, more))
+    return members[found]
+
+
+def _rows(X: Array, index: IntArray, frame: Frame) -> Array:
+    """Return the chosen rows (n, M) in the frame, on their device."""
+    some = pick(X, index)
+    if is_numpy(some):
+        return frame.rows(some, np.empty((X.shape[1], len(index)))).T
+    inside = as_float64(some, X) * as_float64(1.0 / frame.scale, X) - as_float64(frame.shift, X)
+    return namespace(X).clip(inside, -FARTHEST, FARTHEST)
 
 
 def _leave(
@@ -170,32 +201,34 @@ def _leave(
     return frame.leave(Parameters(weights, means, common), structure)
 
 
-def _cluster(
-    sample: FloatArray, n_clusters: int, random_state: np.random.RandomState
-) -> tuple[FloatArray, FloatArray]:
+def _cluster(sample: Array, n_clusters: int, random_state: np.random.RandomState) -> tuple[Array, Array]:
     """Return centres (q, M) of rows (n, M) by k-means++ and Lloyd iterations, and the rows' residuals."""
-    centres = np.empty((n_clusters, sample.shape[1]))
-    centres[0] = sample[random_state.randint(len(sample))]
-    nearest = np.full(len(sample), np.inf)
-    for q in range(1, n_clusters):
-        nearest = np.minimum(nearest, ((sample - centres[q - 1]) ** 2).sum(axis=1))
-        cumulative = np.cumsum(nearest)
-        # With fewer distinct rows than centres all distances are zero, and the last row is repeated.
-        chosen = np.searchsorted(cumulative, random_state.uniform() * cumulative[-1], side="right")
-        centres[q] = sample[min(chosen, len(sample) - 1)]
-    for _ in range(_LLOYD_PASSES):
+    xp, first = namespace(sample), random_state.randint(sample.shape[0])
+    chances = as_float64(random_state.uniform(size=n_clusters - 1), sample)
+    centres = operations_of(sample).draw_seeds(sample, first, chances)
+    # A single centre is the mean after one.
+    for _ in range(_LLOYD_PASSES if n_clusters > 1 else 1):
         assigned = _nearest(sample, centres)
-        counts = np.bincount(assigned, minlength=n_clusters)
-        sums = np.zeros_like(centres)
+        sums, counts = _sums(sample, assigned, n_clusters)
+        filled = (counts > 0)[:, None]
+        centres = xp.where(filled, sums / xp.where(filled, counts[:, None], 1.0), centres)
+    return centres, sample - xp.take(centres, _nearest(sample, centres), axis=0)
+
+
+def _sums(sample: Array, assigned: Array, n_clusters: int) -> tuple[Array, Array]:
+    """Return the sums (q, M) and numbers (q,) of the rows (n, M) assigned (n,) to each cluster."""
+    if is_numpy(sample):
+        sums = np.zeros((n_clusters, sample.shape[1]))
         np.add.at(sums, assigned, sample)
-        filled = counts > 0
-        centres[filled] = sums[filled] / counts[filled, None]
-    return centres, sample - centres[_nearest(sample, centres)]
+        return sums, np.bincount(assigned, minlength=n_clusters)
+    xp, numbers = namespace(sample), constant(np.arange, n_clusters, example=sample)
+    own = xp.astype(assigned[None, :] == numbers[:, None], xp.float64)
+    return own @ sample, xp.sum(own, axis=1)
 
 
-def _nearest(sample: FloatArray, centres: FloatArray) -> IntArray:
+def _nearest(sample: Array, centres: Array) -> Array:
     """Return the index (n,) of the centre nearest to each row."""
-    if len(centres) == 1:
-        return np.zeros(len(sample), dtype=np.int64)
-    lengths = (centres**2).sum(axis=1)
-    return np.argmin(lengths - 2.0 * (sample @ centres.T), axis=1)
+    xp = namespace(sample)
+    if centres.shape[0] == 1:
+        return xp.zeros(sample.shape[0], dtype=xp.int64, device=device_of(sample))
+    return xp.argmin(xp.sum(centres**2, axis=1) - 2.0 * (sample @ centres.T), axis=1)

@@ -17,7 +17,7 @@ from ..engine.refine.discriminative import Labelled
 from ..engine.refine.temperature import least_log_loss
 from ..engine.sources.gaps import has_gaps
 from .densities import log_density
-from .rows import Training, check_rows, check_weights, code_labels, warn_caller
+from .rows import Training, check_rows, check_weights, code_labels, sent, warn_caller
 
 # Bits of a density that one pass over blocks settles: a histogram of that many counts.
 _DIGIT = 16
@@ -102,7 +102,7 @@ class CountDensities:
         counts = np.zeros(1 << _DIGIT)
         if not len(block.X):
             return counts
-        codes = ordered(log_density(self.classifier, block.X))
+        codes = ordered(on_host(log_density(self.classifier, sent(self.classifier, block.X))))
         weights = np.ones(len(codes)) if block.weights is None else block.weights
         if self.n_known:
             own = codes >> np.uint64(64 - self.n_known) == np.uint64(self.prefix)

@@ -97,10 +97,10 @@ _PARAMETERS = """
     device : str, default=None
         Where to compute: the name of a PyTorch device, such as 'cuda' or 'cuda:1', to which NumPy rows are
         sent; results come back as NumPy arrays. None computes where the rows are: on the CPU, or, under
-        scikit-learn's ``array_api_dispatch``, on the device of a PyTorch or JAX array. Rows with
-        missing values stay on the CPU. Sums over rows are of float64; 'cuda/float32' and 'cuda/tf32' take
-        single precision, which keeps about five digits of means and covariances, or TF32, which keeps two to
-        three. Sums over chunks and the M-step are of float64 always.
+        scikit-learn's ``array_api_dispatch``, on the device of a PyTorch or JAX array. Rows that the
+        device has no room for, and rows in files, are streamed. Sums over rows are of float64; 'cuda/float32'
+        and 'cuda/tf32' take single precision, which keeps about five digits of means and covariances, or
+        TF32, which keeps two to three. Sums over chunks and the M-step are of float64 always.
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None

@@ -36,6 +36,7 @@ from ..engine.compute.arrays import (
     namespace,
     on_host,
     pick,
+    room_on,
     send,
     to_numpy,
 )
@@ -45,13 +46,18 @@ from ..engine.model import FloatArray, IntArray
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.gaps import has_gaps
-from ..io import Source, source_of
+from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
+from ..engine.sources.summary import Summary
+from ..io import Source, open_rows, source_of
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
 # Where scikit-learn notes the callbacks of a running fit.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
+
+Sender = Callable[[np.ndarray], Array]
+"""From NumPy rows (n, M) to the same rows where they are worked on."""
 
 # ---------------------------------------------------------------- training rows
 
@@ -110,15 +116,14 @@ def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Trainin
     plain = all(each is None or type(each) is np.ndarray for each in (X, y, sample_weight))
     blocks = None if plain else _open_blocks(X, y, sample_weight)
     if blocks is not None:
-        if device is not None:
+        if device is not None and not hasattr(blocks, "blocks"):
             raise ValueError(
-                f"device={estimator.device!r} needs rows in memory; files and Dask collections are worked on "
-                "by CPUs. Leave device out."
+                f"device={estimator.device!r} needs rows in memory or in a file; Dask collections are worked "
+                "on by the CPUs of their cluster. Leave device out."
             )
-        return _training_in_blocks(estimator, blocks)
+        return _training_in_blocks(estimator, blocks, device)
     _check_labelled(estimator, y)
-    stays = _is_dispatched(estimator, X) and estimator.inference == "em"
-    rows = check_rows(estimator, detached(X) if stays else on_host(X), fitting=True)
+    rows = check_rows(estimator, where_dispatched(estimator, X), fitting=True)
     classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
     if y is not None:
         classes, codes = number_labels(read_labels(on_host(y), rows.shape[0]))
@@ -126,12 +131,16 @@ def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Trainin
     rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
     # The product form with unlabelled rows works on the host.
     jointly = bool(getattr(estimator, "feature_groups", None)) and bool(np.any(codes < 0))
+    if jointly and (is_device_array(rows) or device is not None):
+        warn_caller(
+            "Rows without a label and several feature_groups: this fit runs on the host, not on the device."
+        )
     if is_device_array(rows):
         rows = to_numpy(rows) if jointly else rows
-    elif device is not None:
-        if jointly or estimator.inference != "em":
-            warn_caller(f"This fit needs the rows on the host: device={estimator.device!r} is not used.")
-        elif not has_gaps(rows):
+    elif device is not None and not jointly:
+        if not fits_on(rows, device):
+            return _training_streamed(estimator, rows, classes, None if y is None else codes, weights, device)
+        else:
             rows = send(rows, device)
     source = open_source(rows, None if y is None else codes, weights)
     if source.summary.gaps:
@@ -168,18 +177,9 @@ def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
     return None
 
 
-def _training_in_blocks(estimator: Any, blocks: Blocks) -> Training:
+def _training_in_blocks(estimator: Any, blocks: Blocks, device: str | None) -> Training:
     """Summarise all blocks, in one pass."""
-    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
-    found = summarise_blocks(blocks, seed)
-    if found.n_empty:
-        raise ValueError(
-            f"{found.n_empty} rows of X have no value: all {blocks.n_features} features are NaN. "
-            "Remove these rows, or give them a weight of zero."
-        )
-    if found.n_rows < 2:
-        raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least 2 are required.")
-    _refuse_empty_features(found.moments.count == 0, found.n_rows)
+    found, seed = _summarise(estimator, blocks, device)
     _check_labelled(
         estimator,
         found.labels,
@@ -193,8 +193,40 @@ def _training_in_blocks(estimator: Any, blocks: Blocks) -> Training:
     vars(estimator).pop("feature_names_in_", None)
     if blocks.feature_names is not None:
         estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
-    source = BlockRows(blocks.coded(classes), found.coded(classes), seed)
-    return Training(source, classes, source.blocks)
+    return _in_blocks(blocks, found, classes, classes, seed, device)
+
+
+def _training_streamed(
+    estimator: Any, rows: np.ndarray, classes: np.ndarray, codes: Any, weights: Any, device: str
+) -> Training:
+    """Return validated rows that a device has no room for, in blocks."""
+    blocks = open_rows(rows, label=codes, weight=weights, chunk_rows=max(1, PIECE_BYTES // rows[:1].nbytes))
+    found, seed = _summarise(estimator, blocks, device)
+    return _in_blocks(blocks, found, np.arange(len(classes)), classes, seed, device)
+
+
+def _in_blocks(
+    blocks: Blocks, found: Summary, names: np.ndarray, classes: np.ndarray, seed: int, device: str | None
+) -> Training:
+    """Return rows in blocks whose labels are the `names` (L,) of the classes (L,)."""
+    coded, summary = blocks.coded(names), found.coded(names)
+    source = BlockRows(coded, summary, seed) if device is None else StreamedRows(coded, device, summary, seed)
+    return Training(source, classes, coded)
+
+
+def _summarise(estimator: Any, blocks: Blocks, device: str | None) -> tuple[Summary, int]:
+    """Return the summary of blocks to learn from, and the seed of its sample."""
+    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
+    found = summarise_blocks(blocks, seed, device)
+    if found.n_empty:
+        raise ValueError(
+            f"{found.n_empty} rows of X have no value: all {blocks.n_features} features are NaN. "
+            "Remove these rows, or give them a weight of zero."
+        )
+    if found.n_rows < 2:
+        raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least 2 are required.")
+    _refuse_empty_features(found.moments.count == 0, found.n_rows)
+    return found, seed
 
 
 def columns_of(X: Array, columns: list[int]) -> Array:
@@ -262,7 +294,7 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
         if not fitting and _is_valid(estimator, X):
             return X
     elif is_device_array(X):
-        return _check_device_rows(estimator, X, fitting=fitting)
+        return _check_device_rows(estimator, X, fitting=fitting, least=least if fitting else 1)
     else:
         refuse_blocks(X)
     return validate_data(
@@ -285,26 +317,21 @@ def _is_valid(estimator: Any, X: np.ndarray) -> bool:
         return bool(np.isfinite(X.sum()))
 
 
-def _check_device_rows(estimator: Any, X: Array, *, fitting: bool) -> Array:
-    """Return rows (n, M) of another library, finite and of floats, where they are."""
+def _check_device_rows(estimator: Any, X: Array, *, fitting: bool, least: int) -> Array:
+    """Return rows (n, M) of another library, of floats without infinities, where they are."""
     xp = namespace(X)
     if X.ndim != 2:
         raise ValueError(f"Expected a 2D array of rows, got {X.ndim} dimension(s) instead.")
-    if X.shape[0] < 1 + fitting or X.shape[1] < 1:
-        raise ValueError(f"Found array of shape {tuple(X.shape)}; at least {1 + fitting} row(s) are needed.")
+    if X.shape[0] < least or X.shape[1] < 1:
+        raise ValueError(f"Found array of shape {tuple(X.shape)}; at least {least} row(s) are needed.")
     if X.dtype not in (xp.float64, xp.float32):
         if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
             raise ValueError(f"X must be of real numbers, got {X.dtype}.")
         X = xp.astype(X, xp.float64)
     # A sum over rows is finite when all of them are, and costs one read.
-    if bool(xp.any(~xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64)))):
-        if bool(xp.any(xp.isinf(X))):
-            raise ValueError("Input X contains infinity or a value too large for its type.")
-        if bool(xp.any(xp.isnan(X))):
-            raise ValueError(
-                "X has missing values (NaN), which are only supported on the CPU: give X as a NumPy array, "
-                "without device."
-            )
+    finite = bool(xp.all(xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64))))
+    if not finite and bool(xp.any(xp.isinf(X))):
+        raise ValueError("Input X contains infinity or a value too large for its type.")
     if fitting:
         vars(estimator).pop("feature_names_in_", None)
     _check_n_features(estimator, X, reset=fitting)
@@ -315,7 +342,7 @@ def check_gaps(rows: Array, *, features: bool = True) -> None:
     """Refuse training rows that have no value at all and, unless told otherwise, such features."""
     if not has_gaps(rows):
         return
-    missing = np.isnan(rows)
+    missing: Array = to_numpy(namespace(rows).isnan(rows))
     empty = np.flatnonzero(missing.all(axis=1))
     if len(empty):
         raise ValueError(
@@ -323,7 +350,7 @@ def check_gaps(rows: Array, *, features: bool = True) -> None:
             f"({len(empty)} such rows). Remove these rows, or give them a weight of zero."
         )
     if features:
-        _refuse_empty_features(missing.all(axis=0), len(rows))
+        _refuse_empty_features(missing.all(axis=0), len(missing))
 
 
 def _refuse_empty_features(is_empty: np.ndarray, n_rows: int) -> None:
@@ -467,6 +494,29 @@ def _is_dispatched(estimator: Any, X: Any) -> bool:
     return is_device_array(X) and bool(get_config()["array_api_dispatch"] or estimator.device is not None)
 
 
+def where_dispatched(estimator: Any, X: Any) -> Any:
+    """Return X where it is if results are to have its kind, otherwise on the host."""
+    return detached(X) if _is_dispatched(estimator, X) else on_host(X)
+
+
+def sender(estimator: Any, X: Any) -> Sender:
+    """Return what turns NumPy rows into arrays of the library and device of X where results have its kind."""
+    home = where_dispatched(estimator, X)
+    return (lambda rows: like(rows, home)) if is_device_array(home) else (lambda rows: rows)
+
+
+def fits_on(rows: np.ndarray, device: str) -> bool:
+    """Return whether a device has room for rows; complete ones among those with gaps are there twice."""
+    room = room_on(device)
+    return 2 * rows.nbytes <= room or (rows.nbytes <= room and not has_gaps(rows))
+
+
+def sent(model: Any, rows: Any) -> Array:
+    """Return NumPy rows on the model's device, if it has one; other rows as they are."""
+    device = device_and_precision(model.device)[0]
+    return rows if device is None or not is_numpy(rows) else send(rows, device)
+
+
 def host_copy(estimator: Any) -> Any:
     """Return the estimator, or a copy of it whose arrays are NumPy's."""
     if not is_device_array(vars(estimator).get("class_prior_")):
@@ -518,18 +568,22 @@ def score_rows(
             return _score_lazily(model, X, function, y)
         source = source_of(X)
         if source is not None:
-            return _score_blocks(model, source, function, y)
+            return _score_blocks(model, source, function, y, on_cpu=on_cpu)
     refuse_paths(X, y=y)
     home = detached(X) if _is_dispatched(estimator, X) else None
     rows = check_rows(model, on_host(X) if home is None or on_cpu else home, fitting=False)
     device = device_and_precision(estimator.device)[0]
-    if device is not None and is_numpy(rows) and not on_cpu and not has_gaps(rows):
+    if device is not None and is_numpy(rows) and not on_cpu:
+        if not fits_on(rows, device):
+            return _score_blocks(model, open_rows(rows), function, on_host(y))
         rows = send(rows, device)
     codes = () if y is None else (code_labels(on_host(y), model.classes_, rows.shape[0]),)
     return _in_kind(function(model, rows, *codes), home)
 
 
-def _score_blocks(model: Any, source: Source, function: Callable[..., Any], y: Any) -> Any:
+def _score_blocks(
+    model: Any, source: Source, function: Callable[..., Any], y: Any, *, on_cpu: bool = False
+) -> Any:
     """Return the results of all blocks of a file in one array; features go by name where both have names."""
     rows, names = source.unlabelled(), getattr(model, "feature_names_in_", None)
     if names is not None and rows.named:
@@ -543,7 +597,7 @@ def _score_blocks(model: Any, source: Source, function: Callable[..., Any], y: A
             stop = start + len(block.X)
             block.check()
             codes = () if y is None else (code_labels(labels_in(block), model.classes_, len(block.X)),)
-            part = on_host(function(model, block.X, *codes))
+            part = on_host(function(model, block.X if on_cpu else sent(model, block.X), *codes))
             if not start:
                 out = np.empty((rows.n_rows, *part.shape[1:]), dtype=part.dtype)
             out[start:stop] = part

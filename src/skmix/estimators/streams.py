@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..engine.compute.arrays import on_host
+from ..engine.compute.arrays import on_host, pick
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.covariances import structure_of
 from ..engine.em import fit
@@ -29,6 +29,8 @@ from .rows import (
     columns_of,
     number_labels,
     read_labels,
+    sent,
+    where_dispatched,
 )
 from .solving import OF_SHRINKAGE, OF_THE_POSTERIOR, best_start, options_of, start_groups
 
@@ -38,11 +40,13 @@ _OF_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_lo
 def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tuple[Block, np.ndarray]:
     """Return the rows of a batch with class codes, −1 for none, and all labels (L,) of the stream."""
     first = "class_prior_" not in vars(estimator)
-    rows = check_rows(estimator, on_host(X), fitting=first, least=1)
-    weights = check_weights(on_host(sample_weight), len(rows))
-    known, codes = _read_labels(estimator, on_host(y), on_host(classes), len(rows), first)
+    rows = check_rows(estimator, where_dispatched(estimator, X), fitting=first, least=1)
+    n_rows = rows.shape[0]
+    weights = check_weights(on_host(sample_weight), n_rows)
+    known, codes = _read_labels(estimator, on_host(y), on_host(classes), n_rows, first)
     if first:
-        check_gaps(rows if weights is None else rows[weights > 0])
+        check_gaps(rows if weights is None else pick(rows, weights > 0))
+    rows = sent(estimator, rows)
     # Later on, a row without any value changes nothing.
     return Block(rows, codes, weights).informative(), known
 
@@ -85,7 +89,7 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
     parts = estimator._parts_to_fit(batch.X.shape[1], stream=True)
     for group, (columns, model) in enumerate(parts):
         own = _columns_of(batch, columns)
-        if first and not len(own.X):
+        if first and not own.X.shape[0]:
             raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
         _absorb(model, own, classes, float(decay))
     # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
@@ -94,7 +98,7 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
         return  # no row has a value in any group
     best = max(streaming, key=lambda model: model.stream_["n_rows"])
     estimator._store(parts, sizes, best.class_prior_)
-    if estimator.reject_below is not None and len(batch.X):
+    if estimator.reject_below is not None and batch.X.shape[0]:
         source = open_source(batch.X, batch.y, batch.weights)
         estimator.threshold_ = threshold_of(estimator, Training(source, classes))
 
@@ -110,7 +114,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     past: Running | Frame
     if "class_prior_" not in vars(model):
         past, parameters = _first_batch(model, batch, classes, options)
-    elif not len(batch.X):
+    elif not batch.X.shape[0]:
         return
     else:
         _check_covariance_type(model)
@@ -122,7 +126,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
             # A model that was fitted counts as some batches.
             frame = frame_of(parameters, structure_of(options.covariance_type))
             total = float(model.class_count_.sum())
-            n_batches = max(1, round(total / len(batch.X)))
+            n_batches = max(1, round(total / batch.X.shape[0]))
             past = resume(parameters, frame, options.covariance_type, n_batches, total)
     assert batch.y is not None
     found, running, log_likelihood = absorb(
@@ -166,7 +170,7 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     sizes = _sizes(batch, classes)
     present = np.flatnonzero(sizes)
     if not len(present):
-        raise ValueError(f"None of the {len(batch.X)} rows of the first batch has a label.")
+        raise ValueError(f"None of the {batch.X.shape[0]} rows of the first batch has a label.")
     # Classes still to come count as one row each, and begin with uniform weights.
     prior = np.maximum(sizes, 1.0) / np.maximum(sizes, 1.0).sum()
     place = np.full(len(classes) + 1, -1)
@@ -213,7 +217,7 @@ def add_class(estimator: Any, new: Block, label: Any) -> None:
     prior, sizes = _with_class(parts[0][1], new, place)
     for group, (columns, model) in enumerate(parts):
         own = _columns_of(new, columns)
-        if not len(own.X):
+        if not own.X.shape[0]:
             raise ValueError(
                 f"No row of class {label!r} has a value in feature group {group}, columns {columns}."
             )

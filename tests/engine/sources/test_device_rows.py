@@ -19,6 +19,7 @@ from skmix.engine.compute.arrays import (
     occurs,
     operations_of,
     pick,
+    rare,
     recorded,
     replaced,
     to_numpy,
@@ -210,31 +211,112 @@ def test_an_optimistic_pass_is_repeated_when_a_condition_held(library: str) -> N
     assert len(calls) == 2  # all but the first
     assert isinstance(log_likelihood, np.ndarray)
     assert factor.usable.all()
-    # A kernel on a single row collapses: its covariance has to be raised, which no optimistic pass does.
+    # A kernel on a single row collapses: its covariance has to be raised, which is not expected at first.
     means = to_numpy(parameters.means).copy()
     means[0, 0] = 1e3
     moved = replace(parameters, means=like(means, parameters.means))
     expected, _, _ = step(moved, factor)
     got, _, _ = optimistic(moved, factor)
     assert len(calls) == 3
-    assert optimistic._careful
     assert_array_equal(to_numpy(got.covariances), to_numpy(expected.covariances))
+
+
+@each_library
+def test_optimistic_passes_raise_as_many_covariances_as_before(library: str) -> None:
+    X, _, _ = clusters()
+    # A third of the kernels are on copies of one row: they sit on the floor in every pass.
+    X = np.concatenate([X, np.repeat(X[:1] + 9.0, 20, axis=0)])
+    rows, parameters, factor, step = parts(library, X, 3)
+    means = to_numpy(parameters.means).copy()
+    frame = measure(X, structure_of("full"))
+    means[0, 0] = X[-1] / frame.scale - frame.shift
+    parameters = replace(parameters, means=like(means, parameters.means))
+    optimistic, reached = OptimisticStep(step, rows), []
+    careful = parameters, factor
+    for _ in range(6):
+        parameters, factor, _ = optimistic(parameters, factor)
+        careful = step(*careful)[:2]
+        reached.append((optimistic._careful, sum(optimistic._expected)))
+    assert not reached[-1][0]
+    assert reached[-1][1] > 0
+    parameters_agree(parameters.map(to_numpy), careful[0].map(to_numpy), 1e-9)
+
+
+@each_library
+def test_rare_places(library: str) -> None:
+    make = LIBRARIES[library]
+    values = np.zeros(40, dtype=bool)
+    values[[3, 17]] = True
+    assert_array_equal(rare(make(values)), [3, 17])
+    assert rare(make(~values & values)) is None
+    with recorded() as conditions:
+        rare(make(values))
+        assert conditions.counts == [2]
+        assert conditions.held == []
+    with recorded([2, 0, 1]) as conditions:
+        found = rare(make(values))
+        assert rare(make(values)) is None
+        many = rare(make(np.ones(40, dtype=bool)))
+        assert [bool(held) for held in conditions.held] == [False, True, True]
+    found = to_numpy(found)
+    assert len(found) == len(set(found)) == 8
+    assert set(found) >= {3, 17}
+    assert len(to_numpy(many)) == 8
+    array = np.arange(80.0).reshape(40, 2)
+    index = make(found)
+    got = to_numpy(replaced(make(array), index, -pick(make(array), index)))
+    expected = array.copy()
+    expected[found] *= -1.0
+    assert_array_equal(got, expected)
 
 
 @each_library
 def test_conditions_are_recorded_in_an_optimistic_pass(library: str) -> None:
     make = LIBRARIES[library]
     yes, no = make(np.array([False, True])), make(np.array([False, False]))
-    with recorded(optimistic=False) as answers:
+    with recorded() as conditions:
         assert not occurs(no)
         assert occurs(yes)
-    assert answers == [False, True]
-    with recorded(optimistic=True) as conditions:
+        assert conditions.held == [False, True]
+    with recorded([]) as conditions:
         assert not occurs(yes)
         assert not occurs(no)
-    assert [bool(condition) for condition in conditions] == [True, False]
+        assert [bool(held) for held in conditions.held] == [True, False]
     assert occurs(yes)
     assert occurs(np.array([True]))
+
+
+@needs_torch
+@pytest.mark.parametrize("condition", [1e3, 1e6, 1e9])
+def test_eigenvalues_are_raised_by_products_as_by_eigenvectors(condition: float) -> None:
+    from skmix.engine.compute.torch import raise_by_products
+
+    random = np.random.default_rng(2)
+    for order in (1, 5, 40):
+        vectors = np.linalg.qr(random.normal(size=(9, order, order)))[0]
+        values = condition ** random.uniform(size=(9, order))
+        values[:, : (order + 1) // 2] = random.uniform(0.0, 1.5, size=(9, (order + 1) // 2))
+        values[0, 0], values[1] = 0.0, 1.0
+        matrices = (vectors * values[:, None, :]) @ vectors.mT
+        got = raise_by_products(torch.from_numpy(0.5 * (matrices + matrices.mT))).numpy()
+        expected = (vectors * np.maximum(values, 1.0)[:, None, :]) @ vectors.mT
+        assert_allclose(got, expected, atol=1e-14 * order * condition)
+
+
+@each_library
+@pytest.mark.parametrize("n_kernels", [2, 7, 150])
+def test_starts_on_a_device_are_those_on_the_cpu(library: str, n_kernels: int) -> None:
+    X, y, weights = clusters()
+    structure = structure_of("full")
+    frame = measure(X, structure)
+    for row_weights in (None, weights):
+        here, there = (
+            starts.class_wise(
+                rows, y, 3, 2, n_kernels, frame, structure, np.random.RandomState(0), row_weights
+            )
+            for rows in (X, LIBRARIES[library](X))
+        )
+        parameters_agree(there, here, 1e-12)
 
 
 # ---------------------------------------------------------------- chunks
@@ -252,6 +334,45 @@ def test_chunks_do_not_change_the_sums(library: str, monkeypatch: pytest.MonkeyP
     cut = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
     parameters_agree(cut.parameters, whole.parameters, 1e-11)
     assert_allclose(cut.log_likelihood, whole.log_likelihood, rtol=1e-12)
+
+
+@each_library
+def test_terms_are_kept_once_and_dropped_when_chunks_change(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _, _ = clusters()
+    operations = operations_of(LIBRARIES[library](X))
+    monkeypatch.setattr(operations, "spare_memory", lambda: 1 << 40)
+    monkeypatch.setattr(operations, "chunk", 900)
+    rows, parameters, factor, step = parts(library, X, 3)
+    first = step(parameters, factor)[2]
+    kept, before = rows._framed._kept, rows.assumed
+    assert sum(b - a for a, b in kept) == len(X)
+    assert_array_equal(to_numpy(step(parameters, factor)[2]), to_numpy(first))
+    assert rows.assumed == before
+    twice = np.array([0, 0])
+    step(parameters.take(twice), factor.take(twice))
+    assert sum(b - a for a, b in kept) == len(X)
+    # A captured pass must not read terms that were dropped.
+    assert rows.assumed[2] > before[2]
+
+
+@needs_torch
+def test_rows_with_gaps_tell_what_is_assumed_of_complete_ones() -> None:
+    X, _, _ = clusters()
+    X[::3, 1] = np.nan
+    rows = open_source(torch.as_tensor(X))
+    structure = structure_of("full")
+    frame = rows.summary.frame(structure)
+    found = starts.uniform(1, 3, 1, 4, structure, np.random.RandomState(0))
+    inside = frame.enter(found, structure).map(rows.to_device)
+    factor = structure.factor(inside.covariances, 4)
+    rows.expect(inside, factor, Setting(frame, structure, Workers(1)))
+    complete = rows._patterns[1]
+    assert complete is not None
+    complete._framed._drop_terms()
+    assert rows.assumed == complete.assumed
+    assert rows.assumed[2] > 0
 
 
 @each_library
@@ -313,7 +434,7 @@ def test_tensors_that_record_derivatives_or_were_made_for_inference() -> None:
 @needs_torch
 def test_long_lists_of_rows_are_not_kept() -> None:
     values = torch.arange(10000.0)
-    kept = operations_of(values).constant
+    kept = operations_of(values)._constant
     before = kept.cache_info().currsize
     assert_array_equal(to_numpy(pick(values, np.arange(9000))), np.arange(9000.0))
     assert kept.cache_info().currsize == before

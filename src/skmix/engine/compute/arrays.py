@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from . import operations
 from .operations import CupyOperations, JaxOperations, Operations
@@ -70,13 +71,30 @@ def detached(array: Any) -> Any:
 
 def send(X: np.ndarray, device: str) -> Array:
     """Return rows (n, M) as a PyTorch tensor on the device of that name."""
+    return _torch(device).send(X, device)
+
+
+def room_on(device: str) -> float:
+    """Return how many bytes of rows the PyTorch device of that name has room for."""
+    return float(_torch(device).room_on(device))
+
+
+def open_feed(device: str, n_rows: int, n_features: int, dtype: np.dtype[Any]) -> Any:
+    """Return the buffers through which rows go to the PyTorch device of that name; see `Feed`."""
+    from .feed import Feed
+
+    return Feed(device, n_rows, n_features, dtype)
+
+
+def _torch(device: str) -> Any:
+    """Return our PyTorch module."""
     try:
         from . import torch
     except ImportError as error:
         raise ImportError(
             f"device={device!r} needs PyTorch: pip install 'skmix[torch]', or leave device out."
         ) from error
-    return torch.send(X, device)
+    return torch
 
 
 def pick(array: Any, index: Any) -> Any:
@@ -85,7 +103,8 @@ def pick(array: Any, index: Any) -> Any:
         return array[index]
     if index is None or isinstance(index, (slice, int, np.integer)):
         return array[int(index) if isinstance(index, np.integer) else index, ...]
-    return namespace(array).take(array, sent_once(_positions(index), array), axis=0)
+    places = index if is_device_array(index) else sent_once(_positions(index), array)
+    return namespace(array).take(array, places, axis=0)
 
 
 def replaced(array: Any, index: Any, values: Any) -> Any:
@@ -93,9 +112,11 @@ def replaced(array: Any, index: Any, values: Any) -> Any:
     if is_numpy(array):
         array[index] = to_numpy(values)
         return array
-    xp = namespace(array)
-    source = np.arange(array.shape[0])
-    source[_positions(index)] = array.shape[0] + np.arange(values.shape[0])
+    xp, n = namespace(array), array.shape[0]
+    if is_device_array(index):
+        return operations_of(array).put(xp.asarray(array, copy=True), index, values)
+    source = np.arange(n)
+    source[_positions(index)] = n + np.arange(values.shape[0])
     return xp.take(xp.concat([array, values]), sent_once(source, array), axis=0)
 
 
@@ -120,17 +141,24 @@ def constant(make: Callable[..., np.ndarray], *arguments: Any, example: Any) -> 
     return make(*arguments) if is_numpy(example) else operations_of(example).constant(make, arguments)
 
 
+def digamma(array: Any) -> Any:
+    """Return the derivative of log Γ."""
+    return special.digamma(array) if is_numpy(array) else operations_of(array).digamma(array)
+
+
 # ---------------------------------------------------------------- rare conditions
 
 
-class _Conditions(threading.local):
-    """The rare conditions recorded by a thread."""
+class Conditions(threading.local):
+    """The rare conditions that a thread met since `recorded` was entered."""
 
-    recorded: list[Any] | None = None
-    optimistic = False
+    def __init__(self) -> None:
+        self.held: list[Any] | None = None  # results of `occurs`; None outside `recorded`
+        self.counts: list[int] = []  # in how many places each call of `rare` found its condition
+        self.expected: list[int] | None = None  # the same of an earlier pass, if this one is optimistic
 
 
-_conditions = _Conditions()
+_conditions = Conditions()
 
 
 def occurs(condition: Array) -> bool:
@@ -142,21 +170,47 @@ def occurs(condition: Array) -> bool:
     if is_numpy(condition):
         return bool(condition.any())
     anywhere = namespace(condition).any(condition)
-    if not _conditions.optimistic:
+    optimistic = _conditions.expected is not None
+    if not optimistic:
         anywhere = bool(anywhere)
-    if _conditions.recorded is not None:
-        _conditions.recorded.append(anywhere)
-    return False if _conditions.optimistic else anywhere
+    if _conditions.held is not None:
+        _conditions.held.append(anywhere)
+    return False if optimistic else anywhere
+
+
+def rare(condition: Array) -> Array | None:
+    """Return the places (q,) where a rare condition (B,) holds; None if nowhere.
+
+    An optimistic pass returns as many places as the pass before it found, rounded up: those where the
+    condition holds come first. That there are more is a condition like those of `occurs`.
+    """
+    if is_numpy(condition) or _conditions.expected is None:
+        index = np.flatnonzero(to_numpy(condition))
+        if _conditions.held is not None:
+            _conditions.counts.append(len(index))
+        return index if len(index) else None
+    xp, n_places = namespace(condition), _conditions.expected[len(_conditions.counts)]
+    _conditions.counts.append(n_places)
+    if not n_places:
+        occurs(condition)
+        return None
+    n_places = min(max(8, 1 << (n_places - 1).bit_length()), condition.shape[0])
+    occurs(xp.count_nonzero(condition) > n_places)
+    order = xp.argsort(xp.astype(~condition, xp.int8), stable=True)
+    return order[:n_places]
 
 
 @contextmanager
-def recorded(optimistic: bool) -> Iterator[list[Any]]:
-    """Yield a list of the results of `occurs` in the body; optimistic ones stay on the device."""
-    _conditions.recorded, _conditions.optimistic = [], optimistic
+def recorded(expected: list[int] | None = None) -> Iterator[Conditions]:
+    """Yield the conditions met in the body; it is optimistic if `expected` has the counts of an earlier one.
+
+    Optimistic results stay on the device.
+    """
+    _conditions.held, _conditions.counts, _conditions.expected = [], [], expected
     try:
-        yield _conditions.recorded
+        yield _conditions
     finally:
-        _conditions.recorded, _conditions.optimistic = None, False
+        _conditions.held, _conditions.counts, _conditions.expected = None, [], None
 
 
 _operations: dict[tuple[str, str], Operations] = {}

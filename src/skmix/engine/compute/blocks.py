@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from .arrays import BoolArray, FloatArray, IntArray
+from .arrays import Array, BoolArray, FloatArray, IntArray, namespace, pick, to_numpy
 
 Answer = TypeVar("Answer")
 _CHUNK = 1 << 14
@@ -22,7 +22,7 @@ _CHUNK = 1 << 14
 class Block:
     """Some of the rows, in memory."""
 
-    X: np.ndarray  # (n, M): rows, float64 or float32; NaN where a value is missing
+    X: Array  # (n, M): rows, float64 or float32, also on a device; NaN where a value is missing
     # (n,): labels, NaN or None for rows without one; in encoded blocks the class of each row, 0 … L − 1, and
     # −1 for none. None for one class.
     y: np.ndarray | None = None
@@ -30,11 +30,11 @@ class Block:
     number: int = 0  # index of the block, the same in every pass: seeds its random draws
     names: np.ndarray | None = None  # (C,): if given, y holds indices into these names, which sort faster
 
-    def rows(self, which: np.ndarray) -> Block:
+    def rows(self, which: np.ndarray | slice) -> Block:
         """Return the rows that `which` selects."""
         y = None if self.y is None else self.y[which]
         weights = None if self.weights is None else self.weights[which]
-        return replace(self, X=self.X[which], y=y, weights=weights)
+        return replace(self, X=pick(self.X, which), y=y, weights=weights)
 
     def take(self, columns: Sequence[int]) -> Block:
         """Return some of the features."""
@@ -49,16 +49,16 @@ class Block:
 
     def informative(self) -> Block:
         """Return the rows of positive weight that have at least one value."""
-        block = self
+        block, xp = self, namespace(self.X)
         if block.weights is not None and not block.weights.all():
             block = block.rows(np.flatnonzero(block.weights))
-        if np.isnan(block.X).any():
-            valued = ~np.isnan(block.X).all(axis=1)
+        if bool(xp.any(xp.isnan(block.X))):
+            valued = ~to_numpy(xp.all(xp.isnan(block.X), axis=1))
             block = block if valued.all() else block.rows(np.flatnonzero(valued))
         return block
 
-    def check(self) -> None:
-        """Refuse parts of different lengths, infinite values and bad weights."""
+    def check(self, *, values: bool = True) -> None:
+        """Refuse parts of different lengths, bad weights and, unless told otherwise, infinite values."""
         n_rows = len(self.X)
         for name, part in (("labels", self.y), ("weights", self.weights)):
             if part is not None and part.shape != (n_rows,):
@@ -66,7 +66,7 @@ class Block:
                     f"Block {self.number} has {n_rows} rows, but {name} of shape {part.shape}. In Dask "
                     "they must have the same chunks: make them from one, or call compute_chunk_sizes()."
                 )
-        for a in range(0, n_rows, _CHUNK):
+        for a in range(0, n_rows if values else 0, _CHUNK):
             infinite = np.isinf(self.X[a : a + _CHUNK])
             if infinite.any():
                 i, j = np.argwhere(infinite)[0]

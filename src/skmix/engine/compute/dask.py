@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import groupby
 from operator import attrgetter
@@ -33,7 +33,9 @@ Answer = TypeVar("Answer")
 Shared = TypeVar("Shared")
 Task = TypeVar("Task")
 
-# Answers that one task of the tree merges.
+# Blocks of a worker that one task works on, since the scheduler takes milliseconds for each task, and answers
+# that one task of the tree merges.
+_TOGETHER = 8
 _FAN_IN = 16
 # Seconds to wait for a scheduler and a first worker, between two polls of a running cluster, and for a worker
 # to join after all of them have left.
@@ -79,12 +81,16 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class DaskBlocks:
-    """The partitions of Dask collections as `Blocks`, of M features; `client` is None without a cluster."""
+    """The partitions of Dask collections as `Blocks`, of M features; `client` is None without a cluster.
+
+    `threads` are how many each worker of the cluster has.
+    """
 
     n_features: int
     feature_names: list[str] | None
     parts: list[_Part]
     client: Any = None
+    threads: dict[str | None, int] = field(default_factory=dict)
     columns: list[int] | None = None
 
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
@@ -104,8 +110,12 @@ class DaskBlocks:
     def _merged(self, shared: Any, merge: Callable[..., Any]) -> Any:
         """Return the future or delayed root of the tree: each worker merges its own answers first."""
         roots = []
-        for worker, parts in groupby(self.parts, key=attrgetter("worker")):
-            answers = self._map(_answer, [(shared, *part[:4]) for part in parts], worker)
+        for worker, own in groupby(self.parts, key=attrgetter("worker")):
+            parts = [part[:4] for part in own]
+            # Every thread gets a task. Without a cluster blocks stay apart: a task would hold all of its own.
+            size = max(1, min(_TOGETHER, len(parts) // self.threads.get(worker, len(parts))))
+            groups = [zip(*parts[a : a + size], strict=True) for a in range(0, len(parts), size)]
+            answers = self._map(_answer, [(shared, merge, *map(list, group)) for group in groups], worker)
             roots.append(self._tree(answers, merge, worker))
         return self._tree(roots, merge)
 
@@ -143,11 +153,18 @@ class DaskBlocks:
         return self.client.map(function, *zip(*arguments, strict=True), pure=False, **where)
 
 
-def _answer(shared: tuple[Any, Any], rows: np.ndarray, labels: Any, weights: Any, number: int) -> Any:
-    """Return the work's result for a block."""
+def _answer(
+    shared: tuple[Any, Any],
+    merge: Callable[..., Any],
+    rows: list[np.ndarray],
+    labels: list[Any],
+    weights: list[Any],
+    numbers: list[int],
+) -> Any:
+    """Return the work's merged results for some blocks."""
     work, columns = shared
-    block = Block(rows, labels, weights, number)
-    return work(block if columns is None else block.take(columns))
+    blocks = map(Block, rows, labels, weights, numbers)
+    return reduce(merge, (work(block if columns is None else block.take(columns)) for block in blocks))
 
 
 def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
@@ -168,6 +185,7 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
         blocks = [] if array is None else array.to_delayed().ravel()
         arrays += [dask.delayed(function)(block) for block in blocks] or [None] * n_blocks
     holders: list[str | None] = [None] * n_blocks
+    threads: dict[str | None, int] = {}
     client = _client_in_use()
     if client is not None:
         with _cluster_errors(client):
@@ -176,12 +194,13 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
             arrays = client.compute(arrays)
             _wait(client, arrays[:n_blocks])
             found = client.who_has(arrays[:n_blocks])
+            threads = client.nthreads()
             holders = [min(found[future.key], default=None) for future in arrays[:n_blocks]]
     columns = (arrays[a : a + n_blocks] for a in range(0, 3 * n_blocks, n_blocks))
     parts = [_Part(*each) for each in zip(*columns, range(n_blocks), holders, strict=True)]
     # By worker, so that each merges its own answers first.
     parts.sort(key=lambda part: part.worker or "")
-    return DaskBlocks(rows.shape[1], _feature_names(X), parts, client)
+    return DaskBlocks(rows.shape[1], _feature_names(X), parts, client, threads)
 
 
 def _feature_names(X: Any) -> list[str] | None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 # An array of any library that follows the array API standard.
 Array = Any
@@ -16,7 +17,7 @@ Array = Any
 Work = Callable[[list[Array]], list[Array]]
 
 # Numbers in a chunk's expanded rows and joint densities: enough to keep a device busy in little memory.
-CHUNK_ON_ACCELERATOR = 1 << 26
+CHUNK_ON_ACCELERATOR = 1 << 27
 _CHUNK_ON_CPU = 1 << 20
 # Logarithms relative to the largest are raised to this, since subnormal numbers are slow on CPUs.
 _LOWEST_LOG = {"float64": -600.0, "float32": -80.0}
@@ -71,9 +72,18 @@ class Operations:
 
     def __init__(self, xp: Any, device: Any) -> None:
         self.device = device
-        self.constant = lru_cache(maxsize=256)(
+        self._constant = lru_cache(maxsize=256)(
             lambda make, arguments: xp.asarray(make(*arguments), device=device)
         )
+        # The constants used since `held` was set, by work that is captured.
+        self.held: list[Array] | None = None
+
+    def constant(self, make: Callable[..., np.ndarray], arguments: tuple[Any, ...]) -> Array:
+        """Return the array ``make(*arguments)`` on the device, where it is cached."""
+        found = self._constant(make, arguments)
+        if self.held is not None:
+            self.held.append(found)
+        return found
 
     def to_numpy(self, array: Array) -> np.ndarray:
         """Return the values on the host."""
@@ -88,11 +98,12 @@ class Operations:
         pairs: tuple[Array, Array],
         indicators: Array | None,
         dtype: Any,
+        padding: int = 0,
     ) -> Array:
-        """Return the terms (M + S + C, n) of rows (n, M): in the frame, products of pairs, and indicators.
+        """Return the terms of rows (n, M): in the frame, products of pairs, and indicators, (M + S + C, n).
 
         `scale` and `shift` (M,) are the frame, magnitudes are clipped to `farthest`, `pairs` (S,) are the
-        features of each product, and `indicators` (C, n) of classes are a row of ones when None.
+        features of each product. As many rows of zeros as `padding` tells follow the `indicators` (C, n).
         """
         xp = namespace(rows)
         x = xp.astype(rows, scale.dtype) * (1.0 / scale) - shift
@@ -100,17 +111,73 @@ class Operations:
             x = xp.clip(x, -farthest, farthest)
         x = xp.astype(x, dtype, copy=False).T
         products = xp.take(x, pairs[0], axis=0) * xp.take(x, pairs[1], axis=0)
-        return xp.concat([x, products, xp.ones_like(x[:1, :]) if indicators is None else indicators])
+        zeros = xp.zeros((padding, x.shape[1]), dtype=dtype, device=device_of(x))
+        return xp.concat([x, products, *([] if indicators is None else [indicators]), zeros])
 
-    def normalise(self, values: Array) -> tuple[Array, Array]:
-        """Return responsibilities (R, K, n) and log-sums (R, n); may overwrite the log-joints (R, K, n)."""
+    def put(self, array: Array, index: Array, values: Array) -> Array:
+        """Return the array (n, …) with new values (q, …) at places (q,); it may be overwritten."""
+        xp, own = namespace(array), namespace(array).arange(array.shape[0], device=device_of(array))
+        found = index[None, :] == own[:, None]
+        moved = array.shape[0] + xp.argmax(xp.astype(found, xp.int8), axis=1)
+        return xp.take(xp.concat([array, values]), xp.where(xp.any(found, axis=1), moved, own), axis=0)
+
+    def distances(self, x: Array, means: Array, whiteners: Array) -> Array:
+        """Return squared lengths (q, n) of W(x − μ), rows x (M, n), W (q, M, M) triangular or (q, M)."""
+        parts = []
+        for some in self._groups(x, means.shape[0]):
+            difference, own = x[None, ...] - means[some, :, None], whiteners[some, ...]
+            white = own @ difference if own.ndim == 3 else own[..., None] * difference
+            parts.append(namespace(x).sum(white * white, axis=1))
+        return namespace(x).concat(parts)
+
+    def moments_about(self, x: Array, origins: Array, weights: Array) -> tuple[Array, Array]:
+        """Return the weighted sums (q, M) of differences of rows x (M, n) from origins, and of their squares.
+
+        Weights are (q, n).
+        """
+        xp, first, second = namespace(x), [], []
+        for some in self._groups(x, origins.shape[0]):
+            difference = x[None, ...] - origins[some, :, None]
+            weighted = difference * weights[some, None, :]
+            first.append(xp.sum(weighted, axis=-1))
+            second.append(xp.sum(weighted * difference, axis=-1))
+        return xp.concat(first), xp.concat(second)
+
+    def _groups(self, x: Array, n_kernels: int) -> list[slice]:
+        """Split kernels so that the differences of rows x (M, n) from their means fit in memory."""
+        most = max(1, self.chunk // (x.shape[0] * x.shape[1]))
+        return [slice(a, min(a + most, n_kernels)) for a in range(0, n_kernels, most)]
+
+    def normalise(self, values: Array, offsets: Array, weights: Array | None) -> tuple[Array, Array, Array]:
+        """Return responsibilities times weights (n,), log-sums (R, n), and sums (R, K) of the former.
+
+        `values` (R, K, n) plus `offsets` (R, K) are the log-joints; they may be overwritten.
+        """
         xp = namespace(values)
+        values = values + offsets[..., None]
         largest = xp.max(values, axis=1, keepdims=True)
         relative = values - largest
         lowest = _LOWEST_LOG["float32" if values.dtype == xp.float32 else "float64"]
-        joint = xp.exp(xp.where(relative > lowest, relative, lowest))
+        joint = xp.where(relative > lowest, xp.exp(xp.where(relative > lowest, relative, lowest)), 0.0)
         total = xp.sum(joint, axis=1, keepdims=True)
-        return joint / total, (xp.log(total) + largest)[:, 0, :]
+        shares = joint * ((1.0 if weights is None else weights) / total)
+        mass = xp.sum(xp.astype(shares, xp.float64, copy=False), axis=-1)
+        return shares, (xp.log(total) + largest)[:, 0, :], mass
+
+    def draw_seeds(self, sample: Array, first: int, chances: Array) -> Array:
+        """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,).
+
+        The host reads nothing, so that it need not wait for a device.
+        """
+        xp, n_rows = namespace(sample), sample.shape[0]
+        seeds, nearest = [sample[first : first + 1, :]], xp.full_like(sample[:, 0], np.inf)
+        for q in range(chances.shape[0]):
+            nearest = xp.minimum(nearest, xp.sum((sample - seeds[-1]) ** 2, axis=1))
+            cumulative = xp.cumulative_sum(nearest)
+            place = xp.searchsorted(cumulative, chances[q : q + 1] * cumulative[-1:], side="right")
+            # With fewer distinct rows than seeds all distances are zero, and the last row is repeated.
+            seeds.append(xp.take(sample, xp.clip(place, 0, n_rows - 1), axis=0))
+        return xp.concat(seeds)
 
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
         """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are the identity."""
@@ -128,6 +195,21 @@ class Operations:
         """Return the inverses of lower triangular matrices (B, M, M)."""
         xp = namespace(lower)
         return xp.tril(xp.linalg.inv(lower))
+
+    def raise_to_one(self, matrices: Array) -> Array:
+        """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one."""
+        xp = namespace(matrices)
+        values, vectors = xp.linalg.eigh(matrices)
+        values = xp.where(values > 1.0, values, 1.0)
+        return (vectors * values[..., None, :]) @ xp.matrix_transpose(vectors)
+
+    def spare_memory(self) -> int:
+        """Return how many bytes of the device a fit may take to save time."""
+        return 0
+
+    def digamma(self, array: Array) -> Array:
+        """Return the derivative of log Γ; here by way of the host."""
+        return namespace(array).asarray(special.digamma(self.to_numpy(array)), device=self.device)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether the error means that the device is out of memory."""
@@ -188,3 +270,9 @@ class JaxOperations(Operations):
 
         xp = namespace(lower)
         return solve_triangular(lower, xp.broadcast_to(xp.eye(lower.shape[-1]), lower.shape), lower=True)
+
+    def digamma(self, array: Array) -> Array:
+        """Return the derivative of log Γ."""
+        from jax.scipy.special import digamma
+
+        return digamma(array)

@@ -17,8 +17,12 @@ import torch
 
 from .operations import CHUNK_ON_ACCELERATOR, Array, Operations, Work
 
+# Memory of a device that is left for the work on rows: at least so many bytes, or that share.
+_WORK_BYTES, _WORK_SHARE = 1 << 32, 0.1
 # The first two calls are for warm-up; the third is captured.
 _CALLS_BEFORE_CAPTURE = 3
+# Steps of the matrix sign: 3.44^26 = 1e14 is the largest ratio of eigenvalues that it resolves.
+_GROWING_STEPS, _SQUARING_STEPS = 26, 6
 
 
 def send(X: np.ndarray, device: str) -> Array:
@@ -31,15 +35,7 @@ def send(X: np.ndarray, device: str) -> Array:
     MemoryError
         If the rows do not fit.
     """
-    try:
-        place = torch.device(device)
-        torch.zeros(1, dtype=torch.float64, device=place).item()
-    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
-        n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        raise ValueError(
-            f"device={device!r} cannot be used: {str(error).splitlines()[0]}. "
-            f"PyTorch {torch.__version__} sees {n_devices} CUDA device(s)."
-        ) from error
+    place = _place(device)
     values = np.ascontiguousarray(X if X.flags.writeable else X.copy())
     try:
         return torch.as_tensor(values, device=place)
@@ -49,6 +45,31 @@ def send(X: np.ndarray, device: str) -> Array:
             f"X takes {X.nbytes / 2**30:.1f} GiB, but {device} has only {free / 2**30:.1f} GiB free. Fit "
             "fewer rows, or fit on the CPU with device=None."
         ) from None
+
+
+def room_on(device: str) -> float:
+    """Return how many bytes of rows a device has room for, beside the work on them; infinite for CPUs."""
+    place = _place(device)
+    if place.type != "cuda":
+        return math.inf
+    free, _ = torch.cuda.mem_get_info(place)
+    # What PyTorch has reserved and does not use is free as well.
+    free += torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
+    return max(0.0, free - max(_WORK_BYTES, _WORK_SHARE * free))
+
+
+def _place(device: str) -> torch.device:
+    """Return the device of that name; refuse one that does not exist or cannot compute in float64."""
+    try:
+        place = torch.device(device)
+        torch.zeros(1, dtype=torch.float64, device=place).item()
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
+        n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        raise ValueError(
+            f"device={device!r} cannot be used: {str(error).splitlines()[0]}. "
+            f"PyTorch {torch.__version__} sees {n_devices} CUDA device(s)."
+        ) from error
+    return place
 
 
 class TorchOperations(Operations):
@@ -75,12 +96,13 @@ class TorchOperations(Operations):
         pairs: tuple[Array, Array],
         indicators: Array | None,
         dtype: Any,
+        padding: int = 0,
     ) -> Array:
-        """Return the terms (M + S + C, n) of rows (n, M); see `Operations.expand`."""
+        """Return the terms (M + S + C + padding, n) of rows (n, M); see `Operations.expand`."""
         n_rows, n_features = rows.shape
         n_shared = n_features + len(pairs[0])
-        n_terms = n_shared + (1 if indicators is None else len(indicators))
-        terms = torch.empty((n_terms, n_rows), dtype=dtype, device=rows.device)
+        n_terms = n_shared + (0 if indicators is None else len(indicators))
+        terms = torch.empty((n_terms + padding, n_rows), dtype=dtype, device=rows.device)
         x = terms[:n_features]
         if self._kernels is not None:
             self._kernels.enter(rows, scale, shift, x)
@@ -92,12 +114,50 @@ class TorchOperations(Operations):
             self._kernels.products(terms, pairs[0], pairs[1], n_features)
         else:
             torch.mul(x[pairs[0]], x[pairs[1]], out=terms[n_features:n_shared])
-        terms[n_shared:] = 1.0 if indicators is None else indicators
+        if indicators is not None:
+            terms[n_shared:n_terms] = indicators
+        terms[n_terms:] = 0.0
         return terms
 
-    def normalise(self, values: Array) -> tuple[Array, Array]:
-        """Return responsibilities (R, K, n) and log-sums (R, n); may overwrite the log-joints (R, K, n)."""
-        return super().normalise(values) if self._kernels is None else self._kernels.normalise(values)
+    def normalise(self, values: Array, offsets: Array, weights: Array | None) -> tuple[Array, Array, Array]:
+        """Return responsibilities, log-sums and sums; see `Operations.normalise`."""
+        if self._kernels is None or values.shape[1] > self._kernels.MOST_KERNELS:
+            return super().normalise(values, offsets, weights)
+        found: tuple[Array, Array, Array] = self._kernels.normalise(values, offsets, weights)
+        return found
+
+    def put(self, array: Array, index: Array, values: Array) -> Array:
+        """Write new values (q, …) into an array (n, …) at places (q,)."""
+        return array.index_copy_(0, index, values)
+
+    def distances(self, x: Array, means: Array, whiteners: Array) -> Array:
+        """Return squared lengths (q, n); see `Operations.distances`."""
+        if self._kernels is None:
+            return super().distances(x, means, whiteners)
+        return self._kernels.distances(x, means, whiteners)
+
+    def moments_about(self, x: Array, origins: Array, weights: Array) -> tuple[Array, Array]:
+        """Return sums (q, M) of differences and of their squares; see `Operations.moments_about`."""
+        if self._kernels is None:
+            return super().moments_about(x, origins, weights)
+        found: tuple[Array, Array] = self._kernels.moments_about(x, origins, weights)
+        return found
+
+    def draw_seeds(self, sample: Array, first: int, chances: Array) -> Array:
+        """Return seeds (q + 1, M); see `Operations.draw_seeds`, here with fewer calls."""
+        seeds = sample.new_empty((len(chances) + 1, sample.shape[1]))
+        seeds[0] = sample[first]
+        difference, nearest = torch.empty_like(sample), sample.new_full((len(sample),), math.inf)
+        lengths, cumulative = torch.empty_like(nearest), torch.empty_like(nearest)
+        # Into the same memory, since what a device does here takes as long as to tell it.
+        for q, chance in enumerate(chances):
+            torch.sub(sample, seeds[q], out=difference)
+            torch.sum(difference.square_(), 1, out=lengths)
+            torch.minimum(nearest, lengths, out=nearest)
+            torch.cumsum(nearest, 0, out=cumulative)
+            place = torch.searchsorted(cumulative, chance * cumulative[-1:], right=True)
+            torch.index_select(sample, 0, place.clamp_max_(len(sample) - 1), out=seeds[q + 1 : q + 2])
+        return seeds
 
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
         """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are the identity."""
@@ -111,6 +171,18 @@ class TorchOperations(Operations):
         eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
         return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
 
+    def raise_to_one(self, matrices: Array) -> Array:
+        """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one."""
+        return raise_by_products(matrices) if self._cuda else super().raise_to_one(matrices)
+
+    def spare_memory(self) -> int:
+        """Return half of the free memory of a CUDA device."""
+        return int(torch.cuda.mem_get_info(self.device)[0]) // 2 if self._cuda else 0
+
+    def digamma(self, array: Array) -> Array:
+        """Return the derivative of log Γ."""
+        return torch.special.digamma(array)
+
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether the error means that the device is out of memory."""
         return isinstance(error, (torch.OutOfMemoryError, MemoryError))
@@ -122,7 +194,7 @@ class TorchOperations(Operations):
 
     def capture(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
         """Return work as a CUDA graph where possible; see `Operations.capture`."""
-        return _Graph(work) if self._cuda else super().capture(work)
+        return _Graph(work, self) if self._cuda else super().capture(work)
 
     @contextmanager
     def precision(self, name: str) -> Iterator[None]:
@@ -137,11 +209,36 @@ class TorchOperations(Operations):
             torch.set_float32_matmul_precision(before)
 
 
+def raise_by_products(matrices: Array) -> Array:
+    """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one.
+
+    max(A, 1) = ½ (A + 1 + |A − 1|), and |B| = B sign(B) by an iteration of matrix products. On a device these
+    are many times faster than eigenvectors, and the host need not wait for them.
+    """
+    eye = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+    above = matrices - eye
+    # Divided by a bound of the spectral norm, so that all eigenvalues are in [−1, 1].
+    norm = above.abs().sum(dim=-1).amax(dim=-1)[:, None, None]
+    sign = above / norm.clamp_min(torch.finfo(matrices.dtype).tiny)
+    # Eigenvalues of magnitude x are mapped to about 3.44 x until they are between 0.7 and 1.2.
+    for _ in range(_GROWING_STEPS):
+        square = sign @ sign
+        factor = torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315)
+        sign = torch.baddbmm(sign, sign, factor, beta=3.4445)
+    # The errors of these are squared in each of the last steps.
+    for _ in range(_SQUARING_STEPS):
+        sign = torch.baddbmm(sign, sign, sign @ sign, beta=1.5, alpha=-0.5)
+    return 0.5 * (matrices + eye + above @ sign)
+
+
 class _Graph:
     """Work captured as a CUDA graph and replayed."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    def __init__(self, work: Work, operations: TorchOperations) -> None:
+        self._work, self._operations = work, operations
+        self._constants: list[
+            Any
+        ] = []  # what the graph reads besides its inputs must live as long as it does
         self._key: Hashable = None
         self._calls = 0
         self._graph: Any = None
@@ -172,9 +269,11 @@ class _Graph:
             try:
                 with torch.cuda.stream(stream):
                     graph.capture_begin(capture_error_mode="thread_local")
+                    self._operations.held = []
                     try:
                         self._outputs = self._work(self._inputs)
                     finally:
+                        self._constants, self._operations.held = self._operations.held, None
                         graph.capture_end()
                 self._graph = graph
             except Exception as error:

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from ..compute.arrays import Array, to_numpy
 from ..compute.threads import workers
 from ..covariances import structure_of
 from ..em import expect, regulariser_of
 from ..model import FloatArray, IntArray, Options, Parameters, Statistics
 from ..rules.likelihood import Likelihood
 from ..sources import make_setting, open_source
-from ..sources.gaps import complete
+from ..sources.gaps import moved
 from ..sources.summary import Frame
 
 
@@ -69,7 +70,7 @@ def resume(
 
 
 def absorb(
-    X: np.ndarray,
+    X: Array,
     classes: IntArray,
     parameters: Parameters,
     running: Running | Frame,
@@ -82,8 +83,9 @@ def absorb(
 
     Parameters
     ----------
-    X, classes, row_weights : ndarray of shape (n, M), (n,) and (n,)
-        The batch: rows, NaN where a value is missing; classes, −1 for none; weights, by default one.
+    X, classes, row_weights : array of shape (n, M), ndarray of shape (n,) and (n,)
+        The batch: rows, NaN where a value is missing; classes, −1 for none; weights, by default one. Rows of
+        another library have their E-step on their device.
     parameters : Parameters
         The model with its `class_prior`, in the data's coordinates.
     running : Running or Frame
@@ -101,17 +103,19 @@ def absorb(
     source = open_source(X, classes, row_weights)
     with workers(options.n_jobs) as pool:
         setting = make_setting(source, inside, frame, structure, pool, options)
-        statistics, origins = expect(source, inside, factor, setting)
+        given = inside.map(source.to_device), factor.map(source.to_device)
+        statistics, origins = expect(source, *given, setting)
+    # The M-step is small, and the running statistics are on the host.
+    statistics, origins = statistics.map(to_numpy), to_numpy(origins)
     n_new = source.summary.total
     volume = float(np.sum(source.summary.observed @ np.log(frame.scale)))
     log_likelihood = float(statistics.log_likelihood.sum()) - volume
-    every = np.arange(X.shape[1])
-    average = complete(statistics, every, origins, inside.means, inside, structure)
+    average = moved(statistics, origins, inside.means, structure)
     average, n_batches, n_rows = average.map(lambda sums: sums / n_new), 1, n_new
     if isinstance(running, Running):
         n_batches, n_rows = running.n_batches + 1, running.n_rows + n_new
         step = n_batches**-decay
-        past = complete(running.statistics, every, running.origins, inside.means, inside, structure)
+        past = moved(running.statistics, running.origins, inside.means, structure)
         average = average.map(lambda sums: step * sums)
         average.add(past.map(lambda sums: (1.0 - step) * sums))
     # Priors count rows, so the M-step is given statistics of all rows seen.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..compute.arrays import constant, namespace, occurs, to_numpy
+from ..compute.arrays import constant, is_numpy, namespace, to_numpy
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 
@@ -59,13 +59,15 @@ class Likelihood:
         safe_mass = xp.where(alive, mass, _TINY)
         offset = xp.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
         means = xp.where(alive[..., None], origins + offset, previous.means)  # (M2)
-        second = xp.where(alive[..., None], statistics.second, 0.0)
+        # An empty kernel has a covariance that can be factored, until its own is put back.
+        identity = constant(_identity, structure, means.shape[-1], statistics.second.shape[-1], example=mass)
+        second = xp.where(alive[..., None], statistics.second, _TINY * identity)
         covariances, next_factor = structure.update(  # (M3)
             safe_mass, offset, second, regulariser, previous.covariances
         )
-        if occurs(~alive):
+        if not is_numpy(mass) or not alive.all():
             covariances = structure.where_alive(alive, covariances, previous.covariances)
-            next_factor = structure.factor(covariances, means.shape[-1])
+            next_factor = structure.factor_where_alive(alive, next_factor, factor)
         class_mass, prior = assign_unlabelled(statistics.mass, previous)
         class_mass = xp.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)
         if regulariser.annihilation:
@@ -91,6 +93,12 @@ class Likelihood:
     def finish(self, parameters: Parameters) -> Parameters:
         """Return the parameters: they are point estimates."""
         return parameters
+
+
+def _identity(structure: Structure, n_features: int, n_numbers: int) -> FloatArray:
+    """Return the second-order terms of the identity matrix, followed by zeros, as `n_numbers` in all."""
+    first, second = structure.pairs(n_features)
+    return np.pad((first == second).astype(np.float64), (0, n_numbers - len(first)))
 
 
 def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters) -> Parameters:

@@ -17,11 +17,13 @@ classes that share their kernels.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import digamma, gammaln, multigammaln
+from scipy.special import gammaln, multigammaln
 
+from ..compute.arrays import Array, constant, digamma, namespace, sent_once, to_numpy
 from ..covariances import Structure, Wishart
 from ..model import BoolArray, Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
 from .likelihood import Improved, assign_unlabelled, lost_digits
@@ -41,40 +43,56 @@ class Variational:
     structure: Structure
     prior: Prior  # of all kernels; the stopping rule uses the bound of the evidence
     floor: FloatArray  # (M,): variance floor of the starts
+    pseudo_rows: FloatArray  # (1, K, S): second-order terms of the pseudo-rows of covariances
     freeze: None = None  # all parameters are learnt
+
+    @classmethod
+    def of(
+        cls,
+        structure: Structure,
+        prior: Prior,
+        floor: FloatArray,
+        n_kernels: int,
+        to_device: Callable[[Array], Array],
+    ) -> Variational:
+        """Return the rule for K kernels, with its arrays where passes run."""
+        n_features = len(floor)
+        covariance = structure.from_full(
+            np.broadcast_to(prior.covariance, (1, n_kernels, n_features, n_features))
+        )
+        rows = prior.covariance_rows / (n_kernels if structure.shared else 1)
+        terms = rows * structure.terms_of(covariance, n_kernels, n_features)
+        return cls(structure, prior, to_device(floor), to_device(terms))
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as point posteriors, as if after infinitely many rows."""
         covariances, factor = self.structure.raised(parameters.covariances, self.floor)
-        counts = np.full(parameters.weights.shape, np.inf)
+        counts = namespace(parameters.weights).full_like(parameters.weights, np.inf)
         return replace(parameters, covariances=covariances, counts=counts).copy(), factor
 
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
     ) -> Improved:
         """Return the next posteriors: means m_k, covariances E[Λ_k]⁻¹, weights ω_kj and their counts."""
-        structure, prior = self.structure, self.prior
+        structure, prior, xp = self.structure, self.prior, namespace(origins)
         n_kernels, n_features = origins.shape[1:]
-        n_sharing = n_kernels if structure.shared else 1
         counts, class_prior = assign_unlabelled(statistics.mass, previous)
         # As in EM, a kernel without weight in any class stays without rows.
-        gone = ~np.any(previous.weights > 0, axis=-1)[..., None]
-        counts = np.where(gone, 0.0, counts)
+        gone = ~xp.any(previous.weights > 0, axis=-1)[..., None]
+        counts = xp.where(gone, 0.0, counts)
         # Add the prior's pseudo-rows to mass and moments, then update without a prior.
-        mass = np.sum(statistics.mass, axis=-1) + prior.mean_rows
+        mass = xp.sum(statistics.mass, axis=-1) + prior.mean_rows
         away = -origins[..., None, :]
-        covariance = structure.from_full(
-            np.broadcast_to(prior.covariance, (1, n_kernels, n_features, n_features))
-        )
         second = statistics.second + structure.pack(structure.second_moment(away, prior.mean_rows * away))
-        second += prior.covariance_rows / n_sharing * structure.terms_of(covariance, n_kernels, n_features)
+        second += self.pseudo_rows
         offset = (statistics.first - prior.mean_rows * origins) / mass[..., None]
         # Pseudo-rows of the prior on means add to the scatter, but not to the degrees of freedom.
-        left = prior.covariance_rows - n_sharing * prior.mean_rows
-        none = np.zeros(n_features)
-        bare = Regulariser(none, none, left, np.zeros((n_features, n_features)), 1.0)
+        left = prior.covariance_rows - (n_kernels if structure.shared else 1) * prior.mean_rows
+        none = constant(np.zeros, n_features, example=origins)
+        nothing = constant(np.zeros, (n_features, n_features), example=origins)
+        bare = Regulariser(none, none, left, nothing, 1.0)
         covariances, next_factor = structure.update(mass, offset, second, bare)
-        weights = np.where(gone, 0.0, expected_weights(counts, structure, prior))
+        weights = xp.where(gone, 0.0, expected_weights(counts, structure, prior))
         learnt = Parameters(weights, origins + offset, covariances, class_prior, counts)
         return learnt, next_factor, lost_digits(offset, covariances, structure)
 
@@ -112,34 +130,36 @@ def default_rows(structure: Structure, n_features: int) -> float:
 
 def degrees_of_freedom(counts: FloatArray, wishart: Wishart, covariance_rows: float) -> FloatArray:
     """Return the degrees of freedom (R, K or 1) of the precisions' posterior, given counts (R, K, L)."""
-    rows: FloatArray = np.sum(counts, axis=-1)
+    xp = namespace(counts)
+    rows: FloatArray = xp.sum(counts, axis=-1)
     if wishart.shared:
-        rows = np.sum(rows, axis=1, keepdims=True)
+        rows = xp.sum(rows, axis=1, keepdims=True)
     return wishart.repeats * (covariance_rows + rows)
 
 
 def expected_weights(counts: FloatArray, structure: Structure, prior: Prior) -> FloatArray:
     """Return ω (R, K, L), the weights of the E-step, given counts (R, K, L)."""
-    n_features = len(prior.covariance)
+    xp, n_features = namespace(counts), len(prior.covariance)
     wishart = structure.wishart(n_features)
-    sums = np.sum(counts, axis=1, keepdims=True) + prior.n_kernels * prior.concentration
+    sums = xp.sum(counts, axis=1, keepdims=True) + prior.n_kernels * prior.concentration
     logs = digamma(counts + prior.concentration) - digamma(sums)
     degrees = degrees_of_freedom(counts, wishart, prior.covariance_rows)
     # E log|Λ| − log|E[Λ]|, and the uncertainty of the mean.
-    spread = wishart.copies * (_log_scale(degrees, wishart) - wishart.dimension * np.log(degrees))
-    mean_rows = prior.mean_rows + np.sum(counts, axis=-1)
-    uncertainty = 0.5 * (wishart.repeats * spread - n_features / mean_rows)
-    return np.exp(np.maximum(logs + uncertainty[..., None], _LOWEST_LOG))
+    spread = wishart.copies * (_log_scale(degrees, wishart) - wishart.dimension * xp.log(degrees))
+    mean_rows = prior.mean_rows + xp.sum(counts, axis=-1)
+    logs = logs + (0.5 * (wishart.repeats * spread - n_features / mean_rows))[..., None]
+    return xp.exp(xp.where(logs > _LOWEST_LOG, logs, _LOWEST_LOG))
 
 
 def divergence(parameters: Parameters, factor: Factor, structure: Structure, prior: Prior) -> FloatArray:
     """Return the Kullback–Leibler divergence (R,) of posteriors from the prior; infinite for points.
 
-    `factor` is that of the posteriors' covariances.
+    `factor` is that of the posteriors' covariances. The result is on the host.
     """
     assert parameters.counts is not None
-    known = _is_known(parameters.counts)
-    counts = np.where(known[:, None, None], parameters.counts, 0.0)
+    counts, xp = to_numpy(parameters.counts), namespace(parameters.means)
+    known = _is_known(counts)
+    counts = np.where(known[:, None, None], counts, 0.0)
     n_features = len(prior.covariance)
     # The Dirichlet distributions of the weights.
     now, before = counts + prior.concentration, prior.n_kernels * prior.concentration
@@ -151,7 +171,7 @@ def divergence(parameters: Parameters, factor: Factor, structure: Structure, pri
     share = prior.mean_rows / (prior.mean_rows + np.sum(counts, axis=-1))
     of_means = n_features * (share - np.log(share) - 1.0)
     moved = structure.precision_times(factor, parameters.means) * parameters.means
-    of_means += prior.mean_rows * np.sum(moved, axis=-1)
+    of_means += prior.mean_rows * to_numpy(xp.sum(moved, axis=-1))
     of_precisions = _of_precisions(counts, factor, structure, prior)
     total = np.sum(each, axis=-1) + 0.5 * np.sum(of_means, axis=1) + np.sum(of_precisions, axis=1)
     return np.where(known, total, np.inf)
@@ -167,9 +187,9 @@ def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, pri
     covariance = structure.from_full(prior.covariance[None, None])
     determinant = structure.factor(covariance, n_features).log_determinant
     # log|W|, as E[Λ] = νW.
-    log_now = -factor.log_determinant / repeats - copies * dimension * np.log(now)
+    log_now = -to_numpy(factor.log_determinant) / repeats - copies * dimension * np.log(now)
     log_before = -determinant / repeats - copies * dimension * math.log(before)
-    trace = structure.trace(factor, prior.covariance) / repeats
+    trace = to_numpy(structure.trace(factor, sent_once(prior.covariance, factor.whitener))) / repeats
     each = 0.5 * (before * log_before - now * log_now + (now - before) * log_now)
     each += 0.5 * copies * (now - before) * (_log_scale(now, wishart) - dimension * math.log(2.0))
     each -= copies * (multigammaln(0.5 * now, dimension) - multigammaln(0.5 * before, dimension))
@@ -179,14 +199,20 @@ def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, pri
 
 def _log_scale(degrees: FloatArray, wishart: Wishart) -> FloatArray:
     """Return E log|Λ| − log|W| of Wishart matrices with these degrees of freedom."""
-    places = 0.5 * np.arange(wishart.dimension)
-    found: FloatArray = np.sum(digamma(0.5 * degrees[..., None] - places), axis=-1)
+    places: FloatArray = constant(_halves, wishart.dimension, example=degrees)
+    found: FloatArray = namespace(degrees).sum(digamma(0.5 * degrees[..., None] - places), axis=-1)
     return found + wishart.dimension * math.log(2.0)
+
+
+def _halves(count: int) -> FloatArray:
+    """Return 0, ½, 1, … of that count."""
+    return 0.5 * np.arange(float(count))
 
 
 def _is_known(counts: FloatArray) -> BoolArray:
     """Return which starts (R,) have a posterior; the others are still points."""
-    known: BoolArray = np.all(np.isfinite(counts), axis=(1, 2))
+    xp = namespace(counts)
+    known: BoolArray = xp.all(xp.isfinite(counts), axis=(1, 2))
     return known
 
 
@@ -197,8 +223,10 @@ def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
     """
     counts = parameters.counts
     assert counts is not None
-    known, places = _is_known(counts)[:, None, None], np.arange(counts.shape[1])[:, None]
-    needed = np.any(np.argmax(counts, axis=1)[:, None] == places, axis=-1)
-    alive = (np.sum(counts, axis=-1) >= _FEWEST_ROWS) | needed
-    weights = np.where(known, counts + prior.concentration, parameters.weights) * alive[..., None]
-    return replace(parameters, weights=weights / np.sum(weights, axis=1, keepdims=True))
+    xp = namespace(counts)
+    known, places = _is_known(counts)[:, None, None], constant(np.arange, counts.shape[1], example=counts)
+    needed = xp.any(xp.argmax(counts, axis=1)[:, None, :] == places[:, None], axis=-1)
+    alive = (xp.sum(counts, axis=-1) >= _FEWEST_ROWS) | needed
+    weights = xp.where(known, counts + prior.concentration, parameters.weights)
+    weights = xp.where(alive[..., None], weights, 0.0)
+    return replace(parameters, weights=weights / xp.sum(weights, axis=1, keepdims=True))

@@ -13,6 +13,7 @@ from .base import ArrayRows, RowSource
 from .blocks import BlockRows
 from .device import DeviceRows
 from .gaps import GapRows, has_gaps
+from .masked import MaskedRows
 from .memory import MemoryRows, worth_compiling
 from .summary import Frame, Setting
 
@@ -23,8 +24,8 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     Parameters
     ----------
     X : array of shape (N, M), Blocks or RowSource
-        Rows: a NumPy array of float64 or float32, NaN where a value is missing; a complete array of another
-        library, on whose device passes then run; or blocks, which hold their class codes and weights.
+        Rows: a NumPy array of float64 or float32, NaN where a value is missing; one of another library, on
+        whose device passes then run; or blocks, which hold their class codes and weights.
     codes : ndarray of shape (N,) or None
         Class of each row, 0 … L − 1, and −1 for rows without a label; None for one class.
     weights : ndarray of shape (N,), optional
@@ -34,11 +35,13 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
         if hasattr(type(X), "expect"):
             source: RowSource = X
             return source
-        return BlockRows(X) if is_blocks(X) else DeviceRows(X, codes, weights)
-    rows = MemoryRows(X, codes, weights)
+        if is_blocks(X):
+            return BlockRows(X)
+    complete, incomplete = (MemoryRows, GapRows) if is_numpy(X) else (DeviceRows, MaskedRows)
+    rows: ArrayRows = complete(X, codes, weights)
     if not rows.summary.gaps:
         return rows
-    with_gaps = GapRows(X, codes, weights)
+    with_gaps = incomplete(X, codes, weights)
     vars(with_gaps)["summary"] = rows.summary
     return with_gaps
 
@@ -46,7 +49,7 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
 def open_array(X: Array) -> ArrayRows:
     """Return the source for the rows of one array (N, M), to be scored."""
     if not is_numpy(X):
-        return DeviceRows(X, None)
+        return MaskedRows(X, None) if has_gaps(X) else DeviceRows(X, None)
     return GapRows(X, None) if has_gaps(X) else MemoryRows(X, None)
 
 

@@ -86,8 +86,10 @@ class ArrayRows(RowSource):
 
     def codes_within(self, n_classes: int) -> IntArray | None:
         """Return class codes (N,) in which rows without a label are the last of `n_classes`."""
-        if self.codes is None or n_classes == 1:
+        if n_classes == 1:
             return None
+        if self.codes is None:
+            return np.zeros(self.X.shape[0], dtype=np.int64)
         return np.where(self.codes < 0, n_classes - 1, self.codes)
 
     @abstractmethod

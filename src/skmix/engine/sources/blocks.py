@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compute.arrays import send
 from ..compute.blocks import Block, Blocks, number
 from ..compute.threads import one_blas_thread
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
@@ -104,20 +105,22 @@ def add(a: Sums | None, b: Sums | None) -> Sums | None:
     return Statistics(*(left + right for left, right in pairs)), a[1]
 
 
-def summarise_blocks(blocks: Blocks, seed: int = 0) -> Summary:
-    """Return the summary of all blocks, with a random sample from `seed`."""
-    return blocks.reduce(partial(summarise_block, seed), merge_summaries)
+def summarise_blocks(blocks: Blocks, seed: int = 0, device: str | None = None) -> Summary:
+    """Return the summary of all blocks, with a random sample from `seed`; moments are found on a device."""
+    return blocks.reduce(partial(summarise_block, seed, device=device), merge_summaries)
 
 
-def summarise_block(seed: int, block: Block) -> Summary:
+def summarise_block(seed: int, block: Block, device: str | None = None) -> Summary:
     """Return the summary of a block, with a random sample."""
-    block.check()
+    block.check(values=device is None)
     n_weighted = len(block.X) if block.weights is None else np.count_nonzero(block.weights)
     block = block.informative()
     labels, index = (None, None) if block.y is None else number(block.y, block.names)
     # With more BLAS threads the rounding would differ between machines.
     with one_blas_thread:
-        found = summarise(block.X, index, block.weights)
+        found = summarise(block.X if device is None else send(block.X, device), index, block.weights)
+    if np.isinf([found.moments.low, found.moments.high]).any():
+        block.check()
     label = np.ones(len(block.X), dtype=np.int64) if index is None else index + 1
     keys = np.random.default_rng([seed, block.number]).random(len(label))
     kept = smallest(keys, label, rows_of_label(found.counts, block.X.shape[1]))

@@ -25,6 +25,7 @@ from ..compute.arrays import (
     as_float64,
     constant,
     detached,
+    device_of,
     like,
     namespace,
     occurs,
@@ -43,6 +44,10 @@ from .reference import log_mix
 from .summary import FARTHEST, NEAR, Frame, Setting, chunks, frame_of
 
 Result = TypeVar("Result")
+# (start, kernel) of the kernels that are computed from differences, and of those with moments about their own
+# origin; and how often terms that a captured pass may read were dropped.
+Assumed = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int]
+_NOTHING: Assumed = ((), (), 0)
 
 # Smallest chunk, in rows: if it does not fit in the device's memory, give up.
 _FEWEST_ROWS = 64
@@ -50,13 +55,20 @@ _FEWEST_ROWS = 64
 _ROUND = 256
 # Rows of one product of second moments.
 _PIECE = 1024
+# Terms are padded to a multiple of this, so that matrix products can load whole vectors.
+_PADDING = 8
 # The logarithm of zero in matrix products, where −inf would turn into NaN.
 _LOG_ZERO = -1e30
+# A kernel whose mean is so many times its standard deviation from the origin, squared, has its moments taken
+# about the mean: a quarter of what would make its covariance lose digits.
+_FAR = 2.0**22
 
 
 class DeviceRows(ArrayRows):
     """Complete rows of another array library; passes run on their device."""
 
+    keeps_terms = True
+    """Whether expanded rows are kept between passes, if there is memory for them."""
     _framed: FramedRows | None = None
 
     def __init__(self, X: Array, codes: IntArray | None, weights: FloatArray | None = None) -> None:
@@ -80,8 +92,8 @@ class DeviceRows(ArrayRows):
         if rows is None or rows.frame is not setting.frame or rows.n_classes != n_classes:
             codes = self.codes_within(n_classes)
             frame, structure, precision = setting.frame, setting.structure, setting.precision
-            rows = FramedRows(self.X, codes, n_classes, frame, structure, self.weights, precision)
-            self._framed = rows
+            given = self.X, codes, n_classes, frame, structure, self.weights, precision
+            self._framed = rows = FramedRows(*given, keeps=self.keeps_terms)
         prepared = prepare(parameters, setting.structure, rows.bound, factor)
         if centres is not None:
             prepared = prepared.recentre(*centres)
@@ -124,33 +136,36 @@ class DeviceRows(ArrayRows):
 
     def wrap_step(self, step: Step, setting: Setting) -> Step:
         """Return the step as optimistic passes."""
-        if setting.structure.projects:
-            raise ValueError(
-                f"covariance_type={setting.structure.name!r} runs only on the CPU: give X as a NumPy array "
-                "and leave device out."
-            )
+        check_structure(setting.structure)
         return OptimisticStep(step, self)
 
     @property
-    def delicate(self) -> list[tuple[int, int]]:
-        """(start, kernel) of each delicate kernel of the last pass."""
-        return [] if self._framed is None else self._framed.delicate
+    def assumed(self) -> Assumed:
+        """What an optimistic pass assumes of the rows."""
+        return _NOTHING if self._framed is None else self._framed.assumed
 
     def clear_cache(self) -> None:
         """Free the memory cached between passes."""
         self._framed = None
 
 
+def check_structure(structure: Structure) -> None:
+    """Refuse structures whose passes run only on the CPU."""
+    if structure.projects:
+        raise ValueError(
+            f"covariance_type={structure.name!r} runs only on the CPU: give X as a NumPy array and leave "
+            "device out."
+        )
+
+
 @dataclass(frozen=True)
 class Prepared:
     """Parameters of R starts, expanded into coefficients of the rows' terms."""
 
-    structure: Structure  # covariance structure
-    # (R, K, M + S + L): coefficients of x, of the second-order terms and of the class indicators in log π_kj
-    # N(x; μ_k, P_k)
-    coefficients: FloatArray
-    log_weights: FloatArray  # (R, K, L): logarithms of the weights
-    constants: FloatArray  # (R, K): log-density at the mean, less the level
+    coefficients: FloatArray  # (R, K, M + S): of x and of the second-order terms in log N(x; μ_k, P_k)
+    # (R, K, L): log π_kj N(x; μ_k, P_k) at the origin and at the mean, less the level
+    at_origin: FloatArray
+    at_mean: FloatArray
     # (R,): log-density of the start's highest peak, subtracted from all so that no exponential overflows
     levels: FloatArray
     means: FloatArray  # (R, K, M): kernel means
@@ -159,17 +174,6 @@ class Prepared:
     delicate: BoolArray
     recentred: BoolArray  # (R, K): kernels whose moments are taken about `origins` rather than about zero
     origins: FloatArray  # (R, K, M): the origins of the moments, zero where not recentred
-    # (R, K, q, M): V of a structure whose log-densities have a term ½‖Vx‖² besides the linear ones
-    projections: FloatArray | None = None
-
-    def take(self, index: Any) -> Prepared:
-        """Return the starts that `index` selects."""
-        rest = {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
-        structure, factor = rest.pop("structure"), rest.pop("factor")
-        picked: dict[str, Any] = {
-            name: None if value is None else pick(value, index) for name, value in rest.items()
-        }
-        return Prepared(structure=structure, factor=factor.take(index), **picked)
 
     def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:
         """Return a copy that takes the moments of the chosen kernels (R, K) about `origins` (R, K, M)."""
@@ -180,23 +184,29 @@ class Prepared:
         )
 
     @cached_property
-    def delicate_kernels(self) -> list[tuple[int, int]]:
-        """(start, kernel) of each delicate kernel."""
-        return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(self.delicate))]
+    def _of_classes(self) -> dict[tuple[int, int], Array]:
+        """Coefficients by first and last class, as `coefficients_for` returns them."""
+        return {}
 
-    @cached_property
-    def recentred_kernels(self) -> list[tuple[int, int]]:
-        """(start, kernel) of each kernel whose moments are about an origin of its own."""
-        return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(self.recentred))]
+    def coefficients_for(self, first: int, last: int, dtype: Any) -> Array:
+        """Return the coefficients (R · K, M + S + C, padded) of terms with the indicators of C classes.
 
-    def coefficients_for(self, classes: slice) -> FloatArray:
-        """Return the coefficients (R, K, M + S + C) for the indicators of C consecutive classes."""
-        n_classes = self.log_weights.shape[-1]
-        if classes == slice(0, n_classes):
-            return self.coefficients
-        n_shared = self.coefficients.shape[-1] - n_classes
-        own = self.coefficients[..., n_shared + classes.start : n_shared + classes.stop]
-        return namespace(own).concat([self.coefficients[..., :n_shared], own], axis=-1)
+        There are no indicators of one class.
+        """
+        if first == last:
+            first = last = 0
+        if (first, last) not in self._of_classes:
+            xp, parts = namespace(self.coefficients), [self.coefficients]
+            if last > first:
+                parts.append(self.at_origin[..., first : last + 1])
+            padding = -sum(part.shape[-1] for part in parts) % _PADDING
+            if padding:
+                shape = (*self.at_origin.shape[:2], padding)
+                parts.append(xp.zeros(shape, dtype=xp.float64, device=device_of(self.means)))
+            flat = xp.concat(parts, axis=-1) if len(parts) > 1 else self.coefficients
+            flat = xp.reshape(flat, (flat.shape[0] * flat.shape[1], flat.shape[2]))
+            self._of_classes[first, last] = xp.astype(flat, dtype, copy=False)
+        return self._of_classes[first, last]
 
 
 def prepare(
@@ -213,34 +223,36 @@ def prepare(
     constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
     constants = xp.broadcast_to(constants, at_zero.shape)
     levels = xp.max(constants, axis=1)
-    constants = constants - levels[:, None]
-    with np.errstate(divide="ignore"):
-        log_weights = xp.log(weights)
 
     first, second = (constant(term_features, structure, n_features, which, example=means) for which in (0, 1))
     largest = xp.take(bound, first) * xp.take(bound, second)
     magnitude = xp.abs(quadratic) @ largest + xp.abs(linear) @ bound + xp.abs(at_zero)
     delicate = ~(magnitude <= structure.largest_cancellation)
+    variances = structure.variances(parameters.covariances)
+    far = xp.any(means**2 > _FAR * xp.where(variances > 0, variances, 1.0), axis=-1)
 
     # The −inf of a weight of zero would turn into NaN in a matrix product.
-    at_origin = (at_zero + constants)[..., None] + xp.where(weights > 0, log_weights, -1e30)
+    at_mean = finite_log(weights)
+    at_mean = at_mean + (constants - levels[:, None])[..., None]
     quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
-    coefficients = xp.concat([linear, quadratic, at_origin], axis=-1)
-    coefficients = xp.where(delicate[..., None], 0.0, coefficients)
-    origins = xp.where(delicate[..., None], means, 0.0)
+    coefficients = xp.concat([linear, quadratic], axis=-1)
     return Prepared(
-        structure,
-        coefficients,
-        log_weights,
-        constants,
+        xp.where(delicate[..., None], 0.0, coefficients),
+        xp.where(delicate[..., None], 0.0, at_mean + at_zero[..., None]),
+        at_mean,
         levels,
         means,
         factor,
         delicate,
-        delicate,
-        origins,
-        structure.projections(factor),
+        far,
+        xp.where(far[..., None], means, 0.0),
     )
+
+
+def finite_log(weights: Array) -> Array:
+    """Return logarithms of weights; that of zero is finite."""
+    xp = namespace(weights)
+    return xp.where(weights > 0, xp.log(xp.where(weights > 0, weights, 1.0)), _LOG_ZERO)
 
 
 def term_features(structure: Structure, n_features: int, which: int) -> np.ndarray:
@@ -263,6 +275,7 @@ class FramedRows:
         structure: Structure,
         weights: FloatArray | None = None,
         precision: str = "float64",
+        keeps: bool = True,
     ) -> None:
         self.frame, self.structure, self.n_classes = frame, structure, n_classes
         self.n_rows, self.n_features = X.shape
@@ -292,41 +305,73 @@ class FramedRows:
         self._pairs = tuple(
             constant(term_features, structure, self.n_features, which, example=X) for which in (0, 1)
         )
+        # (start, kernel) of the kernels computed from differences, and of those with moments about their own
+        # origin: at least those of the last pass.
         self.delicate: list[tuple[int, int]] = []
+        self.recentred: list[tuple[int, int]] = []
+        # Terms of all chunks, by their first and last row, if there is memory to keep them between passes.
+        self._kept: dict[tuple[int, int], tuple[Array, Array | None]] = {}
+        self._kept_rows = 0  # rows of a chunk of them
+        self._n_dropped = 0  # how often they were
+        n_numbers = self.n_rows * (self.n_coefficients + _PADDING)
+        n_bytes = n_numbers * (8 if precision == "float64" else 4)
+        self._keeps = keeps and n_bytes <= self._operations.spare_memory()
+
+    @property
+    def assumed(self) -> Assumed:
+        """What an optimistic pass assumes."""
+        return tuple(self.delicate), tuple(self.recentred), self._n_dropped
 
     def collect(self, prepared: Prepared, *, moments: bool = True) -> Statistics:
         """Return the statistics of all rows under R starts."""
 
         def work(cuts: list[tuple[int, int]]) -> Statistics:
             with self._operations.precision(self._precision):
-                return reduce(_sum, (self._collect(start, stop, prepared, moments) for start, stop in cuts))
+                return reduce(sum_of, (self._collect(start, stop, prepared, moments) for start, stop in cuts))
 
         total = self._in_chunks(prepared, work)
         return replace(total, log_likelihood=total.log_likelihood + self._sizes * prepared.levels[:, None])
 
     def map_joints(self, prepared: Prepared, function: Callable[[Array, int, int], Array]) -> list[Array]:
         """Apply a function to each chunk's log-joints (R, K, n) and its bounds start, stop."""
-        return self._in_chunks(
-            prepared, lambda cuts: [function(self._log_joint(a, b, prepared)[0], a, b) for a, b in cuts]
-        )
+
+        def joints(start: int, stop: int) -> Array:
+            values, offsets, _, _ = self._log_joint(start, stop, prepared)
+            return values + offsets[..., None]
+
+        return self._in_chunks(prepared, lambda cuts: [function(joints(a, b), a, b) for a, b in cuts])
 
     def _in_chunks(self, prepared: Prepared, work: Callable[[list[tuple[int, int]]], Result]) -> Result:
         """Do work on chunks of rows, in smaller chunks if the device runs out of memory."""
-        self._find_delicate(prepared)
+        self.delicate = self._found(prepared.delicate, self.delicate)
+        self.recentred = self._found(prepared.recentred, self.recentred)
         n_joint = prepared.coefficients.shape[0] * prepared.coefficients.shape[1]
         while True:
             n_rows = self._chunk(n_joint)
+            if n_rows != self._kept_rows:
+                self._drop_terms()
+                self._kept_rows = n_rows
             try:
                 return work([(a, min(a + n_rows, self.n_rows)) for a in range(0, self.n_rows, n_rows)])
             except Exception as error:
                 if not self._operations.is_out_of_memory(error) or n_rows <= _FEWEST_ROWS:
                     raise
+            if self._keeps:
+                self._keeps = False
+            else:
+                self._most_rows = max(_FEWEST_ROWS, n_rows // 2)
+            self._drop_terms()
             self._operations.release()
-            self._most_rows = max(_FEWEST_ROWS, n_rows // 2)
+
+    def _drop_terms(self) -> None:
+        """Free the terms of all chunks; graphs that read them must not be replayed."""
+        self._kept.clear()
+        self._n_dropped += 1
 
     def _chunk(self, n_joint: int) -> int:
         """Return the size of a chunk, in rows of `n_joint` joint densities each."""
-        width = self.n_coefficients + min(self.n_classes, 2) + n_joint
+        # Terms that are kept take no memory of a chunk.
+        width = n_joint if self._keeps else self.n_coefficients + _PADDING + n_joint
         most = max(_FEWEST_ROWS, self._operations.chunk // width)
         if self._most_rows is not None:
             most = min(most, self._most_rows)
@@ -335,83 +380,104 @@ class FramedRows:
         n_chunks = -(-self.n_rows // (most - most % _ROUND))
         return _ROUND * -(-self.n_rows // (n_chunks * _ROUND))
 
-    def _find_delicate(self, prepared: Prepared) -> None:
-        """Find the delicate kernels; an optimistic pass assumes those of the previous pass."""
-        known: Array = np.zeros(prepared.delicate.shape, dtype=bool)
-        if any(r >= known.shape[0] or k >= known.shape[1] for r, k in self.delicate):
-            self.delicate = []
-        for r, k in self.delicate:
-            known[r, k] = True
-        if occurs(prepared.delicate ^ sent_once(known, self._X)):
-            self.delicate = prepared.delicate_kernels
+    def _found(self, kernels: BoolArray, known: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return (start, kernel) of kernels (R, K); `known` ones if they are all among these.
 
-    def _log_joint(self, start: int, stop: int, prepared: Prepared) -> tuple[Array, Array, Array | None]:
-        """Return the log-joints and expanded terms of rows start … stop − 1.
-
-        Returns
-        -------
-        values : array of shape (R, K, n)
-            log π_kj N(x_n; μ_k, P_k), less the start's level.
-        terms : array of shape (M + S + C, n)
-            The expanded rows: x, second-order terms, indicators of the C classes present.
-        indicators : array of shape (C, n) or None
-            The last of these; None when there is one class.
+        An optimistic pass assumes that they are.
         """
-        xp, (n_starts, n_kernels, _) = self._xp, prepared.coefficients.shape
+        expected: Array = np.zeros(kernels.shape, dtype=bool)
+        if any(r >= expected.shape[0] or k >= expected.shape[1] for r, k in known):
+            known = []
+        for r, k in known:
+            expected[r, k] = True
+        if not occurs(kernels & ~sent_once(expected, self._X)):
+            return known
+        return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(kernels))]
+
+    def _terms(self, start: int, stop: int) -> tuple[Array, Array | None]:
+        """Return the terms of rows start … stop − 1, and the indicators; see `_log_joint`."""
+        if (start, stop) in self._kept:
+            return self._kept[start, stop]
+        xp = self._xp
         rows = (
             self._X[start:stop, :]
             if self._index is None
             else xp.take(self._X, self._index[start:stop], axis=0)
         )
         segments = self.segments(start, stop)
-        classes, indicators = slice(segments[0][0], segments[-1][0] + 1), None
+        indicators = None
         if len(segments) > 1:
-            numbers = constant(np.arange, classes.start, classes.stop, example=self._X)
+            numbers = constant(np.arange, segments[0][0], segments[-1][0] + 1, example=self._X)
             indicators = xp.astype(self._codes[None, start:stop] == numbers[:, None], self._type)
+        n_terms = self.n_coefficients + (0 if indicators is None else indicators.shape[0])
         terms = self._operations.expand(
-            rows, self._scale, self._shift, self._farthest, self._pairs, indicators, self._type
-        )
-        coefficients = prepared.coefficients_for(classes)
-        flat = xp.reshape(coefficients, (n_starts * n_kernels, coefficients.shape[-1]))
-        values = xp.astype(flat, self._type, copy=False) @ terms
-        values = self._from_differences(values, terms[: self.n_features, :], prepared, start, stop)
-        return xp.reshape(values, (n_starts, n_kernels, stop - start)), terms, indicators
+            rows, self._scale, self._shift, self._farthest, self._pairs, indicators, self._type,
+            -n_terms % _PADDING,
+        )  # fmt: skip
+        if self._keeps:
+            self._kept[start, stop] = terms, indicators
+        return terms, indicators
 
-    def _from_differences(self, values: Array, x: Array, prepared: Prepared, start: int, stop: int) -> Array:
-        """Return log-joints (R · K, n) with those of delicate kernels computed from differences."""
-        if not self.delicate:
-            return values
-        xp, n_kernels = self._xp, prepared.means.shape[1]
-        better = []
-        for some in self._groups(self.delicate, stop - start):
-            index = [r * n_kernels + k for r, k in some]
-            difference = x[None, ...] - self._of(prepared.means, index)[..., None]
-            whiteners = xp.astype(self.structure.whiteners_of(prepared.factor, some), self._type, copy=False)
-            logs = -0.5 * self.structure.distances(whiteners, difference)
-            at_mean = self._of(prepared.constants[..., None] + prepared.log_weights, index)
-            if self._codes is not None:
-                at_mean = xp.take(at_mean, self._codes[start:stop], axis=1)
-            better.append(xp.where(at_mean > _LOG_ZERO, logs + at_mean, _LOG_ZERO))
-        return replaced(values, [r * n_kernels + k for r, k in self.delicate], xp.concat(better))
+    def _log_joint(
+        self, start: int, stop: int, prepared: Prepared
+    ) -> tuple[Array, Array, Array, Array | None]:
+        """Return the log-joints and expanded terms of rows start … stop − 1.
+
+        Returns
+        -------
+        values : array of shape (R, K, n)
+        offsets : array of shape (R, K)
+            Their sum is log π_kj N(x_n; μ_k, P_k), less the start's level.
+        terms : array of shape (M + S + C, padded, n)
+            The expanded rows: x, second-order terms, indicators of the C classes present, zeros.
+        indicators : array of shape (C, n) or None
+            The last of these; None when there is one class.
+        """
+        xp, (n_starts, n_kernels, _) = self._xp, prepared.coefficients.shape
+        segments = self.segments(start, stop)
+        terms, indicators = self._terms(start, stop)
+        values = prepared.coefficients_for(segments[0][0], segments[-1][0], self._type) @ terms
+        offsets = xp.zeros_like(prepared.at_origin[..., 0])
+        if indicators is None:
+            offsets = prepared.at_origin[..., segments[0][0]]
+        if self.delicate:
+            index = [r * n_kernels + k for r, k in self.delicate]
+            at_mean = self._of(prepared.at_mean, index)
+            better = self._from_differences(terms[: self.n_features, :], prepared)
+            if indicators is None:
+                flat = xp.reshape(offsets, (n_starts * n_kernels,))
+                own = xp.astype(at_mean[:, segments[0][0]], flat.dtype, copy=False)
+                flat = replaced(flat, sent_once(np.array(index), self._X), own)
+                offsets = xp.reshape(flat, offsets.shape)
+            else:
+                better = better + xp.take(at_mean, self._codes[start:stop], axis=1)
+            values = self._operations.put(values, sent_once(np.array(index), self._X), better)
+        offsets = xp.astype(offsets, self._type, copy=False)
+        return xp.reshape(values, (n_starts, n_kernels, stop - start)), offsets, terms, indicators
+
+    def _from_differences(self, x: Array, prepared: Prepared) -> Array:
+        """Return log-densities (q, n), less those at the means, of delicate kernels and rows x (M, n)."""
+        n_kernels = prepared.means.shape[1]
+        means = self._of(prepared.means, [r * n_kernels + k for r, k in self.delicate])
+        whiteners = self.structure.whiteners_of(prepared.factor, self.delicate)
+        whiteners = self._xp.astype(whiteners, self._type, copy=False)
+        return -0.5 * self._operations.distances(x, means, whiteners)
 
     def _of(self, array: Array, index: list[int]) -> Array:
         """Return the entries (q, …) of an array (R, K, …) for some kernels, in the rows' precision."""
         flat = self._xp.reshape(array, (array.shape[0] * array.shape[1], *array.shape[2:]))
         return self._xp.astype(pick(flat, index), self._type, copy=False)
 
-    def _groups(self, kernels: list[tuple[int, int]], n_rows: int) -> list[list[tuple[int, int]]]:
-        """Split a list of kernels so that the differences of rows from their means fit in memory."""
-        most = max(1, self._operations.chunk // (self.n_features * n_rows))
-        return [kernels[a : a + most] for a in range(0, len(kernels), most)]
-
     def _collect(self, start: int, stop: int, prepared: Prepared, moments: bool) -> Statistics:
         """Return the statistics of rows start … stop − 1, log-likelihoods less the levels."""
         xp, (n_starts, n_kernels, _) = self._xp, prepared.coefficients.shape
         n_shared, n_features = self.n_coefficients, self.n_features
-        values, terms, indicators = self._log_joint(start, stop, prepared)
-        responsibilities, log_sums = self._operations.normalise(values)  # (E)
+        values, offsets, terms, indicators = self._log_joint(start, stop, prepared)
+        weights, own = None if self._row_weights is None else self._row_weights[start:stop], None
+        if weights is not None:
+            own = xp.astype(weights, self._type, copy=False)
+        responsibilities, log_sums, mass = self._operations.normalise(values, offsets, own)  # (E)
         log_sums = xp.astype(log_sums, xp.float64, copy=False)
-        weights = None if self._row_weights is None else self._row_weights[start:stop]
         if weights is not None:
             log_sums = log_sums * weights
         if indicators is None:
@@ -420,21 +486,23 @@ class FramedRows:
             log_likelihood = log_sums @ xp.astype(indicators, xp.float64, copy=False).T
         log_likelihood = self._in_all_classes(log_likelihood, start, stop)
         if not moments:
-            zeros = xp.zeros_like(prepared.coefficients)
-            mass = xp.zeros_like(prepared.log_weights)
+            zeros, mass = xp.zeros_like(prepared.coefficients), xp.zeros_like(prepared.at_mean)
             return Statistics(log_likelihood, mass, zeros[..., :n_features], zeros[..., n_features:n_shared])
-        if weights is not None:
-            responsibilities = responsibilities * xp.astype(weights, self._type, copy=False)
         flat = xp.reshape(responsibilities, (n_starts * n_kernels, stop - start))
         # This order of the factors is 10 to 25 % faster on an H200.
         sums = xp.astype((terms @ flat.T).T, xp.float64, copy=False)
         first, second = sums[:, :n_features], sums[:, n_features:n_shared]
-        recentred = self.delicate if prepared.recentred is prepared.delicate else prepared.recentred_kernels
-        if recentred:
-            index = [r * n_kernels + k for r, k in recentred]
-            own_first, own_second = self._about_origins(flat, terms[:n_features, :], prepared, recentred)
-            first, second = replaced(first, index, own_first), replaced(second, index, own_second)
-        mass = self._in_all_classes(xp.reshape(sums[:, n_shared:], (n_starts, n_kernels, -1)), start, stop)
+        if self.recentred:
+            index = [r * n_kernels + k for r, k in self.recentred]
+            own_first, own_second = self._about_origins(flat, terms[:n_features, :], prepared, self.recentred)
+            places = sent_once(np.array(index), self._X)
+            first, second = replaced(first, places, own_first), replaced(second, places, own_second)
+        if indicators is None:
+            mass = mass[..., None]
+        else:
+            n_terms = n_shared + indicators.shape[0]
+            mass = xp.reshape(sums[:, n_shared:n_terms], (n_starts, n_kernels, n_terms - n_shared))
+        mass = self._in_all_classes(mass, start, stop)
         return Statistics(
             log_likelihood,
             mass,
@@ -447,11 +515,15 @@ class FramedRows:
     ) -> tuple[Array, Array]:
         """Return first (q, M) and second moments (q, S) of q kernels about their own origins."""
         xp, n_kernels = self._xp, prepared.means.shape[1]
+        index = [r * n_kernels + k for r, k in kernels]
+        origins, shares = self._of(prepared.origins, index), pick(responsibilities, index)
+        if not self.structure.triangular:
+            sums = self._operations.moments_about(x, origins, shares)
+            return tuple(xp.astype(own, xp.float64, copy=False) for own in sums)
         first, second = [], []
-        for some in self._groups(kernels, x.shape[1]):
-            index = [r * n_kernels + k for r, k in some]
-            difference = x[None, ...] - self._of(prepared.origins, index)[..., None]
-            weighted = difference * pick(responsibilities, index)[:, None, :]
+        for q in range(len(kernels)):
+            difference = x[None, ...] - origins[q : q + 1, :, None]
+            weighted = difference * shares[q : q + 1, None, :]
             first.append(xp.sum(weighted, axis=-1))
             second.append(self.structure.pack(self._second_moments(difference, weighted)))
         return tuple(xp.astype(xp.concat(own), xp.float64, copy=False) for own in (first, second))
@@ -497,24 +569,30 @@ class FramedRows:
         return [(first + c, int(i), int(j)) for c, (i, j) in enumerate(pairwise(inside)) if j > i]
 
 
-def _sum(one: Statistics, other: Statistics) -> Statistics:
+def sum_of(one: Statistics, other: Statistics) -> Statistics:
+    """Return the statistics of the rows of both."""
     return Statistics(*[a + b for a, b in zip(vars(one).values(), vars(other).values(), strict=True)])
 
 
 class OptimisticStep:
     """Passes that assume that no rare condition holds, and check afterwards.
 
-    A kernel may become empty, a covariance fall below its floor, a factor lose digits. Reading such a
+    A covariance may fall below its floor, a factor lose digits, a kernel become narrow. Reading such a
     condition makes the host wait for the device, often for longer than the work takes. An optimistic pass
     records the conditions instead, and reads them at its end with the log-likelihoods. If one held, the pass
-    is repeated with every check, and so are the following ones until none holds.
+    is repeated with every check, and so are the following ones until none holds. Kernels at the floor, and
+    those to be computed from differences, are expected to be as many as before.
     """
 
     def __init__(self, step: Step, source: DeviceRows) -> None:
         self._step = step
         self._source = source
+        # Names of the parameters' arrays: those of point estimates and posteriors differ.
+        self._names: list[str] = []
+        self._expected: list[int] = []
         # Not a method: a cycle of references would keep CUDA graphs alive after the fit.
-        self._captured = operations_of(source.X).capture(partial(_work_optimistically, step))
+        work = partial(_work_optimistically, step, self._names, self._expected)
+        self._captured = operations_of(source.X).capture(work)
         self._careful = True
 
     def __call__(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
@@ -523,30 +601,36 @@ class OptimisticStep:
             following, next_factor, report = self._try(parameters, factor)
             if not report[0, -1]:
                 return following, replace(next_factor, usable=report[:, -2] > 0), report[:, :-2]
-        with recorded(optimistic=False) as conditions:
+        with recorded() as conditions:
             following, next_factor, log_likelihood = self._step(parameters, factor)
-        self._careful = any(conditions)
+            self._careful = any(conditions.held or ())
+            self._expected[:] = conditions.counts
         next_factor = replace(next_factor, usable=to_numpy(next_factor.usable))
         return following, next_factor, to_numpy(log_likelihood)
 
     def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
         """Do an optimistic pass; its report (R, L + 2) ends with `usable`, and whether a condition held."""
-        given = [a for a in vars(parameters).values() if a is not None]
-        arrays = [*given, factor.whitener, factor.log_determinant]
-        *made, whitener, log_determinant, report = self._captured(arrays, tuple(self._source.delicate))
-        return Parameters(*made), Factor(whitener, log_determinant, report[:, -2] > 0), to_numpy(report)
+        given = {name: array for name, array in vars(parameters).items() if array is not None}
+        self._names[:] = given
+        arrays = [*given.values(), factor.whitener, factor.log_determinant]
+        key = tuple(given), self._source.assumed, tuple(self._expected)
+        *made, whitener, log_determinant, report = self._captured(arrays, key)
+        following = Parameters(**dict(zip(given, made, strict=True)))
+        return following, Factor(whitener, log_determinant, report[:, -2] > 0), to_numpy(report)
 
 
-def _work_optimistically(step: Step, arrays: list[Array]) -> list[Array]:
+def _work_optimistically(
+    step: Step, names: list[str], expected: list[int], arrays: list[Array]
+) -> list[Array]:
     """Do a pass from arrays to arrays; see `OptimisticStep._try`."""
     *given, whitener, log_determinant = arrays
     xp = namespace(whitener)
     usable = xp.ones_like(log_determinant[:, 0]) > 0
-    with recorded(optimistic=True) as conditions:
-        following, factor, log_likelihood = step(
-            Parameters(*given), Factor(whitener, log_determinant, usable)
-        )
-    held = xp.broadcast_to(xp.any(xp.stack(conditions)), factor.usable.shape)
+    with recorded(list(expected)) as conditions:
+        entered = Parameters(**dict(zip(names, given, strict=True)))
+        following, factor, log_likelihood = step(entered, Factor(whitener, log_determinant, usable))
+        held = xp.any(xp.stack(conditions.held or [~usable[0]]))
+    held = xp.broadcast_to(held, factor.usable.shape)
     columns = [xp.astype(flags, xp.float64)[:, None] for flags in (factor.usable, held)]
     report = xp.concat([log_likelihood, *columns], axis=1)
     made = [a for a in vars(following).values() if a is not None]

@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 
-from ..compute.arrays import Array, as_float64, is_numpy, namespace, to_numpy
+from ..compute.arrays import Array, as_float64, is_numpy, like, namespace, pick, to_numpy
 from ..compute.blocks import encode
 from ..compute.threads import Workers
 from ..covariances import Structure
@@ -207,7 +207,7 @@ def measure(
 
 
 def moments_of(X: Array, weights: FloatArray | None = None) -> Moments:
-    """Return the moments of rows X (N, M) with weights (N,), chunk by chunk; NaN only in NumPy arrays."""
+    """Return the moments of rows X (N, M) with weights (N,), chunk by chunk."""
     parts = [_moments_of(X[cut, :], None if weights is None else weights[cut]) for cut in chunks(X)]
     if parts:
         return reduce(merge_moments, parts)
@@ -220,23 +220,27 @@ def _moments_of(X: Array, weights: FloatArray | None) -> Moments:
     # Feature by feature: operations along short rows would be several times slower.
     x = np.ascontiguousarray(X.T) if is_numpy(X) else X.T
     low, high = (to_numpy(extreme(x, axis=1)).astype(np.float64) for extreme in (xp.min, xp.max))
-    n_missing, gaps = np.zeros(len(low), dtype=np.int64), is_numpy(X) and bool(np.isnan(low).any())
-    if gaps:
-        missing = np.isnan(x)
-        n_missing = np.count_nonzero(missing, axis=1)
-        low, high = (extreme.reduce(x, axis=1).astype(np.float64) for extreme in (np.fmin, np.fmax))
+    n_missing, missing = np.zeros(len(low), dtype=np.int64), None
+    if np.isnan(low).any():
+        missing = xp.isnan(x)
+        n_missing = to_numpy(xp.count_nonzero(missing, axis=1))
+        low = to_numpy(xp.min(xp.where(missing, np.inf, x), axis=1)).astype(np.float64)
+        high = to_numpy(xp.max(xp.where(missing, -np.inf, x), axis=1)).astype(np.float64)
+        none = n_missing == X.shape[0]
+        low[none], high[none] = np.nan, np.nan
     unit = power_of_two(np.fmax(np.abs(low), np.abs(high)))
     # Sum differences from the lowest value, so that those of a constant feature are exactly zero.
     lowest = np.where(np.isnan(low), 0.0, low) / unit
     above = x * as_float64(1.0 / unit, X)[:, None] - as_float64(lowest, X)[:, None]
-    if gaps:
-        above[missing] = 0.0
     shares = as_float64(np.ones(X.shape[0]) if weights is None else weights, X)
-    count = ~missing @ shares if gaps else np.full(len(low), float(xp.sum(shares)))
+    count = np.full(len(low), float(xp.sum(shares)))
+    if missing is not None:
+        above = xp.where(missing, 0.0, above)
+        count = to_numpy(xp.astype(~missing, shares.dtype) @ shares)
     mean = to_numpy(above @ shares) / np.where(count > 0, count, 1.0)
     above -= as_float64(mean, X)[:, None]
-    if gaps:
-        above[missing] = 0.0
+    if missing is not None:
+        above = xp.where(missing, 0.0, above)
     above *= above
     return Moments(low, high, unit, count, lowest + mean, to_numpy(above @ shares), n_missing)
 
@@ -333,7 +337,7 @@ class Summary:
 
 
 def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> Summary:
-    """Return the summary of rows X (N, M) in memory; NaN only in NumPy arrays.
+    """Return the summary of rows X (N, M) in memory.
 
     `codes` (N,) are the rows' classes, −1 for none; None is one class.
     """
@@ -350,17 +354,22 @@ def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> S
     incomplete = np.flatnonzero(moments.missing)
     for cut in chunks(X) if len(incomplete) else ():
         for j in incomplete:
-            rows = cut.start + np.flatnonzero(np.isnan(X[cut, j]))
+            rows = cut.start + np.flatnonzero(to_numpy(namespace(X).isnan(X[cut, int(j)])))
             of_rows = None if weights is None else weights[rows]
             observed[:, j] -= np.bincount(own[rows], weights=of_rows, minlength=len(sizes))
     return Summary(moments, counts, sizes, observed)
 
 
-def fill_gaps(X: np.ndarray, codes: IntArray) -> np.ndarray:
+def fill_gaps(X: Array, codes: IntArray) -> Array:
     """Return rows (N, M) with missing values replaced by class means: for starts, not for EM."""
-    filled = X.copy()
+    xp, missing = namespace(X), namespace(X).isnan(X)
+    values, counts = xp.where(missing, 0.0, X), xp.astype(~missing, X.dtype)
+    present, own = np.unique(codes, return_inverse=True)
+    sums = [
+        tuple(to_numpy(xp.sum(pick(each, np.flatnonzero(own == c)), axis=0)) for each in (values, counts))
+        for c in range(len(present))
+    ]
+    total, count = (np.stack(each) for each in zip(*sums, strict=True))
     # A class without any value of a feature gets the mean of all rows.
-    for rows in (*(codes == c for c in np.unique(codes)), slice(None)):
-        means = np.ma.masked_invalid(X[rows]).mean(axis=0).filled(np.nan)
-        filled[rows] = np.where(np.isnan(filled[rows]), means, filled[rows])
-    return filled
+    some = np.where(count > 0, total, total.sum(axis=0)) / np.where(count > 0, count, count.sum(axis=0))
+    return xp.where(missing, pick(like(some, X), own), X)

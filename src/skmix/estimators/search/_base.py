@@ -20,11 +20,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_n_features, check_is_fitted
 
+from ...engine.compute.arrays import on_host
 from ...engine.covariances import COVARIANCE_TYPES
 from ...engine.model import FloatArray, IntArray
 from ..callbacks import progress_bar
 from ..io import FileMixin
-from ..rows import check_gaps, check_rows, check_weights, number_labels, read_labels, weighted_rows
+from ..rows import (
+    check_gaps,
+    check_rows,
+    check_weights,
+    device_and_precision,
+    number_labels,
+    read_labels,
+    weighted_rows,
+)
 
 Params = dict[str, Any]
 Estimator = TypeVar("Estimator", bound=type)
@@ -39,6 +48,10 @@ _PARAMETERS = """
         4000 on; rows that are alone in their class always train. Rows without a label always train.
     time_limit : float, default=None
         After so many seconds no further candidate is tried: the best so far is fitted to all rows.
+    device : str, default=None
+        Where candidates are fitted, see `SharedKernelMixture`; None leaves it to the estimator. Under
+        scikit-learn's ``array_api_dispatch``, or with a device, it is that of a PyTorch or JAX array. Folds,
+        reductions of features and tuning are always on the CPU.
     n_jobs : int, default=None
         Number of threads of each fit; the result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -260,6 +273,7 @@ class Search(FileMixin, BaseEstimator):
     n_kernels: Any
     covariance_type: Any
     cv: Any
+    device: str | None
     n_jobs: int | None
     random_state: Any
     time_limit: float | None
@@ -270,6 +284,7 @@ class Search(FileMixin, BaseEstimator):
         "covariance_type": [str, "array-like"],
         "cv": ["cv_object"],
         "time_limit": [Interval(Real, 0, None, closed="left"), None],
+        "device": [str, None],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
     }
@@ -309,7 +324,7 @@ class Search(FileMixin, BaseEstimator):
         with choosing as trials.report, warnings.catch_warnings():
             # A fit that stops at the largest number of passes is judged as it is.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            best = self._choose(trials, X, y, sample_weight, groups)
+            best = self._choose(trials, X, y, sample_weight, on_host(groups))
         self.cv_results_ = trials.table()
         self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
         self.best_params_ = dict(best.params)
@@ -326,7 +341,11 @@ class Search(FileMixin, BaseEstimator):
 
     def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[Rows, np.ndarray]:
         """Return the rows that have a weight, and their positions among those given."""
-        values = check_rows(self, X, fitting=True)
+        values, y, sample_weight = (
+            check_rows(self, on_host(X), fitting=True),
+            on_host(y),
+            on_host(sample_weight),
+        )
         classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
         if y is not None:
             y = read_labels(y, len(values))
@@ -353,7 +372,11 @@ class Search(FileMixin, BaseEstimator):
         source = prototype.random_state if self.random_state is None else self.random_state
         seed = int(check_random_state(source).randint(np.iinfo(np.int32).max))
         n_jobs = prototype.n_jobs if self.n_jobs is None else self.n_jobs
-        return prototype.set_params(n_jobs=n_jobs, random_state=seed, warm_start=False)
+        device = prototype.device if self.device is None else self.device
+        types = [self.covariance_type] if isinstance(self.covariance_type, str) else self.covariance_type
+        if device_and_precision(device)[0] is not None and "low_rank" in types:
+            raise ValueError("covariance_type='low_rank' runs only on the CPU: leave it or device out.")
+        return prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed, warm_start=False)
 
     def _candidates(self) -> tuple[list[int] | None, list[str] | None]:
         """Return the numbers of kernels, from few to many, and the covariance types; None for 'auto'."""

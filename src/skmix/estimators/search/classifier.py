@@ -19,10 +19,12 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
+from ...engine.compute.arrays import on_host
 from ...engine.refine.temperature import least_log_loss, log_losses
 from .._settings import check_feature_groups
 from ..classifier import SharedKernelClassifier
 from ..io import savable
+from ..rows import Sender, sender
 from ._base import Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import GroupSearch, filler, fit_reduction, pooled_covariance, project, reductions
 
@@ -54,6 +56,7 @@ class Selection:
     rows: Rows
     folds: list[Fold]
     trials: Trials
+    to_device: Sender
 
     def __post_init__(self) -> None:
         self._scorer = check_scoring(self.prototype, scoring=self.search.scoring)
@@ -174,9 +177,14 @@ class Selection:
             pairs = zip(fitted, folds, strict=True)
             trial.models = [_tune(deepcopy(model), rows, params["trade_off"]) for model, (rows, _) in pairs]
         else:
-            trial.models = [self.make(params, rows).fit(rows.X, rows.y, rows.weights) for rows, _ in folds]
+            trial.models = [
+                self.make(params, rows).fit(self.to_device(rows.X), rows.y, rows.weights) for rows, _ in folds
+            ]
         held = [held for _, held in folds]
-        logs = [model.predict_log_proba(rows.X) for model, rows in zip(trial.models, held, strict=True)]
+        logs = [
+            on_host(model.predict_log_proba(self.to_device(rows.X)))
+            for model, rows in zip(trial.models, held, strict=True)
+        ]
         codes = np.concatenate([rows.codes for rows in held])
         weights = np.concatenate([rows.row_weights for rows in held])
         temperature, _ = least_log_loss(np.concatenate(logs), codes, weights)
@@ -291,6 +299,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         scoring: Any = "neg_log_loss",
         cv: Any = None,
         time_limit: float | None = None,
+        device: str | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -302,6 +311,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         self.scoring = scoring
         self.cv = cv
         self.time_limit = time_limit
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -316,13 +326,16 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         for training, held in make_folds(rows, self.cv, groups, kept, seed):
             fill = filler(training.X, seed)
             folds.append((training.map(fill), held.map(fill)))
-        selection = self._selection(self, prototype, rows, folds, trials)
+        to_device = sender(prototype, X)
+        selection = self._selection(self, prototype, rows, folds, trials, to_device)
         best = selection.choose()
         complete = rows.map(filler(rows.X, seed))
         self.projection_ = fit_reduction(best.params["reduction"], complete.X, seed)
         reduce = partial(project, projection=self.projection_)
         reduced = rows.map(reduce)
-        given = (X, y, sample_weight) if self.projection_ is None else (reduced.X, reduced.y, reduced.weights)
+        given = X, y, sample_weight
+        if self.projection_ is not None:
+            given = to_device(reduced.X), reduced.y, reduced.weights
         self.classifier_ = selection.make(best.params, reduced).fit(*given)
         if best.params["trade_off"] is not None:
             # The model may have the names of a data frame's columns, which filled rows lack.
@@ -346,8 +359,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     def _features(self, X: Any) -> Any:
         if self.projection_ is None:
             return X
-        rows = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
-        return project(rows, self.projection_)
+        to_device = sender(self.classifier_, X)
+        rows = validate_data(self, on_host(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return to_device(project(rows, self.projection_))
 
     def _graph_parts(self) -> dict[str, Any]:
         return {**super()._graph_parts(), "projection": self.projection_}
@@ -357,3 +371,4 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     predict_log_proba = delegated(SharedKernelClassifier.predict_log_proba)
     class_log_likelihood = delegated(SharedKernelClassifier.class_log_likelihood)
     score_samples = delegated(SharedKernelClassifier.score_samples)
+    score = delegated(SharedKernelClassifier.score)

@@ -13,12 +13,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ...engine.compute.arrays import on_host
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray
 from ..densities import n_parameters
 from ..io import savable
 from ..mixture import SharedKernelMixture
-from ..rows import open_training, warn_caller
+from ..rows import Sender, open_training, sender, warn_caller
 from ._base import Rows, Search, Trial, Trials, delegated, documented, make_folds
 
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
@@ -87,6 +88,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         strategy: str = "grid",
         cv: Any = None,
         time_limit: float | None = None,
+        device: str | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -97,11 +99,13 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.strategy = strategy
         self.cv = cv
         self.time_limit = time_limit
+        self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         prototype = self._prototype(SharedKernelMixture())
+        to_device = sender(prototype, X)
         rows, folds = None, []
         if self.criterion in ("bic", "aic"):
             # Their number is all that the criterion needs of the rows, wherever these are.
@@ -127,11 +131,12 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         def evaluate(trial: Trial) -> None:
             if not folds:
                 trial.models = [fit(trial, X, y, sample_weight)]
-                trial.columns = self._criteria(trial.models[0], size, rows)
+                trial.columns = self._criteria(trial.models[0], size, rows, to_device)
                 trial.score = -trial.columns[self.criterion]
                 return
             for training, held in folds:
-                densities = fit(trial, training.X, training.y, training.weights).score_samples(held.X, held.y)
+                model = fit(trial, to_device(training.X), training.y, training.weights)
+                densities = on_host(model.score_samples(to_device(held.X), held.y))
                 trial.split_scores.append(float(np.average(densities, weights=held.weights)))
             sizes = np.array([held.row_weights.sum() for _, held in folds])
             trial.columns["log_likelihood"] = float(sizes @ trial.split_scores)
@@ -161,12 +166,14 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             return [max(k for k in numbers if k <= max(reach, n_classes))], np.inf
         return numbers, reach
 
-    def _criteria(self, model: SharedKernelMixture, size: float, rows: Rows | None) -> dict[str, float]:
+    def _criteria(
+        self, model: SharedKernelMixture, size: float, rows: Rows | None, to_device: Sender
+    ) -> dict[str, float]:
         """Return the criterion of a model fitted to rows of that total weight, and what it is made of."""
         free = n_parameters(model)
         value = free * (2.0 if self.criterion == "aic" else np.log(size)) - 2.0 * model.log_likelihood_
         if rows is not None:
-            value += 2.0 * _entropy(model, rows)
+            value += 2.0 * _entropy(model, rows, to_device)
         return {self.criterion: value, "log_likelihood": model.log_likelihood_, "n_parameters": free}
 
     def _finish(self) -> None:
@@ -204,10 +211,11 @@ def _fit_pruned(model: SharedKernelMixture, X: Any, y: Any, sample_weight: Any) 
     return model._fit(X, y, sample_weight, prune=True)
 
 
-def _entropy(model: SharedKernelMixture, rows: Rows) -> float:
+def _entropy(model: SharedKernelMixture, rows: Rows, to_device: Sender) -> float:
     """Return −Σ_n Σ_k w_nk log w_nk, rows with a label in their own class."""
-    shares = model.responsibilities(rows.X)
+    shares = np.array(on_host(model.responsibilities(to_device(rows.X))))
     if rows.y is not None:
         labelled = np.flatnonzero(rows.codes >= 0)
-        shares[labelled] = model.responsibilities(rows.X[labelled], rows.y[labelled])
+        own = rows.take(labelled)
+        shares[labelled] = on_host(model.responsibilities(to_device(own.X), own.y))
     return float(-xlogy(shares, shares).sum(axis=1) @ rows.row_weights)

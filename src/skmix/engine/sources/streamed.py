@@ -1,0 +1,154 @@
+"""Rows in blocks that the host reads and a device works on.
+
+As many rows as fit stay on the device after the first pass. The others are copied in every pass, while the
+device works on those before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..compute.arrays import Array, as_float64, open_feed, room_on, send, to_numpy
+from ..compute.blocks import Block, Blocks
+from ..model import Factor, Parameters
+from .base import Centres, Step
+from .blocks import BlockRows, Sums, add
+from .device import DeviceRows, check_structure
+from .masked import MaskedRows
+from .summary import Setting, Summary
+
+# Rows of this many bytes are copied and worked on at a time.
+PIECE_BYTES = 1 << 28
+# Bytes for each row on the device besides its values: class, place in the order of classes, weight.
+_BESIDE = 24
+
+
+class StreamedRows(BlockRows):
+    """Rows in blocks, with encoded labels, worked on by the PyTorch device of that name."""
+
+    def __init__(self, blocks: Blocks, device: str, summary: Summary | None = None, seed: int = 0) -> None:
+        super().__init__(blocks, summary, seed)
+        self._device = device
+        self._example = send(np.zeros((1, 1)), device)
+        self._feed: Any = None
+        self._kept: list[DeviceRows] = []
+        self._n_kept = 0
+        self._room: float | None = None
+
+    def take(self, columns: Sequence[int]) -> StreamedRows:
+        """Return some of the features; see `BlockRows`."""
+        taken = super().take(columns)
+        return StreamedRows(taken.blocks, self._device, vars(taken).get("summary"), self._seed)
+
+    def to_device(self, array: Array) -> Array:
+        """Return an array as float64 numbers on the device."""
+        return as_float64(array, self._example)
+
+    def wrap_step(self, step: Step, setting: Setting) -> Step:
+        """Return the step with its log-likelihoods, and `usable`, on the host."""
+        check_structure(setting.structure)
+
+        def read_back(parameters: Parameters, factor: Factor) -> Any:
+            following, next_factor, log_likelihood = step(parameters, factor)
+            usable = to_numpy(next_factor.usable)
+            return following, replace(next_factor, usable=usable), to_numpy(log_likelihood)
+
+        return read_back
+
+    def expect(
+        self,
+        parameters: Parameters,
+        factor: Factor,
+        setting: Setting,
+        centres: Centres | None = None,
+        moments: bool = True,
+    ) -> Sums:
+        """Do the E-step; see `RowSource`."""
+        arguments = parameters, factor, setting, centres, moments
+        # Launched, but not waited for.
+        found: Sums | None = reduce(add, (rows.expect(*arguments) for rows in self._pieces()), None)
+        assert found is not None
+        return found
+
+    def _pieces(self) -> Iterator[DeviceRows]:
+        """Yield all rows on the device, piece by piece."""
+        yield from self._kept
+        if self._n_kept == self.summary.n_rows:
+            return
+        before: tuple[DeviceRows, int] | None = None
+        for rows, turn in self._sent(self._n_kept):
+            if before is not None:
+                yield from self._arrived(*before)
+            before = rows, turn
+        if before is not None:
+            yield from self._arrived(*before)
+        if self._n_kept == self.summary.n_rows:
+            self._feed = None
+
+    def _arrived(self, rows: DeviceRows, turn: int) -> Iterator[DeviceRows]:
+        """Yield rows once they are on the device, and release their buffer."""
+        self._feed.receive(turn)
+        yield rows
+        self._feed.release(turn)
+
+    def _sent(self, n_skipped: int) -> Iterator[tuple[DeviceRows, int]]:
+        """Yield pieces that are on their way to the device, after some rows, and the numbers of buffers."""
+        n_filled, beside = 0, []
+        for block in self._informative():
+            n_rows = len(block.X)
+            start, n_skipped = min(n_skipped, n_rows), max(0, n_skipped - n_rows)
+            while start < n_rows:
+                if self._feed is None:
+                    width = self.n_features * block.X.dtype.itemsize
+                    most = max(1, min(PIECE_BYTES // width, self.summary.n_rows))
+                    self._feed = open_feed(self._device, most, self.n_features, block.X.dtype)
+                stop = min(n_rows, start + self._feed.n_rows - n_filled)
+                part = block.rows(slice(start, stop))
+                self._feed.fill(n_filled, part.X)
+                n_filled, start = n_filled + stop - start, stop
+                beside.append(part)
+                if n_filled == self._feed.n_rows:
+                    yield self._send(n_filled, beside)
+                    n_filled, beside = 0, []
+        if n_filled:
+            yield self._send(n_filled, beside)
+
+    def _informative(self) -> Iterator[Block]:
+        """Yield the blocks without rows of weight zero or without any value."""
+        some_empty = self.summary.gaps or self.summary.n_empty > 0
+        with closing(self.blocks.blocks()) as blocks:  # type: ignore[attr-defined]
+            for block in blocks:
+                yield block.informative() if some_empty or block.weights is not None else block
+
+    def _send(self, n_rows: int, parts: list[Block]) -> tuple[DeviceRows, int]:
+        """Send what is in the buffer, with the classes and weights of its parts."""
+        if self._room is None:
+            self._room = room_on(self._device)
+        n_bytes = n_rows * (self.n_features * parts[0].X.dtype.itemsize + _BESIDE)
+        # Complete rows among those with gaps are copied on the device.
+        n_bytes *= 2 if self.summary.gaps else 1
+        stays = n_bytes <= self._room
+        X, turn = self._feed.send(n_rows, stays=stays)
+        codes = None if parts[0].y is None else np.concatenate([part.y for part in parts])
+        weights = None if parts[0].weights is None else np.concatenate([part.weights for part in parts])
+        rows = (MaskedRows if self.summary.gaps else DeviceRows)(X, codes, weights)
+        # Memory is for rows.
+        rows.keeps_terms = False
+        if stays:
+            self._kept.append(rows)
+            self._n_kept += n_rows
+            self._room -= n_bytes
+        else:
+            # Those that are kept are the first ones.
+            self._room = 0
+        return rows, turn
+
+    def clear_cache(self) -> None:
+        """Free the memory on the device and the buffers."""
+        self._feed, self._kept, self._n_kept, self._room = None, [], 0, None
