@@ -37,9 +37,10 @@ lint: $(DEV) ## check style, types and the rules on imports
 bench: $(DEV) ## measure speed beside other libraries, into benchmarks/results/
 	@mkdir -p benchmarks/results
 	$(BIN)/python benchmarks/speed.py --out benchmarks/results/speed.json --readme README.md
+	$(BIN)/python benchmarks/peers.py --out benchmarks/results/peers.json --readme README.md
 	$(BIN)/python benchmarks/study.py --out benchmarks/results/study.json
 	$(BIN)/python benchmarks/acceleration.py
-	$(BIN)/python benchmarks/out_of_core.py --gigabytes 0.5 --repeats 3
+	$(BIN)/python benchmarks/out_of_core.py --out benchmarks/results/out_of_core.json
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 
 docs: $(DOCS) ## build the documentation, into docs/_build/html

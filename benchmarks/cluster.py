@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
     arguments = parser.parse_args()
-    n_rows, n_passes = (4000, 6) if arguments.small else (800_000, 12)
+    n_rows, n_passes = (4000, 6) if arguments.small else (2_400_000, 10)
     results: dict[str, Any] = {"n_features": N_FEATURES, "n_kernels": N_KERNELS, "n_starts": 1}
     results["bytes"], results["passes"] = [], []
     # Dask may move a block to a worker that has nothing to do; this is about what must travel.

@@ -1,8 +1,10 @@
-"""One pass of EM on an accelerator, in milliseconds, and what single precision costs in digits.
+"""Fits on an accelerator: whole public fits, the passes of them, and what single precision costs in digits.
 
 ``python benchmarks/device.py --out benchmarks/results/device.json`` on a machine with PyTorch and a CUDA
 device. Not part of ``make bench``, which any machine can run. With ``--rows FILE`` (an .npz of `X` and `y`,
-see `mnist_rows`), a fit of real rows is timed as well; with ``--study``, the robust runs of the paper.
+see `mnist_rows`), a fit of real rows is timed as well; with ``--study``, the robust runs of the paper. With
+``--peer FILE``, a Python file with a function ``e_step(X, means, covariances)`` that calls the E-step of
+another library (Flash-GMM, TorchGMM, tgmm), that is timed on rows of the same sizes.
 Nothing here is a test: timings belong to the machine they were taken on.
 """
 
@@ -12,16 +14,18 @@ import argparse
 import gzip
 import json
 import platform
+import runpy
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
 import skmix
-from skmix.engine import starts
+from skmix.engine import em, starts
 from skmix.engine.compute.arrays import operations_of
 from skmix.engine.compute.threads import Workers
 from skmix.engine.covariances import structure_of
@@ -42,6 +46,23 @@ PASSES = [
     (200_000, 128, 256, 45.0),
 ]
 PRECISIONS = ("float64", "float32", "tf32")
+# Whole fits: covariances, N, M, K, precision, and the milliseconds that a pass may take on an H200.
+FITS = [
+    ("full", 1_000_000, 16, 16, "float64", 1.6),
+    ("full", 1_000_000, 32, 64, "float64", 6.5),
+    ("full", 1_000_000, 32, 64, "tf32", 3.7),
+    ("full", 200_000, 64, 128, "float64", 6.5),
+    ("full", 200_000, 128, 256, "float64", 45.0),
+    ("full", 1_000_000, 128, 256, "float64", 220.0),
+    ("full", 1_000_000, 128, 256, "tf32", 110.0),
+    ("full", 1_000_000, 128, 1024, "tf32", 400.0),
+    ("diag", 1_000_000, 32, 64, "float64", 1.0),
+    ("spherical", 1_000_000, 32, 64, "float64", 1.0),
+    ("diag", 1_000_000, 128, 1024, "tf32", 10.0),
+    ("spherical", 1_000_000, 128, 1024, "tf32", 10.0),
+]
+# Distances between centres, in standard deviations of a feature.
+CLUSTERS = {"overlapping": 0.7, "apart": 4.0}
 
 
 def clusters(
@@ -145,7 +166,7 @@ def time_passes(
                 "shortest_ms": round(shortest, 3),
                 "limit_ms": limit if precision == "float64" and not correlated else None,
                 "clusters": "correlated" if correlated else "of unit variance",
-                "delicate_kernels": len(here.source.delicate),
+                "delicate_kernels": len(here.source.assumed[0]),
                 "memory_beside_the_rows_mb": round(memory / 2**20),
                 "error_of_means_in_deviations": float(((got.means - reference.means) / spread).abs().max()),
                 "error_of_covariances_in_variances": float(
@@ -158,6 +179,117 @@ def time_passes(
             table.append(row)
             print(json.dumps(row), flush=True)
     return table
+
+
+def rows_of_fit(n_rows: int, n_features: int, n_kernels: int, spread: float, device: str) -> np.ndarray:
+    """Return rows of correlated clusters on the host, with centres `spread` standard deviations apart."""
+    generator = torch.Generator(device).manual_seed(0)
+    options: dict[str, Any] = {"generator": generator, "device": device, "dtype": torch.float64}
+    centres = spread * torch.randn(n_kernels, n_features, **options)
+    members = torch.randint(n_kernels, (n_rows,), generator=generator, device=device).sort().values
+    rows = torch.randn(n_rows, n_features, **options)
+    bounds = torch.searchsorted(members, torch.arange(n_kernels + 1, device=device)).tolist()
+    for k in range(n_kernels):
+        own = slice(bounds[k], bounds[k + 1])
+        rows[own] += 0.5 * rows[own] @ torch.randn(n_features, n_features, **options) / n_features**0.5
+        rows[own] += centres[k]
+    shuffled = torch.randperm(n_rows, generator=generator, device=device)
+    found: np.ndarray = rows[shuffled].cpu().numpy()
+    return found
+
+
+def time_fits(
+    device: str, cases: list[tuple[str, int, int, int, str, float]], n_passes: int = 30
+) -> list[dict[str, Any]]:
+    """Time whole fits by the public name, from host arrays to the fitted model, with their own start.
+
+    The time of a pass is the median over the passes of one fit, by the host's clock: a pass ends when the
+    host has its log-likelihood. A first fit compiles and is not counted.
+    """
+    table = []
+    for covariances, n_rows, n_features, n_kernels, precision, limit in cases:
+        for name, spread in CLUSTERS.items():
+            X = rows_of_fit(n_rows, n_features, n_kernels, spread, device)
+            begun, passes = [], []
+            with (
+                mock.patch.object(starts, "k_means_plus_plus", timed(starts.k_means_plus_plus, begun)),
+                mock.patch.object(em.Run, "step", timed(em.Run.step, passes)),
+            ):
+                for most in (4, n_passes):
+                    model = skmix.SharedKernelMixture(
+                        n_kernels,
+                        init="k-means++",
+                        max_iter=most,
+                        random_state=0,
+                        covariance_type=covariances,
+                        device=f"{device}/{precision}",
+                        tol=0.0,
+                    )
+                    passes.clear()
+                    before = time.perf_counter()
+                    model.fit(X)
+                    seconds = time.perf_counter() - before
+            row = {
+                "covariances": covariances,
+                "rows": n_rows,
+                "features": n_features,
+                "kernels": n_kernels,
+                "precision": precision,
+                "clusters": name,
+                "pass_ms": round(float(np.median(passes)), 3),
+                "mean_pass_ms": round(float(np.mean(passes)), 3),
+                "limit_ms": limit,
+                "start_ms": round(begun[-1], 3),
+                "fit_s": round(seconds, 3),
+                "passes": n_passes,
+                "log_likelihood_per_row": model.log_likelihood_ / n_rows,
+            }
+            table.append(row)
+            print(json.dumps(row), flush=True)
+    return table
+
+
+def time_peer(device: str, path: Path) -> list[dict[str, Any]]:
+    """Time the E-step of another library, on float32 rows of overlapping clusters and true parameters."""
+    e_step, table = runpy.run_path(str(path))["e_step"], []
+    for covariances, n_rows, n_features, n_kernels in dict.fromkeys(case[:4] for case in FITS):
+        X, centres = clusters(n_rows, n_features, n_kernels, device)
+        shape = {
+            "full": torch.eye(n_features).expand(n_kernels, -1, -1),
+            "diag": torch.ones(n_kernels, n_features),
+            "spherical": torch.ones(n_kernels),
+        }[covariances]
+        means, shape = (torch.as_tensor(array, device=device).float() for array in (centres, shape))
+        row: dict[str, Any] = {
+            "peer": path.stem,
+            "covariances": covariances,
+            "rows": n_rows,
+            "features": n_features,
+            "kernels": n_kernels,
+        }
+        try:
+            e_step(X.float(), means, shape.contiguous())
+            rows = X.float()
+            row["e_step_ms"] = milliseconds(lambda: e_step(rows, means, shape))[0]  # noqa: B023
+        except Exception as error:  # a peer that cannot do this size says so in the table
+            row["error"] = f"{error!r:.200}"
+        table.append(row)
+        print(json.dumps(row), flush=True)
+    return table
+
+
+def timed(function: Callable[..., Any], milliseconds: list[float]) -> Callable[..., Any]:
+    """Return the function with the time of each call appended to a list, the device idle around it."""
+
+    def work(*given: Any, **others: Any) -> Any:
+        torch.cuda.synchronize()
+        before = time.perf_counter()
+        found = function(*given, **others)
+        torch.cuda.synchronize()
+        milliseconds.append(1e3 * (time.perf_counter() - before))
+        return found
+
+    return work
 
 
 def profile(device: str, sizes: list[tuple[int, int, int, float]]) -> None:
@@ -251,6 +383,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rows", type=Path)
+    parser.add_argument("--peer", type=Path, action="append", default=[])
     parser.add_argument("--study", action="store_true")
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
@@ -262,8 +395,11 @@ def main() -> None:
         "torch": torch.__version__,
         "skmix": skmix.__version__,
         "python": platform.python_version(),
+        "fits": time_fits(arguments.device, FITS),
         "passes": time_passes(arguments.device, PASSES) + time_passes(arguments.device, PASSES, True),
     }
+    if arguments.peer:
+        found["peers"] = [row for path in arguments.peer for row in time_peer(arguments.device, path)]
     if arguments.rows:
         found["fit"] = time_rows(arguments.rows, arguments.device)
     if arguments.study:

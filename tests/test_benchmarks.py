@@ -37,7 +37,31 @@ def test_speed_benchmark_writes_numbers_and_the_table(tmp_path: Path) -> None:
     assert text.endswith("\nafter\n")
     assert "old" not in text
     assert text.count("clusters apart |") == text.count("clusters overlapping |") == 8
-    assert set(results["compilation"]) == {"compile_s", "load_s"}
+    assert [row["features"] for row in results["compilation"]] == [6, 32]
+    assert text.count("| code compiled") == text.count("| code loaded") == 2
+
+
+def test_benchmark_of_peers_compares_the_same_passes_and_names_missing_libraries(tmp_path: Path) -> None:
+    out, readme = tmp_path / "peers.json", tmp_path / "README.md"
+    readme.write_text("before\n<!-- peers:begin -->\n<!-- peers:end -->\nafter\n")
+    command = [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "--small", "--repeats", "1"]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--readme", str(readme)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(out.read_text())
+    assert set(results["versions"]) == {"skmix", "scikit-learn", "gmmx", "mlpack"}
+    assert {row["clusters"] for row in results["cases"]} == {"overlapping", "apart"}
+    for row in results["cases"]:
+        # The benchmark is void unless both sides make the same passes.
+        assert row["log_likelihood"]["scikit-learn"] == pytest.approx(
+            row["log_likelihood"]["skmix"], rel=1e-7
+        )
+        for name, version in results["versions"].items():
+            assert (name in row["ms"]) == (version is not None)
+    for name, version in results["versions"].items():
+        assert version is not None or f"not installed: {name}" in done.stdout or f", {name}" in done.stdout
+    assert "scikit-learn" in readme.read_text()
 
 
 def test_core_benchmark_times_every_structure_with_each_number_of_threads(tmp_path: Path) -> None:
@@ -70,6 +94,19 @@ def test_the_benchmark_of_acceleration_runs() -> None:
     assert "accelerated" in done.stdout
 
 
+def test_the_benchmark_of_many_kernels_runs(tmp_path: Path) -> None:
+    out = tmp_path / "many_kernels.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "many_kernels.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "ms per pass" in done.stdout
+    cases = json.loads(out.read_text())["cases"]
+    assert [(case["kernels"], case["clusters"]) for case in cases] == [
+        (32, "apart"), (64, "apart"), (32, "overlapping"), (64, "overlapping"),
+    ]  # fmt: skip
+    # The benchmark is void unless both sides made the same fit.
+    assert all(case["log_likelihood_difference"] < 1e-8 for case in cases)
+
+
 def test_the_benchmark_of_few_rows_runs(tmp_path: Path) -> None:
     out = tmp_path / "few_rows.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "few_rows.py"), "--small", "--out", str(out)]
@@ -96,13 +133,16 @@ def test_the_benchmark_of_high_dimension_runs(tmp_path: Path) -> None:
 def test_the_benchmark_of_files_runs(tmp_path: Path) -> None:
     out = tmp_path / "out_of_core.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "out_of_core.py"), "--gigabytes", "0.005"]
-    command += ["--passes", "1", "--repeats", "1", "--share", "1", "--temporary", str(tmp_path)]
+    command += ["--cached", "0.002", "--repeats", "1", "--temporary", str(tmp_path)]
     done = subprocess.run([*command, "--out", str(out)], check=True, capture_output=True, text=True)
-    assert "million rows a second from the file" in done.stdout
-    memory, file = json.loads(out.read_text())["runs"]
-    # The benchmark is void unless both sides made the same passes.
-    assert memory["rows"] == file["rows"] == 39062
-    assert memory["log_likelihood_per_row"] == pytest.approx(file["log_likelihood_per_row"], rel=1e-3)
+    assert "Peak memory" in done.stdout
+    results = json.loads(out.read_text())
+    assert results["memory"]["peak_mb"] > 0
+    assert {row["features"] for row in results["speed"]} == {3, 6, 16, 32}
+    for row in results["speed"]:
+        # The benchmark is void unless all sides made the same passes.
+        memory, *files = row["log_likelihood"].values()
+        assert files == pytest.approx([memory] * 2, rel=1e-9)
 
 
 def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path) -> None:

@@ -1,0 +1,229 @@
+"""What fits on an accelerator can do beside plain EM: times beside the CPU's, and how far results differ.
+
+``python benchmarks/device_features.py --out FILE`` on a machine with PyTorch and a CUDA device. Missing
+values, streams, variational fits, a search, and rows that are streamed from host memory or a file beside the
+same rows on the device. ``--small`` makes it a matter of seconds, on any machine: ``--device cpu:0 --small``.
+Nothing here is a test: timings belong to the machine they were taken on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from skmix import SharedKernelMixture, SharedKernelMixtureCV
+from skmix.engine.compute.feed import Feed
+
+# Passes of a short and of a long fit: their difference is the time of passes alone.
+SHORT, LONG = 4, 14
+
+
+def clusters(n_rows: int, n_features: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of overlapping clusters, and their centres."""
+    rng = np.random.default_rng(0)
+    centres = 1.5 * rng.normal(size=(n_kernels, n_features))
+    rows = rng.standard_normal((n_rows, n_features))
+    rows += centres[rng.integers(n_kernels, size=n_rows)]
+    return rows, centres
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return how long work takes, and its result."""
+    begun = time.perf_counter()
+    result = work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun, result
+
+
+def fitted(X: Any, centres: np.ndarray, n_passes: int, **settings: Any) -> Any:
+    """Return a mixture after that many passes from the true centres."""
+    settings = {"max_iter": n_passes, "tol": 0.0, "covariance_prior": None, "n_jobs": -1} | settings
+    if settings.get("inference") == "variational":
+        del settings["covariance_prior"]
+    return SharedKernelMixture(len(centres), init={"means": centres}, **settings).fit(X)
+
+
+def milliseconds_of_a_pass(X: Any, centres: np.ndarray, **settings: Any) -> tuple[float, float, Any]:
+    """Return the time of a pass, that of everything else in a fit, and the model after the longer fit."""
+    fitted(X, centres, 2, **settings)  # compiles and allocates
+    short, _ = seconds(lambda: fitted(X, centres, SHORT, **settings))
+    long, model = seconds(lambda: fitted(X, centres, LONG, **settings))
+    of_pass = (long - short) / (LONG - SHORT)
+    return 1e3 * of_pass, 1e3 * max(0.0, short - SHORT * of_pass), model
+
+
+def difference(one: Any, other: Any) -> dict[str, float]:
+    """Return how far two models are apart, in standard deviations and relative log-likelihood."""
+    scale = np.sqrt(np.diagonal(one.covariances_, axis1=-2, axis2=-1)).max()
+    return {
+        "means": float(np.abs(one.means_ - other.means_).max() / scale),
+        "log_likelihood": float(abs(other.log_likelihood_ / one.log_likelihood_ - 1.0)),
+    }
+
+
+def compare(name: str, X: Any, centres: np.ndarray, device: str, **settings: Any) -> dict[str, Any]:
+    """Time passes on the CPU and on the device."""
+    on_cpu, _, ours = milliseconds_of_a_pass(X, centres, **settings)
+    there, _, theirs = milliseconds_of_a_pass(X, centres, device=device, **settings)
+    found = {"cpu_ms": on_cpu, "device_ms": there, "difference": difference(ours, theirs)}
+    print(name, json.dumps(found), flush=True)
+    return found
+
+
+def time_gaps(device: str, shrink: int) -> dict[str, Any]:
+    """Time rows with missing values: few patterns with many rows, and thousands with few."""
+    X, centres = clusters(200_000 // shrink, 16, 16)
+    rng = np.random.default_rng(1)
+    few, many = X.copy(), X.copy()
+    few[: len(X) // 2, :3] = np.nan
+    few[: len(X) // 4, 7] = np.nan
+    many[rng.random(X.shape) < 0.1] = np.nan
+    many[np.isnan(many).all(axis=1)] = 0.0
+    n_patterns = len(np.unique(np.packbits(np.isnan(many), axis=1), axis=0))
+    print(
+        "complete rows on the device:", milliseconds_of_a_pass(X, centres, device=device)[0], "ms", flush=True
+    )
+    return {
+        "few patterns": compare("gaps, 3 patterns", few, centres, device),
+        f"{n_patterns} patterns": compare(f"gaps, {n_patterns} patterns", many, centres, device),
+    }
+
+
+def time_variational(device: str, shrink: int) -> dict[str, Any]:
+    """Time a variational fit."""
+    X, centres = clusters(500_000 // shrink, 32, 64)
+    return compare("variational", X, centres, device, inference="variational")
+
+
+def time_streams(device: str, shrink: int) -> dict[str, Any]:
+    """Time batches of a stream."""
+    X, centres = clusters(400_000 // shrink, 32, 64)
+    batches = np.split(X, 4)
+
+    def absorb(**settings: Any) -> tuple[float, Any]:
+        model = SharedKernelMixture(len(centres), init={"means": centres}, max_iter=5, n_jobs=-1, **settings)
+        model.partial_fit(batches[0])
+        took, _ = seconds(lambda: [model.partial_fit(batch) for batch in batches[1:]])
+        return 1e3 * took / (len(batches) - 1), model
+
+    (on_cpu, ours), (there, theirs) = absorb(), absorb(device=device)
+    found = {"cpu_ms": on_cpu, "device_ms": there, "difference": difference(ours, theirs)}
+    print("a batch of partial_fit", json.dumps(found), flush=True)
+    return found
+
+
+def time_search(device: str, shrink: int) -> dict[str, Any]:
+    """Time a whole search for the number of kernels."""
+    X, _ = clusters(100_000 // shrink, 16, 12)
+    settings: dict[str, Any] = {"n_kernels": [4, 8, 12, 16], "covariance_type": ["full", "diag"]}
+
+    def search(**more: Any) -> Any:
+        estimator = SharedKernelMixture(tol=1e-3, max_iter=50)
+        return SharedKernelMixtureCV(estimator, random_state=0, n_jobs=-1, **settings, **more).fit(X)
+
+    (on_cpu, ours), (there, theirs) = seconds(search), seconds(lambda: search(device=device))
+    scores = [each.cv_results_["mean_test_score"] for each in (ours, theirs)]
+    found = {
+        "cpu_s": on_cpu,
+        "device_s": there,
+        "same_choice": ours.best_params_ == theirs.best_params_,
+        "difference": float(np.abs(scores[1] / scores[0] - 1.0).max()),
+    }
+    print("search", json.dumps(found), flush=True)
+    return found
+
+
+@contextmanager
+def room(n_bytes: float) -> Iterator[None]:
+    """Pretend that a device has room for so many bytes of rows."""
+    places = ("skmix.engine.sources.streamed.room_on", "skmix.estimators.rows.room_on")
+    with patch(places[0], lambda device: n_bytes), patch(places[1], lambda device: n_bytes):
+        yield
+
+
+def time_streaming(device: str, shrink: int) -> dict[str, Any]:
+    """Time rows that are streamed, beside the same rows on the device: half the speed is the aim."""
+    found: dict[str, Any] = {}
+    for n_rows, n_features, n_kernels in ((4_000_000, 16, 16), (2_000_000, 32, 64), (500_000, 128, 64)):
+        X, centres = clusters(n_rows // shrink, n_features, n_kernels)
+        inside, start, ours = milliseconds_of_a_pass(X, centres, device=device)
+        own: dict[str, Any] = {"in_memory_ms": inside, "in_memory_start_ms": start}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "rows.npy"
+            np.save(path, X)
+            for name, rows, n_bytes in (
+                ("array", X, 0.0),
+                ("array, half of it stays", X, 0.5 * X.nbytes),
+                ("file", path, 0.0),
+                ("file, all of it stays", path, 2.0 * X.nbytes),
+            ):
+                with room(n_bytes):
+                    took, start, theirs = milliseconds_of_a_pass(rows, centres, device=device)
+                own[name] = {
+                    "ms": took,
+                    "start_ms": start,
+                    "speed": inside / took,
+                    "gigabytes_per_second": X.nbytes / took / 1e6,
+                    "difference": difference(ours, theirs),
+                }
+        found[f"{len(X)} x {n_features}, {n_kernels}"] = own
+        print(f"streaming {X.shape}, {n_kernels} kernels", json.dumps(own, indent=1), flush=True)
+    return found
+
+
+def rates(device: str, n_bytes: int = 1 << 28) -> dict[str, float]:
+    """Return gigabytes a second into a pinned buffer, and from there to the device."""
+    rows = np.ones((n_bytes // 256, 32))
+    feed = Feed(device, len(rows), 32, rows.dtype)
+    feed.fill(0, rows)
+    filling = min(seconds(lambda: feed.fill(0, rows))[0] for _ in range(5))
+
+    def copy() -> None:
+        _, turn = feed.send(len(rows), stays=False)
+        feed.receive(turn)
+        feed.release(turn)
+
+    copying = min(seconds(copy)[0] for _ in range(6))
+    found = {"fill": n_bytes / filling / 1e9, "copy": n_bytes / copying / 1e9}
+    print("GB/s", json.dumps(found), flush=True)
+    return found
+
+
+def main() -> None:
+    """Time everything and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true", help="a hundredth of the rows")
+    parser.add_argument("--only", nargs="*", help="names of some of the parts")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    shrink = 100 if arguments.small else 1
+    parts: dict[str, Callable[[], Any]] = {
+        "rates": lambda: rates(arguments.device, (1 << 28) // shrink),
+        "gaps": lambda: time_gaps(arguments.device, shrink),
+        "streams": lambda: time_streams(arguments.device, shrink),
+        "variational": lambda: time_variational(arguments.device, shrink),
+        "search": lambda: time_search(arguments.device, shrink),
+        "streaming": lambda: time_streaming(arguments.device, shrink),
+    }
+    found = {name: part() for name, part in parts.items() if name in (arguments.only or parts)}
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A pass of EM against the number of kernels: all kernels, and without those that are provably irrelevant.
+
+Whole fits of `SharedKernelMixture` from the same start to the same log-likelihood, on elongated clusters
+that lie apart and that overlap. The time of a pass is that of the passes after the first; the first one, with
+all that is before it, has a column of its own. ``--device cuda`` fits on a GPU.
+
+``python benchmarks/many_kernels.py --out benchmarks/results/many_kernels.json``; some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from sklearn.exceptions import ConvergenceWarning
+
+import skmix
+from skmix.engine.sources import memory
+from skmix.io import replacing
+
+N_FEATURES = 16
+KERNELS = (64, 256, 1024, 4096)
+# Distance of means in a feature, in the largest standard deviation of a cluster.
+SPREADS = {"apart": 5.0, "overlapping": 1.0}
+# Axes of a cluster differ by up to this factor.
+ELONGATION = 5.0
+
+
+def clusters(n_rows: int, n_kernels: int, spread: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return rows of elongated clusters in random directions, and a start near them."""
+    random = np.random.default_rng(n_kernels)
+    means = spread * random.normal(size=(n_kernels, N_FEATURES))
+    rotation, _ = np.linalg.qr(random.normal(size=(n_kernels, N_FEATURES, N_FEATURES)))
+    roots = rotation * ELONGATION ** -random.uniform(size=(n_kernels, 1, N_FEATURES))
+    members = random.integers(n_kernels, size=n_rows)
+    X = random.normal(size=(n_rows, N_FEATURES))
+    for part in np.array_split(np.arange(n_rows), max(1, n_rows // 4096)):
+        X[part] = means[members[part]] + (roots[members[part]] @ X[part, :, None])[..., 0]
+    start = {
+        "weights": np.full((n_kernels, 1), 1.0 / n_kernels),
+        "means": means + 0.1 * random.normal(size=means.shape),
+        "covariances": np.tile(0.5 * np.eye(N_FEATURES), (n_kernels, 1, 1)),
+    }
+    return X, start
+
+
+@contextmanager
+def skipping(allowed: bool) -> Iterator[None]:
+    """Let passes skip kernels whatever their number, or never."""
+    before = memory.MANY
+    memory.MANY = 1 if allowed else 1 << 60
+    try:
+        yield
+    finally:
+        memory.MANY = before
+
+
+def fit(
+    X: Any, start: dict[str, np.ndarray], n_passes: int, device: str | None, n_jobs: int
+) -> tuple[float, float]:
+    """Return the seconds of a fit, and the log-likelihood of its last pass."""
+    model = skmix.SharedKernelMixture(
+        len(start["means"]), init=start, max_iter=n_passes, tol=0.0, covariance_prior=None,
+        device=device, n_jobs=n_jobs,
+    )  # fmt: skip
+    begun = time.perf_counter()
+    model.fit(X)
+    return time.perf_counter() - begun, float(model.log_likelihood_path_[-1].sum())
+
+
+def compare(
+    n_rows: int, n_kernels: int, case: str, n_passes: int, device: str | None, n_jobs: int
+) -> dict[str, Any]:
+    """Time both kinds of passes on the same rows."""
+    X, start = clusters(n_rows, n_kernels, SPREADS[case])
+    row: dict[str, Any] = {"kernels": n_kernels, "clusters": case, "rows": n_rows, "features": N_FEATURES}
+    reached = {}
+    for name, allowed in (("skipping", True), ("dense", False)):
+        with skipping(allowed):
+            one, _ = fit(X, start, 1, device, n_jobs)
+            whole, reached[name] = fit(X, start, n_passes, device, n_jobs)
+        row[f"{name}_first_ms"], row[f"{name}_ms"] = 1e3 * one, 1e3 * (whole - one) / (n_passes - 1)
+    row["ratio"] = row["dense_ms"] / row["skipping_ms"]
+    row["log_likelihood_difference"] = abs(reached["skipping"] - reached["dense"]) / n_rows
+    return row
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", help="device of the fits, such as 'cuda'; by default the CPU")
+    parser.add_argument("--jobs", type=int, default=1, help="threads of the fits")
+    parser.add_argument("--passes", type=int, default=4)
+    parser.add_argument("--kernels", type=int, nargs="+", default=KERNELS)
+    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
+    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    n_rows, kernels = (4000, (32, 64)) if arguments.small else (200_000, arguments.kernels)
+    common = arguments.passes, arguments.device, arguments.jobs
+    compare(4000, 32, "apart", *common)  # compiles, or loads what was compiled
+    table = Table(title=f"ms per pass, {n_rows} rows, {N_FEATURES} features, {arguments.device or 'CPU'}")
+    for title in ("kernels", "clusters", "all kernels", "skipping", "ratio", "first, all", "first, skipping"):
+        table.add_column(title, justify="right")
+    rows = []
+    for case in SPREADS:
+        for n_kernels in kernels:
+            row = compare(n_rows, n_kernels, case, *common)
+            rows.append(row)
+            numbers = ("dense_ms", "skipping_ms", "ratio", "dense_first_ms", "skipping_first_ms")
+            table.add_row(str(n_kernels), case, *[f"{row[name]:.3g}" for name in numbers])
+    Console().print(table)
+    if arguments.out is not None:
+        results = {"jobs": arguments.jobs, "device": arguments.device, "cases": rows}
+        with replacing(arguments.out) as file:
+            file.write((json.dumps(results, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
