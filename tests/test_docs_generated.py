@@ -72,9 +72,28 @@ def test_times_are_those_of_the_results(generated: ModuleType) -> None:
         measured = [row["median_ms"] for row in passes if row["precision"] == precision]
         assert times == pytest.approx(measured, abs=0.05, rel=0)
     assert device["device"] in generated.device()
+    shown = cells(generated.fits())
+    apart = [row["pass_ms"] for row in device["fits"] if row["clusters"] == "apart"]
+    assert [float(row[2].removesuffix(" ms")) for row in shown[1:]] == pytest.approx(apart, abs=0.05, rel=0)
+    sizes = json.loads((RESULTS / "device_features.json").read_text())["streaming"].values()
+    shown = cells(generated.streaming())
+    assert [row[2] for row in shown[1:]] == [f"{own['array']['ms']:.0f} ms" for own in sizes]
+    several = json.loads((RESULTS / "cores.json").read_text())["cases"]
+    shown = cells(generated.cores())
+    assert [row[1] for row in shown[1:]] == [f"{row['ms']['1']:.1f} ms" for row in several]
 
     out_of_core = json.loads((RESULTS / "out_of_core.json").read_text())
-    assert cells(generated.files())[1][-1] == f"{round(out_of_core['peak_mb'])} MB"
+    shown = cells(generated.files())
+    assert [row[2] for row in shown[1:]] == [
+        f"{row['speed_of_memory']['npy']:.0%}" for row in out_of_core["speed"]
+    ]
+    assert f"{out_of_core['memory']['peak_mb']:.0f} MB" in generated.files()
+    peers = json.loads((RESULTS / "peers.json").read_text())
+    shown = cells(generated.peers())
+    assert len(shown) == 1 + len(peers["cases"])
+    assert shown[1][1] == f"{peers['cases'][0]['ms']['skmix']['one']:.1f} ms"
+    for name, version in peers["versions"].items():
+        assert version is None or f"{name} {version}" in generated.peers() or name == "skmix"
     cluster = json.loads((RESULTS / "cluster.json").read_text())
     assert f"{cluster['passes'][0]['seconds']:.2f} s" in generated.cluster()
 

@@ -52,6 +52,42 @@ def speed() -> str:
     return text
 
 
+def peers() -> str:
+    """Return how many times as long a pass of other libraries takes."""
+    found = read("peers.json")
+    names, machine, versions = list(found["cases"][0]["ratios"]), found["machine"], found["versions"]
+    columns = [(name, on) for name in names for on in found["cases"][0]["ratios"][name]]
+    rows = [
+        [
+            f"N={thousands(row['rows'])}, M={row['features']}, K={row['kernels']}, {row['clusters']}",
+            *(f"{row['ms']['skmix'][on]:.1f} ms" for on in ("one", "all")),
+            *(times(row["ratios"][name][on]) for name, on in columns),
+        ]
+        for row in found["cases"]
+    ]
+    cores = {"one": "one core", "all": f"{machine['cores']} cores"}
+    headings = [
+        "full covariances",
+        *(f"{name}, {cores[on]}" for name, on in (("skmix", "one"), ("skmix", "all"), *columns)),
+    ]
+    used = ", ".join(f"{name} {own}" for name, own in versions.items() if own is not None and name != "skmix")
+    missing = [name for name, own in versions.items() if own is None]
+    return "\n".join(
+        [
+            table(headings, rows),
+            "",
+            f"Measured on {machine['processor']}, Python {machine['python']}, {used}"
+            + (f" (JAX {machine['jax']})." if "jax" in machine else ".")
+            + (f" Not installed: {', '.join(missing)}." if missing else ""),
+        ]
+    )
+
+
+def times(ratio: float) -> str:
+    """Return a ratio of times; one below 1 is marked as a loss."""
+    return f"{ratio:.1f}×" if ratio >= 1 else f"{ratio:.2f}×, **faster than skmix**"
+
+
 def study() -> str:
     """Return runs per second of the paper's study."""
     measured = read("study.json")
@@ -80,43 +116,95 @@ def device() -> str:
         for (n, m, k), found in by_size.items()
     ]
     headings = ["rows × features, kernels", *precisions, *(f"error of means, {name}" for name in low)]
-    seconds = measured["study"]["total_s"]
     return "\n".join(
         [
             table(headings, rows),
             "",
             f"Medians on {measured['device']}, PyTorch {measured['torch']}; errors of means after a pass, "
-            f"in standard deviations, against float64. The paper's study, {measured['study']['runs']} robust "
-            f"runs of each of {len(measured['study']['variants'])} variants, takes {seconds['device']:.0f} s "
-            f"there and {seconds['one_core']:.0f} s on one core of the same machine.",
+            "in standard deviations, against float64.",
         ]
     )
 
 
-def files() -> str:
-    """Return the speed of a fit from a file beside that in memory."""
-    rows = []
-    for name in ("out_of_core.json", "out_of_core_2_threads.json"):
-        found = read(name)
-        rows.append(
-            [
-                f"{found['gigabytes']:.1f} GB, {thousands(found['rows'])} rows, threads: {found['jobs']}",
-                f"{found['rows_per_second']['memory'] / 1e6:.2f} M",
-                f"{found['rows_per_second']['file'] / 1e6:.2f} M",
-                f"{found['speed_of_memory']:.0%}",
-                f"{found['processor_speed_of_memory']:.0%}",
-                f"{found['peak_mb']:.0f} MB",
-            ]
-        )
-    headings = [
-        "file",
-        "rows a second in memory",
-        "from the file",
-        "by the clock",
-        "by processor time",
-        "peak memory",
+def fits() -> str:
+    """Return times of passes and starts of whole fits on an accelerator."""
+    measured, by_case = read("device.json"), {}
+    for row in measured["fits"]:
+        name = f"{row['covariances']}, {thousands(row['rows'])} × {row['features']}, {row['kernels']}"
+        by_case.setdefault((name, row["precision"]), {})[row["clusters"]] = row
+    rows = [
+        [
+            f"{name}, {precision}",
+            *(f"{found[kind]['pass_ms']:.1f} ms" for kind in ("overlapping", "apart")),
+            *(f"{found[kind]['mean_pass_ms']:.1f} ms" for kind in ("overlapping", "apart")),
+            *(f"{found[kind]['start_ms']:.0f} ms" for kind in ("overlapping", "apart")),
+        ]
+        for (name, precision), found in by_case.items()
     ]
-    return table(headings, rows)
+    headings = ["covariances, rows × features, kernels", "a pass, overlapping clusters", "apart"]
+    return "\n".join(
+        [
+            table([*headings, "mean, overlapping", "apart", "the start, overlapping", "apart"], rows),
+            "",
+            f"Whole fits from host arrays on {measured['device']}, PyTorch {measured['torch']}: medians and "
+            f"means over the {measured['fits'][0]['passes']} passes of one fit, of which the first are "
+            "careful, and its k-means++ start.",
+        ]
+    )
+
+
+def streaming() -> str:
+    """Return times of a pass over rows that are streamed to an accelerator."""
+    kinds = ("array", "file")
+    rows = [
+        [
+            size.replace(" x ", " × "),
+            f"{own['in_memory_ms']:.0f} ms",
+            *(f"{own[kind]['ms']:.0f} ms" for kind in kinds),
+            *(f"{own[kind]['gigabytes_per_second']:.0f} GB/s" for kind in kinds),
+        ]
+        for size, own in read("device_features.json")["streaming"].items()
+    ]
+    headings = ["rows × features, kernels", "a pass, on the device", "from an array", "from a file"]
+    return table([*headings, "copied from an array", "from a file"], rows)
+
+
+def cores() -> str:
+    """Return times of a pass by the number of threads."""
+    found = read("cores.json")
+    threads = list(found["cases"][0]["ms"])
+    rows = [
+        [
+            f"{row['covariances']}, {thousands(row['rows'])} × {row['features']}, K={row['kernels']}",
+            *(f"{row['ms'][n]:.1f} ms" for n in threads),
+            f"{row['ms'][threads[0]] / row['ms'][threads[-1]]:.1f}×",
+        ]
+        for row in found["cases"]
+    ]
+    return table(["threads", *threads, f"{threads[-1]} over 1"], rows)
+
+
+def files() -> str:
+    """Return the speed of passes over files beside that in memory, and the peak memory."""
+    found = read("out_of_core.json")
+    rows = [
+        [
+            f"{thousands(row['rows'])} × {row['features']}, K={row['kernels']}, threads: {row['jobs']}",
+            f"{1e3 * row['seconds']['memory']:.0f} ms",
+            *(f"{row['speed_of_memory'][name]:.0%}" for name in ("npy", "parquet")),
+        ]
+        for row in found["speed"]
+    ]
+    headings = ["rows × features", "a pass in memory", "speed from .npy", "from Parquet"]
+    memory = found["memory"]
+    return "\n".join(
+        [
+            table(headings, rows),
+            "",
+            f"A fit of a .npy file of {memory['gigabytes']:.1f} GB, 16 features and 16 kernels, needs at "
+            f"most {memory['peak_mb']:.0f} MB of memory, libraries included.",
+        ]
+    )
 
 
 def cluster() -> str:
@@ -250,11 +338,15 @@ PARTS: dict[str, Callable[[], str]] = {
     "claims": claims,
     "cluster": cluster,
     "commands": commands,
+    "cores": cores,
     "device": device,
     "files": files,
+    "fits": fits,
     "mnist": mnist,
+    "peers": peers,
     "sharing": sharing,
     "speed": speed,
+    "streaming": streaming,
     "study": study,
     "gain": gain,
 }

@@ -21,9 +21,9 @@ rows = [row for row in measured["passes"] if row["clusters"] == "of unit varianc
 sizes = list(dict.fromkeys((row["rows"], row["features"], row["kernels"]) for row in rows))
 
 # %%
-# Left: one pass, by size and precision. The M-step is always in double precision. Right: many small fits at
-# once, the case that suits a GPU least.
-figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", width_ratios=[3, 2])
+# Left: one pass, by size and precision. The M-step is always in double precision. Right: passes of whole
+# fits, of clusters that overlap and that lie apart.
+figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4.6), layout="constrained", width_ratios=[3, 2.2])
 places = np.arange(len(sizes))
 for i, (precision, colour) in enumerate(
     {"float64": "#0072b2", "float32": "#e69f00", "tf32": "#009e73"}.items()
@@ -32,7 +32,7 @@ for i, (precision, colour) in enumerate(
     bars = left.bar(places + 0.27 * (i - 1), times, width=0.25, color=colour, label=precision)
     left.bar_label(bars, [f"{time:.1f}" for time in times], fontsize=9, padding=2)
 left.set_yscale("log")
-left.set_xticks(places, [f"{n:,} × {m}\n{k} kernels".replace(",", " ") for n, m, k in sizes])
+left.set_xticks(places, [f"{n:,} × {m}\n{k} kernels".replace(",", " ") for n, m, k in sizes], fontsize=9)
 left.set(
     ylim=(0.7, 100),
     ylabel="milliseconds",
@@ -40,13 +40,18 @@ left.set(
 )
 left.legend(frameon=False, loc="upper left")
 
-variants = measured["study"]["variants"]
-places = np.arange(len(variants))
-right.barh(places - 0.2, [row["device_s"] for row in variants], height=0.36, color="#0072b2", label="GPU")
-right.barh(places + 0.2, [row["one_core_s"] for row in variants], height=0.36, color="0.7", label="one core")
-right.set_yticks(places, [row["variant"] for row in variants])
+fits = {}
+for row in measured["fits"]:
+    rows_of = f"{row['rows']:,}".replace(",", " ")
+    case = f"{row['covariances']}, {rows_of} × {row['features']}, {row['kernels']}"
+    fits.setdefault(f"{case}, {row['precision']}", {})[row["clusters"]] = row["pass_ms"]
+places = np.arange(len(fits))
+for shift, kind, colour in ((-0.2, "overlapping", "#0072b2"), (0.2, "apart", "0.7")):
+    right.barh(places + shift, [own[kind] for own in fits.values()], height=0.36, color=colour, label=kind)
+right.set_yticks(places, fits, fontsize=8)
 right.invert_yaxis()
-right.set(xlabel="seconds", title=f"{measured['study']['runs']} runs of the paper's study at once")
+right.set_xscale("log")
+right.set(xlabel="milliseconds", title="A pass of whole fits, by clusters")
 right.legend(frameon=False)
 for axes in (left, right):
     axes.spines[["top", "right"]].set_visible(False)
