@@ -130,7 +130,7 @@ class MemoryRows(ArrayRows):
     """Complete rows in a NumPy array."""
 
     _seen: tuple[Frame, int, Rows] | None = None
-    _groups: Any = None  # how rows are grouped around many kernels
+    _grouping: Any = None  # how rows are grouped around many kernels
 
     def take(self, columns: Sequence[int]) -> MemoryRows:
         """Return the same rows with some of their features."""
@@ -151,7 +151,7 @@ class MemoryRows(ArrayRows):
         n_classes, origins = parameters.weights.shape[-1], parameters.means
         if self._seen is None or self._seen[0] is not setting.frame or self._seen[1] != n_classes:
             rows = in_frame(self.X, setting.frame, self.codes_within(n_classes), self.weights)
-            self._seen, self._groups = (setting.frame, n_classes, rows), None
+            self._seen, self._grouping = (setting.frame, n_classes, rows), None
         if centres is not None:
             origins = np.where(centres[0][..., None], centres[1], origins)
         kernels = Kernels.of(parameters, factor, setting.structure)
@@ -159,9 +159,8 @@ class MemoryRows(ArrayRows):
         if setting.compiled and len(origins) == 1 and origins.shape[1] >= MANY and can_compile():
             from . import nearby
 
-            found, self._groups = nearby.expect(*given, self._groups, with_moments=moments)
-            if found is not None:
-                return found, origins
+            found, self._grouping = nearby.expect(*given, self._grouping, with_moments=moments)
+            return found, origins
         return expect(*given, compiled=setting.compiled, moments=moments), origins
 
     def log_densities(
@@ -173,4 +172,4 @@ class MemoryRows(ArrayRows):
 
     def clear_cache(self) -> None:
         """Forget the rows in the frame."""
-        self._seen = self._groups = None
+        self._seen = self._grouping = None
