@@ -22,6 +22,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
+from speed import processor
 
 import skmix
 from skmix.engine.sources import memory
@@ -120,7 +121,8 @@ def main() -> None:
             table.add_row(str(n_kernels), case, *[f"{row[name]:.3g}" for name in numbers])
     Console().print(table)
     if arguments.out is not None:
-        results = {"jobs": arguments.jobs, "device": arguments.device, "cases": rows}
+        machine = {"processor": processor(), "jobs": arguments.jobs, "device": arguments.device}
+        results = {**machine, "cases": rows}
         with replacing(arguments.out) as file:
             file.write((json.dumps(results, indent=1) + "\n").encode())
 
