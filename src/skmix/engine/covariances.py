@@ -30,6 +30,7 @@ from .compute.arrays import (
     pick,
     rare,
     replaced,
+    take,
     to_numpy,
 )
 from .model import BoolArray, Factor, FloatArray, IntArray, Parameters, Regulariser, Statistics
@@ -52,6 +53,8 @@ _INFLATED = 2e6
 _INFLATED_ON_DEVICE = 2.0**24
 # Pivots of a correlation matrix below this are zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
+# Variances outside of these are not usable.
+_TINY, _HUGE = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
 
 Pair = tuple[FloatArray, FloatArray]
 Triple = tuple[FloatArray, FloatArray, FloatArray]
@@ -191,7 +194,7 @@ class Structure:
         """Return second moments of k kernels as second-order terms (k, S)."""
         xp, n_features = namespace(moments), moments.shape[-1]
         flat = xp.reshape(moments, (*moments.shape[:-2], n_features * n_features))
-        return xp.take(flat, constant(_index, n_features, "packed", example=moments), axis=-1)
+        return take(flat, constant(_index, n_features, "packed", example=moments), axis=-1)
 
     def update(
         self,
@@ -218,8 +221,10 @@ class Structure:
             covariances -= weighted[..., None] * offset[..., None, :]
         if regulariser.prior_rows:
             covariances += regulariser.prior_rows * regulariser.prior_covariance
-        covariances /= (mass + regulariser.prior_rows)[..., None, None]
-        covariances += regulariser.ridge * constant(np.eye, n_features, example=covariances)
+            mass = mass + regulariser.prior_rows
+        covariances /= mass[..., None, None]
+        if regulariser.ridge is not None:
+            covariances += regulariser.ridge * constant(np.eye, n_features, example=covariances)
         return self.raised(covariances, regulariser.floor)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
@@ -484,9 +489,9 @@ class Diagonal(Structure):
 
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
         xp = namespace(covariances)
-        positive = (covariances > 0) & xp.isfinite(covariances)
-        safe = xp.where(positive, covariances, 1.0)
-        return Factor(1.0 / xp.sqrt(safe), xp.sum(xp.log(safe), axis=-1), xp.all(positive, axis=(1, 2)))
+        safe = xp.clip(covariances, _TINY, _HUGE)
+        usable = xp.all(safe == covariances, axis=(1, 2))
+        return Factor(xp.reciprocal(xp.sqrt(safe)), xp.sum(xp.log(safe), axis=-1), usable)
 
     def quadratic(self, factor: Factor) -> FloatArray:
         return -0.5 * factor.whitener**2
@@ -517,8 +522,12 @@ class Diagonal(Structure):
         previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         variances, xp = second - mass[..., None] * offset**2, namespace(mass)
-        variances += regulariser.prior_rows * xp.linalg.diagonal(regulariser.prior_covariance)
-        variances = variances / (mass + regulariser.prior_rows)[..., None] + regulariser.ridge
+        if regulariser.prior_rows:
+            variances += regulariser.prior_rows * xp.linalg.diagonal(regulariser.prior_covariance)
+            mass = mass + regulariser.prior_rows
+        variances /= mass[..., None]
+        if regulariser.ridge is not None:
+            variances += regulariser.ridge
         return self.raised(xp.mean(variances, axis=-1) if self.isotropic else variances, regulariser.floor)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
@@ -781,7 +790,9 @@ class LowRank(Diagonal):
         # Parameter-expanded EM (Liu, Rubin & Wu, 1998) takes a longer step: scale W so that the factors have
         # unit mean square.
         factors = crossed @ inverse @ flat.reshape(spread.shape).mT
-        own = squares - (factors**2).sum(axis=-1) + regulariser.ridge
+        own = squares - (factors**2).sum(axis=-1)
+        if regulariser.ridge is not None:
+            own += regulariser.ridge
         return self.raised(np.concatenate([factors, own[..., None]], axis=-1), regulariser.floor)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
@@ -919,7 +930,7 @@ def _index(n_features: int, which: str) -> np.ndarray:
 def unpack(second: FloatArray, n_features: int) -> FloatArray:
     """Return symmetric matrices (..., M, M) from their packed upper triangles (..., S)."""
     xp = namespace(second)
-    flat = xp.take(second, constant(_index, n_features, "unpacked", example=second), axis=-1)
+    flat = take(second, constant(_index, n_features, "unpacked", example=second), axis=-1)
     return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
 
 
@@ -1051,16 +1062,18 @@ def _whiten_on_device(matrices: Array) -> Whitened:
     """Return whiteners of matrices (B, M, M) on a device; those that lose digits are factored on the host."""
     xp, operations = namespace(matrices), operations_of(matrices)
     diagonal = xp.linalg.diagonal(matrices)
-    proper = xp.all((diagonal > 0) & xp.isfinite(diagonal), axis=1)
+    safe = xp.clip(diagonal, _TINY, _HUGE)
+    proper = xp.all(safe == diagonal, axis=1)
     eye = constant(np.eye, matrices.shape[-1], example=matrices)
-    unit = 1.0 / xp.sqrt(xp.where(proper[:, None], diagonal, 1.0))
+    unit = xp.reciprocal(xp.sqrt(safe))
     scaled = xp.where(proper[:, None, None], matrices * unit[:, :, None] * unit[:, None, :], eye)
     lower, good = operations.cholesky(scaled)
-    pivots = xp.linalg.diagonal(lower)
-    positive = proper & good & xp.all(pivots**2 > _SINGULAR, axis=1)
-    whiteners = operations.invert_lower(xp.where(positive[:, None, None], lower, eye))
-    inflated = positive & xp.any(xp.sum(whiteners * whiteners, axis=-2) > _INFLATED_ON_DEVICE, axis=1)
-    log_determinants = 2.0 * xp.sum(xp.where(positive[:, None], xp.log(pivots / unit), 0.0), axis=1)
+    positive = proper & good & xp.all(xp.linalg.diagonal(lower) > math.sqrt(_SINGULAR), axis=1)
+    lower = xp.where(positive[:, None, None], lower, eye)
+    whiteners = operations.invert_lower(lower)
+    lengths = xp.linalg.vector_norm(whiteners, axis=-2)
+    inflated = positive & xp.any(lengths > math.sqrt(_INFLATED_ON_DEVICE), axis=1)
+    log_determinants = 2.0 * xp.sum(xp.log(xp.linalg.diagonal(lower) / unit), axis=1)
     found = whiteners * unit[:, None, :], log_determinants, positive
     if not occurs(inflated):
         return found

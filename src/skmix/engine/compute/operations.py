@@ -114,6 +114,10 @@ class Operations:
         zeros = xp.zeros((padding, x.shape[1]), dtype=dtype, device=device_of(x))
         return xp.concat([x, products, *([] if indicators is None else [indicators]), zeros])
 
+    def take(self, array: Array, index: Array, axis: int) -> Array:
+        """Index an axis by integers (q,), none of them negative."""
+        return namespace(array).take(array, index, axis=axis)
+
     def put(self, array: Array, index: Array, values: Array) -> Array:
         """Return the array (n, …) with new values (q, …) at places (q,); it may be overwritten."""
         xp, own = namespace(array), namespace(array).arange(array.shape[0], device=device_of(array))
@@ -180,16 +184,14 @@ class Operations:
         return xp.concat(seeds)
 
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
-        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are the identity."""
+        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are undefined."""
         xp = namespace(matrices)
         try:
             lower = xp.linalg.cholesky(matrices)
         except Exception:
             # Some libraries raise for the whole batch when one matrix is singular.
             lower = xp.stack([_cholesky_or_nan(matrices[b, :, :]) for b in range(matrices.shape[0])])
-        good = xp.all(xp.reshape(xp.isfinite(lower), (lower.shape[0], -1)), axis=1)
-        eye = xp.eye(lower.shape[-1], dtype=lower.dtype, device=device_of(lower))
-        return xp.where(good[:, None, None], lower, eye), good
+        return lower, xp.all(xp.reshape(xp.isfinite(lower), (lower.shape[0], -1)), axis=1)
 
     def invert_lower(self, lower: Array) -> Array:
         """Return the inverses of lower triangular matrices (B, M, M)."""

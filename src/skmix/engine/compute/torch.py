@@ -126,6 +126,10 @@ class TorchOperations(Operations):
         found: tuple[Array, Array, Array] = self._kernels.normalise(values, offsets, weights)
         return found
 
+    def take(self, array: Array, index: Array, axis: int) -> Array:
+        """Index an axis by integers (q,); see `Operations.take`."""
+        return torch.index_select(array, axis, index)
+
     def put(self, array: Array, index: Array, values: Array) -> Array:
         """Write new values (q, …) into an array (n, …) at places (q,)."""
         return array.index_copy_(0, index, values)
@@ -160,15 +164,13 @@ class TorchOperations(Operations):
         return seeds
 
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
-        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are the identity."""
+        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are undefined."""
         lower, info = torch.linalg.cholesky_ex(matrices)
-        good = info == 0
-        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
-        return torch.where(good[:, None, None], lower, eye), good
+        return lower, info == 0
 
     def invert_lower(self, lower: Array) -> Array:
         """Return the inverses of lower triangular matrices (B, M, M)."""
-        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+        eye = self.constant(np.eye, (lower.shape[-1],))
         return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
 
     def raise_to_one(self, matrices: Array) -> Array:

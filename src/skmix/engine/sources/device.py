@@ -34,7 +34,9 @@ from ..compute.arrays import (
     recorded,
     replaced,
     sent_once,
+    take,
     to_numpy,
+    where,
 )
 from ..compute.threads import Workers
 from ..covariances import Structure
@@ -77,7 +79,7 @@ class DeviceRows(ArrayRows):
     def take(self, columns: Sequence[int]) -> DeviceRows:
         """Return the same rows with some of their features."""
         chosen = like(np.asarray(columns, dtype=np.int64), self.X)
-        return DeviceRows(namespace(self.X).take(self.X, chosen, axis=1), self.codes, self.weights)
+        return DeviceRows(take(self.X, chosen, axis=1), self.codes, self.weights)
 
     def expect(
         self,
@@ -94,7 +96,7 @@ class DeviceRows(ArrayRows):
             frame, structure, precision = setting.frame, setting.structure, setting.precision
             given = self.X, codes, n_classes, frame, structure, self.weights, precision
             self._framed = rows = FramedRows(*given, keeps=self.keeps_terms)
-        prepared = prepare(parameters, setting.structure, rows.bound, factor)
+        prepared = prepare(parameters, setting.structure, rows.bounds, factor)
         if centres is not None:
             prepared = prepared.recentre(*centres)
         return rows.collect(prepared, moments=moments), prepared.origins
@@ -118,7 +120,7 @@ class DeviceRows(ArrayRows):
                 continue
             rows_of = X if len(index) == X.shape[0] else pick(X, index)
             rows = FramedRows(rows_of, None, 1, replace(frame, bound=np.full(X.shape[1], bound)), structure)
-            prepared = prepare(inside, structure, rows.bound)
+            prepared = prepare(inside, structure, rows.bounds)
             level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
 
             def reduced(values: Array, a: int, b: int, level: float = level) -> Array:
@@ -210,9 +212,9 @@ class Prepared:
 
 
 def prepare(
-    parameters: Parameters, structure: Structure, bound: FloatArray, factor: Factor | None = None
+    parameters: Parameters, structure: Structure, bounds: FloatArray, factor: Factor | None = None
 ) -> Prepared:
-    """Expand the parameters of R starts in the frame, where magnitudes of features are up to `bound` (M,)."""
+    """Expand the parameters of R starts in the frame, for terms of magnitudes up to `bounds` (M + S,)."""
     weights, means = parameters.weights, parameters.means
     xp, n_features = namespace(means), means.shape[-1]
     if factor is None:
@@ -224,35 +226,30 @@ def prepare(
     constants = xp.broadcast_to(constants, at_zero.shape)
     levels = xp.max(constants, axis=1)
 
-    first, second = (constant(term_features, structure, n_features, which, example=means) for which in (0, 1))
-    largest = xp.take(bound, first) * xp.take(bound, second)
-    magnitude = xp.abs(quadratic) @ largest + xp.abs(linear) @ bound + xp.abs(at_zero)
-    delicate = ~(magnitude <= structure.largest_cancellation)
-    variances = structure.variances(parameters.covariances)
-    far = xp.any(means**2 > _FAR * xp.where(variances > 0, variances, 1.0), axis=-1)
-
-    # The −inf of a weight of zero would turn into NaN in a matrix product.
-    at_mean = finite_log(weights)
-    at_mean = at_mean + (constants - levels[:, None])[..., None]
     quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
     coefficients = xp.concat([linear, quadratic], axis=-1)
+    magnitude = xp.abs(coefficients) @ bounds + xp.abs(at_zero)
+    delicate = ~(magnitude <= structure.largest_cancellation)
+    far = xp.any(means**2 > _FAR * structure.variances(parameters.covariances), axis=-1)
+    at_mean = finite_log(weights) + (constants - levels[:, None])[..., None]
     return Prepared(
-        xp.where(delicate[..., None], 0.0, coefficients),
-        xp.where(delicate[..., None], 0.0, at_mean + at_zero[..., None]),
+        coefficients,
+        at_mean + at_zero[..., None],
         at_mean,
         levels,
         means,
         factor,
         delicate,
         far,
-        xp.where(far[..., None], means, 0.0),
+        where(far[..., None], means, 0.0),
     )
 
 
 def finite_log(weights: Array) -> Array:
-    """Return logarithms of weights; that of zero is finite."""
+    """Return logarithms of weights; that of zero is finite, since −inf becomes NaN in matrix products."""
     xp = namespace(weights)
-    return xp.where(weights > 0, xp.log(xp.where(weights > 0, weights, 1.0)), _LOG_ZERO)
+    with np.errstate(divide="ignore"):
+        return xp.clip(xp.log(weights), _LOG_ZERO, np.inf)
 
 
 def term_features(structure: Structure, n_features: int, which: int) -> np.ndarray:
@@ -297,8 +294,11 @@ class FramedRows:
             self._row_weights = as_float64(weights, X)
         self._precision = precision
         self._type = self._xp.float64 if precision == "float64" else self._xp.float32
-        self._scale, self._shift, self.bound, self._sizes = (
-            as_float64(array, X) for array in (frame.scale, frame.shift, frame.bound, sizes)
+        first, second = structure.pairs(self.n_features)
+        # The largest magnitudes of terms (M + S,).
+        bounds = np.concatenate([frame.bound, frame.bound[first] * frame.bound[second]])
+        self._scale, self._shift, self.bounds, self._sizes = (
+            as_float64(array, X) for array in (frame.scale, frame.shift, bounds, sizes)
         )
         self._farthest = FARTHEST if frame.bound.max() >= FARTHEST else np.inf
         self._most_rows: int | None = None
@@ -385,12 +385,12 @@ class FramedRows:
 
         An optimistic pass assumes that they are.
         """
-        expected: Array = np.zeros(kernels.shape, dtype=bool)
-        if any(r >= expected.shape[0] or k >= expected.shape[1] for r, k in known):
+        if any(r >= kernels.shape[0] or k >= kernels.shape[1] for r, k in known):
             known = []
+        others: Array = np.ones(kernels.shape, dtype=bool)
         for r, k in known:
-            expected[r, k] = True
-        if not occurs(kernels & ~sent_once(expected, self._X)):
+            others[r, k] = False
+        if not occurs(kernels & sent_once(others, self._X) if known else kernels):
             return known
         return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(kernels))]
 
@@ -402,7 +402,7 @@ class FramedRows:
         rows = (
             self._X[start:stop, :]
             if self._index is None
-            else xp.take(self._X, self._index[start:stop], axis=0)
+            else take(self._X, self._index[start:stop], axis=0)
         )
         segments = self.segments(start, stop)
         indicators = None
@@ -437,9 +437,10 @@ class FramedRows:
         segments = self.segments(start, stop)
         terms, indicators = self._terms(start, stop)
         values = prepared.coefficients_for(segments[0][0], segments[-1][0], self._type) @ terms
-        offsets = xp.zeros_like(prepared.at_origin[..., 0])
         if indicators is None:
             offsets = prepared.at_origin[..., segments[0][0]]
+        else:
+            offsets = xp.zeros_like(prepared.at_origin[..., 0])
         if self.delicate:
             index = [r * n_kernels + k for r, k in self.delicate]
             at_mean = self._of(prepared.at_mean, index)
@@ -450,7 +451,7 @@ class FramedRows:
                 flat = replaced(flat, sent_once(np.array(index), self._X), own)
                 offsets = xp.reshape(flat, offsets.shape)
             else:
-                better = better + xp.take(at_mean, self._codes[start:stop], axis=1)
+                better = better + take(at_mean, self._codes[start:stop], axis=1)
             values = self._operations.put(values, sent_once(np.array(index), self._X), better)
         offsets = xp.astype(offsets, self._type, copy=False)
         return xp.reshape(values, (n_starts, n_kernels, stop - start)), offsets, terms, indicators
@@ -600,7 +601,7 @@ class OptimisticStep:
         if not self._careful:
             following, next_factor, report = self._try(parameters, factor)
             if not report[0, -1]:
-                return following, replace(next_factor, usable=report[:, -2] > 0), report[:, :-2]
+                return following, next_factor, report[:, :-1]
         with recorded() as conditions:
             following, next_factor, log_likelihood = self._step(parameters, factor)
             self._careful = any(conditions.held or ())
@@ -609,14 +610,15 @@ class OptimisticStep:
         return following, next_factor, to_numpy(log_likelihood)
 
     def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
-        """Do an optimistic pass; its report (R, L + 2) ends with `usable`, and whether a condition held."""
+        """Do an optimistic pass; its report (R, L + 1) ends with whether a condition held."""
         given = {name: array for name, array in vars(parameters).items() if array is not None}
         self._names[:] = given
         arrays = [*given.values(), factor.whitener, factor.log_determinant]
         key = tuple(given), self._source.assumed, tuple(self._expected)
         *made, whitener, log_determinant, report = self._captured(arrays, key)
         following = Parameters(**dict(zip(given, made, strict=True)))
-        return following, Factor(whitener, log_determinant, report[:, -2] > 0), to_numpy(report)
+        usable = np.ones(report.shape[0], dtype=bool)
+        return following, Factor(whitener, log_determinant, usable), to_numpy(report)
 
 
 def _work_optimistically(
@@ -625,13 +627,14 @@ def _work_optimistically(
     """Do a pass from arrays to arrays; see `OptimisticStep._try`."""
     *given, whitener, log_determinant = arrays
     xp = namespace(whitener)
-    usable = xp.ones_like(log_determinant[:, 0]) > 0
-    with recorded(list(expected)) as conditions:
+    usable = constant(np.ones, whitener.shape[0], bool, example=whitener)
+    # Where a condition held, the numbers are not used. Array libraries may compute with NumPy.
+    with recorded(list(expected)) as conditions, np.errstate(all="ignore"):
         entered = Parameters(**dict(zip(names, given, strict=True)))
         following, factor, log_likelihood = step(entered, Factor(whitener, log_determinant, usable))
-        held = xp.any(xp.stack(conditions.held or [~usable[0]]))
-    held = xp.broadcast_to(held, factor.usable.shape)
-    columns = [xp.astype(flags, xp.float64)[:, None] for flags in (factor.usable, held)]
-    report = xp.concat([log_likelihood, *columns], axis=1)
+        occurs(~factor.usable)
+        held = xp.astype(xp.any(xp.concat(conditions.held)), xp.float64)
+    held = xp.broadcast_to(held, (log_likelihood.shape[0], 1))
+    report = xp.concat([log_likelihood, held], axis=1)
     made = [a for a in vars(following).values() if a is not None]
     return [*made, factor.whitener, factor.log_determinant, report]
