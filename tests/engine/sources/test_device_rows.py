@@ -246,9 +246,7 @@ def test_optimistic_passes_raise_as_many_covariances_as_before(library: str) -> 
 
 @needs_torch
 @pytest.mark.parametrize(("covariance_type", "most"), [("diag", 100), ("spherical", 105), ("full", 130)])
-def test_an_optimistic_pass_is_few_operations_and_reads_nothing_back(
-    covariance_type: str, most: int
-) -> None:
+def test_an_optimistic_pass_is_few_operations_and_reads_nothing_back(covariance_type: str, most: int) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     views = {"view", "_unsafe_view", "unsqueeze", "expand", "slice", "select", "transpose", "permute"}

@@ -46,6 +46,8 @@ def like(values: Any, example: Any, dtype: Any = None) -> Any:
         return values
     if is_numpy(values) and not values.flags.writeable:
         values = values.copy()
+    if is_numpy(values):
+        return operations_of(example).from_numpy(values, dtype)
     return namespace(example).asarray(values, dtype=dtype, device=device_of(example))
 
 
@@ -113,7 +115,7 @@ def take(array: Any, index: Any, axis: int) -> Any:
 
 
 def where(condition: Any, one: Any, other: Any) -> Any:
-    """Return float64 values of `one` where a condition holds, otherwise of `other`; either may be a number."""
+    """Return `one` where a condition holds, otherwise `other`: float64 numbers, or a number for all."""
     if is_numpy(condition):
         return np.where(condition, one, other)
     # A number would be sent to the device, or made there, in every call.

@@ -71,7 +71,7 @@ class Operations:
     """Numbers in a chunk's expanded rows and joint densities."""
 
     def __init__(self, xp: Any, device: Any) -> None:
-        self.device = device
+        self._xp, self.device = xp, device
         self._constant = lru_cache(maxsize=256)(
             lambda make, arguments: xp.asarray(make(*arguments), device=device)
         )
@@ -84,6 +84,10 @@ class Operations:
         if self.held is not None:
             self.held.append(found)
         return found
+
+    def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
+        """Return values of the host on the device."""
+        return self._xp.asarray(values, dtype=dtype, device=self.device)
 
     def to_numpy(self, array: Array) -> np.ndarray:
         """Return the values on the host."""

@@ -82,6 +82,13 @@ class TorchOperations(Operations):
         if device.type != "cpu":
             self.chunk = CHUNK_ON_ACCELERATOR
 
+    def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
+        """Return values on the device. The host does not wait until the device has done its work so far."""
+        if not self._cuda:
+            return super().from_numpy(values, dtype)
+        pinned = torch.as_tensor(np.ascontiguousarray(values)).pin_memory()
+        return pinned.to(self.device, non_blocking=True).to(dtype)
+
     def to_numpy(self, array: Array) -> np.ndarray:
         """Return the values on the host."""
         values: np.ndarray = array.detach().cpu().numpy()

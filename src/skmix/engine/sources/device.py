@@ -90,16 +90,21 @@ class DeviceRows(ArrayRows):
         moments: bool = True,
     ) -> tuple[Statistics, Array]:
         """Do the E-step; see `RowSource`."""
-        rows, n_classes = self._framed, parameters.weights.shape[-1]
+        rows = self.framed(setting, parameters.weights.shape[-1])
+        prepared = prepare(parameters, setting.structure, rows.bounds, factor)
+        if centres is not None:
+            prepared = prepared.recentre(*centres)
+        return rows.collect(prepared, moments=moments), prepared.origins
+
+    def framed(self, setting: Setting, n_classes: int) -> FramedRows:
+        """Return the rows in the frame of a setting, cached."""
+        rows = self._framed
         if rows is None or rows.frame is not setting.frame or rows.n_classes != n_classes:
             codes = self.codes_within(n_classes)
             frame, structure, precision = setting.frame, setting.structure, setting.precision
             given = self.X, codes, n_classes, frame, structure, self.weights, precision
             self._framed = rows = FramedRows(*given, keeps=self.keeps_terms)
-        prepared = prepare(parameters, setting.structure, rows.bounds, factor)
-        if centres is not None:
-            prepared = prepared.recentre(*centres)
-        return rows.collect(prepared, moments=moments), prepared.origins
+        return rows
 
     def log_densities(
         self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
@@ -297,9 +302,11 @@ class FramedRows:
         first, second = structure.pairs(self.n_features)
         # The largest magnitudes of terms (M + S,).
         bounds = np.concatenate([frame.bound, frame.bound[first] * frame.bound[second]])
-        self._scale, self._shift, self.bounds, self._sizes = (
-            as_float64(array, X) for array in (frame.scale, frame.shift, bounds, sizes)
+        self._scale, self._shift, self.bounds = (
+            sent_once(array, X) for array in (frame.scale, frame.shift, bounds)
         )
+        # Sending them would take longer than all else here.
+        self._sizes: Any = as_float64(sizes, X) if len(sizes) > 1 else float(sizes[0])
         self._farthest = FARTHEST if frame.bound.max() >= FARTHEST else np.inf
         self._most_rows: int | None = None
         self._pairs = tuple(
@@ -322,14 +329,19 @@ class FramedRows:
         """What an optimistic pass assumes."""
         return tuple(self.delicate), tuple(self.recentred), self._n_dropped
 
-    def collect(self, prepared: Prepared, *, moments: bool = True) -> Statistics:
-        """Return the statistics of all rows under R starts."""
+    def collect(
+        self, prepared: Prepared, *, moments: bool = True, others: FramedRows | None = None
+    ) -> Statistics:
+        """Return the statistics of all rows under R starts.
+
+        Other rows for which the same was done before save the host from waiting for the device.
+        """
 
         def work(cuts: list[tuple[int, int]]) -> Statistics:
             with self._operations.precision(self._precision):
                 return reduce(sum_of, (self._collect(start, stop, prepared, moments) for start, stop in cuts))
 
-        total = self._in_chunks(prepared, work)
+        total = self._in_chunks(prepared, work, others)
         return replace(total, log_likelihood=total.log_likelihood + self._sizes * prepared.levels[:, None])
 
     def map_joints(self, prepared: Prepared, function: Callable[[Array, int, int], Array]) -> list[Array]:
@@ -341,10 +353,18 @@ class FramedRows:
 
         return self._in_chunks(prepared, lambda cuts: [function(joints(a, b), a, b) for a, b in cuts])
 
-    def _in_chunks(self, prepared: Prepared, work: Callable[[list[tuple[int, int]]], Result]) -> Result:
+    def _in_chunks(
+        self,
+        prepared: Prepared,
+        work: Callable[[list[tuple[int, int]]], Result],
+        others: FramedRows | None = None,
+    ) -> Result:
         """Do work on chunks of rows, in smaller chunks if the device runs out of memory."""
-        self.delicate = self._found(prepared.delicate, self.delicate)
-        self.recentred = self._found(prepared.recentred, self.recentred)
+        if others is None:
+            self.delicate = self._found(prepared.delicate, self.delicate)
+            self.recentred = self._found(prepared.recentred, self.recentred)
+        else:
+            self.delicate, self.recentred = others.delicate, others.recentred
         n_joint = prepared.coefficients.shape[0] * prepared.coefficients.shape[1]
         while True:
             n_rows = self._chunk(n_joint)
@@ -400,9 +420,7 @@ class FramedRows:
             return self._kept[start, stop]
         xp = self._xp
         rows = (
-            self._X[start:stop, :]
-            if self._index is None
-            else take(self._X, self._index[start:stop], axis=0)
+            self._X[start:stop, :] if self._index is None else take(self._X, self._index[start:stop], axis=0)
         )
         segments = self.segments(start, stop)
         indicators = None
