@@ -9,7 +9,7 @@ add such a class and its name to `structure_of`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -33,7 +33,7 @@ from .compute.arrays import (
     take,
     to_numpy,
 )
-from .model import BoolArray, Factor, FloatArray, IntArray, Parameters, Regulariser, Statistics
+from .model import BoolArray, Factor, FloatArray, IntArray, Regulariser, Statistics
 
 # Rows that a kernel needs per covariance parameter and feature. With fewer, shrinkage gives higher held-out
 # likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
@@ -51,6 +51,8 @@ _WORTH_COMPILING = 1 << 15
 _INFLATED = 2e6
 # On a device this costs a copy to the host: such a factor keeps the digits that its products keep.
 _INFLATED_ON_DEVICE = 2.0**24
+# Numbers of the covariances of patterns of gaps that are factored together.
+_ORDERED = 1 << 21
 # Pivots of a correlation matrix below this are zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
 # Variances outside of these are not usable.
@@ -263,49 +265,81 @@ class Structure:
 
         The slopes have the shape (R, K or 1, G, O), the remaining covariances that of the structure.
         """
-        gaps, n_known = np.setdiff1d(np.arange(n_features), columns), len(columns)
-        ordered = self.marginal(covariances, np.concatenate([columns, gaps]))
-        whitener = self.factor(ordered, n_features).whitener
+        _, whitener = next(self.known(covariances, [columns], n_features))
+        assert whitener is not None
+        return self._regression(whitener, len(columns))
+
+    def known(
+        self, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+    ) -> Iterator[tuple[Factor, FloatArray | None]]:
+        """Yield, for each pattern of known features (O,), the factor of their covariances.
+
+        With it, a structure whose features are correlated yields the whiteners (R, K or 1, M, M) of all
+        features, the known ones first.
+        """
+        stack = self._by_kernel(covariances)
+        step = max(1, _ORDERED // stack.size)
+        for start in range(0, len(patterns), step):
+            some = patterns[start : start + step]
+            orders = np.array([np.append(own, _others(own, n_features)) for own in some])
+            ordered = np.moveaxis(stack[..., orders[:, :, None], orders[:, None, :]], 2, 0)
+            whitener, _, positive = whiten_batch(ordered.reshape(-1, n_features, n_features))
+            whitener = whitener.reshape(ordered.shape)
+            usable = positive.reshape(ordered.shape[:3]).all(axis=-1)
+            logs = np.cumsum(-2.0 * np.log(np.einsum("brkdd->brkd", whitener)), axis=-1)
+            for b, own in enumerate(some):
+                n = len(own)
+                yield Factor(whitener[b, ..., :n, :n], logs[b, ..., n - 1], usable[b]), whitener[b]
+
+    def _regression(self, whitener: FloatArray, n_known: int) -> Pair:
+        """Return what `conditional` returns, given whiteners of all features, the known ones first."""
         # The last rows of W whiten the gaps given the known features. The inverse of their square is positive
         # definite despite rounding, unlike the textbook's difference of two matrices.
         root = invert_lower(whitener[..., n_known:, n_known:])
         return -(root @ whitener[..., n_known:, :n_known]), self.from_root(root)
 
     def complete(
-        self, observed: Statistics, columns: IntArray, shift: FloatArray, parameters: Parameters
+        self,
+        observed: Statistics,
+        columns: IntArray,
+        covariances: FloatArray,
+        n_features: int,
+        whitener: FloatArray | None,
     ) -> Pair:
         """Return the expected moments, first and second, of all M features, given those of O observed ones.
 
-        `observed` are the statistics of the features `columns` (O,), with an origin of `shift` (R, K, O)
-        relative to that of the result; so are the means of `parameters`, which are of all features.
+        `observed` are the statistics of the features `columns` (O,). All moments are about the kernels'
+        means. The `whitener` is that of `known`.
         """
-        mass, first, means = np.sum(observed.mass, axis=-1)[..., None], observed.first, parameters.means
-        n_kernels, n_features = means.shape[1:]
-        gaps = np.setdiff1d(np.arange(n_features), columns)
-        # E[x_gaps | x_observed] = constant + slope · x_observed.
-        slope, remaining = self.conditional(parameters.covariances, columns, n_features)
-        remaining = self.to_full(remaining, n_kernels, len(gaps))
-        constant = means[..., gaps] - (slope @ means[..., columns, None])[..., 0]
-
-        outer = first[..., None] * shift[..., None, :]
-        moments = unpack(observed.second, len(columns)) + outer + outer.mT
-        moments += (mass * shift)[..., None] * shift[..., None, :]
-        sums = first + mass * shift
-        predicted = (slope @ sums[..., None])[..., 0]
-
-        all_first = np.empty_like(means)
-        all_first[..., columns] = sums
-        all_first[..., gaps] = mass * constant + predicted
-        all_second = np.empty((*means.shape, n_features))
+        mass, first = np.sum(observed.mass, axis=-1)[..., None], observed.first
+        gaps, shape = _others(columns, n_features), (*first.shape[:2], n_features)
+        # E[x_gaps | x_observed] = slope · x_observed.
+        assert whitener is not None
+        slope, remaining = self._regression(whitener, len(columns))
+        remaining = self.to_full(remaining, shape[1], len(gaps))
+        all_first = np.empty(shape)
+        all_first[..., columns] = first
+        all_first[..., gaps] = (slope @ first[..., None])[..., 0]
+        moments = unpack(observed.second, len(columns))
+        crossed = slope @ moments
+        all_second = np.empty((*shape, n_features))
         all_second[..., columns[:, None], columns] = moments
-        crossed = constant[..., None] * sums[..., None, :] + slope @ moments
         all_second[..., gaps[:, None], columns] = crossed
         all_second[..., columns[:, None], gaps] = crossed.mT
-        mixed = predicted[..., None] * constant[..., None, :]
-        own = slope @ moments @ slope.mT + mixed + mixed.mT
-        own += mass[..., None] * (remaining + constant[..., None] * constant[..., None, :])
-        all_second[..., gaps[:, None], gaps] = own
+        all_second[..., gaps[:, None], gaps] = crossed @ slope.mT + mass[..., None] * remaining
         return all_first, self.pack(all_second)
+
+    def moved(
+        self, second: Array, first: Array, mass: Array, shift: Array, factor: Factor | None = None
+    ) -> Array:
+        """Return second-order sums (R, K, S) about other origins: the old ones less `shift` (R, K, M).
+
+        `first` (R, K, M) and `mass` (R, K, 1) are the other sums; a structure that projects needs the factor.
+        """
+        one, other = first[..., None, :], shift[..., None, :]
+        moments = self.second_moment(one, other) + self.second_moment(other, one)
+        moments += self.second_moment(other, mass[..., None] * other)
+        return second + self.pack(moments)
 
     def apart(self, covariances: Array, seen: Array) -> Array:
         """Return covariances (B · R, …) in which features that are not `seen` (B, M) vary alone."""
@@ -539,18 +573,27 @@ class Diagonal(Structure):
         return covariances if self.isotropic else covariances[..., columns]
 
     def conditional(self, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
-        gaps = np.setdiff1d(np.arange(n_features), columns)
+        gaps = _others(columns, n_features)
         return np.zeros((len(covariances), 1, len(gaps), len(columns))), self.marginal(covariances, gaps)
 
+    def known(
+        self, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+    ) -> Iterator[tuple[Factor, FloatArray | None]]:
+        for own in patterns:
+            yield self.factor(self.marginal(covariances, own), len(own)), None
+
     def complete(
-        self, observed: Statistics, columns: IntArray, shift: FloatArray, parameters: Parameters
+        self,
+        observed: Statistics,
+        columns: IntArray,
+        covariances: FloatArray,
+        n_features: int,
+        whitener: FloatArray | None,
     ) -> Pair:
-        mass, first, means = np.sum(observed.mass, axis=-1)[..., None], observed.first, parameters.means
         # Missing values are independent of observed ones: they have the kernel's mean and variance.
-        all_first = mass * means
-        all_second = mass * (means**2 + self.variances(parameters.covariances))
-        all_first[..., columns] = first + mass * shift
-        all_second[..., columns] = observed.second + 2.0 * first * shift + mass * shift**2
+        all_first = np.zeros((*observed.first.shape[:2], n_features))
+        all_second = all_first + np.sum(observed.mass, axis=-1)[..., None] * self.variances(covariances)
+        all_first[..., columns], all_second[..., columns] = observed.first, observed.second
         return all_first, all_second
 
     def apart(self, covariances: Array, seen: Array) -> Array:
@@ -805,7 +848,7 @@ class LowRank(Diagonal):
         return covariances[..., columns, :]
 
     def conditional(self, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
-        gaps = np.setdiff1d(np.arange(n_features), columns)
+        gaps = _others(columns, n_features)
         factor, _, inverse = self._parts(self.marginal(covariances, columns))
         remaining = self.marginal(covariances, gaps).copy()
         # Factors scaled to their conditional covariance.
@@ -813,52 +856,53 @@ class LowRank(Diagonal):
         return remaining[..., :-1] @ factor.whitener[..., :-1].mT, remaining
 
     def complete(
-        self, observed: Statistics, columns: IntArray, shift: FloatArray, parameters: Parameters
+        self,
+        observed: Statistics,
+        columns: IntArray,
+        covariances: FloatArray,
+        n_features: int,
+        whitener: FloatArray | None,
     ) -> Pair:
         mass, first, second = np.sum(observed.mass, axis=-1)[..., None], observed.first, observed.second
-        means, covariances = parameters.means, parameters.covariances
-        n_known, gaps = len(columns), np.setdiff1d(np.arange(means.shape[-1]), columns)
+        n_known, gaps = len(columns), _others(columns, n_features)
         known, gram, inverse = self._parts(self.marginal(covariances, columns))
         whole, _, whole_inverse = self._parts(covariances)
         seen, unseen = known.whitener[..., :-1], whole.whitener[..., gaps, :-1]
         own = covariances[..., gaps, -1]
-
-        # Sums about the new origin: of x, x² and x(Vx)ᵀ, with V of the observed features; and Vx, Vx(Vx)ᵀ.
-        sums = first + mass * shift
-        squares = second[..., :n_known] + 2.0 * first * shift + mass * shift**2
-        moved, along = ((seen.mT @ vectors[..., None]).mT for vectors in (shift, first))
-        total = along + mass[..., None] * moved
-        crossed = second[..., n_known:].reshape(seen.shape) + first[..., None] * moved
-        crossed = crossed + shift[..., None] * total
+        # Sums of x(Vx)ᵀ, with V of the observed features, and of Vx(Vx)ᵀ.
+        crossed = second[..., n_known:].reshape(seen.shape)
         both = seen.mT @ crossed
-
-        # E[x_gaps | x_observed] = constant + slope · Vx, with covariance slope · slopeᵀ + diag(d).
-        slope = covariances[..., gaps, :-1] @ inverse.mT
-        constant = means[..., gaps] - (slope @ (seen.mT @ means[..., columns, None]))[..., 0]
-        predicted = (slope @ total.mT)[..., 0]
         inside = both + mass[..., None] * np.eye(both.shape[-1])
 
-        all_first = np.empty_like(means)
-        all_first[..., columns] = sums
-        all_first[..., gaps] = mass * constant + predicted
-        all_squares = np.empty_like(means)
-        all_squares[..., columns] = squares
-        all_squares[..., gaps] = (
-            mass * (constant**2 + own) + 2.0 * constant * predicted + ((slope @ inside) * slope).sum(axis=-1)
-        )
+        # E[x_gaps | x_observed] = slope · Vx, with covariance slope · slopeᵀ + diag(d).
+        slope = covariances[..., gaps, :-1] @ inverse.mT
+        all_first = np.empty((*first.shape[:2], n_features))
+        all_first[..., columns] = first
+        all_first[..., gaps] = (slope @ (seen.mT @ first[..., None]))[..., 0]
+        all_squares = np.empty_like(all_first)
+        all_squares[..., columns] = second[..., :n_known]
+        all_squares[..., gaps] = mass * own + ((slope @ inside) * slope).sum(axis=-1)
         # Sums of x(Vx)ᵀ with V of all features: converted from V of the observed ones, plus the gaps' share.
         turned = inverse @ gram @ whole_inverse.mT
-        share = (unseen.mT @ constant[..., None]).mT
         mixed = slope.mT @ unseen
-        all_crossed = np.empty((*means.shape, seen.shape[-1]))
-        all_crossed[..., columns, :] = crossed @ (turned + mixed) + sums[..., None] * share
-        all_crossed[..., gaps, :] = (
-            constant[..., None] * (total @ (turned + mixed) + mass[..., None] * share)
-            + slope @ (both @ turned + inside @ mixed)
-            + predicted[..., None] * share
-            + (mass * own)[..., None] * unseen
-        )
+        all_crossed = np.empty((*all_first.shape, seen.shape[-1]))
+        all_crossed[..., columns, :] = crossed @ (turned + mixed)
+        all_crossed[..., gaps, :] = slope @ (both @ turned + inside @ mixed)
+        all_crossed[..., gaps, :] += (mass * own)[..., None] * unseen
         return all_first, _with_crossed(all_squares, all_crossed)
+
+    def moved(
+        self, second: Array, first: Array, mass: Array, shift: Array, factor: Factor | None = None
+    ) -> Array:
+        n_features = first.shape[-1]
+        squares = super().moved(second[..., :n_features], first, mass, shift)
+        assert factor is not None
+        projections = factor.whitener[..., :-1]
+        along = (projections.mT @ shift[..., None])[..., None, :, 0]
+        whole = (projections.mT @ (first + mass * shift)[..., None])[..., None, :, 0]
+        crossed = second[..., n_features:].reshape(projections.shape)
+        crossed = crossed + first[..., None] * along + shift[..., None] * whole
+        return _with_crossed(squares, crossed)
 
     def wishart(self, n_features: int) -> Wishart:
         raise ValueError(
@@ -925,6 +969,11 @@ def _index(n_features: int, which: str) -> np.ndarray:
         "diagonal": np.eye(n_features, dtype=bool),
     }
     return found[which]
+
+
+def _others(columns: IntArray, n_features: int) -> IntArray:
+    """Return the features that are not among `columns`, in increasing order."""
+    return np.flatnonzero(np.bincount(columns, minlength=n_features) == 0)
 
 
 def unpack(second: FloatArray, n_features: int) -> FloatArray:
