@@ -135,7 +135,8 @@ class Structure:
 
     def from_common(self, covariances: FloatArray, n_kernels: int) -> FloatArray:
         """Return starting covariances of K kernels from a common one (R, M, M)."""
-        return self.from_full(np.repeat(covariances[:, None], n_kernels, axis=1))
+        one = self.from_full(covariances[:, None])
+        return one if self.shared else np.repeat(one, n_kernels, axis=1)
 
     def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         """Return full covariances (R, K, M, M)."""

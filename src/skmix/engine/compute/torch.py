@@ -156,6 +156,9 @@ class TorchOperations(Operations):
 
     def draw_seeds(self, sample: Array, first: int, chances: Array) -> Array:
         """Return seeds (q + 1, M); see `Operations.draw_seeds`, here with fewer calls."""
+        if self._kernels is not None and len(sample) <= self._kernels.MOST_SAMPLED:
+            found: Array = self._kernels.draw_seeds(sample, first, chances)
+            return found
         seeds = sample.new_empty((len(chances) + 1, sample.shape[1]))
         seeds[0] = sample[first]
         difference, nearest = torch.empty_like(sample), sample.new_full((len(sample),), math.inf)
