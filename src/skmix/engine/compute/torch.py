@@ -84,10 +84,12 @@ class TorchOperations(Operations):
 
     def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
         """Return values on the device. The host does not wait until the device has done its work so far."""
-        if not self._cuda:
+        # A graph would read the pinned memory again when it is used for something else.
+        if not self._cuda or torch.cuda.is_current_stream_capturing():
             return super().from_numpy(values, dtype)
-        pinned = torch.as_tensor(np.ascontiguousarray(values)).pin_memory()
-        return pinned.to(self.device, non_blocking=True).to(dtype)
+        pinned = torch.as_tensor(np.asarray(values, order="C")).pin_memory()
+        found = pinned.to(self.device, non_blocking=True)
+        return found if dtype is None else found.to(dtype)
 
     def to_numpy(self, array: Array) -> np.ndarray:
         """Return the values on the host."""
