@@ -75,6 +75,8 @@ def _place(device: str) -> torch.device:
 class TorchOperations(Operations):
     """PyTorch tensors on one device."""
 
+    reduces_segments = True
+
     def __init__(self, xp: Any, device: Any) -> None:
         super().__init__(xp, device)
         self._cuda = device.type == "cuda"
@@ -126,9 +128,26 @@ class TorchOperations(Operations):
         found: tuple[Array, Array, Array] = self._kernels.normalise(values, offsets, weights)
         return found
 
+    def take(self, array: Array, index: Array) -> Array:
+        """Return entries of an array; the common namespace would also look for negative places."""
+        return torch.index_select(array, 0, index)
+
+    def clip(self, values: Array, lowest: float | None, highest: float | None) -> Array:
+        """Return values between two numbers; some versions of the common namespace make the host wait."""
+        return torch.clamp(values, lowest, highest)
+
     def put(self, array: Array, index: Array, values: Array) -> Array:
         """Write new values (q, …) into an array (n, …) at places (q,)."""
         return array.index_copy_(0, index, values)
+
+    def segment_max(self, values: Array, lengths: Array) -> Array:
+        """Return the largest values of segments; see `Operations.segment_max`."""
+        # Lengths are not checked, because the host would wait for them.
+        return torch.segment_reduce(values, "max", lengths=lengths, axis=0, unsafe=True)
+
+    def segment_sum(self, values: Array, lengths: Array) -> Array:
+        """Return the sums of segments, bitwise the same every time; see `Operations.segment_sum`."""
+        return torch.segment_reduce(values, "sum", lengths=lengths, axis=0, unsafe=True)
 
     def distances(self, x: Array, means: Array, whiteners: Array) -> Array:
         """Return squared lengths (q, n); see `Operations.distances`."""
