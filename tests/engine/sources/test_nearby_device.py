@@ -284,6 +284,27 @@ def test_a_pass_gives_the_same_bits_every_time() -> None:
         assert_array_equal(getattr(other[-1], name), value)
 
 
+@pytest.mark.parametrize("piece", [1, 7, 64])
+def test_segments_are_reduced(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skmix.engine.compute import torch as module
+
+    monkeypatch.setattr(module, "_PIECE", piece)
+    random = np.random.default_rng(piece)
+    lengths = np.array([0, 3, 0, 64, 128, 1, 0, 200, 7, 0])
+    values = random.normal(size=(lengths.sum() + 31, 3))  # the last ones belong to no segment
+    segments = operations_of(torch.as_tensor(values)).segments(torch.as_tensor(lengths), len(values))
+    ends = np.cumsum(lengths)
+    for a, b, total, largest in zip(
+        ends - lengths,
+        ends,
+        segments.sum(torch.as_tensor(values)).numpy(),
+        segments.max(torch.as_tensor(values)).numpy(),
+        strict=True,
+    ):
+        assert_allclose(total, values[a:b].sum(axis=0), atol=1e-12)
+        assert_array_equal(largest, values[a:b].max(axis=0, initial=-np.inf))
+
+
 # ---------------------------------------------------------------- from pass to pass
 
 

@@ -77,7 +77,7 @@ class Operations:
     chunk = _CHUNK_ON_CPU
     """Numbers in a chunk's expanded rows and joint densities."""
     reduces_segments = False
-    """Whether there are `segment_max` and `segment_sum`, and `put` overwrites its array."""
+    """Whether there are `segments`, and `put` overwrites its array."""
 
     def __init__(self, xp: Any, device: Any) -> None:
         self.device = device
@@ -179,12 +179,12 @@ class Operations:
         mass = xp.sum(xp.astype(shares, xp.float64, copy=False), axis=-1)
         return shares, (xp.log(total) + largest)[:, 0, :], mass
 
-    def segment_max(self, values: Array, lengths: Array) -> Array:
-        """Return the largest values (s, …) of s segments, of lengths (s,), of an array (n, …)."""
-        raise NotImplementedError
+    def segments(self, lengths: Array, n_items: int) -> Any:
+        """Return what sums up, `sum`, and finds the `max` of, segments of arrays (n, …) of so many items.
 
-    def segment_sum(self, values: Array, lengths: Array) -> Array:
-        """Return the sums (s, …) of s segments, of lengths (s,), of an array (n, …), added in order."""
+        Segments of lengths (s,) follow one another; items after them are ignored. Results are (s, …), of an
+        empty segment zero and −inf, and bitwise the same every time.
+        """
         raise NotImplementedError
 
     def draw_seeds(self, sample: Array, first: int, chances: Array) -> Array:

@@ -74,7 +74,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """T tiles of B rows, the last of which is empty, of K + 1 groups."""
+    """T tiles of B rows of K + 1 groups; the last tiles are empty."""
 
     order: Array  # (N,): rows, tile after tile
     place: Array  # (N,): their places among all T · B
@@ -88,7 +88,7 @@ class _Tiles:
 
 @dataclass(frozen=True)
 class _Reach:
-    """How far the rows of groups are from their home kernels; not a number where there is no row."""
+    """How far the rows of groups are from their home kernels; of no meaning where there is no row."""
 
     home: Array  # (K + 1,): home kernel
     radius: Array  # (K + 1,): largest distance in its metric
@@ -98,16 +98,13 @@ class _Reach:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """P tiles and kernels that may matter to them, sorted by tile; spare ones are of the last tile."""
+    """P tiles and kernels that may matter to them, sorted by tile; the last ones are spare."""
 
     tile: Array  # (P,)
     kernel: Array  # (P,)
     alive: Array  # (P,): False where spare
+    of_tiles: Any  # what sums up the pairs of each tile
     fits: Array  # whether there was room for all
-
-    def lengths(self, n_tiles: int) -> Array:
-        """Return the numbers of pairs (T,) of each tile."""
-        return _lengths(self.tile, n_tiles)
 
 
 class NearbyKernels:
@@ -169,7 +166,7 @@ class NearbyKernels:
         if self._home is None or self._always.shape[0] != n_kernels:
             self._home, highest = find_homes()
             self._key = _distance(peak, self._home, highest)
-            self._always = namespace(peak).zeros_like(self._home[:n_kernels]) > 0
+            self._always = namespace(peak).zeros_like(peak) > 0.0
             self._n_changes += 1
         tiles = _cut(rows, self._home, self._key, n_kernels)
         reach = _measure(tiles, kernels)
@@ -223,8 +220,9 @@ class NearbyKernels:
         tile = _take(first, group) + (turn - before) // size
         index = _take(starts, group) + (turn - before) % size
         kernel = _take(kernel, xp.where(alive, index, 0))
+        of_tiles = operations.segments(_lengths(xp.where(alive, tile, n_tiles), n_tiles), capacity)
         fits = (numbers[-1] <= self._capacities[0]) & (ends[-1] <= capacity)
-        return _Pairs(xp.where(alive, tile, n_tiles - 1), kernel, alive, fits)
+        return _Pairs(xp.where(alive, tile, 0), kernel, alive, of_tiles, fits)
 
     def _capacity(self, which: int, count: Array, most: float) -> int | None:
         """Return the room for a number, which only careful passes read; None if it exceeds `most`."""
@@ -240,18 +238,16 @@ class NearbyKernels:
         self, tiles: _Tiles, pairs: _Pairs, kernels: Kernels, moments: bool
     ) -> tuple[Array, Array, Array, Array]:
         """Evaluate all pairs; return the sums, and remember the most likely kernels."""
-        xp, operations = namespace(kernels.means), operations_of(kernels.means)
-        (n_kernels, n_features), n_classes = kernels.means.shape, kernels.base.shape[1]
+        xp, (n_kernels, n_features) = namespace(kernels.means), kernels.means.shape
         values = _evaluate(tiles, pairs, kernels)
-        lengths = pairs.lengths(tiles.home.shape[0])
-        highest = operations.segment_max(values, lengths)
+        highest = pairs.of_tiles.max(values)
         above = _take(highest, pairs.tile)
-        self._remember(tiles, pairs, kernels, lengths, highest, values == above)
+        self._remember(tiles, pairs, kernels, highest, values == above)
         joint = exponentials(values - above)
-        total = operations.segment_sum(joint, lengths)
+        total = pairs.of_tiles.sum(joint)
         log_sums = xp.astype(xp.log(total) + highest, xp.float64, copy=False)
         log_sums = xp.where(tiles.filled, log_sums * tiles.weights, 0.0)
-        likelihood = _by_class(log_sums, tiles.codes, n_classes)
+        likelihood = _by_class(log_sums, tiles.codes, kernels.base.shape[1])
         if not moments:
             zeros = xp.zeros_like(kernels.whitener)
             return likelihood, xp.zeros_like(kernels.base), zeros[..., 0], zeros
@@ -264,21 +260,20 @@ class NearbyKernels:
         return likelihood, sums[:, n_features * (n_features + 1) :], first, second
 
     def _remember(
-        self, tiles: _Tiles, pairs: _Pairs, kernels: Kernels, lengths: Array, highest: Array, is_best: Array
+        self, tiles: _Tiles, pairs: _Pairs, kernels: Kernels, highest: Array, is_best: Array
     ) -> None:
         """Overwrite the homes and keys by those of this pass: what is skipped is never the most likely.
 
         An optimistic pass without room for all pairs will be repeated from the same homes.
         """
-        xp, operations = namespace(highest), operations_of(highest)
+        xp, place = namespace(highest), tiles.place
         number = xp.astype(pairs.kernel, highest.dtype)[:, None]
-        best = operations.segment_max(xp.where(is_best, number, -1.0), lengths)
-        place = tiles.place
+        best = pairs.of_tiles.max(xp.where(is_best, number, -1.0))
         home = xp.astype(_clip(_take(xp.reshape(best, (-1,)), place), 0.0, None), xp.int64)
         value = xp.astype(_take(xp.reshape(highest, (-1,)), place), xp.float64, copy=False)
         for own, new in ((self._home, home), (self._key, _distance(kernels.peak, home, value))):
             new = xp.where(pairs.fits, new, _take(own, tiles.order))
-            operations.put(own, tiles.order, new)
+            operations_of(own).put(own, tiles.order, new)
 
 
 def _count(condition: Array) -> Array:
@@ -352,8 +347,8 @@ def _cut(rows: Rows, home: Array, key: Array, n_kernels: int) -> _Tiles:
     That group has the home of the one before: its tiles will meet almost all kernels.
     """
     xp, operations, n_rows, device = namespace(key), operations_of(key), rows.n_rows, device_of(key)
-    # All groups end with a tile that is not full. One tile more is empty.
-    n_tiles = n_rows // _TILE + n_kernels + 2
+    # Each group ends with a tile that is not full.
+    n_tiles = n_rows // _TILE + n_kernels + 1
     order = xp.argsort(xp.astype(home, xp.float64) + key / (1.0 + key), stable=True)
     group, key = _take(home, order), _take(key, order)
     sizes = _lengths(group, n_kernels)
@@ -407,7 +402,7 @@ def _measure(tiles: _Tiles, kernels: Kernels) -> _Reach:
         base = _base(kernels, home, None if tiles.codes is None else tiles.codes[a:b, :])
         each = xp.stack([squares, lengths, 0.5 * squares - base], axis=-1)
         parts.append(xp.max(xp.where(filled[..., None], each, -math.inf), axis=1))
-    largest = operations.segment_max(xp.concat(parts), tiles.count)
+    largest = operations.segments(tiles.count, tiles.home.shape[0]).max(xp.concat(parts))
     square, length, depth = largest[:, 0], largest[:, 1], largest[:, 2]
     return _Reach(
         _clip(constant(np.arange, n_kernels + 1, example=square), None, n_kernels - 1),
@@ -515,5 +510,5 @@ def _moments(tiles: _Tiles, pairs: _Pairs, kernels: Kernels, responsibilities: A
             mass = (shares[:, None, :] @ indicators)[:, 0, :]
         second = xp.reshape(xp.matrix_transpose(weighted) @ ahead, (-1, n_features**2))
         sums = xp.astype(xp.concat([xp.sum(weighted, axis=1), second, mass], axis=1), xp.float64, copy=False)
-        total.append(operations.segment_sum(sums, _lengths(numbers[a:b], n_kernels + 1))[:n_kernels, :])
+        total.append(operations.segments(_lengths(numbers[a:b], n_kernels), b - a).sum(sums))
     return reduce(add, total)
