@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,6 +45,15 @@ def aligned(size: int) -> FloatArray:
     raw = np.empty(size + 8)
     skip = -raw.ctypes.data % 64 // 8
     return raw[skip : skip + size]
+
+
+def zeros_aligned(lengths: Mapping[str, int]) -> dict[str, FloatArray]:
+    """Return arrays of zeros, each beginning at a cache line, in one piece of memory."""
+    ends = list(accumulate(-(-length // 8) * 8 for length in lengths.values()))
+    memory = aligned(ends[-1])
+    memory[:] = 0.0
+    starts = [0, *ends[:-1]]
+    return {name: memory[at : at + n] for at, (name, n) in zip(starts, lengths.items(), strict=True)}
 
 
 class Workers:
