@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..compute import simd
 from ..compute.simd import LANES, ROWS, add, compiled, fma, larger, load, multiply, splat, store, subtract
-from ..compute.threads import Workers, zeros_aligned
+from ..compute.threads import Workers, aligned
 from ..covariances import Structure
 from ..model import BoolArray, FloatArray, IntArray, Statistics, join
 from .reference import Kernels, Rows
@@ -687,8 +687,14 @@ def evaluate(
 
 def _run(pool: Workers, n_tasks: int, size: int, arguments: tuple[Any, ...]) -> None:
     """Do all tasks on all threads."""
-    counter, work = np.zeros(1, dtype=np.int64), _worker(size)
-    pool.run(lambda: work(counter, n_tasks, *arguments, _scratch(arguments[0], size)), n_tasks)
+    counter, work, sizes = np.zeros(1, dtype=np.int64), _worker(size), arguments[0]
+
+    def work_in_thread() -> None:
+        # Made once for all passes: threads would wait for each other, since they need the interpreter for it.
+        scratch = pool.workspace.kept((sizes, size), lambda: _scratch(sizes, size))
+        work(counter, n_tasks, *arguments, scratch)
+
+    pool.run(work_in_thread, n_tasks)
 
 
 def _scratch(sizes: _Sizes, size: int) -> _Scratch:
@@ -709,6 +715,9 @@ def _scratch(sizes: _Sizes, size: int) -> _Scratch:
         "turned": n_features * tile if sizes.depth else 0,
         "along": tile * sizes.depth,
     }
+    numbers = {name: aligned(length) for name, length in lengths.items()}
+    for array in numbers.values():
+        array[:] = 0.0
     places = {
         "order": tile,
         "places": tile,
@@ -716,8 +725,7 @@ def _scratch(sizes: _Sizes, size: int) -> _Scratch:
         "present": sizes.n_classes,
         "index": tile + 1,
     }
-    arrays = zeros_aligned(lengths | places)
-    return _Scratch(**arrays | {name: arrays[name].view(np.int64) for name in places})
+    return _Scratch(**numbers, **{name: np.zeros(n, dtype=np.int64) for name, n in places.items()})
 
 
 def _data(rows: Rows) -> _Data:
