@@ -993,11 +993,12 @@ def whiten_batch(matrices: Array) -> Whitened:
     # Scaling to a diagonal near one avoids overflow and underflow; powers of two make it exact.
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
     proper = np.all((diagonal > 0) & np.isfinite(diagonal), axis=1)
-    _, exponents = np.frexp(np.where(proper[:, None], diagonal, 1.0))
+    if not proper.all():
+        matrices = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1]))
+        diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
+    _, exponents = np.frexp(diagonal)
     units = np.ldexp(1.0, -(exponents // 2))
-    scaled = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1])) * units[:, :, None]
-    scaled *= units[:, None, :]
-
+    scaled = matrices * units[:, :, None] * units[:, None, :]
     small = matrices.shape[-1] <= _LARGEST_VECTORISED
     whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(scaled)
     variances = np.diagonal(scaled, axis1=-2, axis2=-1)
@@ -1043,25 +1044,25 @@ def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]
     n_matrices, order, _ = matrices.shape
     # The batch is the last axis, so that each step works along contiguous memory.
     rest = np.moveaxis(matrices, 0, -1).copy(order="C")
-    inverse = np.zeros_like(rest)
-    log_determinants = np.zeros(n_matrices, dtype=rest.dtype)
+    inverse, pivots = np.zeros_like(rest), np.empty_like(rest[0])
     positive = np.ones(n_matrices, dtype=bool)
     least = _SINGULAR * np.abs(np.einsum("ddb->db", rest))
     for j in range(order):
-        pivot = rest[j, j].copy()
-        good = pivot > least[j]
+        good = rest[j, j] > least[j]
         positive &= good
-        pivot[~good] = 1.0
-        log_determinants += np.log(pivot)
-        root = 1.0 / np.sqrt(pivot)
-        inverse[j, j] = 1.0
-        inverse[j, : j + 1] *= root
-        column = rest[j + 1 :, j] * root
-        rest[j + 1 :, j + 1 :] -= column[:, None] * column[None, :]
-        inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
+        pivots[j] = np.where(good, rest[j, j], 1.0)
+        root = 1.0 / np.sqrt(pivots[j])
+        inverse[j, :j] *= root
+        inverse[j, j] = root
+        if j < order - 1:
+            column = rest[j + 1 :, j] * root
+            rest[j + 1 :, j + 1 :] -= column[:, None] * column[None, :]
+            inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
+    log_determinants = np.log(pivots).sum(axis=0)
     positive &= np.isfinite(log_determinants)
-    inverse[:, :, ~positive] = np.eye(order)[:, :, None]
-    log_determinants[~positive] = 0.0
+    if not positive.all():
+        inverse[:, :, ~positive] = np.eye(order)[:, :, None]
+        log_determinants[~positive] = 0.0
     return np.ascontiguousarray(np.moveaxis(inverse, -1, 0)), log_determinants, positive
 
 
