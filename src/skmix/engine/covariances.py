@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from scipy.linalg import lapack
 
-from .compute import can_compile
+from .compute import can_compile, is_loaded
 from .compute.arrays import (
     Array,
     as_float64,
@@ -43,7 +43,7 @@ _SEED, _SMALLEST_SHARE = 0.01, 1e-12
 # Up to this order an elimination vectorised over the batch beats one LAPACK call per matrix (5000 matrices
 # of order 6: 3 ms versus 20 ms; they break even between orders 16 and 24).
 _LARGEST_VECTORISED = 16
-# Numbers in a batch from which on compiled code pays, since it must be loaded.
+# Numbers in a batch from which on compiled code is worth loading.
 _WORTH_COMPILING = 1 << 12
 # With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
 # it is recomputed in extended precision where the platform has it.
@@ -957,10 +957,10 @@ def _factor(found: Whitened, shape: tuple[int, ...]) -> Factor:
 
 
 def _compiles(batch: Array, order: int) -> bool:
-    """Return whether matrices, one for each entry of `batch`, are many enough and small for compiled code."""
+    """Return whether small matrices, one for each entry of `batch`, are for compiled code."""
     if not is_numpy(batch) or order > _LARGEST_VECTORISED:
         return False
-    return batch.size * order**2 >= _WORTH_COMPILING and can_compile()
+    return is_loaded() or (batch.size * order**2 >= _WORTH_COMPILING and can_compile())
 
 
 def _update_compiled(
