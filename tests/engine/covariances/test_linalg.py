@@ -81,7 +81,8 @@ def test_compiled_code_does_the_same_to_the_last_bit(order: int, monkeypatch: py
     random = np.random.default_rng(4)
     good = random_covariances(random, 21, order) * np.exp(10.0 * random.normal(size=(21, 1, 1)))
     narrow = np.ones((order, order)) + 1e-8 * np.eye(order)
-    matrices = np.stack([*good[:10], *singular(order).values(), narrow, *good[10:]])
+    tiny, huge = 1e-310 * good[0], 1e300 * good[0]
+    matrices = np.stack([*good[:10], *singular(order).values(), narrow, tiny, huge, *good[10:]])
     monkeypatch.setattr(covariances, "_compiles", lambda *_: False)
     expected = whiten_batch(matrices)
     monkeypatch.setattr(covariances, "_compiles", lambda *_: True)

@@ -9,6 +9,8 @@ import numpy as np
 
 from .simd import LANES, compiled, load, multiply, splat, store, subtract
 
+_SMALLEST = float(np.finfo(np.float64).tiny)  # smallest normal number
+
 
 @compiled
 def normalise(second, places, mass, offset, prior, rows, ridge, out):
@@ -38,20 +40,25 @@ def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation)
     """
     n_matrices, order, _ = matrices.shape
     rest, inverse = np.zeros(order * order * LANES), np.zeros(order * order * LANES)
-    roots, least, identity = np.empty(LANES), np.empty(order * LANES), np.eye(order)
+    roots, least = np.empty(LANES), np.empty(order * LANES)
+    bits, unit_bits = matrices.view(np.int64), units.view(np.int64)
     for b in range(0, n_matrices, LANES):
         for lane in range(LANES):
             own = min(b + lane, n_matrices - 1)
-            matrix = matrices[own]
-            positive[own] = True
+            proper = True
             for i in range(order):
-                positive[own] &= 0.0 < matrix[i, i] < math.inf
-            if not positive[own]:
-                matrix = identity
+                proper &= 0.0 < matrices[own, i, i] < math.inf
+            positive[own] = proper
             for i in range(order):
-                units[own, i] = math.ldexp(1.0, -(math.frexp(matrix[i, i])[1] // 2))
+                power = 1
+                if proper:
+                    # The bits of a number hold its power of two, unless it is too small for that.
+                    power, variance = (bits[own, i, i] >> 52) - 1022, matrices[own, i, i]
+                    if variance < _SMALLEST:
+                        power = math.frexp(variance)[1]
+                unit_bits[own, i] = (1023 - power // 2) << 52
                 for j in range(i + 1):
-                    scaled = matrix[i, j] * units[own, i] * units[own, j]
+                    scaled = matrices[own, i, j] * units[own, i] * units[own, j] if proper else 1.0 * (i == j)
                     rest[(i * order + j) * LANES + lane] = scaled
                 least[i * LANES + lane] = singular * abs(rest[(i * order + i) * LANES + lane])
         inverse[:] = 0.0
@@ -86,5 +93,6 @@ def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation)
                     number = inverse[(i * order + j) * LANES + lane]
                     length += number * number
                     whiteners[own, i, j] = number * units[own, j]
-                largest = max(largest, length * matrices[own, j, j] * units[own, j] ** 2)
+                variance = matrices[own, j, j] * units[own, j] * units[own, j]
+                largest = max(largest, length * variance)
             inflation[own] = largest
