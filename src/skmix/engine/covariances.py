@@ -963,19 +963,26 @@ def _compiles(batch: Array, order: int) -> bool:
     return is_loaded() or (batch.size * order**2 >= _WORTH_COMPILING and can_compile())
 
 
+def _read_only(array: FloatArray) -> FloatArray:
+    """Return an array as one that is contiguous and read-only: code is compiled for each kind of array."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 def _update_compiled(
     mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
 ) -> FloatArray:
     """Return covariances (R, K, M, M) before they are raised to the floor; see `Structure.update`."""
     from .compute.matrices import normalise
 
-    n_features, rows = offset.shape[-1], regulariser.prior_rows
+    n_features, rows = offset.shape[-1], float(regulariser.prior_rows)
     covariances = np.empty((*offset.shape, n_features))
     normalise(
-        second.reshape(-1, second.shape[-1]),
+        _read_only(second).reshape(-1, second.shape[-1]),
         _index(n_features, "unpacked"),
-        mass.reshape(-1),
-        offset.reshape(-1, n_features),
+        _read_only(mass).reshape(-1),
+        _read_only(offset).reshape(-1, n_features),
         (rows * regulariser.prior_covariance).reshape(-1),
         rows,
         np.diag(regulariser.ridge).reshape(-1),
@@ -1024,7 +1031,7 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
         np.empty((order, n_matrices)),
     )
     positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
-    eliminate(np.ascontiguousarray(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
+    eliminate(_read_only(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
     log_determinants = np.log(pivots).sum(axis=0)
     positive &= np.isfinite(log_determinants)
     if not positive.all():

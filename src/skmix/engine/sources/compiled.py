@@ -810,9 +810,10 @@ def _filled(array: FloatArray, *shape: int) -> FloatArray:
     own = array.shape[-len(shape) :]
     if own == shape:
         return array
-    larger = np.zeros((*array.shape[: -len(shape)], *shape))
-    larger[(..., *map(slice, own))] = array
-    return larger
+    whole = np.zeros((*array.shape[: -len(shape)], *shape))
+    place: Any = (..., *map(slice, own))
+    whole[place] = array
+    return whole
 
 
 @lru_cache
