@@ -114,6 +114,13 @@ def take(array: Any, index: Any, axis: int) -> Any:
     return array.take(index, axis=axis) if is_numpy(array) else operations_of(array).take(array, index, axis)
 
 
+def clip(values: Any, lowest: float, highest: float) -> Any:
+    """Return values between two numbers; NaN stays."""
+    if is_numpy(values):
+        return np.clip(values, lowest, highest)
+    return operations_of(values).clip(values, lowest, highest)
+
+
 def where(condition: Any, one: Any, other: Any) -> Any:
     """Return `one` where a condition holds, otherwise `other`: float64 numbers, or a number for all."""
     if is_numpy(condition):

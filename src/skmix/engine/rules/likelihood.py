@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..compute.arrays import constant, namespace, rare, to_numpy, where
+from ..compute.arrays import clip, constant, namespace, rare, to_numpy, where
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 
@@ -37,12 +37,12 @@ class Likelihood:
 
         Its factor is returned too.
         """
-        structure = self.structure
+        structure, parameters = self.structure, parameters.copy()
         if self.freeze == "kernels":
-            return parameters.copy(), structure.factor(parameters.covariances, parameters.means.shape[-1])
+            return parameters, structure.factor(parameters.covariances, parameters.means.shape[-1])
         # A start below the floor would look degenerate, and its squares might overflow.
         covariances, factor = structure.raised(parameters.covariances, self.regulariser.floor)
-        return replace(parameters, covariances=covariances).copy(), factor
+        return replace(parameters, covariances=covariances), factor
 
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
@@ -81,7 +81,7 @@ class Likelihood:
             class_mass = annihilate(class_mass, regulariser.annihilation)
         sizes = xp.sum(class_mass, axis=1, keepdims=True)
         # In a stream, a class without rows so far keeps its weights.
-        shares = class_mass / xp.clip(sizes, _TINY, np.inf)
+        shares = class_mass / clip(sizes, _TINY, np.inf)
         weights = where(sizes > 0, shares, previous.weights)  # (M1)
         following = with_frozen(self.freeze, Parameters(weights, means, covariances, prior), previous)
         return following, factor if self.freeze == "kernels" else next_factor, inaccurate
