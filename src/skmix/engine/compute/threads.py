@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
@@ -29,6 +29,7 @@ class Workspace(threading.local):
 
     def __init__(self) -> None:
         self._arrays: dict[str, FloatArray] = {}
+        self._kept: tuple[Hashable, Any] = (None, None)
 
     def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
         """Return an uninitialised array of that shape; calls with the same name share memory."""
@@ -37,6 +38,13 @@ class Workspace(threading.local):
         if memory is None or memory.size < size:
             memory = self._arrays[name] = aligned(size)
         return memory[:size].reshape(shape)
+
+    def kept(self, key: Hashable, make: Callable[[], Answer]) -> Answer:
+        """Return what `make` returned when this thread last called, if that was with the same key."""
+        if self._kept[0] != key:
+            self._kept = key, make()
+        answer: Answer = self._kept[1]
+        return answer
 
 
 def aligned(size: int) -> FloatArray:
@@ -69,11 +77,9 @@ class Workers:
         if self._n_jobs == 1 or len(tasks) == 1:
             yield from map(work, tasks)
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._n_jobs)
         waiting: deque[Future[Answer]] = deque()
         for task in tasks:
-            waiting.append(self._pool.submit(work, task))
+            waiting.append(self._threads.submit(work, task))
             if len(waiting) > 2 * self._n_jobs:
                 yield waiting.popleft().result()
         while waiting:
@@ -85,12 +91,16 @@ class Workers:
         if n_threads == 1:
             work()
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._n_jobs)
-        others = [self._pool.submit(work) for _ in range(n_threads - 1)]
+        others = [self._threads.submit(work) for _ in range(n_threads - 1)]
         work()
         for other in others:
             other.result()
+
+    @property
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._n_jobs, initializer=_limit_this_thread)
+        return self._pool
 
     def close(self) -> None:
         """Shut down the threads."""
@@ -102,6 +112,11 @@ class Workers:
 def _controller() -> ThreadpoolController:
     # Cached, since finding the loaded BLAS libraries takes milliseconds.
     return ThreadpoolController()
+
+
+def _limit_this_thread() -> None:
+    """Limit BLAS libraries whose threads are those of OpenMP: each thread has a limit of its own there."""
+    _controller().select(threading_layer="openmp").limit(limits=1, user_api="blas")
 
 
 class _Limit:
