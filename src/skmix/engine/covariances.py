@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from scipy.linalg import lapack
 
-from .compute import can_compile
+from .compute import can_compile, is_loaded
 from .compute.arrays import (
     Array,
     as_float64,
@@ -43,8 +43,8 @@ _SEED, _SMALLEST_SHARE = 0.01, 1e-12
 # Up to this order an elimination vectorised over the batch beats one LAPACK call per matrix (5000 matrices
 # of order 6: 3 ms versus 20 ms; they break even between orders 16 and 24).
 _LARGEST_VECTORISED = 16
-# Numbers in a batch from which on compiled code pays, since it must be loaded.
-_WORTH_COMPILING = 1 << 15
+# Numbers in a batch from which on compiled code is worth loading.
+_WORTH_COMPILING = 1 << 12
 # With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
 # it is recomputed in extended precision where the platform has it.
 _INFLATED = 2e6
@@ -208,7 +208,11 @@ class Structure:
         sums of x(Vx)ᵀ; it makes one step from `previous`, the covariances of the E-step, which increases the
         expected log-likelihood without maximising it.
         """
-        xp, n_features, weighted = namespace(mass), offset.shape[-1], mass[..., None] * offset
+        xp, n_features = namespace(mass), offset.shape[-1]
+        if not self.shared and _compiles(mass, n_features):
+            covariances = _update_compiled(mass, offset, second, regulariser)
+            return self.raised(covariances, regulariser.floor)
+        weighted = mass[..., None] * offset
         if self.shared:
             covariances = unpack(xp.sum(second, axis=1), n_features)
             covariances = covariances - xp.matrix_transpose(weighted) @ offset
@@ -223,7 +227,7 @@ class Structure:
         return self.raised(covariances, regulariser.floor)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
-        """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor."""
+        """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor; NumPy: in place."""
         xp, stack = namespace(covariances), self._by_kernel(covariances)
         flat, found = whiten_bounded(xp.reshape(covariances, (-1, *covariances.shape[-2:])), floor)
         return xp.reshape(flat, covariances.shape), _factor(found, stack.shape)
@@ -952,24 +956,60 @@ def _factor(found: Whitened, shape: tuple[int, ...]) -> Factor:
     return Factor(xp.reshape(whitener, shape), xp.reshape(log_determinant, shape[:2]), usable)
 
 
+def _compiles(batch: Array, order: int) -> bool:
+    """Return whether small matrices, one for each entry of `batch`, are for compiled code."""
+    if not is_numpy(batch) or order > _LARGEST_VECTORISED:
+        return False
+    return is_loaded() or (batch.size * order**2 >= _WORTH_COMPILING and can_compile())
+
+
+def _read_only(array: FloatArray) -> FloatArray:
+    """Return an array as one that is contiguous and read-only: code is compiled for each kind of array."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _update_compiled(
+    mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+) -> FloatArray:
+    """Return covariances (R, K, M, M) before they are raised to the floor; see `Structure.update`."""
+    from .compute.matrices import normalise
+
+    n_features, rows = offset.shape[-1], float(regulariser.prior_rows)
+    covariances = np.empty((*offset.shape, n_features))
+    normalise(
+        _read_only(second).reshape(-1, second.shape[-1]),
+        _index(n_features, "unpacked"),
+        _read_only(mass).reshape(-1),
+        _read_only(offset).reshape(-1, n_features),
+        (rows * regulariser.prior_covariance).reshape(-1),
+        rows,
+        np.diag(regulariser.ridge).reshape(-1),
+        covariances.reshape(-1, n_features**2),
+    )
+    return covariances
+
+
 def whiten_batch(matrices: Array) -> Whitened:
     """Return the `Whitened` of symmetric matrices (B, M, M)."""
     if not is_numpy(matrices):
         return _whiten_on_device(matrices)
+    if _compiles(matrices[:, 0, 0], matrices.shape[-1]):
+        return _eliminate_compiled(matrices)
     # Scaling to a diagonal near one avoids overflow and underflow; powers of two make it exact.
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
     proper = np.all((diagonal > 0) & np.isfinite(diagonal), axis=1)
-    _, exponents = np.frexp(np.where(proper[:, None], diagonal, 1.0))
+    if not proper.all():
+        matrices = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1]))
+        diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
+    _, exponents = np.frexp(diagonal)
     units = np.ldexp(1.0, -(exponents // 2))
-    if matrices.size >= _WORTH_COMPILING and matrices.shape[-1] <= _LARGEST_VECTORISED and can_compile():
-        return _eliminate_compiled(matrices, units, proper)
-    scaled = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1])) * units[:, :, None]
-    scaled *= units[:, None, :]
-
+    scaled = matrices * units[:, :, None] * units[:, None, :]
     small = matrices.shape[-1] <= _LARGEST_VECTORISED
     whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(scaled)
     variances = np.diagonal(scaled, axis1=-2, axis2=-1)
-    inflation = variances * np.einsum("bed,bed->bd", whiteners, whiteners)
+    inflation = variances * _inverse_diagonals(whiteners)
     again = np.flatnonzero(positive & (inflation > _INFLATED).any(axis=1))
     if len(again):
         whiteners[again], log_determinants[again], positive[again] = _eliminate(
@@ -980,28 +1020,30 @@ def whiten_batch(matrices: Array) -> Whitened:
     return whiteners, log_determinants, positive & proper
 
 
-def _eliminate_compiled(matrices: FloatArray, units: FloatArray, proper: BoolArray) -> Whitened:
-    """Return the `Whitened` of matrices (B, M, M), which are scaled by units (B, M) and factored together."""
+def _eliminate_compiled(matrices: FloatArray) -> Whitened:
+    """Return the `Whitened` of matrices (B, M, M), bit by bit what NumPy makes of them."""
     from .compute.matrices import eliminate
 
     n_matrices, order, _ = matrices.shape
-    if not proper.all():
-        matrices = np.where(proper[:, None, None], matrices, np.eye(order))
-    whiteners, pivots = np.zeros_like(matrices, order="C"), np.empty((order, n_matrices))
+    whiteners, units, pivots = (
+        np.zeros_like(matrices, order="C"),
+        np.empty((n_matrices, order)),
+        np.empty((order, n_matrices)),
+    )
     positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
-    given = np.ascontiguousarray(matrices), units, _SINGULAR
-    eliminate(*given, whiteners, pivots, positive, inflation)
+    eliminate(_read_only(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
     log_determinants = np.log(pivots).sum(axis=0)
     positive &= np.isfinite(log_determinants)
-    whiteners[~positive] = np.eye(order) * units[~positive][:, None]
-    log_determinants[~positive] = 0.0
+    if not positive.all():
+        whiteners[~positive] = np.eye(order) * units[~positive][:, None]
+        log_determinants[~positive] = 0.0
     again = np.flatnonzero(positive & (inflation > _INFLATED))
     if len(again):
         own = units[again]
         scaled = matrices[again] * own[:, :, None] * own[:, None, :]
         found = _eliminate(scaled.astype(np.longdouble))
         whiteners[again], log_determinants[again], positive[again] = found[0] * own[:, None], *found[1:]
-    return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive & proper
+    return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive
 
 
 def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -1009,25 +1051,25 @@ def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]
     n_matrices, order, _ = matrices.shape
     # The batch is the last axis, so that each step works along contiguous memory.
     rest = np.moveaxis(matrices, 0, -1).copy(order="C")
-    inverse = np.zeros_like(rest)
-    log_determinants = np.zeros(n_matrices, dtype=rest.dtype)
+    inverse, pivots = np.zeros_like(rest), np.empty_like(rest[0])
     positive = np.ones(n_matrices, dtype=bool)
     least = _SINGULAR * np.abs(np.einsum("ddb->db", rest))
     for j in range(order):
-        pivot = rest[j, j].copy()
-        good = pivot > least[j]
+        good = rest[j, j] > least[j]
         positive &= good
-        pivot[~good] = 1.0
-        log_determinants += np.log(pivot)
-        root = 1.0 / np.sqrt(pivot)
-        inverse[j, j] = 1.0
-        inverse[j, : j + 1] *= root
-        column = rest[j + 1 :, j] * root
-        rest[j + 1 :, j + 1 :] -= column[:, None] * column[None, :]
-        inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
+        pivots[j] = np.where(good, rest[j, j], 1.0)
+        root = 1.0 / np.sqrt(pivots[j])
+        inverse[j, :j] *= root
+        inverse[j, j] = root
+        if j < order - 1:
+            column = rest[j + 1 :, j] * root
+            rest[j + 1 :, j + 1 :] -= column[:, None] * column[None, :]
+            inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
+    log_determinants = np.log(pivots).sum(axis=0)
     positive &= np.isfinite(log_determinants)
-    inverse[:, :, ~positive] = np.eye(order)[:, :, None]
-    log_determinants[~positive] = 0.0
+    if not positive.all():
+        inverse[:, :, ~positive] = np.eye(order)[:, :, None]
+        log_determinants[~positive] = 0.0
     return np.ascontiguousarray(np.moveaxis(inverse, -1, 0)), log_determinants, positive
 
 
@@ -1059,7 +1101,7 @@ def _whiten_on_device(matrices: Array) -> Whitened:
     pivots = xp.linalg.diagonal(lower)
     positive = proper & good & xp.all(pivots**2 > _SINGULAR, axis=1)
     whiteners = operations.invert_lower(xp.where(positive[:, None, None], lower, eye))
-    inflated = positive & xp.any(xp.sum(whiteners * whiteners, axis=-2) > _INFLATED_ON_DEVICE, axis=1)
+    inflated = positive & xp.any(_inverse_diagonals(whiteners) > _INFLATED_ON_DEVICE, axis=1)
     log_determinants = 2.0 * xp.sum(xp.where(positive[:, None], xp.log(pivots / unit), 0.0), axis=1)
     found = whiteners * unit[:, None, :], log_determinants, positive
     if not occurs(inflated):
@@ -1070,6 +1112,13 @@ def _whiten_on_device(matrices: Array) -> Whitened:
     return _replaced(found, index, (*better, xp.asarray(positive, device=device_of(matrices))))
 
 
+def _inverse_diagonals(whiteners: Array) -> Array:
+    """Return the diagonals (B, M) of the inverses WᵀW of the matrices with these whiteners (B, M, M)."""
+    if is_numpy(whiteners):
+        return np.einsum("bed,bed->bd", whiteners, whiteners)
+    return namespace(whiteners).sum(whiteners * whiteners, axis=-2)
+
+
 def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
     """Return `found` with the entries of some matrices replaced."""
     whiteners, log_determinants, positive = (replaced(a, index, b) for a, b in zip(found, new, strict=True))
@@ -1077,17 +1126,16 @@ def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
 
 
 def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
-    """Return matrices (B, M, M) raised to P ⪰ diag(floor), and their whiteners."""
+    """Return matrices (B, M, M) raised to P ⪰ diag(floor), and their whiteners; NumPy: in place."""
     found, xp = whiten_batch(matrices), namespace(matrices)
     # tr(P⁻¹ diag(floor)) < 1 proves that no eigenvalue relative to diag(floor) is below one.
-    low = (~found[2] | (xp.sum(found[0] * found[0], axis=-2) @ floor >= 1.0)) & xp.all(floor > 0)
+    low = (~found[2] | (_inverse_diagonals(found[0]) @ floor >= 1.0)) & xp.all(floor > 0)
     index = rare(low)
     if index is None:
         return matrices, found
     some = pick(matrices, index)
     raised = xp.where(pick(low, index)[:, None, None], raise_eigenvalues(some, floor), some)
-    matrices = replaced(matrices.copy() if is_numpy(matrices) else matrices, index, raised)
-    return matrices, _replaced(found, index, whiten_batch(raised))
+    return replaced(matrices, index, raised), _replaced(found, index, whiten_batch(raised))
 
 
 def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:

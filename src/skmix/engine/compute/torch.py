@@ -21,6 +21,8 @@ from .operations import CHUNK_ON_ACCELERATOR, Array, Operations, Work
 _WORK_BYTES, _WORK_SHARE = 1 << 32, 0.1
 # The first two calls are for warm-up; the third is captured.
 _CALLS_BEFORE_CAPTURE = 3
+# Items of a segment that are reduced one by one.
+_PIECE = 64
 # Steps of the matrix sign: 3.44^26 = 1e14 is the largest ratio of eigenvalues that it resolves.
 _GROWING_STEPS, _SQUARING_STEPS = 26, 6
 
@@ -75,6 +77,8 @@ def _place(device: str) -> torch.device:
 class TorchOperations(Operations):
     """PyTorch tensors on one device."""
 
+    reduces_segments = True
+
     def __init__(self, xp: Any, device: Any) -> None:
         super().__init__(xp, device)
         self._cuda = device.type == "cuda"
@@ -126,9 +130,21 @@ class TorchOperations(Operations):
         found: tuple[Array, Array, Array] = self._kernels.normalise(values, offsets, weights)
         return found
 
+    def take(self, array: Array, index: Array) -> Array:
+        """Return entries of an array; the common namespace would also look for negative places."""
+        return torch.index_select(array, 0, index)
+
+    def clip(self, values: Array, lowest: float | None, highest: float | None) -> Array:
+        """Return values between two numbers; some versions of the common namespace make the host wait."""
+        return torch.clamp(values, lowest, highest)
+
     def put(self, array: Array, index: Array, values: Array) -> Array:
         """Write new values (q, …) into an array (n, …) at places (q,)."""
         return array.index_copy_(0, index, values)
+
+    def segments(self, lengths: Array, n_items: int) -> Segments:
+        """Return what sums up segments; see `Operations.segments`."""
+        return Segments(lengths, n_items)
 
     def distances(self, x: Array, means: Array, whiteners: Array) -> Array:
         """Return squared lengths (q, n); see `Operations.distances`."""
@@ -207,6 +223,35 @@ class TorchOperations(Operations):
             yield
         finally:
             torch.set_float32_matmul_precision(before)
+
+
+class Segments:
+    """Sums and maxima of segments of an array; see `Operations.segments`.
+
+    A device goes through a segment item by item, so that long ones would take long. They are cut into pieces
+    at every item of a multiple of `_PIECE`; then the pieces of each segment are reduced.
+    """
+
+    def __init__(self, lengths: Array, n_items: int) -> None:
+        ends, nothing = torch.cumsum(lengths, 0), lengths.new_zeros(1)
+        cuts = torch.arange(0, n_items, _PIECE, dtype=ends.dtype, device=ends.device)
+        marks = torch.cat([ends, cuts, nothing + n_items]).sort().values
+        self._pieces = marks.diff()
+        self._counts = torch.searchsorted(marks, torch.cat([nothing, ends])).diff()
+
+    def sum(self, values: Array) -> Array:
+        """Return the sums of segments."""
+        return self._reduce(values, "sum")
+
+    def max(self, values: Array) -> Array:
+        """Return the largest values of segments."""
+        return self._reduce(values, "max")
+
+    def _reduce(self, values: Array, kind: str) -> Array:
+        for lengths in (self._pieces, self._counts):
+            # Lengths are not checked, because the host would wait for them.
+            values = torch.segment_reduce(values, kind, lengths=lengths, axis=0, unsafe=True)
+        return values
 
 
 def raise_by_products(matrices: Array) -> Array:

@@ -37,12 +37,12 @@ class Likelihood:
 
         Its factor is returned too.
         """
-        structure = self.structure
+        structure, parameters = self.structure, parameters.copy()
         if self.freeze == "kernels":
-            return parameters.copy(), structure.factor(parameters.covariances, parameters.means.shape[-1])
+            return parameters, structure.factor(parameters.covariances, parameters.means.shape[-1])
         # A start below the floor would look degenerate, and its squares might overflow.
         covariances, factor = structure.raised(parameters.covariances, self.regulariser.floor)
-        return replace(parameters, covariances=covariances).copy(), factor
+        return replace(parameters, covariances=covariances), factor
 
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
@@ -55,17 +55,22 @@ class Likelihood:
         """
         structure, regulariser, xp = self.structure, self.regulariser, namespace(statistics.mass)
         mass = xp.sum(statistics.mass, axis=-1)
-        alive = mass > _EMPTY
-        safe_mass = xp.where(alive, mass, _TINY)
-        offset = xp.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
-        means = xp.where(alive[..., None], origins + offset, previous.means)  # (M2)
-        # An empty kernel has a covariance that can be factored, until its own is put back.
-        identity = constant(_identity, structure, means.shape[-1], statistics.second.shape[-1], example=mass)
-        second = xp.where(alive[..., None], statistics.second, _TINY * identity)
+        alive, first, second = mass > _EMPTY, statistics.first, statistics.second
+        # On a device, asking whether there are empty kernels would take longer than their care.
+        with_empty = not is_numpy(mass) or not alive.all()
+        if with_empty:
+            # An empty kernel has a covariance that can be factored, until its own is put back.
+            identity = constant(_identity, structure, first.shape[-1], second.shape[-1], example=mass)
+            first = xp.where(alive[..., None], first, 0.0)
+            second = xp.where(alive[..., None], second, _TINY * identity)
+            mass = xp.where(alive, mass, _TINY)
+        offset = first / mass[..., None]
+        means = origins + offset  # (M2)
         covariances, next_factor = structure.update(  # (M3)
-            safe_mass, offset, second, regulariser, previous.covariances
+            mass, offset, second, regulariser, previous.covariances
         )
-        if not is_numpy(mass) or not alive.all():
+        if with_empty:
+            means = xp.where(alive[..., None], means, previous.means)
             covariances = structure.where_alive(alive, covariances, previous.covariances)
             next_factor = structure.factor_where_alive(alive, next_factor, factor)
         class_mass, prior = assign_unlabelled(statistics.mass, previous)

@@ -66,9 +66,10 @@ class Variational:
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as point posteriors, as if after infinitely many rows."""
+        parameters = parameters.copy()
         covariances, factor = self.structure.raised(parameters.covariances, self.floor)
         counts = namespace(parameters.weights).full_like(parameters.weights, np.inf)
-        return replace(parameters, covariances=covariances, counts=counts).copy(), factor
+        return replace(parameters, covariances=covariances, counts=counts), factor
 
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor

@@ -25,7 +25,8 @@ from numpy.lib.stride_tricks import as_strided
 from ..compute import simd
 from ..compute.simd import LANES, ROWS, add, compiled, fma, larger, load, multiply, splat, store, subtract
 from ..compute.threads import Workers, aligned
-from ..model import BoolArray, FloatArray, Statistics, join
+from ..covariances import Structure
+from ..model import BoolArray, FloatArray, IntArray, Statistics, join
 from .reference import Kernels, Rows
 
 # Up to this many features, loops over features are unrolled, in code compiled for each number of them.
@@ -555,14 +556,16 @@ def expect(
     With `unrolled` False no code is compiled for this number of features alone.
     """
     near = _are_near(kernels, origins)
-    # The arithmetic of a start must not depend on the others.
-    parts = [part for part in (np.flatnonzero(near), np.flatnonzero(~near)) if len(part)]
     options: dict[str, bool] = {"with_moments": with_moments, "unrolled": unrolled}
+    if (near == near[0]).all():
+        return _expect(rows, kernels, origins, pool, near=bool(near[0]), **options)
+    # The arithmetic of a start must not depend on the others.
+    parts = np.flatnonzero(near), np.flatnonzero(~near)
     found = [
         _expect(rows, kernels.take(part), origins[part], pool, near=bool(near[part[0]]), **options)
         for part in parts
     ]
-    return found[0] if len(parts) == 1 else join(found).take(np.argsort(np.concatenate(parts)))
+    return join(found).take(np.argsort(np.concatenate(parts)))
 
 
 def _expect(
@@ -597,7 +600,8 @@ def _expect(
     nothing = _flat(np.empty(0)), np.empty((0, 0))
     _run(pool, n_tasks, size, (sizes, _data(rows), model, with_moments, sums, *nothing))
     likelihood, mass, moments = (
-        array.reshape(shape).sum(axis=0) for array, shape in zip(sums, shapes, strict=True)
+        array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
+        for array, shape in zip(sums, shapes, strict=True)
     )
     found = statistics_of(rows, kernels, origins, (size, sizes, model), (likelihood, mass, moments))
     if not near or not with_moments:
@@ -660,9 +664,7 @@ def statistics_of(
             else:
                 second = second[..., :n_features] - away
     elif sizes.kind == _TRIANGULAR:
-        i, j = kernels.structure.pairs(n_features)
-        row, column = np.maximum(i, j), np.minimum(i, j)
-        second = second[..., row * (row + 1) // 2 + column if size else row * sizes.width + column]
+        second = moments.take(_places(kernels.structure, n_features, sizes.width, size), axis=-1)
     else:
         crossed: FloatArray = second[..., sizes.width :].reshape(
             n_starts, n_kernels, sizes.width, sizes.depth
@@ -671,6 +673,14 @@ def statistics_of(
         crossed = crossed[..., :n_features, :n_factors].reshape(n_starts, n_kernels, -1)
         second = np.concatenate([second[..., :n_features], crossed], axis=-1)
     return Statistics(likelihood, mass, np.ascontiguousarray(first), np.ascontiguousarray(second))
+
+
+@lru_cache
+def _places(structure: Structure, n_features: int, width: int, size: int) -> IntArray:
+    """Return where the second-order terms (S,) of a structure are among the moments of a kernel."""
+    i, j = structure.pairs(n_features)
+    row, column = np.maximum(i, j), np.minimum(i, j)
+    return width + (row * (row + 1) // 2 + column if size else row * width + column)
 
 
 def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
@@ -716,8 +726,14 @@ def evaluate(
 
 def _run(pool: Workers, n_tasks: int, size: int, arguments: tuple[Any, ...]) -> None:
     """Do all tasks on all threads."""
-    counter, work = np.zeros(1, dtype=np.int64), _worker(size)
-    pool.run(lambda: work(counter, n_tasks, *arguments, _scratch(arguments[0], size)), n_tasks)
+    counter, work, sizes = np.zeros(1, dtype=np.int64), _worker(size), arguments[0]
+
+    def work_in_thread() -> None:
+        # Made once for all passes: threads would wait for each other, since they need the interpreter for it.
+        scratch = pool.workspace.kept((sizes, size), lambda: _scratch(sizes, size))
+        work(counter, n_tasks, *arguments, scratch)
+
+    pool.run(work_in_thread, n_tasks)
 
 
 def _scratch(sizes: _Sizes, size: int) -> _Scratch:
@@ -781,7 +797,7 @@ def _prepare(
     structure, whitener, means = kernels.structure, kernels.factor.whitener, kernels.means
     nothing = np.empty(0)
     factors, rotation, depth, size, n_terms = nothing, nothing, 0, 0, 0
-    kind, width, rest = _FACTORS, _padded(n_features), -n_features % LANES
+    kind, width = _FACTORS, _padded(n_features)
     step, n_rows, constants = width, n_kernels, kernels.constants
     if near:
         kind, width, n_rows = _EXPANDED, n_features, -(-n_kernels // ROWS) * ROWS
@@ -794,7 +810,7 @@ def _prepare(
         last = -0.5 * (squares[..., :1] if structure.shared or structure.isotropic else squares)
         whitener = np.concatenate([squares * means, last], axis=-1)
         n_terms = whitener.shape[-1]
-        whitener = np.pad(whitener, ((0, 0), (0, n_rows - n_kernels), (0, 0)))
+        whitener = _filled(whitener, n_rows, n_terms)
         step = -(-(n_features if structure.shared else n_terms) // (2 * LANES)) * 2 * LANES
     elif structure.projects:
         depth = _padded(whitener.shape[-1] - 1)
@@ -805,13 +821,14 @@ def _prepare(
     n_moments = step if near else width * (2 + depth)
     if structure.triangular and not near:
         kind, size = _TRIANGULAR, n_features if unrolled and n_features <= _UNROLLED else 0
-        whitener = np.broadcast_to(whitener, (n_starts, n_kernels, n_features, n_features))
         if size:
             width, n_moments = n_features, n_features * (n_features + 3) // 2
-            whitener = whitener[(..., *np.tril_indices(n_features))]
+            flat: FloatArray = whitener.reshape(*whitener.shape[:2], -1)
+            whitener = flat.take(_lower_triangle(n_features), axis=-1)
         else:
             n_moments = width * (1 + width)
-            whitener = _in_blocks(np.pad(whitener, ((0, 0), (0, 0), (0, rest), (0, rest))))
+            whitener = _in_blocks(_filled(whitener, width, width))
+        whitener = np.broadcast_to(whitener, (n_starts, n_kernels, *whitener.shape[2:]))
     n_classes = kernels.log_weights.shape[-1]
     tile = max(3, min(_TILE // n_kernels, _LARGEST_TILE if size else _LARGEST_BY_ROW) // _SMALLEST_TILE)
     # Features must not lie a power of two apart: they would compete for the same lines of the cache.
@@ -824,11 +841,27 @@ def _prepare(
         n, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n // block),
         width, depth, whitener[0, 0].size, n_moments, kind, n_rows, step, n_terms,
     )  # fmt: skip
-    padding = ((0, 0), (0, 0), (0, width - n_features))
     base = constants[..., None] + kernels.log_weights
-    padded = np.pad(means, padding), np.pad(origins, padding)
+    padded = _filled(means, width), _filled(origins, width)
     model = _Model(*map(_flat, (base, *padded, whitener, factors, rotation)))
     return size, sizes, model
+
+
+def _filled(array: FloatArray, *shape: int) -> FloatArray:
+    """Return an array whose last axes are filled up with zeros to that shape."""
+    own = array.shape[-len(shape) :]
+    if own == shape:
+        return array
+    whole = np.zeros((*array.shape[: -len(shape)], *shape))
+    place: Any = (..., *map(slice, own))
+    whole[place] = array
+    return whole
+
+
+@lru_cache
+def _lower_triangle(n_features: int) -> IntArray:
+    """Return the places of the lower triangle in a flat matrix (M · M,)."""
+    return np.flatnonzero(np.tri(n_features))
 
 
 def _flat(array: np.ndarray) -> np.ndarray:

@@ -262,6 +262,11 @@ class MaskedRows(DeviceRows):
         complete = None if self._patterns is None else self._patterns[1]
         return super().assumed if complete is None else complete.assumed
 
+    def is_due(self) -> bool:
+        """Count a pass of the complete rows; see `DeviceRows.is_due`."""
+        complete = None if self._patterns is None else self._patterns[1]
+        return complete is not None and complete.is_due()
+
     def clear_cache(self) -> None:
         """Free the memory cached between passes."""
         self._patterns = None

@@ -16,14 +16,13 @@ from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from . import reference
 from .base import ArrayRows, Centres
 from .reference import Kernels, Rows
+from .relevance import MANY
 from .summary import FARTHEST, Frame, Setting, scale_of
 
 # Largest model, in numbers, that is cached once it is prepared for scoring.
 _CACHED = 1 << 17
 # Operations of a pass from which on compiled code pays: loading it takes as long as about a hundred passes.
 _WORTH_COMPILING = 1 << 21
-# Kernels from which on compiled passes skip those that are provably irrelevant.
-MANY = 256
 
 
 def worth_compiling(n_rows: int, n_kernels: int, n_features: int) -> bool:
