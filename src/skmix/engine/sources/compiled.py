@@ -4,7 +4,8 @@ Rows are taken in tiles of up to 256, feature by feature, so that a vector holds
 Differences from a kernel's mean are taken first and whitened afterwards, so that digits are kept wherever a
 kernel lies and however narrow it is. Second moments are about the means of the E-step for the same reason.
 Diagonal, spherical and tied kernels near the origin need no such care: their log-densities and moments are
-matrix products, for all kernels at once.
+matrix products, for all kernels at once. The rows of a tile are ordered by class, so that a kernel can skip
+those of classes in which its weight is zero.
 
 Work is split into tasks by the sizes of the problem, never by the number of threads, and the sums of the
 tasks are added in order: results are bitwise the same for any number of threads.
@@ -124,6 +125,9 @@ class _Scratch(NamedTuple):
     places: Any  # (tile,): where they begin
     bounds: Any  # (C + 1,): first row of each class
     present: Any  # (C,): classes with rows
+    low: Any  # (K,): rows low … high − 1, in whole vectors, are those of classes in which
+    high: Any  # (K,): the kernel has a weight; its log-joints are not needed elsewhere
+    listed: Any  # (K + 1,): places of some kernels' log-joints
     # The others are for any number of features, where loops are not unrolled.
     few: Any  # (M, 2 · LANES): differences of two vectors of rows
     by_row: Any  # (tile, step): rows
@@ -255,22 +259,41 @@ def _add_distances(x, sizes, model, kernel, ahead, values, place):
 
 
 @compiled
-def _normalise(values, n_kernels, tile, weights, logs):
-    """Turn log-joints (K, tile) into responsibilities times weights, and write weighted log-likelihoods."""
-    for r in range(0, tile, LANES):
-        highest = load(values, r)
-        for k in range(1, n_kernels):
+def _normalise(values, tile, kernels, count, a, b, weights, logs):
+    """Turn log-joints (K, tile) of rows a … b − 1 into responsibilities times weights.
+
+    This is for the first `count` kernels, or of those in a list. Weighted log-likelihoods are written into
+    `logs`.
+    """
+    for r in range(a, b, LANES):
+        highest = splat(-np.inf)
+        for i in range(count):
+            k = i if kernels is None else kernels[i]
             highest = larger(highest, load(values, k * tile + r))
         sums = splat(0.0)
-        for k in range(n_kernels):
+        for i in range(count):
+            k = i if kernels is None else kernels[i]
             joint = simd.exp(subtract(load(values, k * tile + r), highest))
             store(values, k * tile + r, joint)
             sums = add(sums, joint)
         weight = load(weights, r)
         store(logs, r, multiply(weight, add(highest, simd.log(sums))))
         share = simd.divide(weight, sums)
-        for k in range(n_kernels):
+        for i in range(count):
+            k = i if kernels is None else kernels[i]
             store(values, k * tile + r, multiply(load(values, k * tile + r), share))
+
+
+@compiled
+def _normalise_listed(values, sizes, n_present, scratch):
+    """Do the same for all rows, class by class, with the kernels that have a weight there."""
+    low, high, kernels, end = scratch.low, scratch.high, scratch.listed, 0
+    for p in range(n_present):
+        begin, end, count = end, _padded(scratch.bounds[scratch.present[p] + 1]), 0
+        for k in range(sizes.n_kernels):
+            kernels[count] = k
+            count += low[k] < end and begin < high[k]
+        _normalise(values, sizes.tile, kernels, count, begin, end, scratch.weights, scratch.logs)
 
 
 @compiled
@@ -429,6 +452,7 @@ def _worker(size: int) -> Any:
         n_classes, n_starts, half = sizes.n_classes, sizes.n_starts, splat(-0.5)
         x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
         order, bounds, present = scratch.order, scratch.bounds, scratch.present
+        low, high = scratch.low, scratch.high
         by_row = scratch.by_row if size == 0 and with_moments else scratch.by_row[:0]
         base, likelihood, mass, moments = model.base, sums.likelihood, sums.mass, sums.moments
         while True:
@@ -436,9 +460,9 @@ def _worker(size: int) -> Any:
             if task >= n_tasks:
                 break
             part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _GROUP
-            end = min((part + 1) * sizes.block, sizes.n_rows)
-            for a in range(part * sizes.block, end, tile):
-                n = min(tile, end - a)
+            last = min((part + 1) * sizes.block, sizes.n_rows)
+            for a in range(part * sizes.block, last, tile):
+                n = min(tile, last - a)
                 n_present = _sort(data.codes, a, n, n_classes, order, bounds, present)
                 _take_rows(data, a, n, sizes, scratch, by_row)
                 _fill(weights, 0, n, 1.0)
@@ -453,15 +477,21 @@ def _worker(size: int) -> Any:
                         _whiten(x, tile, model.rotation, s * n_features * n_features, n_features, seen)
                         for r in range(0, tile, LANES):
                             _add_powers(seen, r, sizes)
+                    skips = False
                     for k in range(n_kernels):
-                        kernel, place = s * n_kernels + k, k * tile
+                        kernel, place, begin, end = s * n_kernels + k, k * tile, n, 0
                         for p in range(n_present):
                             c = present[p]
                             peak = base[kernel * n_classes + c]
                             _fill(values, place + bounds[c], place + bounds[c + 1], peak)
+                            if peak > -np.inf or size == 0:
+                                begin, end = min(begin, bounds[c]), bounds[c + 1]
                         _fill(values, place + n, place + tile, 0.0)
+                        skips |= begin > 0 or end < n
+                        begin, end = begin // LANES * LANES, _padded(end)
+                        low[k], high[k] = begin, end
                         if size:
-                            for r in range(0, tile, LANES):
+                            for r in range(begin, end, LANES):
                                 lengths = simd.distance(
                                     x, r, tile, model.means, kernel * width,
                                     model.whitener, kernel * sizes.white, size,
@@ -474,7 +504,10 @@ def _worker(size: int) -> Any:
                     if len(out):
                         _write(values, a, n, sizes, mixing, scratch, out)
                         continue
-                    _normalise(values, n_kernels, tile, weights, logs)
+                    if skips:
+                        _normalise_listed(values, sizes, n_present, scratch)
+                    else:
+                        _normalise(values, tile, None, n_kernels, 0, _padded(n), weights, logs)
                     batch = part * n_starts + s
                     for p in range(n_present):
                         c = present[p]
@@ -485,15 +518,21 @@ def _worker(size: int) -> Any:
                         _add_products(sizes, scratch, n, batch * sizes.rows, moments)
                     for k in range(n_kernels):
                         own, kernel, place = batch * n_kernels + k, s * n_kernels + k, k * tile
+                        begin, end = n, 0
                         for p in range(n_present):
                             c = present[p]
-                            mass[own * n_classes + c] += _sum(
-                                values, place + bounds[c], place + bounds[c + 1]
-                            )
+                            if low[k] <= bounds[c] and bounds[c + 1] <= high[k]:
+                                share = _sum(values, place + bounds[c], place + bounds[c + 1])
+                                mass[own * n_classes + c] += share
+                                if share != 0.0:
+                                    begin, end = min(begin, bounds[c]), bounds[c + 1]
+                        if end == 0:
+                            continue
                         if size:
+                            begin = begin // LANES * LANES
                             simd.add_moments(
-                                x, tile, values, place, model.origins, kernel * width,
-                                moments, own * sizes.moments, size,
+                                x, begin, tile, _padded(end) - begin, values, place + begin, model.origins,
+                                kernel * width, moments, own * sizes.moments, size,
                             )  # fmt: skip
                         elif sizes.kind != _EXPANDED:
                             _add_sums(
@@ -723,6 +762,9 @@ def _scratch(sizes: _Sizes, size: int) -> _Scratch:
         "places": tile,
         "bounds": sizes.n_classes + 1,
         "present": sizes.n_classes,
+        "low": n_kernels,
+        "high": n_kernels,
+        "listed": n_kernels + 1,
         "index": tile + 1,
     }
     return _Scratch(**numbers, **{name: np.zeros(n, dtype=np.int64) for name, n in places.items()})

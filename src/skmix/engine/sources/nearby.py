@@ -335,7 +335,7 @@ def _evaluator(size: int) -> Any:
             for i in range(n):
                 best[order[i]] = which[i]
                 key[order[i]] = math.sqrt(max(0.0, 2.0 * (peak[which[i]] - highest[i])))
-            compiled._normalise(values, lists.count[t], step, weights, scratch.logs)
+            compiled._normalise(values, step, None, lists.count[t], 0, step, weights, scratch.logs)
             for i in range(n):
                 logs[order[i]] = scratch.logs[i]
 
@@ -397,7 +397,7 @@ def _collector(size: int) -> Any:
                         scratch.weights[c] = values[scratch.index[c]] if c < count else 0.0
                     x, values, step = scratch.x, scratch.weights, few
                 simd.add_moments(
-                    x, step, values, 0, model.origins, k * sizes.width,
+                    x, 0, step, step, values, 0, model.origins, k * sizes.width,
                     moments, k * sizes.moments, size,
                 )  # fmt: skip
 
