@@ -166,7 +166,7 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
         prior = np.diag(frame.variance / n_kernels ** (2.0 / n_features))
     return Regulariser(
         floor=options.floor * frame.variance,
-        ridge=options.ridge / frame.scale**2,
+        ridge=options.ridge / frame.scale**2 if options.ridge else None,
         prior_rows=rows or 0.0,
         prior_covariance=prior,
         weight_prior=options.weight_prior or 1.0,

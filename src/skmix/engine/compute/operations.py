@@ -80,7 +80,7 @@ class Operations:
     """Whether there are `segments`, and `put` overwrites its array."""
 
     def __init__(self, xp: Any, device: Any) -> None:
-        self.device = device
+        self._xp, self.device = xp, device
         self._constant = lru_cache(maxsize=256)(
             lambda make, arguments: xp.asarray(make(*arguments), device=device)
         )
@@ -93,6 +93,10 @@ class Operations:
         if self.held is not None:
             self.held.append(found)
         return found
+
+    def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
+        """Return values of the host on the device."""
+        return self._xp.asarray(values, dtype=dtype, device=self.device)
 
     def to_numpy(self, array: Array) -> np.ndarray:
         """Return the values on the host."""
@@ -123,9 +127,9 @@ class Operations:
         zeros = xp.zeros((padding, x.shape[1]), dtype=dtype, device=device_of(x))
         return xp.concat([x, products, *([] if indicators is None else [indicators]), zeros])
 
-    def take(self, array: Array, index: Array) -> Array:
-        """Return the entries (q, …) of an array (n, …) at places (q,), none of them negative."""
-        return namespace(array).take(array, index, axis=0)
+    def take(self, array: Array, index: Array, axis: int = 0) -> Array:
+        """Index an axis by integers (q,), none of them negative."""
+        return namespace(array).take(array, index, axis=axis)
 
     def clip(self, values: Array, lowest: float | None, highest: float | None) -> Array:
         """Return values between two numbers; NaN stays."""
@@ -203,16 +207,14 @@ class Operations:
         return xp.concat(seeds)
 
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
-        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are the identity."""
+        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are undefined."""
         xp = namespace(matrices)
         try:
             lower = xp.linalg.cholesky(matrices)
         except Exception:
             # Some libraries raise for the whole batch when one matrix is singular.
             lower = xp.stack([_cholesky_or_nan(matrices[b, :, :]) for b in range(matrices.shape[0])])
-        good = xp.all(xp.reshape(xp.isfinite(lower), (lower.shape[0], -1)), axis=1)
-        eye = xp.eye(lower.shape[-1], dtype=lower.dtype, device=device_of(lower))
-        return xp.where(good[:, None, None], lower, eye), good
+        return lower, xp.all(xp.reshape(xp.isfinite(lower), (lower.shape[0], -1)), axis=1)
 
     def invert_lower(self, lower: Array) -> Array:
         """Return the inverses of lower triangular matrices (B, M, M)."""

@@ -86,6 +86,15 @@ class TorchOperations(Operations):
         if device.type != "cpu":
             self.chunk = CHUNK_ON_ACCELERATOR
 
+    def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
+        """Return values on the device. The host does not wait until the device has done its work so far."""
+        # A graph would read the pinned memory again when it is used for something else.
+        if not self._cuda or torch.cuda.is_current_stream_capturing():
+            return super().from_numpy(values, dtype)
+        pinned = torch.as_tensor(np.asarray(values, order="C")).pin_memory()
+        found = pinned.to(self.device, non_blocking=True)
+        return found if dtype is None else found.to(dtype)
+
     def to_numpy(self, array: Array) -> np.ndarray:
         """Return the values on the host."""
         values: np.ndarray = array.detach().cpu().numpy()
@@ -130,9 +139,9 @@ class TorchOperations(Operations):
         found: tuple[Array, Array, Array] = self._kernels.normalise(values, offsets, weights)
         return found
 
-    def take(self, array: Array, index: Array) -> Array:
-        """Return entries of an array; the common namespace would also look for negative places."""
-        return torch.index_select(array, 0, index)
+    def take(self, array: Array, index: Array, axis: int = 0) -> Array:
+        """Index an axis by integers (q,); see `Operations.take`."""
+        return torch.index_select(array, axis, index)
 
     def clip(self, values: Array, lowest: float | None, highest: float | None) -> Array:
         """Return values between two numbers; some versions of the common namespace make the host wait."""
@@ -161,6 +170,9 @@ class TorchOperations(Operations):
 
     def draw_seeds(self, sample: Array, first: int, chances: Array) -> Array:
         """Return seeds (q + 1, M); see `Operations.draw_seeds`, here with fewer calls."""
+        if self._kernels is not None and len(sample) <= self._kernels.MOST_SAMPLED:
+            found: Array = self._kernels.draw_seeds(sample, first, chances)
+            return found
         seeds = sample.new_empty((len(chances) + 1, sample.shape[1]))
         seeds[0] = sample[first]
         difference, nearest = torch.empty_like(sample), sample.new_full((len(sample),), math.inf)
@@ -176,15 +188,13 @@ class TorchOperations(Operations):
         return seeds
 
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
-        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are the identity."""
+        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are undefined."""
         lower, info = torch.linalg.cholesky_ex(matrices)
-        good = info == 0
-        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
-        return torch.where(good[:, None, None], lower, eye), good
+        return lower, info == 0
 
     def invert_lower(self, lower: Array) -> Array:
         """Return the inverses of lower triangular matrices (B, M, M)."""
-        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+        eye = self.constant(np.eye, (lower.shape[-1],))
         return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
 
     def raise_to_one(self, matrices: Array) -> Array:

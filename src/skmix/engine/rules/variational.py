@@ -91,7 +91,7 @@ class Variational:
         left = prior.covariance_rows - (n_kernels if structure.shared else 1) * prior.mean_rows
         none = constant(np.zeros, n_features, example=origins)
         nothing = constant(np.zeros, (n_features, n_features), example=origins)
-        bare = Regulariser(none, none, left, nothing, 1.0)
+        bare = Regulariser(none, None, left, nothing, 1.0)
         covariances, next_factor = structure.update(mass, offset, second, bare)
         weights = xp.where(gone, 0.0, expected_weights(counts, structure, prior))
         learnt = Parameters(weights, origins + offset, covariances, class_prior, counts)
