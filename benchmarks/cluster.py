@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pickle
+import platform
 import time
 from pathlib import Path
 from typing import Any
@@ -136,9 +137,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file for the results")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--rows", type=int, default=2_400_000, help="rows of the largest passes")
     arguments = parser.parse_args()
-    n_rows, n_passes = (4000, 6) if arguments.small else (2_400_000, 10)
-    results: dict[str, Any] = {"n_features": N_FEATURES, "n_kernels": N_KERNELS, "n_starts": 1}
+    n_rows, n_passes = (4000, 6) if arguments.small else (arguments.rows, 10)
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    results: dict[str, Any] = {"machine": machine, "n_features": N_FEATURES, "n_kernels": N_KERNELS}
+    results["n_starts"] = 1
     results["bytes"], results["passes"] = [], []
     # Dask may move a block to a worker that has nothing to do; this is about what must travel.
     dask.config.set({"distributed.scheduler.work-stealing": False})

@@ -2,9 +2,12 @@
 
 Whole fits of `SharedKernelMixture` from the same start to the same log-likelihood, on elongated clusters
 that lie apart and that overlap. The time of a pass is that of the passes after the first; the first one, with
-all that is before it, has a column of its own. ``--device cuda`` fits on a GPU.
+all that is before it, has a column of its own. With a device, a pass is one after the first eight, which the
+device may need to learn the sizes of its arrays.
 
-``python benchmarks/many_kernels.py --out benchmarks/results/many_kernels.json``; some minutes.
+``python benchmarks/many_kernels.py --out benchmarks/results/many_kernels.json``; some minutes. On a GPU:
+``python benchmarks/many_kernels.py --device cuda --out benchmarks/results/many_kernels_device.json``, or
+``--device cuda/tf32``.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 from speed import processor
 
 import skmix
+from skmix.engine.sources import device as device_rows
 from skmix.engine.sources import memory
 from skmix.io import replacing
 
@@ -34,6 +38,8 @@ KERNELS = (64, 256, 1024, 4096)
 SPREADS = {"apart": 5.0, "overlapping": 1.0}
 # Axes of a cluster differ by up to this factor.
 ELONGATION = 5.0
+# Passes on a device before those that are timed.
+WARM_UP = 8
 
 
 def clusters(n_rows: int, n_kernels: int, spread: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -57,12 +63,12 @@ def clusters(n_rows: int, n_kernels: int, spread: float) -> tuple[np.ndarray, di
 @contextmanager
 def skipping(allowed: bool) -> Iterator[None]:
     """Let passes skip kernels whatever their number, or never."""
-    before = memory.MANY
-    memory.MANY = 1 if allowed else 1 << 60
-    try:
+    many = 1 if allowed else 1 << 60
+    with ExitStack() as stack:
+        for module, name in ((memory, "MANY"), (device_rows, "MANY"), (device_rows, "WORTH_SKIPPING")):
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, many)
         yield
-    finally:
-        memory.MANY = before
 
 
 def fit(
@@ -85,11 +91,15 @@ def compare(
     X, start = clusters(n_rows, n_kernels, SPREADS[case])
     row: dict[str, Any] = {"kernels": n_kernels, "clusters": case, "rows": n_rows, "features": N_FEATURES}
     reached = {}
+    n_before = 1 if device is None else WARM_UP
     for name, allowed in (("skipping", True), ("dense", False)):
         with skipping(allowed):
+            if device is not None:
+                fit(X, start, 1, device, n_jobs)  # compiles for these shapes
             one, _ = fit(X, start, 1, device, n_jobs)
-            whole, reached[name] = fit(X, start, n_passes, device, n_jobs)
-        row[f"{name}_first_ms"], row[f"{name}_ms"] = 1e3 * one, 1e3 * (whole - one) / (n_passes - 1)
+            warm = one if n_before == 1 else fit(X, start, n_before, device, n_jobs)[0]
+            whole, reached[name] = fit(X, start, n_before + n_passes, device, n_jobs)
+        row[f"{name}_first_ms"], row[f"{name}_ms"] = 1e3 * one, 1e3 * (whole - warm) / n_passes
     row["ratio"] = row["dense_ms"] / row["skipping_ms"]
     row["log_likelihood_difference"] = abs(reached["skipping"] - reached["dense"]) / n_rows
     return row
@@ -100,31 +110,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", help="device of the fits, such as 'cuda'; by default the CPU")
     parser.add_argument("--jobs", type=int, default=1, help="threads of the fits")
-    parser.add_argument("--passes", type=int, default=4)
+    parser.add_argument("--passes", type=int, help="passes that are timed: 3, and 16 on a device")
     parser.add_argument("--kernels", type=int, nargs="+", default=KERNELS)
     parser.add_argument("--out", type=Path, help="JSON file of the numbers")
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     n_rows, kernels = (4000, (32, 64)) if arguments.small else (200_000, arguments.kernels)
-    common = arguments.passes, arguments.device, arguments.jobs
+    n_passes = arguments.passes or (3 if arguments.device is None else 16)
+    common = n_passes, arguments.device, arguments.jobs
     compare(4000, 32, "apart", *common)  # compiles, or loads what was compiled
+    console = Console()
     table = Table(title=f"ms per pass, {n_rows} rows, {N_FEATURES} features, {arguments.device or 'CPU'}")
     for title in ("kernels", "clusters", "all kernels", "skipping", "ratio", "first, all", "first, skipping"):
         table.add_column(title, justify="right")
     rows = []
     for case in SPREADS:
         for n_kernels in kernels:
-            row = compare(n_rows, n_kernels, case, *common)
+            with console.status(f"{n_kernels} kernels, {case}"):
+                row = compare(n_rows, n_kernels, case, *common)
             rows.append(row)
+            if arguments.out is not None:  # after each, for a machine that is lent for minutes
+                machine = {"processor": processor(), "jobs": arguments.jobs, "device": arguments.device}
+                results = {**machine, "cases": rows}
+                with replacing(arguments.out) as file:
+                    file.write((json.dumps(results, indent=1) + "\n").encode())
             numbers = ("dense_ms", "skipping_ms", "ratio", "dense_first_ms", "skipping_first_ms")
             table.add_row(str(n_kernels), case, *[f"{row[name]:.3g}" for name in numbers])
-    Console().print(table)
-    if arguments.out is not None:
-        machine = {"processor": processor(), "jobs": arguments.jobs, "device": arguments.device}
-        results = {**machine, "cases": rows}
-        with replacing(arguments.out) as file:
-            file.write((json.dumps(results, indent=1) + "\n").encode())
+    console.print(table)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from libraries import needs_torch
 
 pytestmark = pytest.mark.slow
 
@@ -94,9 +95,11 @@ def test_the_benchmark_of_acceleration_runs() -> None:
     assert "accelerated" in done.stdout
 
 
-def test_the_benchmark_of_many_kernels_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", [None, pytest.param("cpu:0", marks=needs_torch)])
+def test_the_benchmark_of_many_kernels_runs(device: str | None, tmp_path: Path) -> None:
     out = tmp_path / "many_kernels.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "many_kernels.py"), "--small", "--out", str(out)]
+    command += [] if device is None else ["--device", device, "--passes", "2"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "ms per pass" in done.stdout
     cases = json.loads(out.read_text())["cases"]

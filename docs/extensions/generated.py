@@ -235,7 +235,8 @@ def cluster() -> str:
         ],
         ["rows in memory, one thread", f"{found['in_memory_seconds_per_row'] * 1e9:.0f} ns a row"],
     ]
-    return table([f"{found['n_features']} features, {found['n_kernels']} kernels", "measured"], lines)
+    heading = f"{found['n_features']} features, {found['n_kernels']} kernels, {found['machine']}"
+    return table([heading, "measured"], lines)
 
 
 def accuracy() -> str:

@@ -20,7 +20,7 @@ here = Path.cwd()
 folder = next(path / "benchmarks" for path in (here, *here.parents) if (path / "benchmarks").is_dir())
 measured = json.loads((folder / "results" / "cluster.json").read_text())
 row_bytes = 8 * measured["n_features"]
-large, tiny = (next(row for row in measured["passes"] if row["rows"] == n) for n in (800_000, 1024))
+large, tiny = measured["passes"][:2]
 same_number, same_size = measured["bytes"][:3], measured["bytes"][3:]
 
 # %%

@@ -9,7 +9,7 @@ add such a class and its name to `structure_of`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,10 +17,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from scipy.linalg import lapack
 
-from .compute import can_compile
+from .compute import can_compile, is_loaded
 from .compute.arrays import (
     Array,
     as_float64,
+    clip,
     constant,
     device_of,
     is_numpy,
@@ -30,9 +31,10 @@ from .compute.arrays import (
     pick,
     rare,
     replaced,
+    take,
     to_numpy,
 )
-from .model import BoolArray, Factor, FloatArray, IntArray, Parameters, Regulariser, Statistics
+from .model import BoolArray, Factor, FloatArray, IntArray, Regulariser, Statistics
 
 # Rows that a kernel needs per covariance parameter and feature. With fewer, shrinkage gives higher held-out
 # likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
@@ -43,15 +45,19 @@ _SEED, _SMALLEST_SHARE = 0.01, 1e-12
 # Up to this order an elimination vectorised over the batch beats one LAPACK call per matrix (5000 matrices
 # of order 6: 3 ms versus 20 ms; they break even between orders 16 and 24).
 _LARGEST_VECTORISED = 16
-# Numbers in a batch from which on compiled code pays, since it must be loaded.
-_WORTH_COMPILING = 1 << 15
+# Numbers in a batch from which on compiled code is worth loading.
+_WORTH_COMPILING = 1 << 12
 # With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
 # it is recomputed in extended precision where the platform has it.
 _INFLATED = 2e6
 # On a device this costs a copy to the host: such a factor keeps the digits that its products keep.
 _INFLATED_ON_DEVICE = 2.0**24
+# Numbers of the covariances of patterns of gaps that are factored together.
+_ORDERED = 1 << 21
 # Pivots of a correlation matrix below this are zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
+# Variances outside of these are not usable.
+_TINY, _HUGE = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
 
 Pair = tuple[FloatArray, FloatArray]
 Triple = tuple[FloatArray, FloatArray, FloatArray]
@@ -130,7 +136,8 @@ class Structure:
 
     def from_common(self, covariances: FloatArray, n_kernels: int) -> FloatArray:
         """Return starting covariances of K kernels from a common one (R, M, M)."""
-        return self.from_full(np.repeat(covariances[:, None], n_kernels, axis=1))
+        one = self.from_full(covariances[:, None])
+        return one if self.shared else np.repeat(one, n_kernels, axis=1)
 
     def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         """Return full covariances (R, K, M, M)."""
@@ -191,7 +198,7 @@ class Structure:
         """Return second moments of k kernels as second-order terms (k, S)."""
         xp, n_features = namespace(moments), moments.shape[-1]
         flat = xp.reshape(moments, (*moments.shape[:-2], n_features * n_features))
-        return xp.take(flat, constant(_index, n_features, "packed", example=moments), axis=-1)
+        return take(flat, constant(_index, n_features, "packed", example=moments), axis=-1)
 
     def update(
         self,
@@ -208,7 +215,11 @@ class Structure:
         sums of x(Vx)ᵀ; it makes one step from `previous`, the covariances of the E-step, which increases the
         expected log-likelihood without maximising it.
         """
-        xp, n_features, weighted = namespace(mass), offset.shape[-1], mass[..., None] * offset
+        xp, n_features = namespace(mass), offset.shape[-1]
+        if not self.shared and _compiles(mass, n_features):
+            covariances = _update_compiled(mass, offset, second, regulariser)
+            return self.raised(covariances, regulariser.floor)
+        weighted = mass[..., None] * offset
         if self.shared:
             covariances = unpack(xp.sum(second, axis=1), n_features)
             covariances = covariances - xp.matrix_transpose(weighted) @ offset
@@ -218,12 +229,14 @@ class Structure:
             covariances -= weighted[..., None] * offset[..., None, :]
         if regulariser.prior_rows:
             covariances += regulariser.prior_rows * regulariser.prior_covariance
-        covariances /= (mass + regulariser.prior_rows)[..., None, None]
-        covariances += regulariser.ridge * constant(np.eye, n_features, example=covariances)
+            mass = mass + regulariser.prior_rows
+        covariances /= mass[..., None, None]
+        if regulariser.ridge is not None:
+            covariances += regulariser.ridge * constant(np.eye, n_features, example=covariances)
         return self.raised(covariances, regulariser.floor)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
-        """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor."""
+        """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor; NumPy: in place."""
         xp, stack = namespace(covariances), self._by_kernel(covariances)
         flat, found = whiten_bounded(xp.reshape(covariances, (-1, *covariances.shape[-2:])), floor)
         return xp.reshape(flat, covariances.shape), _factor(found, stack.shape)
@@ -258,49 +271,81 @@ class Structure:
 
         The slopes have the shape (R, K or 1, G, O), the remaining covariances that of the structure.
         """
-        gaps, n_known = np.setdiff1d(np.arange(n_features), columns), len(columns)
-        ordered = self.marginal(covariances, np.concatenate([columns, gaps]))
-        whitener = self.factor(ordered, n_features).whitener
+        _, whitener = next(self.known(covariances, [columns], n_features))
+        assert whitener is not None
+        return self._regression(whitener, len(columns))
+
+    def known(
+        self, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+    ) -> Iterator[tuple[Factor, FloatArray | None]]:
+        """Yield, for each pattern of known features (O,), the factor of their covariances.
+
+        With it, a structure whose features are correlated yields the whiteners (R, K or 1, M, M) of all
+        features, the known ones first.
+        """
+        stack = self._by_kernel(covariances)
+        step = max(1, _ORDERED // stack.size)
+        for start in range(0, len(patterns), step):
+            some = patterns[start : start + step]
+            orders = np.array([np.append(own, _others(own, n_features)) for own in some])
+            ordered = np.moveaxis(stack[..., orders[:, :, None], orders[:, None, :]], 2, 0)
+            whitener, _, positive = whiten_batch(ordered.reshape(-1, n_features, n_features))
+            whitener = whitener.reshape(ordered.shape)
+            usable = positive.reshape(ordered.shape[:3]).all(axis=-1)
+            logs = np.cumsum(-2.0 * np.log(np.einsum("brkdd->brkd", whitener)), axis=-1)
+            for b, own in enumerate(some):
+                n = len(own)
+                yield Factor(whitener[b, ..., :n, :n], logs[b, ..., n - 1], usable[b]), whitener[b]
+
+    def _regression(self, whitener: FloatArray, n_known: int) -> Pair:
+        """Return what `conditional` returns, given whiteners of all features, the known ones first."""
         # The last rows of W whiten the gaps given the known features. The inverse of their square is positive
         # definite despite rounding, unlike the textbook's difference of two matrices.
         root = invert_lower(whitener[..., n_known:, n_known:])
         return -(root @ whitener[..., n_known:, :n_known]), self.from_root(root)
 
     def complete(
-        self, observed: Statistics, columns: IntArray, shift: FloatArray, parameters: Parameters
+        self,
+        observed: Statistics,
+        columns: IntArray,
+        covariances: FloatArray,
+        n_features: int,
+        whitener: FloatArray | None,
     ) -> Pair:
         """Return the expected moments, first and second, of all M features, given those of O observed ones.
 
-        `observed` are the statistics of the features `columns` (O,), with an origin of `shift` (R, K, O)
-        relative to that of the result; so are the means of `parameters`, which are of all features.
+        `observed` are the statistics of the features `columns` (O,). All moments are about the kernels'
+        means. The `whitener` is that of `known`.
         """
-        mass, first, means = np.sum(observed.mass, axis=-1)[..., None], observed.first, parameters.means
-        n_kernels, n_features = means.shape[1:]
-        gaps = np.setdiff1d(np.arange(n_features), columns)
-        # E[x_gaps | x_observed] = constant + slope · x_observed.
-        slope, remaining = self.conditional(parameters.covariances, columns, n_features)
-        remaining = self.to_full(remaining, n_kernels, len(gaps))
-        constant = means[..., gaps] - (slope @ means[..., columns, None])[..., 0]
-
-        outer = first[..., None] * shift[..., None, :]
-        moments = unpack(observed.second, len(columns)) + outer + outer.mT
-        moments += (mass * shift)[..., None] * shift[..., None, :]
-        sums = first + mass * shift
-        predicted = (slope @ sums[..., None])[..., 0]
-
-        all_first = np.empty_like(means)
-        all_first[..., columns] = sums
-        all_first[..., gaps] = mass * constant + predicted
-        all_second = np.empty((*means.shape, n_features))
+        mass, first = np.sum(observed.mass, axis=-1)[..., None], observed.first
+        gaps, shape = _others(columns, n_features), (*first.shape[:2], n_features)
+        # E[x_gaps | x_observed] = slope · x_observed.
+        assert whitener is not None
+        slope, remaining = self._regression(whitener, len(columns))
+        remaining = self.to_full(remaining, shape[1], len(gaps))
+        all_first = np.empty(shape)
+        all_first[..., columns] = first
+        all_first[..., gaps] = (slope @ first[..., None])[..., 0]
+        moments = unpack(observed.second, len(columns))
+        crossed = slope @ moments
+        all_second = np.empty((*shape, n_features))
         all_second[..., columns[:, None], columns] = moments
-        crossed = constant[..., None] * sums[..., None, :] + slope @ moments
         all_second[..., gaps[:, None], columns] = crossed
         all_second[..., columns[:, None], gaps] = crossed.mT
-        mixed = predicted[..., None] * constant[..., None, :]
-        own = slope @ moments @ slope.mT + mixed + mixed.mT
-        own += mass[..., None] * (remaining + constant[..., None] * constant[..., None, :])
-        all_second[..., gaps[:, None], gaps] = own
+        all_second[..., gaps[:, None], gaps] = crossed @ slope.mT + mass[..., None] * remaining
         return all_first, self.pack(all_second)
+
+    def moved(
+        self, second: Array, first: Array, mass: Array, shift: Array, factor: Factor | None = None
+    ) -> Array:
+        """Return second-order sums (R, K, S) about other origins: the old ones less `shift` (R, K, M).
+
+        `first` (R, K, M) and `mass` (R, K, 1) are the other sums; a structure that projects needs the factor.
+        """
+        one, other = first[..., None, :], shift[..., None, :]
+        moments = self.second_moment(one, other) + self.second_moment(other, one)
+        moments += self.second_moment(other, mass[..., None] * other)
+        return second + self.pack(moments)
 
     def apart(self, covariances: Array, seen: Array) -> Array:
         """Return covariances (B · R, …) in which features that are not `seen` (B, M) vary alone."""
@@ -484,9 +529,9 @@ class Diagonal(Structure):
 
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
         xp = namespace(covariances)
-        positive = (covariances > 0) & xp.isfinite(covariances)
-        safe = xp.where(positive, covariances, 1.0)
-        return Factor(1.0 / xp.sqrt(safe), xp.sum(xp.log(safe), axis=-1), xp.all(positive, axis=(1, 2)))
+        safe = clip(covariances, _TINY, _HUGE)
+        usable = xp.all(safe == covariances, axis=(1, 2))
+        return Factor(xp.reciprocal(xp.sqrt(safe)), xp.sum(xp.log(safe), axis=-1), usable)
 
     def quadratic(self, factor: Factor) -> FloatArray:
         return -0.5 * factor.whitener**2
@@ -517,8 +562,12 @@ class Diagonal(Structure):
         previous: FloatArray | None = None,
     ) -> tuple[FloatArray, Factor]:
         variances, xp = second - mass[..., None] * offset**2, namespace(mass)
-        variances += regulariser.prior_rows * xp.linalg.diagonal(regulariser.prior_covariance)
-        variances = variances / (mass + regulariser.prior_rows)[..., None] + regulariser.ridge
+        if regulariser.prior_rows:
+            variances += regulariser.prior_rows * xp.linalg.diagonal(regulariser.prior_covariance)
+            mass = mass + regulariser.prior_rows
+        variances /= mass[..., None]
+        if regulariser.ridge is not None:
+            variances += regulariser.ridge
         return self.raised(xp.mean(variances, axis=-1) if self.isotropic else variances, regulariser.floor)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
@@ -530,18 +579,27 @@ class Diagonal(Structure):
         return covariances if self.isotropic else covariances[..., columns]
 
     def conditional(self, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
-        gaps = np.setdiff1d(np.arange(n_features), columns)
+        gaps = _others(columns, n_features)
         return np.zeros((len(covariances), 1, len(gaps), len(columns))), self.marginal(covariances, gaps)
 
+    def known(
+        self, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+    ) -> Iterator[tuple[Factor, FloatArray | None]]:
+        for own in patterns:
+            yield self.factor(self.marginal(covariances, own), len(own)), None
+
     def complete(
-        self, observed: Statistics, columns: IntArray, shift: FloatArray, parameters: Parameters
+        self,
+        observed: Statistics,
+        columns: IntArray,
+        covariances: FloatArray,
+        n_features: int,
+        whitener: FloatArray | None,
     ) -> Pair:
-        mass, first, means = np.sum(observed.mass, axis=-1)[..., None], observed.first, parameters.means
         # Missing values are independent of observed ones: they have the kernel's mean and variance.
-        all_first = mass * means
-        all_second = mass * (means**2 + self.variances(parameters.covariances))
-        all_first[..., columns] = first + mass * shift
-        all_second[..., columns] = observed.second + 2.0 * first * shift + mass * shift**2
+        all_first = np.zeros((*observed.first.shape[:2], n_features))
+        all_second = all_first + np.sum(observed.mass, axis=-1)[..., None] * self.variances(covariances)
+        all_first[..., columns], all_second[..., columns] = observed.first, observed.second
         return all_first, all_second
 
     def apart(self, covariances: Array, seen: Array) -> Array:
@@ -781,7 +839,9 @@ class LowRank(Diagonal):
         # Parameter-expanded EM (Liu, Rubin & Wu, 1998) takes a longer step: scale W so that the factors have
         # unit mean square.
         factors = crossed @ inverse @ flat.reshape(spread.shape).mT
-        own = squares - (factors**2).sum(axis=-1) + regulariser.ridge
+        own = squares - (factors**2).sum(axis=-1)
+        if regulariser.ridge is not None:
+            own += regulariser.ridge
         return self.raised(np.concatenate([factors, own[..., None]], axis=-1), regulariser.floor)
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
@@ -794,7 +854,7 @@ class LowRank(Diagonal):
         return covariances[..., columns, :]
 
     def conditional(self, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
-        gaps = np.setdiff1d(np.arange(n_features), columns)
+        gaps = _others(columns, n_features)
         factor, _, inverse = self._parts(self.marginal(covariances, columns))
         remaining = self.marginal(covariances, gaps).copy()
         # Factors scaled to their conditional covariance.
@@ -802,52 +862,53 @@ class LowRank(Diagonal):
         return remaining[..., :-1] @ factor.whitener[..., :-1].mT, remaining
 
     def complete(
-        self, observed: Statistics, columns: IntArray, shift: FloatArray, parameters: Parameters
+        self,
+        observed: Statistics,
+        columns: IntArray,
+        covariances: FloatArray,
+        n_features: int,
+        whitener: FloatArray | None,
     ) -> Pair:
         mass, first, second = np.sum(observed.mass, axis=-1)[..., None], observed.first, observed.second
-        means, covariances = parameters.means, parameters.covariances
-        n_known, gaps = len(columns), np.setdiff1d(np.arange(means.shape[-1]), columns)
+        n_known, gaps = len(columns), _others(columns, n_features)
         known, gram, inverse = self._parts(self.marginal(covariances, columns))
         whole, _, whole_inverse = self._parts(covariances)
         seen, unseen = known.whitener[..., :-1], whole.whitener[..., gaps, :-1]
         own = covariances[..., gaps, -1]
-
-        # Sums about the new origin: of x, x² and x(Vx)ᵀ, with V of the observed features; and Vx, Vx(Vx)ᵀ.
-        sums = first + mass * shift
-        squares = second[..., :n_known] + 2.0 * first * shift + mass * shift**2
-        moved, along = ((seen.mT @ vectors[..., None]).mT for vectors in (shift, first))
-        total = along + mass[..., None] * moved
-        crossed = second[..., n_known:].reshape(seen.shape) + first[..., None] * moved
-        crossed = crossed + shift[..., None] * total
+        # Sums of x(Vx)ᵀ, with V of the observed features, and of Vx(Vx)ᵀ.
+        crossed = second[..., n_known:].reshape(seen.shape)
         both = seen.mT @ crossed
-
-        # E[x_gaps | x_observed] = constant + slope · Vx, with covariance slope · slopeᵀ + diag(d).
-        slope = covariances[..., gaps, :-1] @ inverse.mT
-        constant = means[..., gaps] - (slope @ (seen.mT @ means[..., columns, None]))[..., 0]
-        predicted = (slope @ total.mT)[..., 0]
         inside = both + mass[..., None] * np.eye(both.shape[-1])
 
-        all_first = np.empty_like(means)
-        all_first[..., columns] = sums
-        all_first[..., gaps] = mass * constant + predicted
-        all_squares = np.empty_like(means)
-        all_squares[..., columns] = squares
-        all_squares[..., gaps] = (
-            mass * (constant**2 + own) + 2.0 * constant * predicted + ((slope @ inside) * slope).sum(axis=-1)
-        )
+        # E[x_gaps | x_observed] = slope · Vx, with covariance slope · slopeᵀ + diag(d).
+        slope = covariances[..., gaps, :-1] @ inverse.mT
+        all_first = np.empty((*first.shape[:2], n_features))
+        all_first[..., columns] = first
+        all_first[..., gaps] = (slope @ (seen.mT @ first[..., None]))[..., 0]
+        all_squares = np.empty_like(all_first)
+        all_squares[..., columns] = second[..., :n_known]
+        all_squares[..., gaps] = mass * own + ((slope @ inside) * slope).sum(axis=-1)
         # Sums of x(Vx)ᵀ with V of all features: converted from V of the observed ones, plus the gaps' share.
         turned = inverse @ gram @ whole_inverse.mT
-        share = (unseen.mT @ constant[..., None]).mT
         mixed = slope.mT @ unseen
-        all_crossed = np.empty((*means.shape, seen.shape[-1]))
-        all_crossed[..., columns, :] = crossed @ (turned + mixed) + sums[..., None] * share
-        all_crossed[..., gaps, :] = (
-            constant[..., None] * (total @ (turned + mixed) + mass[..., None] * share)
-            + slope @ (both @ turned + inside @ mixed)
-            + predicted[..., None] * share
-            + (mass * own)[..., None] * unseen
-        )
+        all_crossed = np.empty((*all_first.shape, seen.shape[-1]))
+        all_crossed[..., columns, :] = crossed @ (turned + mixed)
+        all_crossed[..., gaps, :] = slope @ (both @ turned + inside @ mixed)
+        all_crossed[..., gaps, :] += (mass * own)[..., None] * unseen
         return all_first, _with_crossed(all_squares, all_crossed)
+
+    def moved(
+        self, second: Array, first: Array, mass: Array, shift: Array, factor: Factor | None = None
+    ) -> Array:
+        n_features = first.shape[-1]
+        squares = super().moved(second[..., :n_features], first, mass, shift)
+        assert factor is not None
+        projections = factor.whitener[..., :-1]
+        along = (projections.mT @ shift[..., None])[..., None, :, 0]
+        whole = (projections.mT @ (first + mass * shift)[..., None])[..., None, :, 0]
+        crossed = second[..., n_features:].reshape(projections.shape)
+        crossed = crossed + first[..., None] * along + shift[..., None] * whole
+        return _with_crossed(squares, crossed)
 
     def wishart(self, n_features: int) -> Wishart:
         raise ValueError(
@@ -916,10 +977,15 @@ def _index(n_features: int, which: str) -> np.ndarray:
     return found[which]
 
 
+def _others(columns: IntArray, n_features: int) -> IntArray:
+    """Return the features that are not among `columns`, in increasing order."""
+    return np.flatnonzero(np.bincount(columns, minlength=n_features) == 0)
+
+
 def unpack(second: FloatArray, n_features: int) -> FloatArray:
     """Return symmetric matrices (..., M, M) from their packed upper triangles (..., S)."""
     xp = namespace(second)
-    flat = xp.take(second, constant(_index, n_features, "unpacked", example=second), axis=-1)
+    flat = take(second, constant(_index, n_features, "unpacked", example=second), axis=-1)
     return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
 
 
@@ -952,24 +1018,61 @@ def _factor(found: Whitened, shape: tuple[int, ...]) -> Factor:
     return Factor(xp.reshape(whitener, shape), xp.reshape(log_determinant, shape[:2]), usable)
 
 
+def _compiles(batch: Array, order: int) -> bool:
+    """Return whether small matrices, one for each entry of `batch`, are for compiled code."""
+    if not is_numpy(batch) or order > _LARGEST_VECTORISED:
+        return False
+    return is_loaded() or (batch.size * order**2 >= _WORTH_COMPILING and can_compile())
+
+
+def _read_only(array: FloatArray) -> FloatArray:
+    """Return an array as one that is contiguous and read-only: code is compiled for each kind of array."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _update_compiled(
+    mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+) -> FloatArray:
+    """Return covariances (R, K, M, M) before they are raised to the floor; see `Structure.update`."""
+    from .compute.matrices import normalise
+
+    n_features, rows = offset.shape[-1], float(regulariser.prior_rows)
+    ridge = np.zeros(n_features) if regulariser.ridge is None else regulariser.ridge
+    covariances = np.empty((*offset.shape, n_features))
+    normalise(
+        _read_only(second).reshape(-1, second.shape[-1]),
+        _index(n_features, "unpacked"),
+        _read_only(mass).reshape(-1),
+        _read_only(offset).reshape(-1, n_features),
+        (rows * regulariser.prior_covariance).reshape(-1),
+        rows,
+        np.diag(ridge).reshape(-1),
+        covariances.reshape(-1, n_features**2),
+    )
+    return covariances
+
+
 def whiten_batch(matrices: Array) -> Whitened:
     """Return the `Whitened` of symmetric matrices (B, M, M)."""
     if not is_numpy(matrices):
         return _whiten_on_device(matrices)
+    if _compiles(matrices[:, 0, 0], matrices.shape[-1]):
+        return _eliminate_compiled(matrices)
     # Scaling to a diagonal near one avoids overflow and underflow; powers of two make it exact.
     diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
     proper = np.all((diagonal > 0) & np.isfinite(diagonal), axis=1)
-    _, exponents = np.frexp(np.where(proper[:, None], diagonal, 1.0))
+    if not proper.all():
+        matrices = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1]))
+        diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
+    _, exponents = np.frexp(diagonal)
     units = np.ldexp(1.0, -(exponents // 2))
-    if matrices.size >= _WORTH_COMPILING and matrices.shape[-1] <= _LARGEST_VECTORISED and can_compile():
-        return _eliminate_compiled(matrices, units, proper)
-    scaled = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1])) * units[:, :, None]
-    scaled *= units[:, None, :]
-
+    scaled = matrices * units[:, :, None] * units[:, None, :]
     small = matrices.shape[-1] <= _LARGEST_VECTORISED
     whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(scaled)
     variances = np.diagonal(scaled, axis1=-2, axis2=-1)
-    inflation = variances * np.einsum("bed,bed->bd", whiteners, whiteners)
+    inflation = variances * _inverse_diagonals(whiteners)
     again = np.flatnonzero(positive & (inflation > _INFLATED).any(axis=1))
     if len(again):
         whiteners[again], log_determinants[again], positive[again] = _eliminate(
@@ -980,28 +1083,30 @@ def whiten_batch(matrices: Array) -> Whitened:
     return whiteners, log_determinants, positive & proper
 
 
-def _eliminate_compiled(matrices: FloatArray, units: FloatArray, proper: BoolArray) -> Whitened:
-    """Return the `Whitened` of matrices (B, M, M), which are scaled by units (B, M) and factored together."""
+def _eliminate_compiled(matrices: FloatArray) -> Whitened:
+    """Return the `Whitened` of matrices (B, M, M), bit by bit what NumPy makes of them."""
     from .compute.matrices import eliminate
 
     n_matrices, order, _ = matrices.shape
-    if not proper.all():
-        matrices = np.where(proper[:, None, None], matrices, np.eye(order))
-    whiteners, pivots = np.zeros_like(matrices, order="C"), np.empty((order, n_matrices))
+    whiteners, units, pivots = (
+        np.zeros_like(matrices, order="C"),
+        np.empty((n_matrices, order)),
+        np.empty((order, n_matrices)),
+    )
     positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
-    given = np.ascontiguousarray(matrices), units, _SINGULAR
-    eliminate(*given, whiteners, pivots, positive, inflation)
+    eliminate(_read_only(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
     log_determinants = np.log(pivots).sum(axis=0)
     positive &= np.isfinite(log_determinants)
-    whiteners[~positive] = np.eye(order) * units[~positive][:, None]
-    log_determinants[~positive] = 0.0
+    if not positive.all():
+        whiteners[~positive] = np.eye(order) * units[~positive][:, None]
+        log_determinants[~positive] = 0.0
     again = np.flatnonzero(positive & (inflation > _INFLATED))
     if len(again):
         own = units[again]
         scaled = matrices[again] * own[:, :, None] * own[:, None, :]
         found = _eliminate(scaled.astype(np.longdouble))
         whiteners[again], log_determinants[again], positive[again] = found[0] * own[:, None], *found[1:]
-    return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive & proper
+    return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive
 
 
 def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -1009,25 +1114,25 @@ def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]
     n_matrices, order, _ = matrices.shape
     # The batch is the last axis, so that each step works along contiguous memory.
     rest = np.moveaxis(matrices, 0, -1).copy(order="C")
-    inverse = np.zeros_like(rest)
-    log_determinants = np.zeros(n_matrices, dtype=rest.dtype)
+    inverse, pivots = np.zeros_like(rest), np.empty_like(rest[0])
     positive = np.ones(n_matrices, dtype=bool)
     least = _SINGULAR * np.abs(np.einsum("ddb->db", rest))
     for j in range(order):
-        pivot = rest[j, j].copy()
-        good = pivot > least[j]
+        good = rest[j, j] > least[j]
         positive &= good
-        pivot[~good] = 1.0
-        log_determinants += np.log(pivot)
-        root = 1.0 / np.sqrt(pivot)
-        inverse[j, j] = 1.0
-        inverse[j, : j + 1] *= root
-        column = rest[j + 1 :, j] * root
-        rest[j + 1 :, j + 1 :] -= column[:, None] * column[None, :]
-        inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
+        pivots[j] = np.where(good, rest[j, j], 1.0)
+        root = 1.0 / np.sqrt(pivots[j])
+        inverse[j, :j] *= root
+        inverse[j, j] = root
+        if j < order - 1:
+            column = rest[j + 1 :, j] * root
+            rest[j + 1 :, j + 1 :] -= column[:, None] * column[None, :]
+            inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
+    log_determinants = np.log(pivots).sum(axis=0)
     positive &= np.isfinite(log_determinants)
-    inverse[:, :, ~positive] = np.eye(order)[:, :, None]
-    log_determinants[~positive] = 0.0
+    if not positive.all():
+        inverse[:, :, ~positive] = np.eye(order)[:, :, None]
+        log_determinants[~positive] = 0.0
     return np.ascontiguousarray(np.moveaxis(inverse, -1, 0)), log_determinants, positive
 
 
@@ -1051,16 +1156,18 @@ def _whiten_on_device(matrices: Array) -> Whitened:
     """Return whiteners of matrices (B, M, M) on a device; those that lose digits are factored on the host."""
     xp, operations = namespace(matrices), operations_of(matrices)
     diagonal = xp.linalg.diagonal(matrices)
-    proper = xp.all((diagonal > 0) & xp.isfinite(diagonal), axis=1)
+    safe = clip(diagonal, _TINY, _HUGE)
+    proper = xp.all(safe == diagonal, axis=1)
     eye = constant(np.eye, matrices.shape[-1], example=matrices)
-    unit = 1.0 / xp.sqrt(xp.where(proper[:, None], diagonal, 1.0))
+    unit = xp.reciprocal(xp.sqrt(safe))
     scaled = xp.where(proper[:, None, None], matrices * unit[:, :, None] * unit[:, None, :], eye)
     lower, good = operations.cholesky(scaled)
-    pivots = xp.linalg.diagonal(lower)
-    positive = proper & good & xp.all(pivots**2 > _SINGULAR, axis=1)
-    whiteners = operations.invert_lower(xp.where(positive[:, None, None], lower, eye))
-    inflated = positive & xp.any(xp.sum(whiteners * whiteners, axis=-2) > _INFLATED_ON_DEVICE, axis=1)
-    log_determinants = 2.0 * xp.sum(xp.where(positive[:, None], xp.log(pivots / unit), 0.0), axis=1)
+    positive = proper & good & xp.all(xp.linalg.diagonal(lower) > math.sqrt(_SINGULAR), axis=1)
+    lower = xp.where(positive[:, None, None], lower, eye)
+    whiteners = operations.invert_lower(lower)
+    lengths = xp.linalg.vector_norm(whiteners, axis=-2)
+    inflated = positive & xp.any(lengths > math.sqrt(_INFLATED_ON_DEVICE), axis=1)
+    log_determinants = 2.0 * xp.sum(xp.log(xp.linalg.diagonal(lower) / unit), axis=1)
     found = whiteners * unit[:, None, :], log_determinants, positive
     if not occurs(inflated):
         return found
@@ -1070,6 +1177,13 @@ def _whiten_on_device(matrices: Array) -> Whitened:
     return _replaced(found, index, (*better, xp.asarray(positive, device=device_of(matrices))))
 
 
+def _inverse_diagonals(whiteners: Array) -> Array:
+    """Return the diagonals (B, M) of the inverses WᵀW of the matrices with these whiteners (B, M, M)."""
+    if is_numpy(whiteners):
+        return np.einsum("bed,bed->bd", whiteners, whiteners)
+    return namespace(whiteners).sum(whiteners * whiteners, axis=-2)
+
+
 def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
     """Return `found` with the entries of some matrices replaced."""
     whiteners, log_determinants, positive = (replaced(a, index, b) for a, b in zip(found, new, strict=True))
@@ -1077,17 +1191,16 @@ def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
 
 
 def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
-    """Return matrices (B, M, M) raised to P ⪰ diag(floor), and their whiteners."""
+    """Return matrices (B, M, M) raised to P ⪰ diag(floor), and their whiteners; NumPy: in place."""
     found, xp = whiten_batch(matrices), namespace(matrices)
     # tr(P⁻¹ diag(floor)) < 1 proves that no eigenvalue relative to diag(floor) is below one.
-    low = (~found[2] | (xp.sum(found[0] * found[0], axis=-2) @ floor >= 1.0)) & xp.all(floor > 0)
+    low = (~found[2] | (_inverse_diagonals(found[0]) @ floor >= 1.0)) & xp.all(floor > 0)
     index = rare(low)
     if index is None:
         return matrices, found
     some = pick(matrices, index)
     raised = xp.where(pick(low, index)[:, None, None], raise_eigenvalues(some, floor), some)
-    matrices = replaced(matrices.copy() if is_numpy(matrices) else matrices, index, raised)
-    return matrices, _replaced(found, index, whiten_batch(raised))
+    return replaced(matrices, index, raised), _replaced(found, index, whiten_batch(raised))
 
 
 def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:

@@ -166,7 +166,7 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
         prior = np.diag(frame.variance / n_kernels ** (2.0 / n_features))
     return Regulariser(
         floor=options.floor * frame.variance,
-        ridge=options.ridge / frame.scale**2,
+        ridge=options.ridge / frame.scale**2 if options.ridge else None,
         prior_rows=rows or 0.0,
         prior_covariance=prior,
         weight_prior=options.weight_prior or 1.0,
@@ -282,9 +282,10 @@ class Run:
             following if counted.all() else self._latest.copy().put(counted, following.take(counted))
         )
         self._n_iter[active] = self.n_passes
-        for i, r in enumerate(active):
+        paths = [self._path[r] for r in active]
+        for path, own, undone in zip(paths, log_likelihood, wasted.tolist(), strict=True):
             # A wasted pass leaves the start where it was.
-            self._path[r].append(self._path[r][-1] if wasted[i] else log_likelihood[i])
+            path.append(path[-1] if undone else own)
         if self._rule.prior is not None:
             watched = objective[:, None]
             for r in np.flatnonzero(np.isfinite(objective)):

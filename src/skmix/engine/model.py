@@ -112,7 +112,7 @@ class Regulariser(Record):
     """Floor, ridge and priors of the M-step, in the coordinates of the frame."""
 
     floor: FloatArray  # (M,): every covariance P has P − diag(floor) positive semidefinite
-    ridge: FloatArray  # (M,): added to every covariance's diagonal
+    ridge: FloatArray | None  # (M,): added to every covariance's diagonal
     prior_rows: float  # strength of the inverse-Wishart prior on covariances, in pseudo-rows; 0: no prior
     prior_covariance: FloatArray  # (M, M): of those pseudo-rows
     weight_prior: float  # concentration of the Dirichlet prior on each class's weights; 1: no prior

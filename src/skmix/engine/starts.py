@@ -6,7 +6,8 @@ data and starts differ even where the seeding rule itself is deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -119,22 +120,19 @@ def class_wise(
     covariances = np.empty((n_starts, n_features, n_features))
     weights = uniform_weights(n_starts, n_kernels, n_classes)
     for r in range(n_starts):
-        turn = random_state.permutation(n_classes)
-        owners = turn[np.arange(n_kernels) % n_classes]
-        scatter, n_sampled = np.zeros((n_features, n_features)), 0
-        for c in turn[:n_kernels]:
-            own = np.flatnonzero(owners == c)
+        seeded = random_state.permutation(n_classes)[:n_kernels]
+        # The class at place p owns kernels p, p + L, …
+        kernels = [np.arange(p, n_kernels, n_classes) for p in range(len(seeded))]
+        draws = []
+        for c, own in zip(seeded, kernels, strict=True):
             members = by_class[bounds[c] : bounds[c + 1]]
-            n_sample = min(len(members), _ROWS_PER_KERNEL * len(own))
-            chances = None if row_weights is None else row_weights[members] / row_weights[members].sum()
-            sample = _rows(X, _draw(members, n_sample, chances, random_state), frame)
-            seeds, residuals = _cluster(sample, len(own), random_state)
-            means[r, own] = to_numpy(seeds)
-            weights[r, :, c] *= _SPREAD_WEIGHT
-            weights[r, own, c] += (1.0 - _SPREAD_WEIGHT) / len(own)
-            scatter += to_numpy(residuals.T @ residuals)
-            n_sampled += n_sample
-        covariances[r] = scatter / n_sampled
+            draws.append(_draw(members, len(own), row_weights, random_state))
+        sample = _rows(X, np.concatenate([draw.rows for draw in draws]), frame)
+        centres, covariances[r] = _cluster(sample, draws)
+        order, sizes = np.concatenate(kernels), [len(own) for own in kernels]
+        means[r, order] = to_numpy(centres)
+        weights[r][:, seeded] *= _SPREAD_WEIGHT
+        weights[r, order, np.repeat(seeded, sizes)] += (1.0 - _SPREAD_WEIGHT) / np.repeat(sizes, sizes)
     covariances *= 1.0 - _SHRINKAGE
     covariances += _SHRINKAGE * np.diag(frame.variance)
     return _leave(weights, means, covariances, frame, structure)
@@ -171,17 +169,32 @@ def from_responsibilities(
     return frame.leave(Parameters((total / total.sum())[None, :, None], means[None], covariances), structure)
 
 
+@dataclass(frozen=True)
+class _Draw:
+    """What is drawn at random to seed the kernels of one class."""
+
+    rows: IntArray  # (n,): the rows of the sample
+    first: int  # which of them is the first seed
+    chances: FloatArray  # (q − 1,): uniform on [0, 1], for the other seeds
+
+
 def _draw(
-    members: IntArray, n_sample: int, chances: FloatArray | None, random_state: np.random.RandomState
-) -> IntArray:
-    """Return some of the members, each once."""
-    if chances is not None or len(members) < _MANY_ROWS or n_sample > _SMALL_SHARE * len(members):
-        return random_state.choice(members, n_sample, replace=False, p=chances)
-    found: IntArray = np.empty(0, dtype=np.int64)
-    while len(found) < n_sample:
-        more = random_state.randint(len(members), size=n_sample - len(found))
-        found = np.unique(np.append(found, more))
-    return members[found]
+    members: IntArray, n_kernels: int, row_weights: FloatArray | None, random_state: np.random.RandomState
+) -> _Draw:
+    """Draw a sample of the members of a class, each once, and the seeds of its kernels."""
+    n_sample = min(len(members), _ROWS_PER_KERNEL * n_kernels)
+    if row_weights is not None:
+        chances = row_weights[members] / row_weights[members].sum()
+        rows = random_state.choice(members, n_sample, replace=False, p=chances)
+    elif len(members) < _MANY_ROWS or n_sample > _SMALL_SHARE * len(members):
+        rows = members[random_state.permutation(len(members))[:n_sample]]
+    else:
+        found: IntArray = np.empty(0, dtype=np.int64)
+        while len(found) < n_sample:
+            more = random_state.randint(len(members), size=n_sample - len(found))
+            found = np.unique(np.append(found, more))
+        rows = members[found]
+    return _Draw(rows, random_state.randint(n_sample), random_state.uniform(size=n_kernels - 1))
 
 
 def _rows(X: Array, index: IntArray, frame: Frame) -> Array:
@@ -201,18 +214,31 @@ def _leave(
     return frame.leave(Parameters(weights, means, common), structure)
 
 
-def _cluster(sample: Array, n_clusters: int, random_state: np.random.RandomState) -> tuple[Array, Array]:
-    """Return centres (q, M) of rows (n, M) by k-means++ and Lloyd iterations, and the rows' residuals."""
-    xp, first = namespace(sample), random_state.randint(sample.shape[0])
-    chances = as_float64(random_state.uniform(size=n_clusters - 1), sample)
-    centres = operations_of(sample).draw_seeds(sample, first, chances)
+def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[Array, FloatArray]:
+    """Return centres (K, M) by k-means++ and Lloyd iterations within each class, and the scatter about them.
+
+    The rows of `sample` (n, M) are those of the draws, class after class; so are the centres. The scatter
+    (M, M) is the mean over all rows.
+    """
+    xp, operations, parts, seeds = namespace(sample), operations_of(sample), [], []
+    n_rows = n_centres = 0
+    for draw in draws:
+        rows = slice(n_rows, n_rows + len(draw.rows))
+        parts.append((rows, slice(n_centres, n_centres + len(draw.chances) + 1)))
+        n_rows, n_centres = rows.stop, parts[-1][1].stop
+        seeds.append(sample[rows.start + draw.first : rows.start + draw.first + 1, :])
+        if len(draw.chances):
+            chances = as_float64(draw.chances, sample)
+            seeds[-1] = operations.draw_seeds(sample[rows, :], draw.first, chances)
+    centres = xp.concat(seeds)
     # A single centre is the mean after one.
-    for _ in range(_LLOYD_PASSES if n_clusters > 1 else 1):
-        assigned = _nearest(sample, centres)
-        sums, counts = _sums(sample, assigned, n_clusters)
+    for _ in range(_LLOYD_PASSES if n_centres > len(draws) else 1):
+        sums, counts = _sums(sample, _nearest(sample, centres, parts), n_centres)
         filled = (counts > 0)[:, None]
         centres = xp.where(filled, sums / xp.where(filled, counts[:, None], 1.0), centres)
-    return centres, sample - xp.take(centres, _nearest(sample, centres), axis=0)
+    residuals = sample - xp.take(centres, _nearest(sample, centres, parts), axis=0)
+    scatter = sum(residuals[rows, :].T @ residuals[rows, :] for rows, _ in parts)
+    return centres, to_numpy(scatter) / n_rows
 
 
 def _sums(sample: Array, assigned: Array, n_clusters: int) -> tuple[Array, Array]:
@@ -226,9 +252,13 @@ def _sums(sample: Array, assigned: Array, n_clusters: int) -> tuple[Array, Array
     return own @ sample, xp.sum(own, axis=1)
 
 
-def _nearest(sample: Array, centres: Array) -> Array:
-    """Return the index (n,) of the centre nearest to each row."""
-    xp = namespace(sample)
-    if centres.shape[0] == 1:
-        return xp.zeros(sample.shape[0], dtype=xp.int64, device=device_of(sample))
-    return xp.argmin(xp.sum(centres**2, axis=1) - 2.0 * (sample @ centres.T), axis=1)
+def _nearest(sample: Array, centres: Array, parts: Sequence[tuple[slice, slice]]) -> Array:
+    """Return the index (n,) of the nearest centre to each row; `parts` are rows and centres of each class."""
+    xp, found = namespace(sample), []
+    for rows, own in parts:
+        x, c = sample[rows, :], centres[own, :]
+        if c.shape[0] == 1:
+            found.append(xp.full((x.shape[0],), own.start, dtype=xp.int64, device=device_of(sample)))
+        else:
+            found.append(own.start + xp.argmin(xp.sum(c**2, axis=1) - 2.0 * (x @ c.T), axis=1))
+    return xp.concat(found)

@@ -25,8 +25,9 @@ from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
 BLOCK_BYTES = 1 << 24
 # Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
 MAPPED_BYTES = 1 << 28
-# Columns of Parquet files are read in pieces of this many bytes.
-_BUFFER_BYTES = 1 << 20
+# Columns of Parquet files are read in pieces of this many bytes. Larger pages are read at once; with pieces
+# of a page's size, most of it would be copied once more.
+_BUFFER_BYTES = 1 << 15
 
 Stamp = tuple[int, int]
 """Size and time of last change of a file."""

@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import random_covariances
 
 from skmix.engine import covariances
-from skmix.engine.covariances import raise_eigenvalues, whiten_batch, whiten_bounded
-from skmix.engine.model import FloatArray
+from skmix.engine.covariances import raise_eigenvalues, structure_of, whiten_batch, whiten_bounded
+from skmix.engine.model import FloatArray, Regulariser
 
 ORDERS = [1, 2, 3, 7, 16, 17, 30]
 """Both sides of the order above which matrices are factored one by one."""
@@ -81,11 +81,36 @@ def test_compiled_code_does_the_same_to_the_last_bit(order: int, monkeypatch: py
     random = np.random.default_rng(4)
     good = random_covariances(random, 21, order) * np.exp(10.0 * random.normal(size=(21, 1, 1)))
     narrow = np.ones((order, order)) + 1e-8 * np.eye(order)
-    matrices = np.stack([*good[:10], *singular(order).values(), narrow, *good[10:]])
+    tiny, huge = 1e-310 * good[0], 1e300 * good[0]
+    matrices = np.stack([*good[:10], *singular(order).values(), narrow, tiny, huge, *good[10:]])
+    monkeypatch.setattr(covariances, "_compiles", lambda *_: False)
     expected = whiten_batch(matrices)
-    monkeypatch.setattr(covariances, "_WORTH_COMPILING", 0)
+    monkeypatch.setattr(covariances, "_compiles", lambda *_: True)
     for found, value in zip(whiten_batch(matrices), expected, strict=True):
         assert_array_equal(found, value)
+
+
+@pytest.mark.parametrize("order", [1, 2, 5, 16])
+@pytest.mark.parametrize("rows", [0.0, 2.5])
+def test_compiled_covariances_are_the_same_to_the_last_bit(
+    order: int, rows: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
+    random, structure = np.random.default_rng(6), structure_of("full")
+    mass, offset = random.uniform(1.0, 9.0, size=(3, 4)), 0.1 * random.normal(size=(3, 4, order))
+    moments = random_covariances(random, 12, order).reshape(3, 4, order, order)
+    moments[1, 2] *= 1e-4  # below the floor
+    second = structure.pack(moments) * mass[..., None]
+    floor, ridge = np.full(order, 0.02), random.uniform(size=order) * 1e-3
+    regulariser = Regulariser(floor, ridge, rows, 1e-3 * np.eye(order) + 1e-4, 1.0)
+    given = mass, offset, second, regulariser
+    monkeypatch.setattr(covariances, "_compiles", lambda *_: False)
+    expected, factor = structure.update(*given)
+    monkeypatch.setattr(covariances, "_compiles", lambda *_: True)
+    found, found_factor = structure.update(*given)
+    assert_array_equal(found, expected)
+    assert_array_equal(found_factor.whitener, factor.whitener)
+    assert_array_equal(found_factor.log_determinant, factor.log_determinant)
 
 
 @pytest.mark.parametrize("order", [2, 3, 8, 17])

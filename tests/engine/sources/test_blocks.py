@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +27,7 @@ from skmix.engine.sources.blocks import (
     summarise_blocks,
 )
 from skmix.engine.sources.memory import MemoryRows
+from skmix.engine.sources.reference import Rows
 from skmix.engine.sources.summary import measure
 
 CUTS = [0, 7, 60, 61, 200, 480, 600]
@@ -55,8 +56,9 @@ def cut(X: np.ndarray, codes: np.ndarray | None, weights: np.ndarray | None = No
                 X[own],
                 None if codes is None else codes[own].astype(np.int16),
                 None if weights is None else weights[own],
+                number,
             )
-            for own in slices
+            for number, own in enumerate(slices)
         ]
     )
 
@@ -185,6 +187,30 @@ def test_the_work_can_be_sent_away_and_leaves_its_threads_behind() -> None:
     assert np.allclose(there.parameters.means, here.parameters.means, rtol=1e-9)
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_scatters_of_blocks_are_computed_once_in_a_frame(weighted, monkeypatch) -> None:
+    X, codes, weights = make_rows()
+    structure, blocks = structure_of("tied"), cut(X, codes, weights if weighted else None)
+    frame, start, computed = measure(X, structure), make_starts(X, codes, "tied"), []
+    scatter = Rows.scatter.func
+    monkeypatch.setattr(Rows, "scatter", cached_property(lambda rows: computed.append(rows) or scatter(rows)))
+    Rows.scatter.__set_name__(Rows, "scatter")
+    source = BlockRows(blocks)
+    with workers(1) as pool:
+        for own, n_computed in ((frame, 6), (frame, 6), (replace(frame, shift=frame.shift + 1.0), 12)):
+            entered = own.enter(start, structure)
+            arguments = entered, structure.factor(entered.covariances, 3), Setting(own, structure, pool)
+            setting = replace(arguments[2], compiled=True)
+            found, _ = source.expect(*arguments[:2], setting)
+            expected, _ = MemoryRows(X, codes, weights if weighted else None).expect(*arguments)
+            assert len(computed) == n_computed
+            for name in ("first", "second"):
+                ours, theirs = (getattr(each, name).sum(axis=1) for each in (found, expected))
+                assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
+    source.clear_cache()
+    assert not source._scatters
+
+
 def test_adding_changes_neither_side() -> None:
     X, codes, _ = make_rows()
     structure = structure_of("full")
@@ -193,7 +219,7 @@ def test_adding_changes_neither_side() -> None:
     factor = structure.factor(start.covariances, 3)
     with workers(1) as pool:
         setting = Setting(frame, structure, pool)
-        work = partial(expect_block, MemoryRows, False, (start, factor, setting, None, True))
+        work = partial(expect_block, MemoryRows, False, (start, factor, setting, None, True), {})
         a, b = (work(block) for block in cut(X, codes)._blocks[3:5])
     before = pickle.dumps((a, b))
     assert np.array_equal(add(a, b)[0].mass, a[0].mass + b[0].mass)

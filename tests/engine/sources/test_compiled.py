@@ -104,6 +104,27 @@ def test_log_densities_are_those_of_the_reference(covariance_type: str, n_featur
     assert_allclose(mixed, logsumexp(expected[..., None], b=weights, axis=1), rtol=1e-11)
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("n_features", [1, 6, 16, 17])
+def test_kernels_skip_classes_in_which_they_have_no_weight(n_features: int, in_order: bool) -> None:
+    rows, kernels = problem("full", n_features, n_kernels=9, n_starts=5, n_classes=7, weighted=True)
+    if in_order:
+        rows = replace(rows, codes=np.sort(rows.codes))
+    log_weights = kernels.log_weights.copy()
+    log_weights[np.random.default_rng(0).random(log_weights.shape) < 0.7] = -np.inf
+    log_weights[:, 4] = -np.inf  # a kernel without any weight
+    log_weights[:, [0, 8], 3] = -1.0
+    log_weights[:, 1, [0, 6]] = -1.0
+    log_weights[:, 2] = -2.0  # a kernel of all classes, so that none is without kernels
+    kernels = replace(kernels, log_weights=log_weights)
+    expected = reference.expect(rows, kernels, kernels.means)
+    with workers(1) as pool:
+        found = compiled.expect(rows, kernels, kernels.means, pool)
+    assert_same(found, expected)
+    assert_array_equal(found.mass[np.isneginf(log_weights)], 0.0)
+    assert_array_equal(found.second[:, 4], 0.0)
+
+
 def test_a_class_without_the_near_kernels_keeps_its_digits() -> None:
     rows, kernels = problem("full", 5, spread=60.0)
     weights = np.eye(4)

@@ -15,8 +15,12 @@ from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, rand
 from scipy.stats import multivariate_normal
 
 from skmix.engine import density as scoring
+from skmix.engine.compute.threads import Workers
+from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
-from skmix.engine.sources.gaps import group_rows
+from skmix.engine.sources.gaps import GapRows, group_rows
+from skmix.engine.sources.memory import MemoryRows
+from skmix.engine.sources.summary import Setting, measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 reproducible = settings(max_examples=25, deadline=None, derandomize=True)
@@ -85,6 +89,40 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
     assert_allclose(likelihood, true_likelihood, rtol=1e-9)
     # Differences of the shifted rows have lost four digits before anything is computed.
     assert_same(found, expected, rtol=1e-9 if not offset else 1e-6)
+
+
+@each_type
+@pytest.mark.parametrize("together", [1, 1 << 9, 1 << 21])
+def test_hundreds_of_patterns(covariance_type: str, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # All patterns factored at a time, some of them, or each alone.
+    monkeypatch.setattr("skmix.engine.covariances._ORDERED", together)
+    random, X, classes, model = problem(3, covariance_type, n_rows=250, n_features=8)
+    X = with_gaps(random, X, 0.5)
+    assert len(list(group_rows(X))) > 120
+    row_weights = random.uniform(0.2, 3.0, size=len(X))
+    found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)
+    expected, true_likelihood = expected_pass(X, classes, model, covariance_type, row_weights)
+    assert_allclose(likelihood, true_likelihood, rtol=1e-9)
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+def test_moments_about_other_origins_are_those_of_complete_rows(covariance_type: str) -> None:
+    structure = structure_of(covariance_type, 2)
+    full = covariance_type == "low_rank"
+    random, X, classes, model = problem(4, "full" if full else covariance_type, n_rows=60, n_features=4)
+    if full:
+        model = replace(model, covariances=structure.from_full(model.covariances))
+    frame = measure(X, structure)
+    inside = frame.enter(model.batch(), structure)
+    factor = structure.factor(inside.covariances, 4)
+    centres = np.array([[True, False, True, True]]), inside.means + random.normal(size=inside.means.shape)
+    setting = Setting(frame, structure, Workers(1))
+    given = inside, factor, setting, centres
+    (ours, origins), (theirs, others) = (kind(X, classes).expect(*given) for kind in (GapRows, MemoryRows))
+    assert_array_equal(origins, others)
+    for name in ("log_likelihood", "mass", "first", "second"):
+        assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-9, atol=1e-9)
 
 
 @each_type

@@ -190,7 +190,7 @@ def test_no_row_and_no_kernel_is_listed_twice(seen: list[Any]) -> None:
 
 def test_a_bound_that_skips_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch, seen: list[Any]) -> None:
     rows, kernels = problem(spread=6.0)
-    monkeypatch.setattr(nearby, "_SKIPPED", 1e3)
+    monkeypatch.setattr(nearby, "SKIPPED", 1e3)
     found = passes(rows, kernels)[-1]
     absent, shares = skipped(rows, kernels, seen[-1])
     assert shares[absent].max() > 1e-12

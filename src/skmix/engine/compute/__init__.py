@@ -13,3 +13,8 @@ def can_compile() -> bool:
     except ImportError:
         return False
     return not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+
+
+def is_loaded() -> bool:
+    """Return whether this process uses compiled code already: loading more of it takes little time."""
+    return can_compile.cache_info().currsize > 0 and can_compile()

@@ -46,6 +46,8 @@ def like(values: Any, example: Any, dtype: Any = None) -> Any:
         return values
     if is_numpy(values) and not values.flags.writeable:
         values = values.copy()
+    if is_numpy(values):
+        return operations_of(example).from_numpy(values, dtype)
     return namespace(example).asarray(values, dtype=dtype, device=device_of(example))
 
 
@@ -104,7 +106,31 @@ def pick(array: Any, index: Any) -> Any:
     if index is None or isinstance(index, (slice, int, np.integer)):
         return array[int(index) if isinstance(index, np.integer) else index, ...]
     places = index if is_device_array(index) else sent_once(_positions(index), array)
-    return namespace(array).take(array, places, axis=0)
+    return take(array, places, axis=0)
+
+
+def take(array: Any, index: Any, axis: int) -> Any:
+    """Index an axis by integers (q,), none of them negative, of the array's library."""
+    return array.take(index, axis=axis) if is_numpy(array) else operations_of(array).take(array, index, axis)
+
+
+def clip(values: Any, lowest: float, highest: float) -> Any:
+    """Return values between two numbers; NaN stays."""
+    if is_numpy(values):
+        return np.clip(values, lowest, highest)
+    return operations_of(values).clip(values, lowest, highest)
+
+
+def where(condition: Any, one: Any, other: Any) -> Any:
+    """Return `one` where a condition holds, otherwise `other`: float64 numbers, or a number for all."""
+    if is_numpy(condition):
+        return np.where(condition, one, other)
+    # A number would be sent to the device, or made there, in every call.
+    one, other = (
+        constant(np.array, value, example=condition) if isinstance(value, float) else value
+        for value in (one, other)
+    )
+    return namespace(condition).where(condition, one, other)
 
 
 def replaced(array: Any, index: Any, values: Any) -> Any:
@@ -117,7 +143,7 @@ def replaced(array: Any, index: Any, values: Any) -> Any:
         return operations_of(array).put(xp.asarray(array, copy=True), index, values)
     source = np.arange(n)
     source[_positions(index)] = n + np.arange(values.shape[0])
-    return xp.take(xp.concat([array, values]), sent_once(source, array), axis=0)
+    return take(xp.concat([array, values]), sent_once(source, array), axis=0)
 
 
 def _positions(index: Any) -> np.ndarray:
@@ -153,7 +179,8 @@ class Conditions(threading.local):
     """The rare conditions that a thread met since `recorded` was entered."""
 
     def __init__(self) -> None:
-        self.held: list[Any] | None = None  # results of `occurs`; None outside `recorded`
+        # Results of `occurs`, or in an optimistic pass its conditions (B,); None outside `recorded`.
+        self.held: list[Any] | None = None
         self.counts: list[int] = []  # in how many places each call of `rare` found its condition
         self.expected: list[int] | None = None  # the same of an earlier pass, if this one is optimistic
 
@@ -169,13 +196,14 @@ def occurs(condition: Array) -> bool:
     """
     if is_numpy(condition):
         return bool(condition.any())
-    anywhere = namespace(condition).any(condition)
-    optimistic = _conditions.expected is not None
-    if not optimistic:
-        anywhere = bool(anywhere)
+    xp = namespace(condition)
+    if _conditions.expected is not None and _conditions.held is not None:
+        _conditions.held.append(xp.reshape(condition, (-1,)))
+        return False
+    anywhere = bool(xp.any(condition))
     if _conditions.held is not None:
         _conditions.held.append(anywhere)
-    return False if optimistic else anywhere
+    return anywhere
 
 
 def rare(condition: Array) -> Array | None:

@@ -37,6 +37,8 @@ Task = TypeVar("Task")
 # that one task of the tree merges.
 _TOGETHER = 8
 _FAN_IN = 16
+# Answers that the client merges itself: sending so few takes less time than another task.
+_ROOTS = 4
 # Seconds to wait for a scheduler and a first worker, between two polls of a running cluster, and for a worker
 # to join after all of them have left.
 _CONNECT = 10.0
@@ -99,31 +101,33 @@ class DaskBlocks:
 
         if self.client is None:
             shared = dask.delayed((work, self.columns), name=_unique_name(work), traverse=False)
-            return self._merged(shared, merge).compute()
+            return reduce(merge, dask.compute(*self._merged(shared, merge)))
         with _cluster_errors(self.client), dask.config.set(_CONFIG):
             # As a task of its own, the work is sent to each worker once and recomputed if it is lost.
             shared = self.client.submit(_identity, (work, self.columns), key=_unique_name(work))
-            future = self._merged(shared, merge)
-            _wait(self.client, [future])
-            return future.result()
+            futures = self._merged(shared, merge)
+            _wait(self.client, futures)
+            return reduce(merge, self.client.gather(futures))
 
-    def _merged(self, shared: Any, merge: Callable[..., Any]) -> Any:
-        """Return the future or delayed root of the tree: each worker merges its own answers first."""
-        roots = []
+    def _merged(self, shared: Any, merge: Callable[..., Any]) -> list[Any]:
+        """Return the roots of the tree, futures or delayed: each worker merges its own answers first."""
+        roots: list[Any] = []
         for worker, own in groupby(self.parts, key=attrgetter("worker")):
             parts = [part[:4] for part in own]
             # Every thread gets a task. Without a cluster blocks stay apart: a task would hold all of its own.
             size = max(1, min(_TOGETHER, len(parts) // self.threads.get(worker, len(parts))))
             groups = [zip(*parts[a : a + size], strict=True) for a in range(0, len(parts), size)]
             answers = self._map(_answer, [(shared, merge, *map(list, group)) for group in groups], worker)
-            roots.append(self._tree(answers, merge, worker))
-        return self._tree(roots, merge)
+            roots += self._tree(answers, merge, 1, worker)
+        return self._tree(roots, merge, _ROOTS)
 
-    def _tree(self, level: list[Any], merge: Callable[..., Any], worker: str | None = None) -> Any:
-        while len(level) > 1:
+    def _tree(
+        self, level: list[Any], merge: Callable[..., Any], n_roots: int, worker: str | None = None
+    ) -> list[Any]:
+        while len(level) > n_roots:
             groups = [level[a : a + _FAN_IN] for a in range(0, len(level), _FAN_IN)]
             level = self._map(reduce, [(merge, group) for group in groups], worker)
-        return level[0]
+        return level
 
     def coded(self, classes: np.ndarray) -> DaskBlocks:
         """Return the blocks with indices into `classes` (L,) for labels, kept where the labels are."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,23 +23,52 @@ class Feed:
     """Two buffers of rows (n, M) on the host, pinned for a CUDA device, and two on the device.
 
     Pieces go through them in turn. A piece is copied on a stream of its own, so that the device may work on
-    the one before while it is copied, and on the one before that while the host fills its buffer.
+    the one before while it is copied, and on the one before that while the host fills its buffer. Rows of an
+    array that is pinned itself need no buffer on the host.
     """
 
     def __init__(self, device: str, n_rows: int, n_features: int, dtype: np.dtype[Any]) -> None:
-        self.n_rows = n_rows
+        self.n_rows, self._dtype = n_rows, dtype
         self._cuda = torch.device(device).type == "cuda"
         kind = torch.from_numpy(np.empty(0, dtype=dtype)).dtype
         shape = (n_rows, n_features)
         self._here = [torch.empty(shape, dtype=kind, pin_memory=self._cuda) for _ in range(2)]
         self._there = [torch.empty(shape, dtype=kind, device=device) for _ in range(2)]
         self._turn = 0
+        self._pinned: np.ndarray | None = None
+        self._tried = False
         self._n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(self._n_threads, thread_name_prefix="skmix-feed")
         if self._cuda:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call, unused-ignore]
             events = [torch.cuda.Event() for _ in range(4)]  # type: ignore[no-untyped-call, unused-ignore]
             self._copied, self._used = events[:2], events[2:]
+
+    def pin(self, rows: np.ndarray, n_bytes: int) -> None:
+        """Pin the array of about `n_bytes` that rows are a part of, if there is one and the system allows it.
+
+        It is tried once, and lasts as long as the feed.
+        """
+        array, tried, self._tried = rows.base, self._tried, True
+        if tried or not isinstance(array, np.ndarray) or not n_bytes <= array.nbytes <= 2 * n_bytes:
+            return
+        if not array.flags.owndata or not array.flags.c_contiguous:
+            return
+        if self._cuda:
+            if int(_cudart().cudaHostRegister(array.ctypes.data, array.nbytes, 0)):
+                # CUDA reports the error once more, to whatever comes next.
+                with suppress(RuntimeError):
+                    torch.zeros(1, device=self._there[0].device).cpu()
+                return
+            weakref.finalize(self, _unpin, array, self._stream).atexit = False
+        self._pinned = array
+
+    def is_pinned(self, rows: np.ndarray) -> bool:
+        """Return whether rows (n, M) can be sent from where they are."""
+        if self._pinned is None or rows.dtype != self._dtype or not rows.flags.c_contiguous:
+            return False
+        start = rows.ctypes.data - self._pinned.ctypes.data
+        return rows.flags.writeable and 0 <= start <= self._pinned.nbytes - rows.nbytes
 
     def fill(self, start: int, rows: np.ndarray) -> None:
         """Copy rows (n, M) into the buffer whose turn it is, from row `start` on."""
@@ -49,13 +80,15 @@ class Feed:
         cuts = [slice(a, a + step) for a in range(0, len(rows), step)]
         list(self._pool.map(lambda cut: np.copyto(buffer[cut], rows[cut], casting="safe"), cuts))
 
-    def send(self, n_rows: int, *, stays: bool) -> tuple[Array, int]:
+    def send(self, n_rows: int, *, stays: bool, rows: np.ndarray | None = None) -> tuple[Array, int]:
         """Begin to copy the first rows of the buffer; return them on the device, and the buffer's number.
 
-        They stay there, or are overwritten by the next piece but one.
+        They stay there, or are overwritten by the next piece but one. Pinned `rows` (n, M) are sent from
+        where they are.
         """
         turn, self._turn = self._turn, 1 - self._turn
-        here, there = self._here[turn][:n_rows], self._there[turn][:n_rows]
+        here = self._here[turn][:n_rows] if rows is None else torch.from_numpy(rows)
+        there = self._there[turn][:n_rows]
         if stays:
             there = torch.empty_like(there)
         if not self._cuda:
@@ -78,3 +111,13 @@ class Feed:
         """Let rows be overwritten once what was launched so far is done with them."""
         if self._cuda:
             self._used[turn].record(torch.cuda.current_stream(self._there[turn].device))
+
+
+def _unpin(array: np.ndarray, stream: Any) -> None:
+    """Return pinned memory to the system once nothing is copied from it any more."""
+    stream.synchronize()
+    _cudart().cudaHostUnregister(array.ctypes.data)
+
+
+def _cudart() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call, unused-ignore]

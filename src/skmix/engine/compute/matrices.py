@@ -9,28 +9,59 @@ import numpy as np
 
 from .simd import LANES, compiled, load, multiply, splat, store, subtract
 
+_SMALLEST = float(np.finfo(np.float64).tiny)  # smallest normal number
+
 
 @compiled
-def eliminate(matrices, units, singular, whiteners, pivots, positive, inflation):
-    """Factor symmetric matrices (B, M, M), times units (B, M) on both sides, as `_eliminate` does.
+def normalise(second, places, mass, offset, prior, rows, ridge, out):
+    """Write covariances (B, M · M) from second moments (B, S), as `Structure.update` does.
 
-    Writes whiteners (B, M, M) of the matrices themselves, pivots (M, B), which matrices (B,) are positive
-    definite, and the largest variance inflation (B,) of each.
+    The entries of a matrix are at `places` (M · M,) among its moments. `prior` (M · M,) is added to them,
+    `rows` to the mass (B,), and `ridge` (M · M,) to the quotient.
+    """
+    n_matrices, order = offset.shape
+    for b in range(n_matrices):
+        for i in range(order):
+            weighted = mass[b] * offset[b, i]
+            for j in range(order):
+                at = i * order + j
+                out[b, at] = second[b, places[at]] - weighted * offset[b, j]
+        divisor = mass[b] + rows
+        for at in range(order * order):
+            out[b, at] = (out[b, at] + prior[at]) / divisor + ridge[at]
+
+
+@compiled
+def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation):
+    """Factor symmetric matrices (B, M, M) as `whiten_batch` does, without extended precision.
+
+    Writes whiteners (B, M, M), the units (B, M) and pivots (M, B) of the scaled matrices, which matrices (B,)
+    are positive definite, and the largest variance inflation (B,) of each.
     """
     n_matrices, order, _ = matrices.shape
     rest, inverse = np.zeros(order * order * LANES), np.zeros(order * order * LANES)
     roots, least = np.empty(LANES), np.empty(order * LANES)
+    bits, unit_bits = matrices.view(np.int64), units.view(np.int64)
     for b in range(0, n_matrices, LANES):
         for lane in range(LANES):
             own = min(b + lane, n_matrices - 1)
+            proper = True
             for i in range(order):
+                proper &= 0.0 < matrices[own, i, i] < math.inf
+            positive[own] = proper
+            for i in range(order):
+                power = 1
+                if proper:
+                    # The bits of a number hold its power of two, unless it is too small for that.
+                    power, variance = (bits[own, i, i] >> 52) - 1022, matrices[own, i, i]
+                    if variance < _SMALLEST:
+                        power = math.frexp(variance)[1]
+                unit_bits[own, i] = (1023 - power // 2) << 52
                 for j in range(i + 1):
-                    scaled = matrices[own, i, j] * units[own, i] * units[own, j]
+                    scaled = matrices[own, i, j] * units[own, i] * units[own, j] if proper else 1.0 * (i == j)
                     rest[(i * order + j) * LANES + lane] = scaled
                 least[i * LANES + lane] = singular * abs(rest[(i * order + i) * LANES + lane])
         inverse[:] = 0.0
-        for lane in range(min(LANES, n_matrices - b)):
-            positive[b + lane] = True
         for j in range(order):
             for lane in range(LANES):
                 pivot = rest[(j * order + j) * LANES + lane]
@@ -62,5 +93,6 @@ def eliminate(matrices, units, singular, whiteners, pivots, positive, inflation)
                     number = inverse[(i * order + j) * LANES + lane]
                     length += number * number
                     whiteners[own, i, j] = number * units[own, j]
-                largest = max(largest, length * matrices[own, j, j] * units[own, j] ** 2)
+                variance = matrices[own, j, j] * units[own, j] * units[own, j]
+                largest = max(largest, length * variance)
             inflation[own] = largest

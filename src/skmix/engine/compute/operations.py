@@ -64,14 +64,23 @@ def device_of(array: Any) -> Any:
     return device(array)
 
 
+def exponentials(relative: Array) -> Array:
+    """Return the exponentials of logarithms relative to the largest; very small ones are zero."""
+    xp = namespace(relative)
+    lowest = _LOWEST_LOG["float32" if relative.dtype == xp.float32 else "float64"]
+    return xp.where(relative > lowest, xp.exp(xp.where(relative > lowest, relative, lowest)), 0.0)
+
+
 class Operations:
     """Operations beyond the array API standard, implemented with the standard alone."""
 
     chunk = _CHUNK_ON_CPU
     """Numbers in a chunk's expanded rows and joint densities."""
+    reduces_segments = False
+    """Whether there are `segments`, and `put` overwrites its array."""
 
     def __init__(self, xp: Any, device: Any) -> None:
-        self.device = device
+        self._xp, self.device = xp, device
         self._constant = lru_cache(maxsize=256)(
             lambda make, arguments: xp.asarray(make(*arguments), device=device)
         )
@@ -84,6 +93,10 @@ class Operations:
         if self.held is not None:
             self.held.append(found)
         return found
+
+    def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
+        """Return values of the host on the device."""
+        return self._xp.asarray(values, dtype=dtype, device=self.device)
 
     def to_numpy(self, array: Array) -> np.ndarray:
         """Return the values on the host."""
@@ -113,6 +126,14 @@ class Operations:
         products = xp.take(x, pairs[0], axis=0) * xp.take(x, pairs[1], axis=0)
         zeros = xp.zeros((padding, x.shape[1]), dtype=dtype, device=device_of(x))
         return xp.concat([x, products, *([] if indicators is None else [indicators]), zeros])
+
+    def take(self, array: Array, index: Array, axis: int = 0) -> Array:
+        """Index an axis by integers (q,), none of them negative."""
+        return namespace(array).take(array, index, axis=axis)
+
+    def clip(self, values: Array, lowest: float | None, highest: float | None) -> Array:
+        """Return values between two numbers; NaN stays."""
+        return namespace(values).clip(values, lowest, highest)
 
     def put(self, array: Array, index: Array, values: Array) -> Array:
         """Return the array (n, …) with new values (q, …) at places (q,); it may be overwritten."""
@@ -156,13 +177,19 @@ class Operations:
         xp = namespace(values)
         values = values + offsets[..., None]
         largest = xp.max(values, axis=1, keepdims=True)
-        relative = values - largest
-        lowest = _LOWEST_LOG["float32" if values.dtype == xp.float32 else "float64"]
-        joint = xp.where(relative > lowest, xp.exp(xp.where(relative > lowest, relative, lowest)), 0.0)
+        joint = exponentials(values - largest)
         total = xp.sum(joint, axis=1, keepdims=True)
         shares = joint * ((1.0 if weights is None else weights) / total)
         mass = xp.sum(xp.astype(shares, xp.float64, copy=False), axis=-1)
         return shares, (xp.log(total) + largest)[:, 0, :], mass
+
+    def segments(self, lengths: Array, n_items: int) -> Any:
+        """Return what sums up, `sum`, and finds the `max` of, segments of arrays (n, …) of so many items.
+
+        Segments of lengths (s,) follow one another; items after them are ignored. Results are (s, …), of an
+        empty segment zero and −inf, and bitwise the same every time.
+        """
+        raise NotImplementedError
 
     def draw_seeds(self, sample: Array, first: int, chances: Array) -> Array:
         """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,).
@@ -180,16 +207,14 @@ class Operations:
         return xp.concat(seeds)
 
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
-        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are the identity."""
+        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are undefined."""
         xp = namespace(matrices)
         try:
             lower = xp.linalg.cholesky(matrices)
         except Exception:
             # Some libraries raise for the whole batch when one matrix is singular.
             lower = xp.stack([_cholesky_or_nan(matrices[b, :, :]) for b in range(matrices.shape[0])])
-        good = xp.all(xp.reshape(xp.isfinite(lower), (lower.shape[0], -1)), axis=1)
-        eye = xp.eye(lower.shape[-1], dtype=lower.dtype, device=device_of(lower))
-        return xp.where(good[:, None, None], lower, eye), good
+        return lower, xp.all(xp.reshape(xp.isfinite(lower), (lower.shape[0], -1)), axis=1)
 
     def invert_lower(self, lower: Array) -> Array:
         """Return the inverses of lower triangular matrices (B, M, M)."""

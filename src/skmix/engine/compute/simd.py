@@ -326,22 +326,24 @@ def _distance(
 
 
 def _add_distances(
-    code: Code, x: Any, n_rows: Any, means: Any, mean_at: Any, whitener: Any, whitener_at: Any, out: Any,
-    out_at: Any, n_features: int,
+    code: Code, x: Any, at: Any, step: Any, n_rows: Any, means: Any, mean_at: Any, whitener: Any,
+    whitener_at: Any, out: Any, out_at: Any, n_features: int,
 ) -> None:  # fmt: skip
-    """Add −½ times the squared Mahalanobis distances of rows x (M, n) to out[out_at:]."""
+    """Add −½ times the squared Mahalanobis distances of rows x[:, at : at + n] to out[out_at:]."""
     build, kind = code.builder, n_rows.type
     with cgutils.for_range_slice(build, kind(0), n_rows, kind(LANES), kind) as (r, _):
-        lengths = _distance(code, x, r, n_rows, means, mean_at, whitener, whitener_at, n_features)
+        lengths = _distance(
+            code, x, build.add(at, r), step, means, mean_at, whitener, whitener_at, n_features
+        )
         place = build.add(out_at, r)
         code.store(code.fma(_repeat(-0.5), lengths, code.load(out, place)), out, place)
 
 
 def _add_moments(
-    code: Code, x: Any, n_rows: Any, weights: Any, weights_at: Any, origins: Any, origin_at: Any,
-    out: Any, out_at: Any, n_features: int,
+    code: Code, x: Any, at: Any, step: Any, n_rows: Any, weights: Any, weights_at: Any, origins: Any,
+    origin_at: Any, out: Any, out_at: Any, n_features: int,
 ) -> None:  # fmt: skip
-    """Add weighted sums of differences from an origin, and of their products, of rows x (M, n)."""
+    """Add weighted sums of differences from an origin, and of their products, of rows x[:, at : at + n]."""
     build, parts = code.builder, _lower_blocks(n_features)
     for rows, columns in [(rows, columns) for a, rows in enumerate(parts) for columns in parts[: a + 1]]:
         cells = [(i, j) for i in rows for j in columns if j <= i]
@@ -354,7 +356,7 @@ def _add_moments(
             ahead = {}
             for j in sorted({*rows, *columns}):
                 origin = code.broadcast(origins, code.plus(origin_at, j))
-                place = build.add(build.mul(r.type(j), n_rows), r)
+                place = build.add(build.add(at, build.mul(r.type(j), step)), r)
                 ahead[j] = build.fsub(code.load(x, place), origin)
             weighted = {i: build.fmul(weight, ahead[i]) for i in rows}
             products = [lambda s, i=i, j=j: code.fma(weighted[i], ahead[j], s) for i, j in cells]

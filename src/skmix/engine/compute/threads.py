@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
@@ -29,6 +29,7 @@ class Workspace(threading.local):
 
     def __init__(self) -> None:
         self._arrays: dict[str, FloatArray] = {}
+        self._kept: tuple[Hashable, Any] = (None, None)
 
     def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
         """Return an uninitialised array of that shape; calls with the same name share memory."""
@@ -37,6 +38,13 @@ class Workspace(threading.local):
         if memory is None or memory.size < size:
             memory = self._arrays[name] = aligned(size)
         return memory[:size].reshape(shape)
+
+    def kept(self, key: Hashable, make: Callable[[], Answer]) -> Answer:
+        """Return what `make` returned when this thread last called, if that was with the same key."""
+        if self._kept[0] != key:
+            self._kept = key, make()
+        answer: Answer = self._kept[1]
+        return answer
 
 
 def aligned(size: int) -> FloatArray:

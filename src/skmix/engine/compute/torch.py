@@ -21,6 +21,8 @@ from .operations import CHUNK_ON_ACCELERATOR, Array, Operations, Work
 _WORK_BYTES, _WORK_SHARE = 1 << 32, 0.1
 # The first two calls are for warm-up; the third is captured.
 _CALLS_BEFORE_CAPTURE = 3
+# Items of a segment that are reduced one by one.
+_PIECE = 64
 # Steps of the matrix sign: 3.44^26 = 1e14 is the largest ratio of eigenvalues that it resolves.
 _GROWING_STEPS, _SQUARING_STEPS = 26, 6
 
@@ -75,12 +77,23 @@ def _place(device: str) -> torch.device:
 class TorchOperations(Operations):
     """PyTorch tensors on one device."""
 
+    reduces_segments = True
+
     def __init__(self, xp: Any, device: Any) -> None:
         super().__init__(xp, device)
         self._cuda = device.type == "cuda"
         self._kernels = _triton_kernels(device) if self._cuda else None
         if device.type != "cpu":
             self.chunk = CHUNK_ON_ACCELERATOR
+
+    def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
+        """Return values on the device. The host does not wait until the device has done its work so far."""
+        # A graph would read the pinned memory again when it is used for something else.
+        if not self._cuda or torch.cuda.is_current_stream_capturing():
+            return super().from_numpy(values, dtype)
+        pinned = torch.as_tensor(np.asarray(values, order="C")).pin_memory()
+        found = pinned.to(self.device, non_blocking=True)
+        return found if dtype is None else found.to(dtype)
 
     def to_numpy(self, array: Array) -> np.ndarray:
         """Return the values on the host."""
@@ -126,9 +139,21 @@ class TorchOperations(Operations):
         found: tuple[Array, Array, Array] = self._kernels.normalise(values, offsets, weights)
         return found
 
+    def take(self, array: Array, index: Array, axis: int = 0) -> Array:
+        """Index an axis by integers (q,); see `Operations.take`."""
+        return torch.index_select(array, axis, index)
+
+    def clip(self, values: Array, lowest: float | None, highest: float | None) -> Array:
+        """Return values between two numbers; some versions of the common namespace make the host wait."""
+        return torch.clamp(values, lowest, highest)
+
     def put(self, array: Array, index: Array, values: Array) -> Array:
         """Write new values (q, …) into an array (n, …) at places (q,)."""
         return array.index_copy_(0, index, values)
+
+    def segments(self, lengths: Array, n_items: int) -> Segments:
+        """Return what sums up segments; see `Operations.segments`."""
+        return Segments(lengths, n_items)
 
     def distances(self, x: Array, means: Array, whiteners: Array) -> Array:
         """Return squared lengths (q, n); see `Operations.distances`."""
@@ -145,6 +170,9 @@ class TorchOperations(Operations):
 
     def draw_seeds(self, sample: Array, first: int, chances: Array) -> Array:
         """Return seeds (q + 1, M); see `Operations.draw_seeds`, here with fewer calls."""
+        if self._kernels is not None and len(sample) <= self._kernels.MOST_SAMPLED:
+            found: Array = self._kernels.draw_seeds(sample, first, chances)
+            return found
         seeds = sample.new_empty((len(chances) + 1, sample.shape[1]))
         seeds[0] = sample[first]
         difference, nearest = torch.empty_like(sample), sample.new_full((len(sample),), math.inf)
@@ -160,15 +188,13 @@ class TorchOperations(Operations):
         return seeds
 
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
-        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are the identity."""
+        """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are undefined."""
         lower, info = torch.linalg.cholesky_ex(matrices)
-        good = info == 0
-        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
-        return torch.where(good[:, None, None], lower, eye), good
+        return lower, info == 0
 
     def invert_lower(self, lower: Array) -> Array:
         """Return the inverses of lower triangular matrices (B, M, M)."""
-        eye = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+        eye = self.constant(np.eye, (lower.shape[-1],))
         return torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False)
 
     def raise_to_one(self, matrices: Array) -> Array:
@@ -207,6 +233,35 @@ class TorchOperations(Operations):
             yield
         finally:
             torch.set_float32_matmul_precision(before)
+
+
+class Segments:
+    """Sums and maxima of segments of an array; see `Operations.segments`.
+
+    A device goes through a segment item by item, so that long ones would take long. They are cut into pieces
+    at every item of a multiple of `_PIECE`; then the pieces of each segment are reduced.
+    """
+
+    def __init__(self, lengths: Array, n_items: int) -> None:
+        ends, nothing = torch.cumsum(lengths, 0), lengths.new_zeros(1)
+        cuts = torch.arange(0, n_items, _PIECE, dtype=ends.dtype, device=ends.device)
+        marks = torch.cat([ends, cuts, nothing + n_items]).sort().values
+        self._pieces = marks.diff()
+        self._counts = torch.searchsorted(marks, torch.cat([nothing, ends])).diff()
+
+    def sum(self, values: Array) -> Array:
+        """Return the sums of segments."""
+        return self._reduce(values, "sum")
+
+    def max(self, values: Array) -> Array:
+        """Return the largest values of segments."""
+        return self._reduce(values, "max")
+
+    def _reduce(self, values: Array, kind: str) -> Array:
+        for lengths in (self._pieces, self._counts):
+            # Lengths are not checked, because the host would wait for them.
+            values = torch.segment_reduce(values, kind, lengths=lengths, axis=0, unsafe=True)
+        return values
 
 
 def raise_by_products(matrices: Array) -> Array:

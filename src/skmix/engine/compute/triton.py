@@ -7,6 +7,7 @@ As sequences of PyTorch operations, the same steps take three to five times the 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -21,8 +22,13 @@ _PRODUCTS = 512
 _ROWS = 4096
 # Rows of a tile of distances, by matrices and by scales; rows of a tile, and programs, of moments.
 _ROWS_WHITENED, _ROWS_SCALED, _COLUMNS, _PIECES = 64, 256, 128, 32
-# More kernels than this do not fit in a tile.
-MOST_KERNELS = 4096
+# Most tiles of responsibilities that a program works through, so that there are few sums of mass to add, and
+# programs that occupy a device.
+_TILES, _PROGRAMS = 8, 2048
+# Rows of a tile of squared distances from a seed.
+_ROWS_SEEDED = 32
+# More kernels than this do not fit in a tile, and more rows to draw seeds from than that.
+MOST_KERNELS, MOST_SAMPLED = 4096, 1 << 17
 
 
 @triton.jit
@@ -50,27 +56,62 @@ def _products(terms, first, second, n_rows, n_features, n_blocks, BLOCK: tl.cons
 
 
 @triton.jit
-def _normalise(values, offsets, weights, log_sums, mass, n_rows, n_kernels,
+def _normalise(values, offsets, weights, log_sums, mass, n_rows, n_kernels, n_tiles,
                WIDTH: tl.constexpr, BLOCK: tl.constexpr, WEIGHTED: tl.constexpr):  # fmt: skip
     start = tl.program_id(1).to(tl.int64)
-    n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     k = tl.arange(0, WIDTH).to(tl.int64)
-    inside = (k[:, None] < n_kernels) & (n[None, :] < n_rows)
-    where = values + (start * n_kernels + k[:, None]) * n_rows + n[None, :]
     offset = tl.load(offsets + start * n_kernels + k, mask=k < n_kernels, other=0.0)
-    logs = tl.load(where, mask=inside, other=-float("inf")) + offset[:, None]
-    # Rows beyond the last would be minus infinity throughout.
-    largest = tl.where(n < n_rows, tl.max(logs, axis=0), 0.0)
-    joint = tl.exp(logs - largest[None, :])
-    total = tl.where(n < n_rows, tl.sum(joint, axis=0), 1.0)
-    weight = 1.0 / total
-    if WEIGHTED:
-        weight *= tl.load(weights + n, mask=n < n_rows, other=0.0)
-    share = joint * weight[None, :]
-    tl.store(where, share, mask=inside)
-    tl.store(log_sums + start * n_rows + n, tl.log(total) + largest, mask=n < n_rows)
+    sums = tl.zeros((WIDTH,), dtype=tl.float64)
+    for tile in range(n_tiles):
+        n = (tl.program_id(0).to(tl.int64) * n_tiles + tile) * BLOCK + tl.arange(0, BLOCK)
+        inside = (k[:, None] < n_kernels) & (n[None, :] < n_rows)
+        where = values + (start * n_kernels + k[:, None]) * n_rows + n[None, :]
+        logs = tl.load(where, mask=inside, other=-float("inf")) + offset[:, None]
+        # Rows beyond the last would be minus infinity throughout.
+        largest = tl.where(n < n_rows, tl.max(logs, axis=0), 0.0)
+        joint = tl.exp(logs - largest[None, :])
+        total = tl.where(n < n_rows, tl.sum(joint, axis=0), 1.0)
+        weight = 1.0 / total
+        if WEIGHTED:
+            weight *= tl.load(weights + n, mask=n < n_rows, other=0.0)
+        share = joint * weight[None, :]
+        tl.store(where, share, mask=inside)
+        tl.store(log_sums + start * n_rows + n, tl.log(total) + largest, mask=n < n_rows)
+        sums += tl.sum(share, axis=1).to(tl.float64)
     place = (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + start) * n_kernels + k
-    tl.store(mass + place, tl.sum(share, axis=1), mask=k < n_kernels)
+    tl.store(mass + place, sums, mask=k < n_kernels)
+
+
+@triton.jit(do_not_specialize=["q"])
+def _seed(sample, places, chances, nearest, sums, next_nearest, next_sums, q, n_rows, n_features, n_blocks,
+          BLOCKS: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr):  # fmt: skip
+    # Every program finds the row of seed q by itself: the block that the chance falls into, then the row.
+    b = tl.arange(0, BLOCKS)
+    totals = tl.load(sums + b, mask=b < n_blocks, other=0.0)
+    threshold = tl.load(chances + q) * tl.sum(totals, axis=0)
+    passed = (tl.cumsum(totals, axis=0) <= threshold) & (b < n_blocks)
+    block = tl.minimum(tl.sum(passed.to(tl.int64), axis=0), n_blocks - 1)
+    before = tl.sum(tl.where(b < block, totals, 0.0), axis=0)
+    m = block * BLOCK + tl.arange(0, BLOCK)
+    near = tl.load(nearest + m, mask=m < n_rows, other=0.0)
+    passed = before + tl.cumsum(near, axis=0) <= threshold
+    row = tl.minimum(block * BLOCK + tl.sum(passed.to(tl.int64), axis=0), n_rows - 1)
+    row = tl.where(q == 0, tl.load(places), row)
+    if tl.program_id(0) == 0:
+        tl.store(places + q, row)
+    # Its own rows' distances from the nearest seed so far. Others still read those before.
+    n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    found = tl.zeros((BLOCK,), dtype=tl.float64)
+    for a in range(0, n_features, PART):
+        j = a + tl.arange(0, PART)
+        inside = (n[:, None] < n_rows) & (j[None, :] < n_features)
+        x = tl.load(sample + n[:, None] * n_features + j[None, :], mask=inside, other=0.0)
+        seed = tl.load(sample + row * n_features + j, mask=j < n_features, other=0.0)
+        difference = tl.where(inside, x - seed[None, :], 0.0)
+        found += tl.sum(difference * difference, axis=1)
+    found = tl.minimum(found, tl.load(nearest + n, mask=n < n_rows, other=0.0))
+    tl.store(next_nearest + n, found, mask=n < n_rows)
+    tl.store(next_sums + tl.program_id(0), tl.sum(found, axis=0))
 
 
 @triton.jit
@@ -166,15 +207,37 @@ def normalise(values: Array, offsets: Array, weights: Array | None) -> tuple[Arr
     log_sums = torch.empty((n_starts, n_rows), dtype=values.dtype, device=values.device)
     width = triton.next_power_of_2(n_kernels)
     block = max(8, _TILE // width)
-    n_programs = triton.cdiv(n_rows, block)
-    mass = torch.empty((n_programs, n_starts, n_kernels), dtype=values.dtype, device=values.device)
+    n_tiles = max(1, min(_TILES, n_rows // (block * _PROGRAMS)))
+    n_programs = triton.cdiv(n_rows, block * n_tiles)
+    mass = torch.empty((n_programs, n_starts, n_kernels), dtype=torch.float64, device=values.device)
     offsets = offsets.contiguous()
     with torch.cuda.device(values.device):
         _normalise[(n_programs, n_starts)](
             values, offsets, offsets if weights is None else weights, log_sums, mass, n_rows, n_kernels,
-            width, block, weights is not None, num_warps=4 if width <= 128 else 8,
+            n_tiles, width, block, weights is not None, num_warps=4 if width <= 128 else 8,
         )  # fmt: skip
-    return values, log_sums, mass.sum(dim=0, dtype=torch.float64)
+    return values, log_sums, mass.sum(dim=0)
+
+
+def draw_seeds(sample: Array, first: int, chances: Array) -> Array:
+    """Return seeds (q + 1, M) of k-means++, by one kernel for each; see `Operations.draw_seeds`."""
+    sample, (n_rows, n_features) = sample.contiguous(), sample.shape
+    n_blocks = triton.cdiv(n_rows, _ROWS_SEEDED)
+    places = torch.full((len(chances) + 1,), first, dtype=torch.int64, device=sample.device)
+    chances = torch.cat([chances.new_zeros(1), chances])
+    # What a kernel reads and what it writes, in turn.
+    states = [
+        (chances.new_full((n_rows,), math.inf), chances.new_zeros(n_blocks)),
+        (chances.new_empty(n_rows), chances.new_empty(n_blocks)),
+    ]
+    part = min(64, triton.next_power_of_2(n_features))
+    with torch.cuda.device(sample.device):
+        for q in range(len(places)):
+            _seed[(n_blocks,)](
+                sample, places, chances, *states[q % 2], *states[1 - q % 2], q, n_rows, n_features, n_blocks,
+                triton.next_power_of_2(n_blocks), _ROWS_SEEDED, part,
+            )  # fmt: skip
+    return sample[places]
 
 
 def distances(x: Array, means: Array, whiteners: Array) -> Array:
@@ -228,7 +291,12 @@ def check(device: Any) -> None:
     joint = (values + offsets[..., None]).softmax(1) * weights
     log_sums = (values + offsets[..., None]).logsumexp(1)
     first, second = moments_about(terms[:3], means, joint[0])
+    seeds, chances = [7], torch.rand(3, **some)
+    for chance in chances:
+        nearest = (rows - rows[seeds][:, None]).square().sum(-1).amin(0).cumsum(0)
+        seeds.append(int(torch.searchsorted(nearest, chance * nearest[-1], right=True)))
     for got, expected in (
+        (draw_seeds(rows, 7, chances), rows[seeds]),
         (terms[3], rows[:, 0] * rows[:, 1]),
         (distances(terms[:3], means, whiteners), ((whiteners @ difference) ** 2).sum(1)),
         (distances(terms[:3], means, means), ((means[..., None] * difference) ** 2).sum(1)),

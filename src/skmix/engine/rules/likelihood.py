@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..compute.arrays import constant, is_numpy, namespace, to_numpy
+from ..compute.arrays import clip, constant, namespace, rare, to_numpy, where
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 
@@ -37,12 +37,12 @@ class Likelihood:
 
         Its factor is returned too.
         """
-        structure = self.structure
+        structure, parameters = self.structure, parameters.copy()
         if self.freeze == "kernels":
-            return parameters.copy(), structure.factor(parameters.covariances, parameters.means.shape[-1])
+            return parameters, structure.factor(parameters.covariances, parameters.means.shape[-1])
         # A start below the floor would look degenerate, and its squares might overflow.
         covariances, factor = structure.raised(parameters.covariances, self.regulariser.floor)
-        return replace(parameters, covariances=covariances).copy(), factor
+        return replace(parameters, covariances=covariances), factor
 
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
@@ -54,28 +54,35 @@ class Likelihood:
         their origin lose digits of the covariance; they need another E-step about their new means.
         """
         structure, regulariser, xp = self.structure, self.regulariser, namespace(statistics.mass)
-        mass = xp.sum(statistics.mass, axis=-1)
+        mass, first, second = xp.sum(statistics.mass, axis=-1), statistics.first, statistics.second
         alive = mass > _EMPTY
-        safe_mass = xp.where(alive, mass, _TINY)
-        offset = xp.where(alive[..., None], statistics.first / safe_mass[..., None], 0.0)
-        means = xp.where(alive[..., None], origins + offset, previous.means)  # (M2)
-        # An empty kernel has a covariance that can be factored, until its own is put back.
-        identity = constant(_identity, structure, means.shape[-1], statistics.second.shape[-1], example=mass)
-        second = xp.where(alive[..., None], statistics.second, _TINY * identity)
+        some_empty = rare(xp.reshape(~alive, (-1,))) is not None
+        if some_empty:
+            # They have a covariance that can be factored, until their own is put back.
+            identity = constant(_identity, structure, first.shape[-1], second.shape[-1], example=mass)
+            mass, first = where(alive, mass, _TINY), where(alive[..., None], first, 0.0)
+            second = where(alive[..., None], second, _TINY * identity)
+        offset = first / mass[..., None]
+        means = origins + offset  # (M2)
         covariances, next_factor = structure.update(  # (M3)
-            safe_mass, offset, second, regulariser, previous.covariances
+            mass, offset, second, regulariser, previous.covariances
         )
-        if not is_numpy(mass) or not alive.all():
+        inaccurate = lost_digits(offset, covariances, structure)
+        if some_empty:
+            means = where(alive[..., None], means, previous.means)
             covariances = structure.where_alive(alive, covariances, previous.covariances)
             next_factor = structure.factor_where_alive(alive, next_factor, factor)
+            inaccurate = alive & inaccurate
         class_mass, prior = assign_unlabelled(statistics.mass, previous)
-        class_mass = xp.where(class_mass > _EMPTY, class_mass, 0.0) + (regulariser.weight_prior - 1.0)
+        class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
+        if regulariser.weight_prior != 1.0:
+            class_mass = class_mass + (regulariser.weight_prior - 1.0)
         if regulariser.annihilation:
             class_mass = annihilate(class_mass, regulariser.annihilation)
         sizes = xp.sum(class_mass, axis=1, keepdims=True)
         # In a stream, a class without rows so far keeps its weights.
-        weights = xp.where(sizes > 0, class_mass / xp.where(sizes > 0, sizes, 1.0), previous.weights)  # (M1)
-        inaccurate = alive & lost_digits(offset, covariances, structure)
+        shares = class_mass / clip(sizes, _TINY, np.inf)
+        weights = where(sizes > 0, shares, previous.weights)  # (M1)
         following = with_frozen(self.freeze, Parameters(weights, means, covariances, prior), previous)
         return following, factor if self.freeze == "kernels" else next_factor, inaccurate
 
@@ -136,9 +143,8 @@ def annihilate(mass: FloatArray, price: float) -> FloatArray:
 
 def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:
     """Return the kernels (R, K) that are too narrow for the offset (R, K, M) of their means."""
-    xp, variances = namespace(offset), structure.variances(covariances)
-    variances = xp.where(variances > _TINY, variances, _TINY)
-    return xp.any(offset**2 > _LARGEST_CANCELLATION * variances, axis=-1)
+    limits = _LARGEST_CANCELLATION * structure.variances(covariances)
+    return namespace(offset).any(offset**2 > limits, axis=-1)
 
 
 def with_unlabelled(parameters: Parameters) -> Parameters:

@@ -66,9 +66,10 @@ class Variational:
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as point posteriors, as if after infinitely many rows."""
+        parameters = parameters.copy()
         covariances, factor = self.structure.raised(parameters.covariances, self.floor)
         counts = namespace(parameters.weights).full_like(parameters.weights, np.inf)
-        return replace(parameters, covariances=covariances, counts=counts).copy(), factor
+        return replace(parameters, covariances=covariances, counts=counts), factor
 
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
@@ -90,7 +91,7 @@ class Variational:
         left = prior.covariance_rows - (n_kernels if structure.shared else 1) * prior.mean_rows
         none = constant(np.zeros, n_features, example=origins)
         nothing = constant(np.zeros, (n_features, n_features), example=origins)
-        bare = Regulariser(none, none, left, nothing, 1.0)
+        bare = Regulariser(none, None, left, nothing, 1.0)
         covariances, next_factor = structure.update(mass, offset, second, bare)
         weights = xp.where(gone, 0.0, expected_weights(counts, structure, prior))
         learnt = Parameters(weights, origins + offset, covariances, class_prior, counts)

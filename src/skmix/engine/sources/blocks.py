@@ -16,14 +16,18 @@ from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import Centres, RowSource
 from .gaps import GapRows
 from .memory import MemoryRows
-from .summary import Setting, Summary, merge_moments, summarise
+from .summary import Frame, Setting, Summary, merge_moments, summarise
 
 Sums = tuple[Statistics, FloatArray]
+# Scatters of blocks in a frame, by the block's number.
+Scatters = dict[int, tuple[Frame, FloatArray]]
 
 # Rows of each label in the sample for the starts, and numbers in the whole sample.
 _MOST_ROWS = 1 << 14
 _FEWEST_ROWS = 64
 _SAMPLED = 1 << 22
+# Numbers in the scatters of blocks that are kept between passes; those of other blocks are computed again.
+_SCATTERS = 1 << 22
 # Of a row in the sample: its label as an index into the summary's arrays, its weight or NaN, a random key
 # (the sample has the rows with the smallest keys of each label), and its place in the data.
 _RECORD = [("label", "i8"), ("weight", "f8"), ("key", "f8"), ("block", "i8"), ("row", "i8")]
@@ -34,6 +38,7 @@ class BlockRows(RowSource):
 
     def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
         self.blocks, self.n_features, self._seed = blocks, blocks.n_features, seed
+        self._scatters: Scatters = {}
         if summary is not None:
             vars(self)["summary"] = summary
 
@@ -73,27 +78,42 @@ class BlockRows(RowSource):
         moments: bool = True,
     ) -> Sums:
         """Do the E-step; see `RowSource`."""
-        kind = GapRows if self.summary.gaps else MemoryRows
         some_empty = self.summary.gaps or self.summary.n_empty > 0
-        work = partial(expect_block, kind, some_empty, (parameters, factor, setting, centres, moments))
+        # Only what blocks need is sent to a cluster: with gaps covariances, otherwise their factor.
+        kind: Any = GapRows
+        sent: tuple[Any, ...] = parameters, None
+        if not self.summary.gaps:
+            kind, sent = MemoryRows, (replace(parameters, covariances=np.empty(0)), factor)
+        work = partial(expect_block, kind, some_empty, (*sent, setting, centres, moments), self._scatters)
         found = self.blocks.reduce(work, add)
         assert found is not None
         return found
 
+    def clear_cache(self) -> None:
+        """Forget the scatters of the blocks."""
+        self._scatters.clear()
 
-def expect_block(kind: Any, some_empty: bool, arguments: tuple[Any, ...], block: Block) -> Sums | None:
+
+def expect_block(
+    kind: Any, some_empty: bool, arguments: tuple[Any, ...], scatters: Scatters, block: Block
+) -> Sums | None:
     """Return the statistics of a block and the origins of its moments; None for a block without rows.
 
     All blocks must be of one kind, which takes moments about the same origins. `some_empty` is whether rows
-    of the blocks may have no value; `arguments` are those of `RowSource.expect`.
+    of the blocks may have no value; `arguments` are those of `RowSource.expect`. The block's scatter is
+    added to `scatters`, for the next pass in this process.
     """
     if some_empty or block.weights is not None:
         block = block.informative()
     if not len(block.X):
         return None
+    rows = kind(block.X, block.y, block.weights)
+    rows.scatter = scatters.get(block.number)
     # On a worker of a cluster, BLAS is not limited yet.
     with one_blas_thread:
-        found: Sums = kind(block.X, block.y, block.weights).expect(*arguments)
+        found: Sums = rows.expect(*arguments)
+    if rows.scatter is not None and len(scatters) * rows.n_features**2 < _SCATTERS:
+        scatters[block.number] = rows.scatter
     return found
 
 

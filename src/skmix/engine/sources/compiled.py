@@ -4,7 +4,8 @@ Rows are taken in tiles of up to 256, feature by feature, so that a vector holds
 Differences from a kernel's mean are taken first and whitened afterwards, so that digits are kept wherever a
 kernel lies and however narrow it is. Second moments are about the means of the E-step for the same reason.
 Diagonal, spherical and tied kernels near the origin need no such care: their log-densities and moments are
-matrix products, for all kernels at once.
+matrix products, for all kernels at once. The rows of a tile are ordered by class, so that a kernel can skip
+those of classes in which its weight is zero.
 
 Work is split into tasks by the sizes of the problem, never by the number of threads, and the sums of the
 tasks are added in order: results are bitwise the same for any number of threads.
@@ -24,7 +25,8 @@ from numpy.lib.stride_tricks import as_strided
 from ..compute import simd
 from ..compute.simd import LANES, ROWS, add, compiled, fma, larger, load, multiply, splat, store, subtract
 from ..compute.threads import Workers, aligned
-from ..model import BoolArray, FloatArray, Statistics, join
+from ..covariances import Structure
+from ..model import BoolArray, FloatArray, IntArray, Statistics, join
 from .reference import Kernels, Rows
 
 # Up to this many features, loops over features are unrolled, in code compiled for each number of them.
@@ -154,6 +156,9 @@ class Scratch(NamedTuple):
     places: Any  # (tile,): where they begin
     bounds: Any  # (C + 1,): first row of each class
     present: Any  # (C,): classes with rows
+    low: Any  # (K,): rows low … high − 1, in whole vectors, are those of classes in which
+    high: Any  # (K,): the kernel has a weight; its log-joints are not needed elsewhere
+    listed: Any  # (K + 1,): places of some kernels' log-joints
     # The others are for any number of features, where loops are not unrolled.
     few: Any  # (M, 2 · LANES): differences of two vectors of rows
     by_row: Any  # (tile, step): rows
@@ -264,11 +269,18 @@ def _add_terms(x, sizes, model, start, values):
 
 @compiled
 def _fill_peaks(values, place, n, tile, base, at, scratch, n_present):
-    """Write the log-joints at a kernel's mean, base[at:] of each class, for n rows into values[place:]."""
+    """Write the log-joints at a kernel's mean, base[at:] of each class, for n rows into values[place:].
+
+    Returns the first row of a class in which the kernel has a weight, and the end of the last.
+    """
+    bounds, begin, end = scratch.bounds, n, 0
     for p in range(n_present):
         c = scratch.present[p]
-        fill(values, place + scratch.bounds[c], place + scratch.bounds[c + 1], base[at + c])
+        fill(values, place + bounds[c], place + bounds[c + 1], base[at + c])
+        if base[at + c] > -np.inf:
+            begin, end = min(begin, bounds[c]), bounds[c + 1]
     fill(values, place + n, place + tile, 0.0)
+    return begin, end
 
 
 @compiled
@@ -320,22 +332,41 @@ def _find_likeliest(values, count, n, tile, kernels, scratch, likeliest):
 
 
 @compiled
-def _normalise(values, n_kernels, tile, weights, logs):
-    """Turn log-joints (K, tile) into responsibilities times weights, and write weighted log-likelihoods."""
-    for r in range(0, tile, LANES):
-        highest = load(values, r)
-        for k in range(1, n_kernels):
+def _normalise(values, tile, kernels, count, a, b, weights, logs):
+    """Turn log-joints (K, tile) of rows a … b − 1 into responsibilities times weights.
+
+    This is for the first `count` kernels, or of those in a list. Weighted log-likelihoods are written into
+    `logs`.
+    """
+    for r in range(a, b, LANES):
+        highest = splat(-np.inf)
+        for i in range(count):
+            k = i if kernels is None else kernels[i]
             highest = larger(highest, load(values, k * tile + r))
         sums = splat(0.0)
-        for k in range(n_kernels):
+        for i in range(count):
+            k = i if kernels is None else kernels[i]
             joint = simd.exp(subtract(load(values, k * tile + r), highest))
             store(values, k * tile + r, joint)
             sums = add(sums, joint)
         weight = load(weights, r)
         store(logs, r, multiply(weight, add(highest, simd.log(sums))))
         share = simd.divide(weight, sums)
-        for k in range(n_kernels):
+        for i in range(count):
+            k = i if kernels is None else kernels[i]
             store(values, k * tile + r, multiply(load(values, k * tile + r), share))
+
+
+@compiled
+def _normalise_listed(values, tile, n_kernels, n_present, scratch):
+    """Do the same for all rows, class by class, with the kernels that have a weight there."""
+    low, high, kernels, end = scratch.low, scratch.high, scratch.listed, 0
+    for p in range(n_present):
+        begin, end, count = end, _padded(scratch.bounds[scratch.present[p] + 1]), 0
+        for k in range(n_kernels):
+            kernels[count] = k
+            count += low[k] < end and begin < high[k]
+        _normalise(values, tile, kernels, count, begin, end, scratch.weights, scratch.logs)
 
 
 @compiled
@@ -496,6 +527,7 @@ def _worker(size: int) -> Any:
         n_classes, n_starts, unit = sizes.n_classes, sizes.n_starts, LANES if size else 2 * LANES
         x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
         order, bounds, present = scratch.order, scratch.bounds, scratch.present
+        low, high = scratch.low, scratch.high
         by_row = scratch.by_row if size == 0 and with_moments else scratch.by_row[:0]
         likelihood, mass, moments = sums.likelihood, sums.mass, sums.moments
         listed, at, count, of_block = len(tiles.order) > 0, 0, n_kernels, sizes.block // tile
@@ -525,15 +557,21 @@ def _worker(size: int) -> Any:
                         _whiten(x, tile, model.rotation, s * n_features * n_features, n_features, seen)
                         for r in range(0, tile, LANES):
                             _add_powers(seen, r, tile, sizes)
+                    skips = False
                     for i in range(count):
                         kernel, place = s * n_kernels + (tiles.kernels[at + i] if listed else i), i * tile
-                        _fill_peaks(
+                        begin, end = _fill_peaks(
                             values, place, n, tile, model.base, kernel * n_classes, scratch, n_present
                         )
+                        if size == 0:
+                            begin, end = 0, n
+                        skips |= begin > 0 or end < n
+                        begin, end = begin // LANES * LANES, _padded(end)
+                        low[i], high[i] = begin, end
                         if size:
                             simd.add_distances(
-                                x, tile, model.means, kernel * width, model.whitener, kernel * sizes.white,
-                                values, place, size,
+                                x, begin, tile, end - begin, model.means, kernel * width,
+                                model.whitener, kernel * sizes.white, values, place + begin, size,
                             )  # fmt: skip
                         elif sizes.kind != _EXPANDED:
                             add_distances(x, tile, sizes, model, kernel, scratch.few, values, place)
@@ -545,7 +583,10 @@ def _worker(size: int) -> Any:
                         _find_likeliest(values, count, n, tile, tiles.kernels[at:], scratch, likeliest)
                     if not len(likelihood):
                         continue
-                    _normalise(values, count, tile, weights, logs)
+                    if skips:
+                        _normalise_listed(values, tile, count, n_present, scratch)
+                    else:
+                        _normalise(values, tile, None, count, 0, _padded(n), weights, logs)
                     batch = part * n_starts + s
                     for p in range(n_present):
                         c = present[p]
@@ -558,18 +599,22 @@ def _worker(size: int) -> Any:
                         kernel, own, place = s * n_kernels + i, batch * n_kernels + i, i * tile
                         if listed:
                             kernel, own = tiles.kernels[at + i], tiles.slots[at + i]
-                        shares = 0.0
+                        begin, end, shares = n, 0, 0.0
                         for p in range(n_present):
                             c = present[p]
-                            share = _sum(values, place + bounds[c], place + bounds[c + 1])
-                            mass[own * n_classes + c] += share
-                            shares += share
+                            if low[i] <= bounds[c] and bounds[c + 1] <= high[i]:
+                                share = _sum(values, place + bounds[c], place + bounds[c + 1])
+                                mass[own * n_classes + c] += share
+                                shares += share
+                                if share != 0.0:
+                                    begin, end = min(begin, bounds[c]), bounds[c + 1]
                         if shares <= (tiles.least[kernel] if listed else 0.0):
                             continue
                         if size:
+                            begin = begin // LANES * LANES
                             simd.add_moments(
-                                x, tile, values, place, model.origins, kernel * width,
-                                moments, own * sizes.moments, size,
+                                x, begin, tile, _padded(end) - begin, values, place + begin, model.origins,
+                                kernel * width, moments, own * sizes.moments, size,
                             )  # fmt: skip
                         elif sizes.kind != _EXPANDED:
                             _add_sums(
@@ -595,14 +640,16 @@ def expect(
     one start are written into `likeliest`.
     """
     near = _are_near(kernels, origins)
-    # The arithmetic of a start must not depend on the others.
-    parts = [part for part in (np.flatnonzero(near), np.flatnonzero(~near)) if len(part)]
     options: dict[str, Any] = {"with_moments": with_moments, "unrolled": unrolled, "likeliest": likeliest}
+    if (near == near[0]).all():
+        return _expect(rows, kernels, origins, pool, near=bool(near[0]), **options)
+    # The arithmetic of a start must not depend on the others.
+    parts = np.flatnonzero(near), np.flatnonzero(~near)
     found = [
         _expect(rows, kernels.take(part), origins[part], pool, near=bool(near[part[0]]), **options)
         for part in parts
     ]
-    return found[0] if len(parts) == 1 else join(found).take(np.argsort(np.concatenate(parts)))
+    return join(found).take(np.argsort(np.concatenate(parts)))
 
 
 def _expect(
@@ -637,7 +684,8 @@ def _expect(
     n_tasks = sizes.n_blocks * -(-n_starts // _GROUP)
     run(pool, n_tasks, size, (sizes, data_of(rows), model), with_moments, sums, likeliest)
     likelihood, mass, moments = (
-        array.reshape(shape).sum(axis=0) for array, shape in zip(sums, shapes, strict=True)
+        array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
+        for array, shape in zip(sums, shapes, strict=True)
     )
     found = statistics_of(rows, kernels, origins, (size, sizes, model), (likelihood, mass, moments))
     if not near or not with_moments:
@@ -700,9 +748,7 @@ def statistics_of(
             else:
                 second = second[..., :n_features] - away
     elif sizes.kind == _TRIANGULAR:
-        i, j = kernels.structure.pairs(n_features)
-        row, column = np.maximum(i, j), np.minimum(i, j)
-        second = second[..., row * (row + 1) // 2 + column if size else row * sizes.width + column]
+        second = moments.take(_places(kernels.structure, n_features, sizes.width, size), axis=-1)
     else:
         crossed: FloatArray = second[..., sizes.width :].reshape(
             n_starts, n_kernels, sizes.width, sizes.depth
@@ -711,6 +757,14 @@ def statistics_of(
         crossed = crossed[..., :n_features, :n_factors].reshape(n_starts, n_kernels, -1)
         second = np.concatenate([second[..., :n_features], crossed], axis=-1)
     return Statistics(likelihood, mass, np.ascontiguousarray(first), np.ascontiguousarray(second))
+
+
+@lru_cache
+def _places(structure: Structure, n_features: int, width: int, size: int) -> IntArray:
+    """Return where the second-order terms (S,) of a structure are among the moments of a kernel."""
+    i, j = structure.pairs(n_features)
+    row, column = np.maximum(i, j), np.minimum(i, j)
+    return width + (row * (row + 1) // 2 + column if size else row * width + column)
 
 
 def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
@@ -774,6 +828,7 @@ def run(
     tiles: Tiles | None = None,
 ) -> None:
     """Do all tasks on all threads, and write what is asked for; see `_worker`."""
+    sizes, work, counter = problem[0], _worker(size), np.zeros(1, dtype=np.int64)
     arguments = (
         *problem,
         Tiles.none() if tiles is None else tiles,
@@ -783,8 +838,13 @@ def run(
         flat(np.empty(0) if mixing is None else mixing),
         np.empty((0, 0)) if out is None else out,
     )
-    counter, work = np.zeros(1, dtype=np.int64), _worker(size)
-    pool.run(lambda: work(counter, n_tasks, *arguments, scratch_of(problem[0], size)), n_tasks)
+
+    def work_in_thread() -> None:
+        # Made once for all passes: threads would wait for each other, since they need the interpreter for it.
+        scratch = pool.workspace.kept((sizes, size), lambda: scratch_of(sizes, size))
+        work(counter, n_tasks, *arguments, scratch)
+
+    pool.run(work_in_thread, n_tasks)
 
 
 def scratch_of(sizes: Sizes, size: int) -> Scratch:
@@ -813,6 +873,9 @@ def scratch_of(sizes: Sizes, size: int) -> Scratch:
         "places": tile,
         "bounds": sizes.n_classes + 1,
         "present": sizes.n_classes,
+        "low": n_kernels,
+        "high": n_kernels,
+        "listed": n_kernels + 1,
         "index": tile + 1,
     }
     return Scratch(**numbers, **{name: np.zeros(n, dtype=np.int64) for name, n in places.items()})
@@ -845,7 +908,7 @@ def prepare(
     structure, whitener, means = kernels.structure, kernels.factor.whitener, kernels.means
     nothing = np.empty(0)
     factors, rotation, depth, size, n_terms = nothing, nothing, 0, 0, 0
-    kind, width, rest = _FACTORS, _padded(n_features), -n_features % LANES
+    kind, width = _FACTORS, _padded(n_features)
     step, n_rows, constants = width, n_kernels, kernels.constants
     if near:
         kind, width, n_rows = _EXPANDED, n_features, -(-n_kernels // ROWS) * ROWS
@@ -858,7 +921,7 @@ def prepare(
         last = -0.5 * (squares[..., :1] if structure.shared or structure.isotropic else squares)
         whitener = np.concatenate([squares * means, last], axis=-1)
         n_terms = whitener.shape[-1]
-        whitener = np.pad(whitener, ((0, 0), (0, n_rows - n_kernels), (0, 0)))
+        whitener = _filled(whitener, n_rows, n_terms)
         step = -(-(n_features if structure.shared else n_terms) // (2 * LANES)) * 2 * LANES
     elif structure.projects:
         depth = _padded(whitener.shape[-1] - 1)
@@ -869,13 +932,14 @@ def prepare(
     n_moments = step if near else width * (2 + depth)
     if structure.triangular and not near:
         kind, size = _TRIANGULAR, n_features if unrolled and n_features <= _UNROLLED else 0
-        whitener = np.broadcast_to(whitener, (n_starts, n_kernels, n_features, n_features))
         if size:
             width, n_moments = n_features, n_features * (n_features + 3) // 2
-            whitener = whitener[(..., *np.tril_indices(n_features))]
+            numbers: FloatArray = whitener.reshape(*whitener.shape[:2], -1)
+            whitener = numbers.take(_lower_triangle(n_features), axis=-1)
         else:
             n_moments = width * (1 + width)
-            whitener = _in_blocks(np.pad(whitener, ((0, 0), (0, 0), (0, rest), (0, rest))))
+            whitener = _in_blocks(_filled(whitener, width, width))
+        whitener = np.broadcast_to(whitener, (n_starts, n_kernels, *whitener.shape[2:]))
     n_classes = kernels.log_weights.shape[-1]
     tile = max(3, min(_TILE // n_kernels, _LARGEST_TILE if size else _LARGEST_BY_ROW) // _SMALLEST_TILE)
     # Features must not lie a power of two apart: they would compete for the same lines of the cache.
@@ -888,11 +952,27 @@ def prepare(
         n, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n // block),
         width, depth, whitener[0, 0].size, n_moments, kind, n_rows, step, n_terms,
     )  # fmt: skip
-    padding = ((0, 0), (0, 0), (0, width - n_features))
     base = constants[..., None] + kernels.log_weights
-    padded = np.pad(means, padding), np.pad(origins, padding)
+    padded = _filled(means, width), _filled(origins, width)
     model = Model(*map(flat, (base, *padded, whitener, factors, rotation)))
     return size, sizes, model
+
+
+def _filled(array: FloatArray, *shape: int) -> FloatArray:
+    """Return an array whose last axes are filled up with zeros to that shape."""
+    own = array.shape[-len(shape) :]
+    if own == shape:
+        return array
+    whole = np.zeros((*array.shape[: -len(shape)], *shape))
+    place: Any = (..., *map(slice, own))
+    whole[place] = array
+    return whole
+
+
+@lru_cache
+def _lower_triangle(n_features: int) -> IntArray:
+    """Return the places of the lower triangle in a flat matrix (M · M,)."""
+    return np.flatnonzero(np.tri(n_features))
 
 
 def flat(array: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ import numpy as np
 from ..compute.arrays import (
     Array,
     as_float64,
+    clip,
     constant,
     detached,
     device_of,
@@ -34,20 +35,24 @@ from ..compute.arrays import (
     recorded,
     replaced,
     sent_once,
+    take,
     to_numpy,
+    where,
 )
 from ..compute.threads import Workers
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from . import nearby_device
 from .base import ArrayRows, Centres, Step
 from .reference import log_mix
+from .relevance import MANY
 from .summary import FARTHEST, NEAR, Frame, Setting, chunks, frame_of
 
 Result = TypeVar("Result")
 # (start, kernel) of the kernels that are computed from differences, and of those with moments about their own
-# origin; and how often terms that a captured pass may read were dropped.
-Assumed = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int]
-_NOTHING: Assumed = ((), (), 0)
+# origin; how often terms that a captured pass may read were dropped; what passes that skip kernels assume.
+Assumed = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int, tuple[int, ...]]
+_NOTHING: Assumed = ((), (), 0, ())
 
 # Smallest chunk, in rows: if it does not fit in the device's memory, give up.
 _FEWEST_ROWS = 64
@@ -62,13 +67,15 @@ _LOG_ZERO = -1e30
 # A kernel whose mean is so many times its standard deviation from the origin, squared, has its moments taken
 # about the mean: a quarter of what would make its covariance lose digits.
 _FAR = 2.0**22
+# Log-joints of a pass from which on skipping kernels may pay: it takes a few hundred operations.
+WORTH_SKIPPING = 1 << 25
 
 
 class DeviceRows(ArrayRows):
     """Complete rows of another array library; passes run on their device."""
 
     keeps_terms = True
-    """Whether expanded rows are kept between passes, if there is memory for them."""
+    """Whether expanded rows and what passes find out about rows are kept, if there is memory for them."""
     _framed: FramedRows | None = None
 
     def __init__(self, X: Array, codes: IntArray | None, weights: FloatArray | None = None) -> None:
@@ -77,7 +84,7 @@ class DeviceRows(ArrayRows):
     def take(self, columns: Sequence[int]) -> DeviceRows:
         """Return the same rows with some of their features."""
         chosen = like(np.asarray(columns, dtype=np.int64), self.X)
-        return DeviceRows(namespace(self.X).take(self.X, chosen, axis=1), self.codes, self.weights)
+        return DeviceRows(take(self.X, chosen, axis=1), self.codes, self.weights)
 
     def expect(
         self,
@@ -88,16 +95,36 @@ class DeviceRows(ArrayRows):
         moments: bool = True,
     ) -> tuple[Statistics, Array]:
         """Do the E-step; see `RowSource`."""
-        rows, n_classes = self._framed, parameters.weights.shape[-1]
+        rows = self.framed(setting, parameters.weights.shape[-1])
+        prepared = prepare(parameters, setting.structure, rows.bounds, factor)
+        if centres is not None:
+            prepared = prepared.recentre(*centres)
+        if self._may_skip(prepared, setting.structure):
+            origins = parameters.means
+            if centres is not None:
+                origins = namespace(origins).where(centres[0][..., None], centres[1], origins)
+            found = rows.collect_nearby(prepared, origins, moments=moments)
+            if found is not None:
+                return found, origins
+        return rows.collect(prepared, moments=moments), prepared.origins
+
+    def framed(self, setting: Setting, n_classes: int) -> FramedRows:
+        """Return the rows in the frame of a setting, cached."""
+        rows = self._framed
         if rows is None or rows.frame is not setting.frame or rows.n_classes != n_classes:
             codes = self.codes_within(n_classes)
             frame, structure, precision = setting.frame, setting.structure, setting.precision
             given = self.X, codes, n_classes, frame, structure, self.weights, precision
             self._framed = rows = FramedRows(*given, keeps=self.keeps_terms)
-        prepared = prepare(parameters, setting.structure, rows.bound, factor)
-        if centres is not None:
-            prepared = prepared.recentre(*centres)
-        return rows.collect(prepared, moments=moments), prepared.origins
+        return rows
+
+    def _may_skip(self, prepared: Prepared, structure: Structure) -> bool:
+        """Return whether passes with these kernels may skip some of them."""
+        n_starts, n_kernels, _ = prepared.means.shape
+        is_full = structure.triangular and not structure.shared
+        many = n_kernels >= MANY and self.X.shape[0] * n_kernels >= WORTH_SKIPPING
+        able = self.keeps_terms and operations_of(self.X).reduces_segments
+        return is_full and many and able and n_starts == 1
 
     def log_densities(
         self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
@@ -118,7 +145,7 @@ class DeviceRows(ArrayRows):
                 continue
             rows_of = X if len(index) == X.shape[0] else pick(X, index)
             rows = FramedRows(rows_of, None, 1, replace(frame, bound=np.full(X.shape[1], bound)), structure)
-            prepared = prepare(inside, structure, rows.bound)
+            prepared = prepare(inside, structure, rows.bounds)
             level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
 
             def reduced(values: Array, a: int, b: int, level: float = level) -> Array:
@@ -143,6 +170,10 @@ class DeviceRows(ArrayRows):
     def assumed(self) -> Assumed:
         """What an optimistic pass assumes of the rows."""
         return _NOTHING if self._framed is None else self._framed.assumed
+
+    def is_due(self) -> bool:
+        """Count a pass; return whether it should be a careful one, to look for something faster."""
+        return self._framed is not None and self._framed.nearby.is_due()
 
     def clear_cache(self) -> None:
         """Free the memory cached between passes."""
@@ -210,9 +241,9 @@ class Prepared:
 
 
 def prepare(
-    parameters: Parameters, structure: Structure, bound: FloatArray, factor: Factor | None = None
+    parameters: Parameters, structure: Structure, bounds: FloatArray, factor: Factor | None = None
 ) -> Prepared:
-    """Expand the parameters of R starts in the frame, where magnitudes of features are up to `bound` (M,)."""
+    """Expand the parameters of R starts in the frame, for terms of magnitudes up to `bounds` (M + S,)."""
     weights, means = parameters.weights, parameters.means
     xp, n_features = namespace(means), means.shape[-1]
     if factor is None:
@@ -224,35 +255,29 @@ def prepare(
     constants = xp.broadcast_to(constants, at_zero.shape)
     levels = xp.max(constants, axis=1)
 
-    first, second = (constant(term_features, structure, n_features, which, example=means) for which in (0, 1))
-    largest = xp.take(bound, first) * xp.take(bound, second)
-    magnitude = xp.abs(quadratic) @ largest + xp.abs(linear) @ bound + xp.abs(at_zero)
-    delicate = ~(magnitude <= structure.largest_cancellation)
-    variances = structure.variances(parameters.covariances)
-    far = xp.any(means**2 > _FAR * xp.where(variances > 0, variances, 1.0), axis=-1)
-
-    # The −inf of a weight of zero would turn into NaN in a matrix product.
-    at_mean = finite_log(weights)
-    at_mean = at_mean + (constants - levels[:, None])[..., None]
     quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
     coefficients = xp.concat([linear, quadratic], axis=-1)
+    magnitude = xp.abs(coefficients) @ bounds + xp.abs(at_zero)
+    delicate = ~(magnitude <= structure.largest_cancellation)
+    far = xp.any(means**2 > _FAR * structure.variances(parameters.covariances), axis=-1)
+    at_mean = finite_log(weights) + (constants - levels[:, None])[..., None]
     return Prepared(
-        xp.where(delicate[..., None], 0.0, coefficients),
-        xp.where(delicate[..., None], 0.0, at_mean + at_zero[..., None]),
+        coefficients,
+        at_mean + at_zero[..., None],
         at_mean,
         levels,
         means,
         factor,
         delicate,
         far,
-        xp.where(far[..., None], means, 0.0),
+        where(far[..., None], means, 0.0),
     )
 
 
 def finite_log(weights: Array) -> Array:
-    """Return logarithms of weights; that of zero is finite."""
-    xp = namespace(weights)
-    return xp.where(weights > 0, xp.log(xp.where(weights > 0, weights, 1.0)), _LOG_ZERO)
+    """Return logarithms of weights; that of zero is finite, since −inf becomes NaN in matrix products."""
+    with np.errstate(divide="ignore"):
+        return clip(namespace(weights).log(weights), _LOG_ZERO, np.inf)
 
 
 def term_features(structure: Structure, n_features: int, which: int) -> np.ndarray:
@@ -295,11 +320,17 @@ class FramedRows:
             weights = weights if order is None else weights[order]
             sizes = np.array([weights[a:b].sum() for a, b in pairwise(self._bounds)])
             self._row_weights = as_float64(weights, X)
+        self._total = float(sizes.sum())
         self._precision = precision
         self._type = self._xp.float64 if precision == "float64" else self._xp.float32
-        self._scale, self._shift, self.bound, self._sizes = (
-            as_float64(array, X) for array in (frame.scale, frame.shift, frame.bound, sizes)
+        first, second = structure.pairs(self.n_features)
+        # The largest magnitudes of terms (M + S,).
+        bounds = np.concatenate([frame.bound, frame.bound[first] * frame.bound[second]])
+        self._scale, self._shift, self.bounds = (
+            sent_once(array, X) for array in (frame.scale, frame.shift, bounds)
         )
+        # Sending them would take longer than all else here.
+        self._sizes: Any = as_float64(sizes, X) if len(sizes) > 1 else float(sizes[0])
         self._farthest = FARTHEST if frame.bound.max() >= FARTHEST else np.inf
         self._most_rows: int | None = None
         self._pairs = tuple(
@@ -309,6 +340,7 @@ class FramedRows:
         # origin: at least those of the last pass.
         self.delicate: list[tuple[int, int]] = []
         self.recentred: list[tuple[int, int]] = []
+        self.nearby = nearby_device.NearbyKernels()
         # Terms of all chunks, by their first and last row, if there is memory to keep them between passes.
         self._kept: dict[tuple[int, int], tuple[Array, Array | None]] = {}
         self._kept_rows = 0  # rows of a chunk of them
@@ -320,16 +352,62 @@ class FramedRows:
     @property
     def assumed(self) -> Assumed:
         """What an optimistic pass assumes."""
-        return tuple(self.delicate), tuple(self.recentred), self._n_dropped
+        return tuple(self.delicate), tuple(self.recentred), self._n_dropped, self.nearby.assumed
 
-    def collect(self, prepared: Prepared, *, moments: bool = True) -> Statistics:
-        """Return the statistics of all rows under R starts."""
+    def collect_nearby(self, prepared: Prepared, origins: Array, *, moments: bool) -> Statistics | None:
+        """Return the statistics of all rows under one start, without irrelevant kernels.
+
+        Moments are about `origins` (1, K, M). Returns None where skipping kernels does not pay.
+        """
+        xp = self._xp
+
+        def best(values: Array, start: int, stop: int) -> Array:
+            largest = xp.astype(xp.max(values[0, ...], axis=0), xp.float64, copy=False)
+            return xp.stack([xp.astype(xp.argmax(values[0, ...], axis=0), xp.float64), largest])
+
+        def find_homes() -> tuple[Array, Array]:
+            home, value = xp.concat(self.map_joints(prepared, best), axis=1)
+            return xp.astype(home, xp.int64), value
+
+        kernels = nearby_device.Kernels(
+            prepared.means[0, ...],
+            prepared.factor.whitener[0, ...],
+            prepared.at_mean[0, ...],
+            origins[0, ...],
+        )
+        rows = nearby_device.Rows(
+            self._rows_in_frame, self.n_rows, self._codes, self._row_weights, self._total, self._precision
+        )
+        found = self.nearby.collect(rows, kernels, find_homes, moments)
+        if found is None:
+            return None
+        log_likelihood, mass, first, second = (each[None, ...] for each in found)
+        log_likelihood = log_likelihood + self._sizes * prepared.levels[:, None]
+        return Statistics(log_likelihood, mass, first, self.structure.pack(second))
+
+    def _rows_in_frame(self, index: Array) -> Array:
+        """Return rows (n, M) by their numbers (n,), in the frame and the precision of the terms."""
+        xp = self._xp
+        index = index if self._index is None else take(self._index, index, axis=0)
+        x = xp.astype(take(self._X, index, axis=0), self._scale.dtype, copy=False)
+        x = x * (1.0 / self._scale) - self._shift
+        if math.isfinite(self._farthest):
+            x = xp.clip(x, -self._farthest, self._farthest)
+        return xp.astype(x, self._type, copy=False)
+
+    def collect(
+        self, prepared: Prepared, *, moments: bool = True, others: FramedRows | None = None
+    ) -> Statistics:
+        """Return the statistics of all rows under R starts.
+
+        Other rows for which the same was done before save the host from waiting for the device.
+        """
 
         def work(cuts: list[tuple[int, int]]) -> Statistics:
             with self._operations.precision(self._precision):
                 return reduce(sum_of, (self._collect(start, stop, prepared, moments) for start, stop in cuts))
 
-        total = self._in_chunks(prepared, work)
+        total = self._in_chunks(prepared, work, others)
         return replace(total, log_likelihood=total.log_likelihood + self._sizes * prepared.levels[:, None])
 
     def map_joints(self, prepared: Prepared, function: Callable[[Array, int, int], Array]) -> list[Array]:
@@ -341,10 +419,18 @@ class FramedRows:
 
         return self._in_chunks(prepared, lambda cuts: [function(joints(a, b), a, b) for a, b in cuts])
 
-    def _in_chunks(self, prepared: Prepared, work: Callable[[list[tuple[int, int]]], Result]) -> Result:
+    def _in_chunks(
+        self,
+        prepared: Prepared,
+        work: Callable[[list[tuple[int, int]]], Result],
+        others: FramedRows | None = None,
+    ) -> Result:
         """Do work on chunks of rows, in smaller chunks if the device runs out of memory."""
-        self.delicate = self._found(prepared.delicate, self.delicate)
-        self.recentred = self._found(prepared.recentred, self.recentred)
+        if others is None:
+            self.delicate = self._found(prepared.delicate, self.delicate)
+            self.recentred = self._found(prepared.recentred, self.recentred)
+        else:
+            self.delicate, self.recentred = others.delicate, others.recentred
         n_joint = prepared.coefficients.shape[0] * prepared.coefficients.shape[1]
         while True:
             n_rows = self._chunk(n_joint)
@@ -385,12 +471,12 @@ class FramedRows:
 
         An optimistic pass assumes that they are.
         """
-        expected: Array = np.zeros(kernels.shape, dtype=bool)
-        if any(r >= expected.shape[0] or k >= expected.shape[1] for r, k in known):
+        if any(r >= kernels.shape[0] or k >= kernels.shape[1] for r, k in known):
             known = []
+        others: Array = np.ones(kernels.shape, dtype=bool)
         for r, k in known:
-            expected[r, k] = True
-        if not occurs(kernels & ~sent_once(expected, self._X)):
+            others[r, k] = False
+        if not occurs(kernels & sent_once(others, self._X) if known else kernels):
             return known
         return [(int(r), int(k)) for r, k in np.argwhere(to_numpy(kernels))]
 
@@ -400,9 +486,7 @@ class FramedRows:
             return self._kept[start, stop]
         xp = self._xp
         rows = (
-            self._X[start:stop, :]
-            if self._index is None
-            else xp.take(self._X, self._index[start:stop], axis=0)
+            self._X[start:stop, :] if self._index is None else take(self._X, self._index[start:stop], axis=0)
         )
         segments = self.segments(start, stop)
         indicators = None
@@ -437,9 +521,10 @@ class FramedRows:
         segments = self.segments(start, stop)
         terms, indicators = self._terms(start, stop)
         values = prepared.coefficients_for(segments[0][0], segments[-1][0], self._type) @ terms
-        offsets = xp.zeros_like(prepared.at_origin[..., 0])
         if indicators is None:
             offsets = prepared.at_origin[..., segments[0][0]]
+        else:
+            offsets = xp.zeros_like(prepared.at_origin[..., 0])
         if self.delicate:
             index = [r * n_kernels + k for r, k in self.delicate]
             at_mean = self._of(prepared.at_mean, index)
@@ -450,7 +535,7 @@ class FramedRows:
                 flat = replaced(flat, sent_once(np.array(index), self._X), own)
                 offsets = xp.reshape(flat, offsets.shape)
             else:
-                better = better + xp.take(at_mean, self._codes[start:stop], axis=1)
+                better = better + take(at_mean, self._codes[start:stop], axis=1)
             values = self._operations.put(values, sent_once(np.array(index), self._X), better)
         offsets = xp.astype(offsets, self._type, copy=False)
         return xp.reshape(values, (n_starts, n_kernels, stop - start)), offsets, terms, indicators
@@ -597,10 +682,10 @@ class OptimisticStep:
 
     def __call__(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
         """Do a pass; log-likelihoods and `usable` are returned on the host."""
-        if not self._careful:
+        if not (self._source.is_due() or self._careful):
             following, next_factor, report = self._try(parameters, factor)
             if not report[0, -1]:
-                return following, replace(next_factor, usable=report[:, -2] > 0), report[:, :-2]
+                return following, next_factor, report[:, :-1]
         with recorded() as conditions:
             following, next_factor, log_likelihood = self._step(parameters, factor)
             self._careful = any(conditions.held or ())
@@ -609,14 +694,15 @@ class OptimisticStep:
         return following, next_factor, to_numpy(log_likelihood)
 
     def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
-        """Do an optimistic pass; its report (R, L + 2) ends with `usable`, and whether a condition held."""
+        """Do an optimistic pass; its report (R, L + 1) ends with whether a condition held."""
         given = {name: array for name, array in vars(parameters).items() if array is not None}
         self._names[:] = given
         arrays = [*given.values(), factor.whitener, factor.log_determinant]
         key = tuple(given), self._source.assumed, tuple(self._expected)
         *made, whitener, log_determinant, report = self._captured(arrays, key)
         following = Parameters(**dict(zip(given, made, strict=True)))
-        return following, Factor(whitener, log_determinant, report[:, -2] > 0), to_numpy(report)
+        usable = np.ones(report.shape[0], dtype=bool)
+        return following, Factor(whitener, log_determinant, usable), to_numpy(report)
 
 
 def _work_optimistically(
@@ -625,13 +711,14 @@ def _work_optimistically(
     """Do a pass from arrays to arrays; see `OptimisticStep._try`."""
     *given, whitener, log_determinant = arrays
     xp = namespace(whitener)
-    usable = xp.ones_like(log_determinant[:, 0]) > 0
-    with recorded(list(expected)) as conditions:
+    usable = constant(np.ones, whitener.shape[0], bool, example=whitener)
+    # Where a condition held, the numbers are not used. Array libraries may compute with NumPy.
+    with recorded(list(expected)) as conditions, np.errstate(all="ignore"):
         entered = Parameters(**dict(zip(names, given, strict=True)))
         following, factor, log_likelihood = step(entered, Factor(whitener, log_determinant, usable))
-        held = xp.any(xp.stack(conditions.held or [~usable[0]]))
-    held = xp.broadcast_to(held, factor.usable.shape)
-    columns = [xp.astype(flags, xp.float64)[:, None] for flags in (factor.usable, held)]
-    report = xp.concat([log_likelihood, *columns], axis=1)
+        occurs(~factor.usable)
+        held = xp.astype(xp.any(xp.concat(conditions.held)), xp.float64)
+    held = xp.broadcast_to(held, (log_likelihood.shape[0], 1))
+    report = xp.concat([log_likelihood, held], axis=1)
     made = [a for a in vars(following).values() if a is not None]
     return [*made, factor.whitener, factor.log_determinant, report]

@@ -71,13 +71,13 @@ class GapRows(ArrayRows):
         moments: bool = True,
     ) -> tuple[Statistics, FloatArray]:
         """Do the E-step; see `RowSource`."""
-        origins, structure = parameters.means, setting.structure
-        if centres is not None:
-            origins = np.where(centres[0][..., None], centres[1], origins)
+        means, structure = parameters.means, setting.structure
+        groups = self._groups_in(setting, parameters.weights.shape[-1])
+        known = structure.known(parameters.covariances, [own for own, _ in groups], self.n_features)
         total: Statistics | None = None
-        for columns, rows in self._groups_in(setting, parameters.weights.shape[-1]):
-            part = marginal(parameters, columns, structure)
-            kernels = Kernels.of(part, structure.factor(part.covariances, len(columns)), structure)
+        for (columns, rows), (own_factor, whitener) in zip(groups, known, strict=True):
+            part = replace(parameters, means=means[..., columns])
+            kernels = Kernels.of(part, own_factor, structure)
             # Each pattern decides for itself. Those with gaps are too many to have code of their own.
             n_numbers = len(rows.X) * kernels.means.shape[1] * (len(columns) ** 2 + 20)
             found = expect(
@@ -89,16 +89,20 @@ class GapRows(ArrayRows):
                 moments=moments,
                 unrolled=len(columns) == self.n_features,
             )
+            first, second = np.zeros_like(means), found.second
             if moments:
-                found = complete(found, columns, part.means, origins, parameters, structure)
-            else:
-                found = replace(found, first=np.zeros_like(origins))
+                given = columns, parameters.covariances, self.n_features, whitener
+                first, second = structure.complete(found, *given)
+            found = Statistics(found.log_likelihood, found.mass, first, second)
             if total is None:
                 total = found
             else:
                 total.add(found)
         assert total is not None
-        return total, origins
+        if centres is None:
+            return total, means
+        origins = np.where(centres[0][..., None], centres[1], means)
+        return moved(total, means, origins, structure, factor), origins
 
     def _groups_in(self, setting: Setting, n_classes: int) -> list[tuple[IntArray, Rows]]:
         """Return the columns and rows of each pattern, cached for the setting."""
@@ -146,32 +150,15 @@ def marginal(parameters: Parameters, columns: IntArray, structure: Structure) ->
     )
 
 
-def complete(
+def moved(
     statistics: Statistics,
-    columns: IntArray,
     origins: FloatArray,
     new_origins: FloatArray,
-    parameters: Parameters,
     structure: Structure,
-) -> Statistics:
-    """Return the expected statistics of all M features, given those of O observed ones.
-
-    The given moments are about `origins` (R, K, O), the completed ones about `new_origins` (R, K, M);
-    `parameters` are those of the E-step, of all features.
-    """
-    centred = replace(parameters, means=parameters.means - new_origins)
-    first, second = structure.complete(statistics, columns, origins - new_origins[..., columns], centred)
-    return Statistics(statistics.log_likelihood, statistics.mass, first, second)
-
-
-def moved(
-    statistics: Statistics, origins: FloatArray, new_origins: FloatArray, structure: Structure
+    factor: Factor | None = None,
 ) -> Statistics:
     """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M)."""
-    xp, first = namespace(origins), statistics.first
-    shift, mass = origins - new_origins, xp.sum(statistics.mass, axis=-1)[..., None]
-    one, other = first[..., None, :], shift[..., None, :]
-    moments = structure.second_moment(one, other) + structure.second_moment(other, one)
-    moments += structure.second_moment(other, mass[..., None] * other)
-    second = statistics.second + structure.pack(moments)
+    first, shift = statistics.first, origins - new_origins
+    mass = namespace(origins).sum(statistics.mass, axis=-1)[..., None]
+    second = structure.moved(statistics.second, first, mass, shift, factor)
     return replace(statistics, first=first + mass * shift, second=second)

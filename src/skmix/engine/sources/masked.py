@@ -25,6 +25,7 @@ from ..compute.arrays import (
     operations_of,
     pick,
     sent_once,
+    take,
     to_numpy,
 )
 from ..compute.threads import Workers
@@ -156,7 +157,7 @@ class MaskedRows(DeviceRows):
             if codes is None:
                 values, indicators = values + xp.astype(log_weights, kind, copy=False), own[..., None]
             else:
-                at = xp.take(log_weights, xp.reshape(codes, (-1,)), axis=2)
+                at = take(log_weights, xp.reshape(codes, (-1,)), axis=2)
                 at = xp.permute_dims(xp.reshape(at, (n_starts, n_kernels, n_patterns, n)), (2, 0, 1, 3))
                 values = values + xp.astype(at, kind, copy=False)
                 indicators = xp.where(codes[..., None] == classes, own[..., None], 0.0)
@@ -218,7 +219,7 @@ class MaskedRows(DeviceRows):
     def _rows(self, index: Array, frame: Frame) -> Array:
         """Return rows (B, n, M) by their numbers (B, n), in the frame; gaps are NaN."""
         xp = namespace(self.X)
-        x = xp.take(self.X, xp.reshape(index, (-1,)), axis=0)
+        x = take(self.X, xp.reshape(index, (-1,)), axis=0)
         scale, shift = sent_once(frame.scale, self.X), sent_once(frame.shift, self.X)
         x = xp.astype(x, xp.float64, copy=False) * (1.0 / scale) - shift
         if frame.bound.max() >= FARTHEST:
@@ -261,6 +262,11 @@ class MaskedRows(DeviceRows):
         """What an optimistic pass assumes of the complete rows."""
         complete = None if self._patterns is None else self._patterns[1]
         return super().assumed if complete is None else complete.assumed
+
+    def is_due(self) -> bool:
+        """Count a pass of the complete rows; see `DeviceRows.is_due`."""
+        complete = None if self._patterns is None else self._patterns[1]
+        return complete is not None and complete.is_due()
 
     def clear_cache(self) -> None:
         """Free the memory cached between passes."""

@@ -16,14 +16,13 @@ from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from . import reference
 from .base import ArrayRows, Centres
 from .reference import Kernels, Rows
+from .relevance import MANY
 from .summary import FARTHEST, Frame, Setting, scale_of
 
 # Largest model, in numbers, that is cached once it is prepared for scoring.
 _CACHED = 1 << 17
 # Operations of a pass from which on compiled code pays: loading it takes as long as about a hundred passes.
 _WORTH_COMPILING = 1 << 21
-# Kernels from which on compiled passes skip those that are provably irrelevant.
-MANY = 256
 
 
 def worth_compiling(n_rows: int, n_kernels: int, n_features: int) -> bool:
@@ -131,6 +130,7 @@ class MemoryRows(ArrayRows):
 
     _seen: tuple[Frame, int, Rows] | None = None
     _grouping: Any = None  # how rows are grouped around many kernels
+    scatter: tuple[Frame, FloatArray] | None = None  # (M, M): of the rows in a frame, once known
 
     def take(self, columns: Sequence[int]) -> MemoryRows:
         """Return the same rows with some of their features."""
@@ -152,16 +152,22 @@ class MemoryRows(ArrayRows):
         if self._seen is None or self._seen[0] is not setting.frame or self._seen[1] != n_classes:
             rows = in_frame(self.X, setting.frame, self.codes_within(n_classes), self.weights)
             self._seen, self._grouping = (setting.frame, n_classes, rows), None
+            if self.scatter is not None and self.scatter[0] is setting.frame:
+                vars(rows)["scatter"] = self.scatter[1]
+        rows = self._seen[2]
         if centres is not None:
             origins = np.where(centres[0][..., None], centres[1], origins)
         kernels = Kernels.of(parameters, factor, setting.structure)
-        given = self._seen[2], kernels, origins, setting.pool
+        given = rows, kernels, origins, setting.pool
         if setting.compiled and len(origins) == 1 and origins.shape[1] >= MANY and can_compile():
             from . import nearby
 
             found, self._grouping = nearby.expect(*given, self._grouping, with_moments=moments)
             return found, origins
-        return expect(*given, compiled=setting.compiled, moments=moments), origins
+        found = expect(*given, compiled=setting.compiled, moments=moments)
+        if "scatter" in vars(rows):
+            self.scatter = setting.frame, rows.scatter
+        return found, origins
 
     def log_densities(
         self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
@@ -172,4 +178,4 @@ class MemoryRows(ArrayRows):
 
     def clear_cache(self) -> None:
         """Forget the rows in the frame."""
-        self._seen = self._grouping = None
+        self._seen = self._grouping = self.scatter = None

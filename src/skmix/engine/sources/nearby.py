@@ -34,19 +34,10 @@ from ..model import BoolArray, FloatArray, IntArray, Statistics
 from . import compiled
 from .compiled import Data, Likeliest, Model, Sizes, Sums, Tiles, add_distances, fill, take_tile
 from .reference import Kernels, Rows
+from .relevance import LEAST_MASS, LIGHT, LOG_RISE, LOG_SLOPE, ROUNDING, SKIPPED
 
-# Skipped responsibilities, times 1 + d² of the row's squared distance d², sum up to less than this per row.
-_SKIPPED = 1e-13
-# log(1 + d²) ≤ _LOG_SLOPE d² + _LOG_RISE: what the factor 1 + d² costs.
-_LOG_SLOPE, _LOG_RISE = 0.005, 4.32
-# A kernel of less mass than this share of an average one is never skipped, so that its own sums are exact.
-_LIGHT = 1e-3
-# The mass of a weight whose rows were all skipped.
-_LEAST_MASS = 1e-120
 # Less mass in a tile than this share of what a kernel has at least does not change its moments.
 _NEGLIGIBLE = 1e-22
-# Relative errors of distances and widths are far below this, times their condition.
-_ROUNDING = 1e-12
 # A tile ends where distances exceed so many times its smallest one, plus so many widths.
 _STRETCH, _STEP = 1.4, 3.0
 # Tiles with more than this share of the kernels are mixed anew and evaluate all kernels.
@@ -110,16 +101,16 @@ def _far(geometry, a, k, ahead, white, along):
     if distance == 0.0:
         return 0.0, np.inf
     condition = geometry.steep[a] * geometry.wide[a]
-    width = math.sqrt(width) / distance + _ROUNDING * geometry.steep[k] * geometry.wide[a]
-    return distance - _ROUNDING * geometry.steep[k] * math.sqrt(length), width * (1.0 + _ROUNDING * condition)
+    width = math.sqrt(width) / distance + ROUNDING * geometry.steep[k] * geometry.wide[a]
+    return distance - ROUNDING * geometry.steep[k] * math.sqrt(length), width * (1.0 + ROUNDING * condition)
 
 
 @_compile
 def _matters(peak, distance, radius, lowest, limit):
     """Return whether a kernel so far from rows within `radius`, of log-joints ≥ lowest, may matter."""
     square = max(distance, 0.0) ** 2
-    most = peak + _LOG_RISE - (0.5 - _LOG_SLOPE) * square - lowest
-    return not most + _ROUNDING * (square + radius * radius + abs(lowest)) < limit
+    most = peak + LOG_RISE - (0.5 - LOG_SLOPE) * square - lowest
+    return not most + ROUNDING * (square + radius * radius + abs(lowest)) < limit
 
 
 @_compile
@@ -163,7 +154,7 @@ def _extent(values, lengths, base, at, scratch, n_present):
         for i in range(scratch.bounds[c], scratch.bounds[c + 1]):
             radius, reach = max(radius, -2.0 * values[i]), max(reach, lengths[i])
             lowest = min(lowest, base[at + c] + values[i])
-    return math.sqrt(radius), (1.0 + _ROUNDING) * math.sqrt(reach), lowest
+    return math.sqrt(radius), (1.0 + ROUNDING) * math.sqrt(reach), lowest
 
 
 @_compile
@@ -174,8 +165,8 @@ def _screen(geometry, squares, norm, extent, highest, found):
     √x ≤ (s + x / s) / 2 for any s. Returns the length of the list.
     """
     radius, reach, lowest = extent
-    constant = _LOG_RISE - geometry.limit - lowest + _ROUNDING * (radius * radius + abs(lowest))
-    root, scale = math.sqrt(max(highest + constant, 1.0)), math.sqrt(0.5 - _LOG_SLOPE - _ROUNDING)
+    constant = LOG_RISE - geometry.limit - lowest + ROUNDING * (radius * radius + abs(lowest))
+    root, scale = math.sqrt(max(highest + constant, 1.0)), math.sqrt(0.5 - LOG_SLOPE - ROUNDING)
     offset, slope, count = 0.5 * (root + constant / root) / scale, 0.5 / (root * scale), 0
     offsets, slopes, reaches, norms = splat(offset), splat(slope), splat(reach), splat(norm)
     for start in range(0, len(geometry.peak), LANES):
@@ -238,8 +229,9 @@ def _lister(size: int) -> Any:
                     fill(values, 0, tile, 0.0)
                     if size:
                         simd.add_distances(
-                            x, tile, model.means, mean_at, model.whitener, a * sizes.white, values, 0, size
-                        )
+                            x, 0, tile, tile, model.means, mean_at, model.whitener, a * sizes.white,
+                            values, 0, size,
+                        )  # fmt: skip
                     else:
                         add_distances(x, tile, sizes, model, a, scratch.few, values, 0)
                     for r in range(0, tile, LANES):
@@ -388,7 +380,7 @@ def expect(
     sums = _skip(job, geometry, tiles, likeliest, with_moments)
     if sums is not None:
         # A weight that is zero would stay zero: what was skipped is small, not nothing.
-        mass = np.where((sums[1] == 0) & (kernels.log_weights > -np.inf), _LEAST_MASS, sums[1])
+        mass = np.where((sums[1] == 0) & (kernels.log_weights > -np.inf), LEAST_MASS, sums[1])
         found = compiled.statistics_of(rows, kernels, origins, prepared, (sums[0], mass, sums[2]))
     elif grouping.evaluated:
         grouping.give_up()
@@ -406,7 +398,7 @@ def _skip(
 ) -> tuple[FloatArray, FloatArray, FloatArray] | None:
     """Do both steps, until no kernel of little mass was skipped; return None if too few can be skipped."""
     weights, n_kernels, always = job.data.weights, job.sizes.n_kernels, geometry.always
-    light = _LIGHT / n_kernels * (float(weights.sum()) if len(weights) else job.sizes.n_rows)
+    light = LIGHT / n_kernels * (float(weights.sum()) if len(weights) else job.sizes.n_rows)
     while True:
         listed = _list(job, geometry, tiles)
         if listed is None:
@@ -462,7 +454,7 @@ def _measure(whitener: FloatArray) -> tuple[FloatArray, ...]:
     square = square @ square
     # The largest eigenvalue of P² is at most any norm of it: for long kernels this one, for round ones that.
     largest = np.minimum(np.linalg.norm(square, axis=(1, 2)), np.abs(square).sum(axis=2).max(axis=1))
-    width = (1.0 + _ROUNDING) * np.sqrt(trace * np.sqrt(largest))
+    width = (1.0 + ROUNDING) * np.sqrt(trace * np.sqrt(largest))
     return root, width, np.linalg.norm(whitener, axis=(1, 2)), np.sqrt(trace)
 
 
@@ -475,11 +467,11 @@ def _geometry(kernels: Kernels, job: _Job, always: BoolArray) -> _Geometry:
     root, width, steep, wide = map(np.concatenate, zip(*job.pool.map(_measure, parts), strict=True))
     padded = np.pad(means, ((0, more), (0, 0)))
     blocks = np.swapaxes(padded.reshape(-1, 2 * LANES, n_features), 1, 2)
-    norms = np.pad((1.0 - _ROUNDING) * np.square(means).sum(axis=1), (0, more), constant_values=np.inf)
+    norms = np.pad((1.0 - ROUNDING) * np.square(means).sum(axis=1), (0, more), constant_values=np.inf)
     peak = np.pad(job.model.base.reshape(n_kernels, -1).max(axis=1), (0, more), mode="minimum")
     width, flat, ones = np.pad(width, (0, more)), compiled.flat, np.ones(n_features)
     return _Geometry(
-        math.log(_SKIPPED / n_kernels), means, flat(blocks), flat(-2.0 * padded), flat(norms), flat(ones),
+        math.log(SKIPPED / n_kernels), means, flat(blocks), flat(-2.0 * padded), flat(norms), flat(ones),
         flat(peak), flat(width), whitener, root, steep, wide, always,
     )  # fmt: skip
 

@@ -19,12 +19,13 @@ from ..compute.blocks import Block, Blocks
 from ..model import Factor, Parameters
 from .base import Centres, Step
 from .blocks import BlockRows, Sums, add
-from .device import DeviceRows, check_structure
+from .device import DeviceRows, check_structure, prepare, sum_of
 from .masked import MaskedRows
 from .summary import Setting, Summary
 
-# Rows of this many bytes are copied and worked on at a time.
-PIECE_BYTES = 1 << 28
+# Rows of this many bytes are copied and worked on at a time: many pieces, so that copying and work overlap,
+# of a millisecond or more, so that what the host does for each does not matter.
+PIECE_BYTES = 1 << 26
 # Bytes for each row on the device besides its values: class, place in the order of classes, weight.
 _BESIDE = 24
 
@@ -70,11 +71,23 @@ class StreamedRows(BlockRows):
         moments: bool = True,
     ) -> Sums:
         """Do the E-step; see `RowSource`."""
-        arguments = parameters, factor, setting, centres, moments
-        # Launched, but not waited for.
-        found: Sums | None = reduce(add, (rows.expect(*arguments) for rows in self._pieces()), None)
-        assert found is not None
-        return found
+        pieces = self._pieces()
+        if self.summary.gaps:
+            arguments = parameters, factor, setting, centres, moments
+            found: Sums | None = reduce(add, (rows.expect(*arguments) for rows in pieces), None)
+            assert found is not None
+            return found
+        n_classes, total, before = parameters.weights.shape[-1], None, None
+        for rows in pieces:
+            framed = rows.framed(setting, n_classes)
+            if total is None:
+                prepared = prepare(parameters, setting.structure, framed.bounds, factor)
+                prepared = prepared if centres is None else prepared.recentre(*centres)
+            # Launched, but not waited for.
+            own = framed.collect(prepared, moments=moments, others=before)
+            total, before = own if total is None else sum_of(total, own), framed
+        assert total is not None
+        return total, prepared.origins
 
     def _pieces(self) -> Iterator[DeviceRows]:
         """Yield all rows on the device, piece by piece."""
@@ -100,14 +113,24 @@ class StreamedRows(BlockRows):
     def _sent(self, n_skipped: int) -> Iterator[tuple[DeviceRows, int]]:
         """Yield pieces that are on their way to the device, after some rows, and the numbers of buffers."""
         n_filled, beside = 0, []
+        # Pinning takes as long as several passes: not for a single one.
+        again = self._feed is not None
         for block in self._informative():
             n_rows = len(block.X)
             start, n_skipped = min(n_skipped, n_rows), max(0, n_skipped - n_rows)
             while start < n_rows:
+                width = self.n_features * block.X.dtype.itemsize
                 if self._feed is None:
-                    width = self.n_features * block.X.dtype.itemsize
                     most = max(1, min(PIECE_BYTES // width, self.summary.n_rows))
                     self._feed = open_feed(self._device, most, self.n_features, block.X.dtype)
+                if again:
+                    self._feed.pin(block.X, self.summary.n_rows * width)
+                if not n_filled and self._feed.is_pinned(block.X):
+                    stop = min(n_rows, start + self._feed.n_rows)
+                    part = block.rows(slice(start, stop))
+                    yield self._send(stop - start, [part], part.X)
+                    start = stop
+                    continue
                 stop = min(n_rows, start + self._feed.n_rows - n_filled)
                 part = block.rows(slice(start, stop))
                 self._feed.fill(n_filled, part.X)
@@ -126,15 +149,17 @@ class StreamedRows(BlockRows):
             for block in blocks:
                 yield block.informative() if some_empty or block.weights is not None else block
 
-    def _send(self, n_rows: int, parts: list[Block]) -> tuple[DeviceRows, int]:
-        """Send what is in the buffer, with the classes and weights of its parts."""
+    def _send(
+        self, n_rows: int, parts: list[Block], pinned: np.ndarray | None = None
+    ) -> tuple[DeviceRows, int]:
+        """Send what is in the buffer, or pinned rows, with the classes and weights of their parts."""
         if self._room is None:
             self._room = room_on(self._device)
         n_bytes = n_rows * (self.n_features * parts[0].X.dtype.itemsize + _BESIDE)
         # Complete rows among those with gaps are copied on the device.
         n_bytes *= 2 if self.summary.gaps else 1
         stays = n_bytes <= self._room
-        X, turn = self._feed.send(n_rows, stays=stays)
+        X, turn = self._feed.send(n_rows, stays=stays, rows=pinned)
         codes = None if parts[0].y is None else np.concatenate([part.y for part in parts])
         weights = None if parts[0].weights is None else np.concatenate([part.weights for part in parts])
         rows = (MaskedRows if self.summary.gaps else DeviceRows)(X, codes, weights)

@@ -18,8 +18,8 @@ from ..compute.threads import Workers
 from ..covariances import Structure
 from ..model import FloatArray, IntArray, Parameters
 
-_CHUNK = 1 << 14
-_DEVICE_CHUNK = 1 << 20
+# Numbers to scan at a time, in memory, and rows on a device.
+_CHUNK, _DEVICE_CHUNK = 1 << 17, 1 << 20
 # Values beyond this many scales are clipped so that their squares stay finite.
 FARTHEST = 1e100
 # The scale of a constant feature comes from its magnitude, up to this limit.
@@ -117,8 +117,8 @@ def power_of_two(magnitude: FloatArray) -> FloatArray:
 
 def chunks(X: Array) -> list[slice]:
     """Return the slices of rows to scan at a time."""
-    chunk = _CHUNK if is_numpy(X) else _DEVICE_CHUNK
-    n_rows = X.shape[0]
+    n_rows, n_features = X.shape
+    chunk = max(1, _CHUNK // n_features) if is_numpy(X) else _DEVICE_CHUNK
     return [slice(a, min(a + chunk, n_rows)) for a in range(0, n_rows, chunk)]
 
 
@@ -217,8 +217,11 @@ def moments_of(X: Array, weights: FloatArray | None = None) -> Moments:
 
 def _moments_of(X: Array, weights: FloatArray | None) -> Moments:
     xp = namespace(X)
-    # Feature by feature: operations along short rows would be several times slower.
-    x = np.ascontiguousarray(X.T) if is_numpy(X) else X.T
+    x = X.T
+    if is_numpy(X):
+        # Feature by feature: operations along short rows would be several times slower.
+        x = np.empty(x.shape)
+        turn(X, x)
     low, high = (to_numpy(extreme(x, axis=1)).astype(np.float64) for extreme in (xp.min, xp.max))
     n_missing, missing = np.zeros(len(low), dtype=np.int64), None
     if np.isnan(low).any():
@@ -231,7 +234,9 @@ def _moments_of(X: Array, weights: FloatArray | None) -> Moments:
     unit = power_of_two(np.fmax(np.abs(low), np.abs(high)))
     # Sum differences from the lowest value, so that those of a constant feature are exactly zero.
     lowest = np.where(np.isnan(low), 0.0, low) / unit
-    above = x * as_float64(1.0 / unit, X)[:, None] - as_float64(lowest, X)[:, None]
+    scale = as_float64(1.0 / unit, X)[:, None]
+    above = np.multiply(x, scale, out=x) if is_numpy(X) else x * scale
+    above -= as_float64(lowest, X)[:, None]
     shares = as_float64(np.ones(X.shape[0]) if weights is None else weights, X)
     count = np.full(len(low), float(xp.sum(shares)))
     if missing is not None:

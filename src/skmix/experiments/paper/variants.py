@@ -105,7 +105,8 @@ def study_cells(
     chosen = VARIANTS if variants is None else {variant_of(name) for name in variants}
     names = [variant.name for variant in VARIANTS if variant in chosen]
     methods = list(methods)
-    cells = [Cell(name, MAIN_KERNELS, method, n_runs) for name in names for method in methods]
+    # Neighbours have different numbers of features: processes then compile code for different ones.
+    cells = [Cell(name, MAIN_KERNELS, method, n_runs) for method in methods for name in names]
     cells += [
         Cell(name, n_kernels, method, min(n_runs, SWEEP_RUNS))
         for name in names
