@@ -25,6 +25,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
+from speed import processor
 
 import skmix
 from skmix.engine.sources import device as device_rows
@@ -130,7 +131,8 @@ def main() -> None:
                 row = compare(n_rows, n_kernels, case, *common)
             rows.append(row)
             if arguments.out is not None:  # after each, for a machine that is lent for minutes
-                results = {"jobs": arguments.jobs, "device": arguments.device, "cases": rows}
+                machine = {"processor": processor(), "jobs": arguments.jobs, "device": arguments.device}
+                results = {**machine, "cases": rows}
                 with replacing(arguments.out) as file:
                     file.write((json.dumps(results, indent=1) + "\n").encode())
             numbers = ("dense_ms", "skipping_ms", "ratio", "dense_first_ms", "skipping_first_ms")

@@ -17,7 +17,7 @@ from skmix.engine.sources import memory, reference
 from skmix.engine.sources.reference import Kernels, Rows
 
 pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
-from skmix.engine.sources import nearby
+from skmix.engine.sources import compiled, nearby
 
 
 def problem(
@@ -57,9 +57,8 @@ def problem(
     return rows, Kernels.of(parameters, factor, structure)
 
 
-def assert_same(found: Statistics | None, expected: Statistics) -> None:
+def assert_same(found: Statistics, expected: Statistics) -> None:
     """Compare statistics to 1e-9 of each kernel's largest number."""
-    assert found is not None
     for name, value in vars(expected).items():
         own = getattr(found, name)
         if name == "first":
@@ -71,25 +70,41 @@ def assert_same(found: Statistics | None, expected: Statistics) -> None:
         assert_allclose(own / scale, value / scale, rtol=0, atol=1e-9, err_msg=name)
 
 
-def passes(rows: Rows, kernels: Kernels, n_passes: int = 3, **options: Any) -> list[Statistics | None]:
+def passes(
+    rows: Rows, kernels: Kernels, n_passes: int = 3, *, n_jobs: int = 2, **options: Any
+) -> list[Statistics]:
     """Return the statistics of some passes with the same kernels."""
-    groups, found = None, []
-    with workers(2) as pool:
+    grouping, found = None, []
+    with workers(n_jobs) as pool:
         for _ in range(n_passes):
-            one, groups = nearby.expect(rows, kernels, kernels.means, pool, groups, **options)
+            one, grouping = nearby.expect(rows, kernels, kernels.means, pool, grouping, **options)
             found.append(one)
     return found
 
 
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list of the tiles of each pass that skips kernels."""
+    tiles, evaluate = [], nearby._sums
+
+    def watched(job: Any, own: Any, *others: Any) -> Any:
+        tiles.append(own)
+        return evaluate(job, own, *others)
+
+    monkeypatch.setattr(nearby, "_sums", watched)
+    return tiles
+
+
 @pytest.mark.parametrize("n_features", [2, 5, 16, 17])
-def test_statistics_are_those_of_the_reference(n_features: int) -> None:
-    rows, kernels = problem("full", n_features, n_classes=3, weighted=True)
+def test_statistics_are_those_of_the_reference(n_features: int, seen: list[Any]) -> None:
+    # In two features many kernels overlap unless they are far from each other.
+    spread = 40.0 if n_features == 2 else 12.0
+    rows, kernels = problem("full", n_features, n_classes=3, weighted=True, spread=spread)
     expected = reference.expect(rows, kernels, kernels.means)
-    # In two features many kernels overlap, so that the first two passes do not pay.
-    for found in passes(rows, kernels)[2 if n_features == 2 else 0 :]:
+    for found in passes(rows, kernels):
         assert_same(found, expected)
     *_, only = passes(rows, kernels, with_moments=False)
-    assert only is not None
+    assert len(seen) == 6
     assert_allclose(only.log_likelihood, expected.log_likelihood, rtol=1e-11)
 
 
@@ -99,11 +114,10 @@ def test_statistics_of_kernels_that_overlap(spread: float, ratio: float) -> None
     rows, kernels = problem(spread=spread, ratio=ratio)
     expected = reference.expect(rows, kernels, kernels.means)
     for found in passes(rows, kernels):
-        if found is not None:
-            assert_same(found, expected)
+        assert_same(found, expected)
 
 
-def test_classes_without_some_kernels_far_rows_and_given_origins() -> None:
+def test_classes_without_some_kernels_far_rows_and_given_origins(seen: list[Any]) -> None:
     rows, kernels = problem(n_classes=4, weighted=True)
     log_weights = kernels.log_weights.copy()
     log_weights[0, :20, 1] = log_weights[0, 10:30, 2] = -np.inf
@@ -115,16 +129,14 @@ def test_classes_without_some_kernels_far_rows_and_given_origins() -> None:
     rows = replace(rows, X=X)
     origins = kernels.means + 0.3
     expected = reference.expect(rows, kernels, origins)
-    groups, results = None, []
+    grouping = None
     with workers(1) as pool:
-        for _ in range(4):
-            found, groups = nearby.expect(rows, kernels, origins, pool, groups)
-            results += [] if found is None else [found]
-    assert len(results) >= 2
-    for found in results:
-        assert_same(found, expected)
-        assert np.all(found.mass[0, 7] == 0.0)
-        assert np.all(found.mass[0, :20, 1] == 0.0)
+        for _ in range(3):
+            found, grouping = nearby.expect(rows, kernels, origins, pool, grouping)
+            assert_same(found, expected)
+            assert np.all(found.mass[0, 7] == 0.0)
+            assert np.all(found.mass[0, :20, 1] == 0.0)
+    assert len(seen) >= 3
 
 
 def test_a_light_kernel_keeps_its_own_digits() -> None:
@@ -139,22 +151,12 @@ def test_a_light_kernel_keeps_its_own_digits() -> None:
         assert_same(found, expected)
 
 
-def skipped(rows: Rows, kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
+def skipped(rows: Rows, kernels: Kernels, tiles: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return which kernels (N, K) a pass skips, and all responsibilities times 1 + d² (N, K)."""
-    seen = []
-    evaluate = nearby._sums
-
-    def watched(job: Any, peak: Any, tiles: Any, lists: Any, moments: bool) -> Any:
-        seen.append((tiles, lists))
-        return evaluate(job, peak, tiles, lists, moments)
-
-    monkeypatch.setattr(nearby, "_sums", watched)
-    passes(rows, kernels)
-    tiles, lists = seen[-1]
     absent = np.ones((len(rows.X), kernels.means.shape[1]), dtype=bool)
-    for t, (start, count) in enumerate(zip(lists.start, lists.count, strict=True)):
+    for t, (first, count) in enumerate(zip(tiles.first, tiles.count, strict=True)):
         own = tiles.order[tiles.start[t] : tiles.start[t + 1]]
-        absent[np.ix_(own, lists.kernels[start : start + count])] = False
+        absent[np.ix_(own, tiles.kernels[first : first + count])] = False
     densities = reference.log_densities(rows.take(0, len(rows.X)), kernels)[0]
     codes = np.zeros(len(rows.X), dtype=int) if rows.codes is None else rows.codes
     joint = densities + kernels.log_weights[0][:, codes]
@@ -164,45 +166,100 @@ def skipped(rows: Rows, kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> tu
 
 
 @pytest.mark.parametrize(("spread", "ratio"), [(12.0, 5.0), (5.0, 2.0), (30.0, 300.0)])
-def test_every_skipped_kernel_is_irrelevant(
-    spread: float, ratio: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_skipped_kernel_is_irrelevant(spread: float, ratio: float, seen: list[Any]) -> None:
     rows, kernels = problem(n_classes=2, spread=spread, ratio=ratio)
-    absent, shares = skipped(rows, kernels, monkeypatch)
-    assert absent.mean() > 0.3
-    assert shares[absent].max() < 1e-12 / kernels.means.shape[1]
+    passes(rows, kernels)
+    # With homes that are the nearest means, and with those that are the most likely kernels.
+    for tiles in (seen[0], seen[-1]):
+        absent, shares = skipped(rows, kernels, tiles)
+        assert absent.mean() > 0.3
+        assert shares[absent].max() < 1e-12 / kernels.means.shape[1]
 
 
-def test_a_bound_that_skips_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_and_no_kernel_is_listed_twice(seen: list[Any]) -> None:
+    rows, kernels = problem()
+    rows.X[::97] *= 50.0
+    passes(rows, kernels)
+    tiles = seen[-1]
+    assert_array_equal(np.sort(tiles.order), np.arange(len(rows.X)))
+    assert np.any(tiles.count == 60)
+    assert np.any(tiles.count < 60)
+    for first, count in zip(tiles.first, tiles.count, strict=True):
+        assert len(np.unique(tiles.kernels[first : first + count])) == count
+
+
+def test_a_bound_that_skips_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch, seen: list[Any]) -> None:
     rows, kernels = problem(spread=6.0)
-    monkeypatch.setattr(nearby, "_SKIPPED", 1e3)
-    absent, shares = skipped(rows, kernels, monkeypatch)
+    monkeypatch.setattr(nearby, "SKIPPED", 1e3)
+    found = passes(rows, kernels)[-1]
+    absent, shares = skipped(rows, kernels, seen[-1])
     assert shares[absent].max() > 1e-12
     expected = reference.expect(rows, kernels, kernels.means)
     with pytest.raises(AssertionError):
-        assert_same(passes(rows, kernels)[-1], expected)
+        assert_same(found, expected)
 
 
-def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearby, "_HELD", 1 << 12)
-    rows, kernels = problem(n_classes=2, weighted=True, spread=6.0)
-    results = []
-    for n_jobs in (1, 3):
-        groups = None
-        with workers(n_jobs) as pool:
-            for _ in range(3):
-                found, groups = nearby.expect(rows, kernels, kernels.means, pool, groups)
-        assert found is not None
-        results.append(found)
-    for name, value in vars(results[0]).items():
-        assert_array_equal(getattr(results[1], name), value)
+def test_bits_do_not_depend_on_the_number_of_threads(seen: list[Any]) -> None:
+    rows, kernels = problem(n_classes=2, weighted=True, spread=6.0, n_rows=20_000)
+    results = [passes(rows, kernels, n_jobs=n_jobs) for n_jobs in (1, 3)]
+    assert len(seen) == 6
+    assert len(seen[0].block) > 5
+    for one, other in zip(*results, strict=True):
+        for name, value in vars(one).items():
+            assert_array_equal(getattr(other, name), value)
 
 
-def test_skipping_rests_where_it_does_not_pay() -> None:
+def test_skipping_rests_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch, seen: list[Any]) -> None:
+    tries, estimate = [], nearby._pays
+
+    def watched(*given: Any) -> bool:
+        tries.append(given)
+        return estimate(*given)
+
+    monkeypatch.setattr(nearby, "_pays", watched)
     rows, kernels = problem(spread=0.2)
-    found = passes(rows, kernels, 8)
-    # It waits for 1, 2, 4, … passes; the second attempt evaluates all kernels to find homes.
-    assert [one is None for one in found] == [True, True, False, *[True] * 5]
+    expected = reference.expect(rows, kernels, kernels.means)
+    assert_same(passes(rows, kernels, 8)[-1], expected)
+    # It waits for 1, 2, 4, … passes.
+    assert len(tries) == 3
+    assert not seen
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_the_most_likely_kernels_are_those_of_the_reference(covariance_type: str) -> None:
+    rows, kernels = problem(covariance_type, n_classes=3, spread=2.0)
+    densities = reference.log_densities(rows.take(0, len(rows.X)), kernels)[0]
+    joint = densities + kernels.log_weights[0][:, np.asarray(rows.codes)]
+    with workers(2) as pool:
+        found = compiled.find_likeliest(rows, kernels, pool)
+    assert_array_equal(found.kernel, joint.argmax(axis=0))
+    assert_allclose(found.log_joint, joint.max(axis=0), rtol=1e-10)
+
+
+def test_homes_that_are_near_only_in_distance_are_replaced(
+    monkeypatch: pytest.MonkeyPatch, seen: list[Any]
+) -> None:
+    """Where lists by the nearest means fail, the same pass finds the most likely kernels."""
+    rows, kernels = problem(n_classes=2)
+    tries, make = [], nearby._list
+
+    def fails_first(*given: Any) -> Any:
+        tries.append(given)
+        return make(*given) if len(tries) > 1 else None
+
+    monkeypatch.setattr(nearby, "_list", fails_first)
+    expected = reference.expect(rows, kernels, kernels.means)
+    for found in passes(rows, kernels, 2):
+        assert_same(found, expected)
+    densities = reference.log_densities(rows.take(0, len(rows.X)), kernels)[0]
+    joint = densities + kernels.log_weights[0][:, np.asarray(rows.codes)]
+    homes = np.empty(len(rows.X), dtype=int)
+    (tiles,) = seen
+    for t in range(len(tiles.first)):
+        own = tiles.order[tiles.start[t] : tiles.start[t + 1]]
+        homes[own] = tiles.kernels[tiles.first[t]] if tiles.count[t] == 1 else -1
+    assert np.mean(homes >= 0) > 0.2
+    assert_array_equal(homes[homes >= 0], joint.argmax(axis=0)[homes >= 0])
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "low_rank"])
@@ -229,6 +286,5 @@ def test_weights_of_which_all_rows_were_skipped_stay_positive() -> None:
     rows, kernels = problem(n_classes=2, spread=30.0)
     expected = reference.expect(rows, kernels, kernels.means)
     found = passes(rows, kernels)[-1]
-    assert found is not None
     assert np.all((found.mass > 0) == (kernels.log_weights > -np.inf))
     assert_allclose(found.mass, expected.mass, atol=1e-9)

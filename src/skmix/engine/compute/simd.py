@@ -325,6 +325,20 @@ def _distance(
     return found
 
 
+def _add_distances(
+    code: Code, x: Any, at: Any, step: Any, n_rows: Any, means: Any, mean_at: Any, whitener: Any,
+    whitener_at: Any, out: Any, out_at: Any, n_features: int,
+) -> None:  # fmt: skip
+    """Add −½ times the squared Mahalanobis distances of rows x[:, at : at + n] to out[out_at:]."""
+    build, kind = code.builder, n_rows.type
+    with cgutils.for_range_slice(build, kind(0), n_rows, kind(LANES), kind) as (r, _):
+        lengths = _distance(
+            code, x, build.add(at, r), step, means, mean_at, whitener, whitener_at, n_features
+        )
+        place = build.add(out_at, r)
+        code.store(code.fma(_repeat(-0.5), lengths, code.load(out, place)), out, place)
+
+
 def _add_moments(
     code: Code, x: Any, at: Any, step: Any, n_rows: Any, weights: Any, weights_at: Any, origins: Any,
     origin_at: Any, out: Any, out_at: Any, n_features: int,
@@ -470,7 +484,7 @@ head = _generated(vector, Code.head)
 any_above = _generated(types.boolean, _any_above)
 take = _generated(types.void, _take)
 transpose = _generated(types.void, _transpose)
-distance = _generated(vector, _distance, literals=1)
+add_distances = _generated(types.void, _add_distances, literals=1)
 add_moments = _generated(types.void, _add_moments, literals=1)
 add_products = _generated(types.void, _add_products, literals=2)
 scaled = _generated(lambda n: types.UniTuple(vector, n), _scaled, literals=1)

@@ -60,7 +60,7 @@ def _padded(n):
     return -(-n // LANES) * LANES
 
 
-class _Sizes(NamedTuple):
+class Sizes(NamedTuple):
     """The sizes of a problem and of its parts."""
 
     n_rows: int
@@ -81,7 +81,7 @@ class _Sizes(NamedTuple):
     terms: int  # terms of an expanded log-density: M features, and their squares or the sum of them
 
 
-class _Data(NamedTuple):
+class Data(NamedTuple):
     """Rows and their frame; codes and weights are empty if there are none."""
 
     flat: Any  # the memory that holds X
@@ -93,8 +93,8 @@ class _Data(NamedTuple):
     limit: float
 
 
-class _Model(NamedTuple):
-    """Kernels as flat arrays, padded as `_Sizes` tells."""
+class Model(NamedTuple):
+    """Kernels as flat arrays, padded as `Sizes` tells."""
 
     base: Any  # (R, K, C): log-joints at the means
     means: Any  # (R, K, width)
@@ -104,7 +104,38 @@ class _Model(NamedTuple):
     rotation: Any  # (R, M, M): whitens the rows for all kernels; empty if each has its own whitener
 
 
-class _Sums(NamedTuple):
+class Tiles(NamedTuple):
+    """Rows and kernels of each tile; all empty if tiles are of rows in their order and meet all kernels."""
+
+    order: Any  # (N,): rows, tile after tile
+    start: Any  # (T + 1,): first row of each tile in `order`
+    block: Any  # (blocks + 1,): first tile of each block
+    first: Any  # (T,): where the kernels of a tile begin
+    count: Any  # (T,): how many there are
+    kernels: Any  # kernels of the tiles
+    slots: Any  # where the sums of the tile's block for this kernel are
+    least: Any  # (K,): mass of a kernel in a tile up to which its moments do not matter
+
+    @classmethod
+    def none(cls) -> Tiles:
+        """Return no tiles."""
+        rows, kernels = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+        return cls(rows, rows, rows, rows, rows, kernels, kernels, np.empty(0))
+
+
+class Likeliest(NamedTuple):
+    """The most likely kernel of each row under one start; empty if it is not asked for."""
+
+    kernel: Any  # (N,)
+    log_joint: Any  # (N,): its log-joint
+
+    @classmethod
+    def empty(cls, n_rows: int) -> Likeliest:
+        """Return memory for that many rows."""
+        return cls(np.empty(n_rows, dtype=np.int64), np.empty(n_rows))
+
+
+class Sums(NamedTuple):
     """The statistics of each block of rows, as flat arrays."""
 
     likelihood: Any  # (blocks, R, C)
@@ -112,7 +143,7 @@ class _Sums(NamedTuple):
     moments: Any  # (blocks, R, rows, moments)
 
 
-class _Scratch(NamedTuple):
+class Scratch(NamedTuple):
     """Memory of one thread."""
 
     x: Any  # (step, tile): rows
@@ -139,24 +170,26 @@ class _Scratch(NamedTuple):
 
 
 @compiled
-def _sort(codes, a, n, n_classes, order, bounds, present):
-    """Order rows a … a + n − 1 by class: order (n,), and bounds (C + 1,) of the classes in it.
+def _sort(codes, rows, a, n, n_classes, order, bounds, present):
+    """Order some rows by class: order (n,), and bounds (C + 1,) of the classes in it.
 
-    Returns how many classes have rows there; they are listed in `present`.
+    They are rows[a : a + n], or a … a + n − 1 if `rows` is empty. Returns how many classes have rows there;
+    they are listed in `present`.
     """
     bounds[:] = 0
     if n_classes == 1:
         present[0], bounds[1] = 0, n
         for i in range(n):
-            order[i] = i
+            order[i] = rows[a + i] if len(rows) else a + i
         return 1
     for i in range(n):
-        bounds[codes[a + i] + 1] += 1
+        bounds[codes[rows[a + i] if len(rows) else a + i] + 1] += 1
     for c in range(n_classes):
         bounds[c + 1] += bounds[c]
     for i in range(n):
-        c = codes[a + i]
-        order[bounds[c]] = i
+        row = rows[a + i] if len(rows) else a + i
+        c = codes[row]
+        order[bounds[c]] = row
         bounds[c] += 1
     n_present = 0
     for c in range(n_classes, 0, -1):
@@ -170,26 +203,31 @@ def _sort(codes, a, n, n_classes, order, bounds, present):
 
 
 @compiled
-def _take_rows(data, a, n, sizes, scratch, by_row):
-    """Write rows a + order[i] in the frame into x (step, tile) and, if it has memory, by_row (tile, step)."""
-    x, order, places, tile, step = scratch.x, scratch.order, scratch.places, sizes.tile, sizes.step
+def take_tile(data, rows, a, n, tile, sizes, scratch, by_row):
+    """Write rows in the frame, by class, into x (step, tile) and, if it has memory, by_row (tile, step).
+
+    See `_sort`, whose number of classes is returned.
+    """
+    x, order, places, step = scratch.x, scratch.order, scratch.places, sizes.step
+    n_present = _sort(data.codes, rows, a, n, sizes.n_classes, order, scratch.bounds, scratch.present)
     for i in range(0, _padded(n)):
-        places[i] = (a + order[min(i, n - 1)]) * data.steps[0]
+        places[i] = order[min(i, n - 1)] * data.steps[0]
     for i in range(0, n, LANES):
         simd.take(
             data.flat, places, i, data.steps[1], data.scale, data.shift, data.limit, x, tile, sizes.n_features
         )
         if sizes.terms <= step:
-            _add_powers(x, i, sizes)
+            _add_powers(x, i, tile, sizes)
         if len(by_row):
             for j in range(0, step, LANES):
                 simd.transpose(x, j * tile + i, tile, by_row, i * step + j, step)
+    return n_present
 
 
 @compiled
-def _add_powers(x, r, sizes):
+def _add_powers(x, r, tile, sizes):
     """Write the squares of a vector of rows x (terms, tile), or their sums, below them."""
-    tile, n_features, n_terms = sizes.tile, sizes.n_features, sizes.terms
+    n_features, n_terms = sizes.n_features, sizes.terms
     if not n_terms:
         return
     length = splat(0.0)
@@ -230,9 +268,28 @@ def _add_terms(x, sizes, model, start, values):
 
 
 @compiled
-def _add_distances(x, sizes, model, kernel, ahead, values, place):
-    """Add −½ times the squared distances of rows x (M, tile) under one kernel to values[place:]."""
-    half, n_features, tile, kind = splat(-0.5), sizes.n_features, sizes.tile, sizes.kind
+def _fill_peaks(values, place, n, tile, base, at, scratch, n_present):
+    """Write the log-joints at a kernel's mean, base[at:] of each class, for n rows into values[place:].
+
+    Returns the first row of a class in which the kernel has a weight, and the end of the last.
+    """
+    bounds, begin, end = scratch.bounds, n, 0
+    for p in range(n_present):
+        c = scratch.present[p]
+        fill(values, place + bounds[c], place + bounds[c + 1], base[at + c])
+        if base[at + c] > -np.inf:
+            begin, end = min(begin, bounds[c]), bounds[c + 1]
+    fill(values, place + n, place + tile, 0.0)
+    return begin, end
+
+
+@compiled
+def add_distances(x, tile, sizes, model, kernel, ahead, values, place):
+    """Add −½ times the squared distances of rows x (M, tile) under one kernel to values[place:].
+
+    This is for any number of features, and tiles of pairs of vectors.
+    """
+    half, n_features, kind = splat(-0.5), sizes.n_features, sizes.kind
     white, mean_at = kernel * sizes.white, kernel * sizes.width
     for r in range(0, tile, 2 * LANES):
         one, other = splat(0.0), splat(0.0)
@@ -256,6 +313,22 @@ def _add_distances(x, sizes, model, kernel, ahead, values, place):
             one, other = larger(one, splat(0.0)), larger(other, splat(0.0))
         store(values, place + r, fma(half, one, load(values, place + r)))
         store(values, place + r + LANES, fma(half, other, load(values, place + r + LANES)))
+
+
+@compiled
+def _find_likeliest(values, count, n, tile, kernels, scratch, likeliest):
+    """Record the most likely of `count` kernels, all or those listed, of n rows by log-joints (K, tile)."""
+    highest, which, order = scratch.logs, scratch.index, scratch.order
+    for i in range(tile):
+        highest[i], which[i] = values[i], 0
+    for k in range(1, count):
+        for i in range(tile):
+            better = values[k * tile + i] > highest[i]
+            highest[i] = values[k * tile + i] if better else highest[i]
+            which[i] = k if better else which[i]
+    for i in range(n):
+        likeliest.kernel[order[i]] = kernels[which[i]] if len(kernels) else which[i]
+        likeliest.log_joint[order[i]] = highest[i]
 
 
 @compiled
@@ -285,15 +358,15 @@ def _normalise(values, tile, kernels, count, a, b, weights, logs):
 
 
 @compiled
-def _normalise_listed(values, sizes, n_present, scratch):
+def _normalise_listed(values, tile, n_kernels, n_present, scratch):
     """Do the same for all rows, class by class, with the kernels that have a weight there."""
     low, high, kernels, end = scratch.low, scratch.high, scratch.listed, 0
     for p in range(n_present):
         begin, end, count = end, _padded(scratch.bounds[scratch.present[p] + 1]), 0
-        for k in range(sizes.n_kernels):
+        for k in range(n_kernels):
             kernels[count] = k
             count += low[k] < end and begin < high[k]
-        _normalise(values, sizes.tile, kernels, count, begin, end, scratch.weights, scratch.logs)
+        _normalise(values, tile, kernels, count, begin, end, scratch.weights, scratch.logs)
 
 
 @compiled
@@ -307,7 +380,7 @@ def _sum(values, a, b):
 
 
 @compiled
-def _fill(values, a, b, number):
+def fill(values, a, b, number):
     """Set values a … b − 1 to a number, and some of the next LANES − 1."""
     some = splat(number)
     for i in range(a, b, LANES):
@@ -447,67 +520,73 @@ def _worker(size: int) -> Any:
     """
 
     @compiled
-    def work(counter, n_tasks, sizes, data, model, with_moments, sums, mixing, out, scratch):
+    def work(
+        counter, n_tasks, sizes, data, model, tiles, with_moments, sums, likeliest, mixing, out, scratch
+    ):
         n_features, tile, width, n_kernels = sizes.n_features, sizes.tile, sizes.width, sizes.n_kernels
-        n_classes, n_starts, half = sizes.n_classes, sizes.n_starts, splat(-0.5)
+        n_classes, n_starts, unit = sizes.n_classes, sizes.n_starts, LANES if size else 2 * LANES
         x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
         order, bounds, present = scratch.order, scratch.bounds, scratch.present
         low, high = scratch.low, scratch.high
         by_row = scratch.by_row if size == 0 and with_moments else scratch.by_row[:0]
-        base, likelihood, mass, moments = model.base, sums.likelihood, sums.mass, sums.moments
+        likelihood, mass, moments = sums.likelihood, sums.mass, sums.moments
+        listed, at, count, of_block = len(tiles.order) > 0, 0, n_kernels, sizes.block // tile
         while True:
             task = simd.take_numbers(counter, 1)
             if task >= n_tasks:
                 break
             part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _GROUP
-            last = min((part + 1) * sizes.block, sizes.n_rows)
-            for a in range(part * sizes.block, last, tile):
-                n = min(tile, last - a)
-                n_present = _sort(data.codes, a, n, n_classes, order, bounds, present)
-                _take_rows(data, a, n, sizes, scratch, by_row)
-                _fill(weights, 0, n, 1.0)
-                _fill(weights, n, tile, 0.0)
+            first, last = part * of_block, min((part + 1) * of_block, -(-sizes.n_rows // sizes.tile))
+            if listed:
+                first, last = tiles.block[part], tiles.block[part + 1]
+            for t in range(first, last):
+                a, n = t * tile, min(tile, sizes.n_rows - t * tile)
+                if listed:
+                    a, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
+                    at, count, tile = tiles.first[t], tiles.count[t], -(-n // unit) * unit
+                n_present = take_tile(data, tiles.order, a, n, tile, sizes, scratch, by_row)
+                fill(weights, 0, n, 1.0)
+                fill(weights, n, tile, 0.0)
                 if len(data.weights):
                     for i in range(n):
-                        weights[i] = data.weights[a + order[i]]
+                        weights[i] = data.weights[order[i]]
                 for s in range(first_start, min(first_start + _GROUP, n_starts)):
                     seen = x
                     if len(model.rotation):
                         seen = scratch.white
                         _whiten(x, tile, model.rotation, s * n_features * n_features, n_features, seen)
                         for r in range(0, tile, LANES):
-                            _add_powers(seen, r, sizes)
+                            _add_powers(seen, r, tile, sizes)
                     skips = False
-                    for k in range(n_kernels):
-                        kernel, place, begin, end = s * n_kernels + k, k * tile, n, 0
-                        for p in range(n_present):
-                            c = present[p]
-                            peak = base[kernel * n_classes + c]
-                            _fill(values, place + bounds[c], place + bounds[c + 1], peak)
-                            if peak > -np.inf or size == 0:
-                                begin, end = min(begin, bounds[c]), bounds[c + 1]
-                        _fill(values, place + n, place + tile, 0.0)
+                    for i in range(count):
+                        kernel, place = s * n_kernels + (tiles.kernels[at + i] if listed else i), i * tile
+                        begin, end = _fill_peaks(
+                            values, place, n, tile, model.base, kernel * n_classes, scratch, n_present
+                        )
+                        if size == 0:
+                            begin, end = 0, n
                         skips |= begin > 0 or end < n
                         begin, end = begin // LANES * LANES, _padded(end)
-                        low[k], high[k] = begin, end
+                        low[i], high[i] = begin, end
                         if size:
-                            for r in range(begin, end, LANES):
-                                lengths = simd.distance(
-                                    x, r, tile, model.means, kernel * width,
-                                    model.whitener, kernel * sizes.white, size,
-                                )  # fmt: skip
-                                store(values, place + r, fma(half, lengths, load(values, place + r)))
+                            simd.add_distances(
+                                x, begin, tile, end - begin, model.means, kernel * width,
+                                model.whitener, kernel * sizes.white, values, place + begin, size,
+                            )  # fmt: skip
                         elif sizes.kind != _EXPANDED:
-                            _add_distances(x, sizes, model, kernel, scratch.few, values, place)
+                            add_distances(x, tile, sizes, model, kernel, scratch.few, values, place)
                     if size == 0 and sizes.kind == _EXPANDED:
                         _add_terms(seen, sizes, model, s, values)
                     if len(out):
                         _write(values, a, n, sizes, mixing, scratch, out)
+                    if len(likeliest.kernel):
+                        _find_likeliest(values, count, n, tile, tiles.kernels[at:], scratch, likeliest)
+                    if not len(likelihood):
                         continue
                     if skips:
-                        _normalise_listed(values, sizes, n_present, scratch)
+                        _normalise_listed(values, tile, count, n_present, scratch)
                     else:
-                        _normalise(values, tile, None, n_kernels, 0, _padded(n), weights, logs)
+                        _normalise(values, tile, None, count, 0, _padded(n), weights, logs)
                     batch = part * n_starts + s
                     for p in range(n_present):
                         c = present[p]
@@ -516,17 +595,20 @@ def _worker(size: int) -> Any:
                         continue
                     if size == 0 and sizes.kind == _EXPANDED:
                         _add_products(sizes, scratch, n, batch * sizes.rows, moments)
-                    for k in range(n_kernels):
-                        own, kernel, place = batch * n_kernels + k, s * n_kernels + k, k * tile
-                        begin, end = n, 0
+                    for i in range(count):
+                        kernel, own, place = s * n_kernels + i, batch * n_kernels + i, i * tile
+                        if listed:
+                            kernel, own = tiles.kernels[at + i], tiles.slots[at + i]
+                        begin, end, shares = n, 0, 0.0
                         for p in range(n_present):
                             c = present[p]
-                            if low[k] <= bounds[c] and bounds[c + 1] <= high[k]:
+                            if low[i] <= bounds[c] and bounds[c + 1] <= high[i]:
                                 share = _sum(values, place + bounds[c], place + bounds[c + 1])
                                 mass[own * n_classes + c] += share
+                                shares += share
                                 if share != 0.0:
                                     begin, end = min(begin, bounds[c]), bounds[c + 1]
-                        if end == 0:
+                        if shares <= (tiles.least[kernel] if listed else 0.0):
                             continue
                         if size:
                             begin = begin // LANES * LANES
@@ -550,13 +632,15 @@ def expect(
     *,
     with_moments: bool = True,
     unrolled: bool = True,
+    likeliest: Likeliest | None = None,
 ) -> Statistics:
     """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M).
 
-    With `unrolled` False no code is compiled for this number of features alone.
+    With `unrolled` False no code is compiled for this number of features alone. The most likely kernels of
+    one start are written into `likeliest`.
     """
     near = _are_near(kernels, origins)
-    options: dict[str, bool] = {"with_moments": with_moments, "unrolled": unrolled}
+    options: dict[str, Any] = {"with_moments": with_moments, "unrolled": unrolled, "likeliest": likeliest}
     if (near == near[0]).all():
         return _expect(rows, kernels, origins, pool, near=bool(near[0]), **options)
     # The arithmetic of a start must not depend on the others.
@@ -577,10 +661,11 @@ def _expect(
     near: bool,
     with_moments: bool,
     unrolled: bool,
+    likeliest: Likeliest | None,
 ) -> Statistics:
     """Do the E-step for starts that are all near the origin, or all not."""
-    options: dict[str, bool] = {"with_moments": with_moments, "unrolled": unrolled}
-    size, sizes, model = _prepare(rows, kernels, origins, near=near, unrolled=unrolled)
+    options: dict[str, Any] = {"with_moments": with_moments, "unrolled": unrolled, "likeliest": likeliest}
+    size, sizes, model = prepare(rows, kernels, origins, near=near, unrolled=unrolled)
     n_starts, n_kernels, n_classes = sizes.n_starts, sizes.n_kernels, sizes.n_classes
     of_start = n_classes + n_kernels * n_classes + sizes.rows * sizes.moments
     together = max(_GROUP, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _GROUP * _GROUP)
@@ -595,10 +680,9 @@ def _expect(
         (*leading, n_kernels, n_classes),
         (*leading, sizes.rows, sizes.moments if with_moments else 0),
     ]
-    sums = _Sums(*(np.zeros(math.prod(shape)) for shape in shapes))
+    sums = Sums(*(np.zeros(math.prod(shape)) for shape in shapes))
     n_tasks = sizes.n_blocks * -(-n_starts // _GROUP)
-    nothing = _flat(np.empty(0)), np.empty((0, 0))
-    _run(pool, n_tasks, size, (sizes, _data(rows), model, with_moments, sums, *nothing))
+    run(pool, n_tasks, size, (sizes, data_of(rows), model), with_moments, sums, likeliest)
     likelihood, mass, moments = (
         array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
         for array, shape in zip(sums, shapes, strict=True)
@@ -614,7 +698,7 @@ def _expect(
 
 
 def _lost_digits(
-    rows: Rows, kernels: Kernels, mass: FloatArray, moments: FloatArray, sizes: _Sizes
+    rows: Rows, kernels: Kernels, mass: FloatArray, moments: FloatArray, sizes: Sizes
 ) -> BoolArray:
     """Return the starts (R,) with a kernel that is too narrow for moments about zero.
 
@@ -642,7 +726,7 @@ def statistics_of(
     rows: Rows,
     kernels: Kernels,
     origins: FloatArray,
-    prepared: tuple[int, _Sizes, _Model],
+    prepared: tuple[int, Sizes, Model],
     sums: tuple[FloatArray, FloatArray, FloatArray],
 ) -> Statistics:
     """Return padded sums over all rows as statistics; moments without numbers have been left out."""
@@ -716,27 +800,54 @@ def evaluate(
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
     unweighted = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)))
     near = bool(_are_near(kernels, kernels.means)[0])
-    size, sizes, model = _prepare(rows, unweighted, kernels.means, near=near, unrolled=unrolled)
+    size, sizes, model = prepare(rows, unweighted, kernels.means, near=near, unrolled=unrolled)
     out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
-    mixing = _flat(np.empty(0) if weights is None else weights)
-    sums = _Sums(*[np.empty(0)] * 3)
-    _run(pool, sizes.n_blocks, size, (sizes, _data(rows), model, False, sums, mixing, out))
+    run(pool, sizes.n_blocks, size, (sizes, data_of(rows), model), mixing=weights, out=out)
     return out
 
 
-def _run(pool: Workers, n_tasks: int, size: int, arguments: tuple[Any, ...]) -> None:
-    """Do all tasks on all threads."""
-    counter, work, sizes = np.zeros(1, dtype=np.int64), _worker(size), arguments[0]
+def find_likeliest(rows: Rows, kernels: Kernels, pool: Workers, *, unrolled: bool = True) -> Likeliest:
+    """Return the most likely kernel of each row under one start."""
+    near = bool(_are_near(kernels, kernels.means)[0])
+    size, sizes, model = prepare(rows, kernels, kernels.means, near=near, unrolled=unrolled)
+    found = Likeliest.empty(sizes.n_rows)
+    run(pool, sizes.n_blocks, size, (sizes, data_of(rows), model), likeliest=found)
+    return found
+
+
+def run(
+    pool: Workers,
+    n_tasks: int,
+    size: int,
+    problem: tuple[Sizes, Data, Model],
+    with_moments: bool = False,
+    sums: Sums | None = None,
+    likeliest: Likeliest | None = None,
+    mixing: FloatArray | None = None,
+    out: FloatArray | None = None,
+    tiles: Tiles | None = None,
+) -> None:
+    """Do all tasks on all threads, and write what is asked for; see `_worker`."""
+    sizes, work, counter = problem[0], _worker(size), np.zeros(1, dtype=np.int64)
+    arguments = (
+        *problem,
+        Tiles.none() if tiles is None else tiles,
+        with_moments,
+        Sums(*[np.empty(0)] * 3) if sums is None else sums,
+        Likeliest.empty(0) if likeliest is None else likeliest,
+        flat(np.empty(0) if mixing is None else mixing),
+        np.empty((0, 0)) if out is None else out,
+    )
 
     def work_in_thread() -> None:
         # Made once for all passes: threads would wait for each other, since they need the interpreter for it.
-        scratch = pool.workspace.kept((sizes, size), lambda: _scratch(sizes, size))
+        scratch = pool.workspace.kept((sizes, size), lambda: scratch_of(sizes, size))
         work(counter, n_tasks, *arguments, scratch)
 
     pool.run(work_in_thread, n_tasks)
 
 
-def _scratch(sizes: _Sizes, size: int) -> _Scratch:
+def scratch_of(sizes: Sizes, size: int) -> Scratch:
     """Return the memory of a thread; `size` is M if loops are unrolled, otherwise zero."""
     tile, n_features, n_kernels = sizes.tile, sizes.n_features, sizes.n_kernels
     by_row = 0 if size or sizes.kind == _EXPANDED else sizes.width * tile
@@ -767,10 +878,10 @@ def _scratch(sizes: _Sizes, size: int) -> _Scratch:
         "listed": n_kernels + 1,
         "index": tile + 1,
     }
-    return _Scratch(**numbers, **{name: np.zeros(n, dtype=np.int64) for name, n in places.items()})
+    return Scratch(**numbers, **{name: np.zeros(n, dtype=np.int64) for name, n in places.items()})
 
 
-def _data(rows: Rows) -> _Data:
+def data_of(rows: Rows) -> Data:
     """Return rows as a view of the memory that holds them, whatever the order of their axes."""
     X = rows.X
     steps = [step // X.itemsize for step in X.strides]
@@ -778,20 +889,20 @@ def _data(rows: Rows) -> _Data:
         X = np.ascontiguousarray(X)
         steps = [X.shape[1], 1]
     n_numbers = sum((n - 1) * step for n, step in zip(X.shape, steps, strict=True)) + 1
-    return _Data(
+    return Data(
         as_strided(X, (n_numbers,), (X.itemsize,), writeable=False),
         np.array(steps, dtype=np.int64),
-        _flat(np.empty(0, dtype=np.int64) if rows.codes is None else rows.codes),
-        _flat(np.empty(0) if rows.weights is None else rows.weights),
-        _flat(rows.scale),
-        _flat(rows.shift),
+        flat(np.empty(0, dtype=np.int64) if rows.codes is None else rows.codes),
+        flat(np.empty(0) if rows.weights is None else rows.weights),
+        flat(rows.scale),
+        flat(rows.shift),
         rows.limit,
     )
 
 
-def _prepare(
+def prepare(
     rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool, unrolled: bool
-) -> tuple[int, _Sizes, _Model]:
+) -> tuple[int, Sizes, Model]:
     """Return M if loops are unrolled or zero, the sizes, and the kernels as flat arrays."""
     n_starts, n_kernels, n_features = kernels.means.shape
     structure, whitener, means = kernels.structure, kernels.factor.whitener, kernels.means
@@ -823,8 +934,8 @@ def _prepare(
         kind, size = _TRIANGULAR, n_features if unrolled and n_features <= _UNROLLED else 0
         if size:
             width, n_moments = n_features, n_features * (n_features + 3) // 2
-            flat: FloatArray = whitener.reshape(*whitener.shape[:2], -1)
-            whitener = flat.take(_lower_triangle(n_features), axis=-1)
+            numbers: FloatArray = whitener.reshape(*whitener.shape[:2], -1)
+            whitener = numbers.take(_lower_triangle(n_features), axis=-1)
         else:
             n_moments = width * (1 + width)
             whitener = _in_blocks(_filled(whitener, width, width))
@@ -837,13 +948,13 @@ def _prepare(
     n = len(rows.X)
     n_blocks = max(1, min(_MOST_BLOCKS, n // _SMALLEST_BLOCK, max(2, _SUMS // of_block)))
     block = tile * max(1, -(-n // (n_blocks * tile)))
-    sizes = _Sizes(
+    sizes = Sizes(
         n, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n // block),
         width, depth, whitener[0, 0].size, n_moments, kind, n_rows, step, n_terms,
     )  # fmt: skip
     base = constants[..., None] + kernels.log_weights
     padded = _filled(means, width), _filled(origins, width)
-    model = _Model(*map(_flat, (base, *padded, whitener, factors, rotation)))
+    model = Model(*map(flat, (base, *padded, whitener, factors, rotation)))
     return size, sizes, model
 
 
@@ -864,7 +975,7 @@ def _lower_triangle(n_features: int) -> IntArray:
     return np.flatnonzero(np.tri(n_features))
 
 
-def _flat(array: np.ndarray) -> np.ndarray:
+def flat(array: np.ndarray) -> np.ndarray:
     """Return the numbers of an array; read-only ones, since code is compiled for each kind of array."""
     flat = np.ascontiguousarray(array).reshape(-1).view()
     flat.flags.writeable = False

@@ -4,16 +4,15 @@ Rows are grouped by a home kernel, the most likely one when they were last sorte
 tiles of rows at similar distances from it. A row at the distance ρ from its home kernel a, in the metric of
 that kernel, is from kernel k at a distance of at least ‖W_k(μ_a − μ_k)‖ − s ρ, where s is the half-width of
 kernel a in the direction of the steepest ascent of that distance at μ_a. That bounds the responsibility of
-kernel k in all rows of a tile from above by the largest ρ in it. A pass has three steps:
+kernel k in all rows of a tile from above by the largest ρ in it. A pass has two steps:
 
 1. for each group, list the kernels that may matter to each of its tiles: first by distances of means and
    largest widths only, then by the bound above;
-2. for each tile, evaluate the kernels of its list, and keep the responsibilities;
-3. for each kernel, add up the moments of the tiles that list it.
+2. do the E-step of `compiled`, in which tiles meet the kernels of their lists.
 
-Every step is split into tasks by tiles or kernels, and each sum belongs to one task: results are bitwise the
-same for any number of threads. Which home a row has changes the cost and the order of sums, never what may be
-skipped.
+Whether that pays is estimated from a few rows and kernels first. Lists, the order of sums and that decision
+do not depend on the number of threads: results are bitwise the same for any. Which home a row has changes the
+cost and the order of sums, never what may be skipped.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
 
@@ -21,136 +20,57 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import pairwise
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..compute import simd
-from ..compute.simd import LANES, add, fma, load, splat, store
+from ..compute.simd import LANES, ROWS, add, fma, load, multiply, splat, store, subtract
 from ..compute.simd import compiled as _compile
 from ..compute.threads import Workers
-from ..model import FloatArray, IntArray, Statistics
+from ..covariances import invert_lower
+from ..model import BoolArray, FloatArray, IntArray, Statistics
 from . import compiled
-from .compiled import _Data, _Model, _Sizes
+from .compiled import Data, Likeliest, Model, Sizes, Sums, Tiles, add_distances, fill, take_tile
 from .reference import Kernels, Rows
+from .relevance import LEAST_MASS, LIGHT, LOG_RISE, LOG_SLOPE, ROUNDING, SKIPPED
 
-# Skipped responsibilities, times 1 + d² of the row's squared distance d², sum up to less than this per row.
-_SKIPPED = 1e-13
-# log(1 + d²) ≤ _LOG_SLOPE d² + _LOG_RISE: what the factor 1 + d² costs.
-_LOG_SLOPE, _LOG_RISE = 0.005, 4.32
-# A kernel of less mass than this share of an average one is never skipped, so that its own sums are exact.
-_LIGHT = 1e-3
-# The mass of a weight whose rows were all skipped.
-_LEAST_MASS = 1e-120
-# Responsibilities below this share of a kernel's mean one do not change its moments.
+# Less mass in a tile than this share of what a kernel has at least does not change its moments.
 _NEGLIGIBLE = 1e-22
-# Relative errors of distances and widths are far below this, times their condition.
-_ROUNDING = 1e-12
-# Rows of a tile.
-_TILE = 64
 # A tile ends where distances exceed so many times its smallest one, plus so many widths.
 _STRETCH, _STEP = 1.4, 3.0
 # Tiles with more than this share of the kernels are mixed anew and evaluate all kernels.
 _MOST_KERNELS = 0.25
-# If tiles would meet more than this share of the kernels in all, skipping does not pay; it is tried again
-# after 1, 2, 4, … passes, up to so many.
-_MOST_PAIRS, _MOST_WAITING = 0.5, 16
+# If tiles would meet more than this share of the kernels in all, skipping does not pay.
+_MOST_PAIRS = 0.5
+# It is tried if less than this share is expected from some rows and some kernels for each of them, where a
+# bound costs as much as so many rows of a kernel; and tried again after 1, 2, 4, … passes, up to so many.
+_EXPECTED_PAIRS, _SAMPLE, _KERNELS_OF_ROW, _BOUND, _MOST_WAITING = 0.35, 128, 64, 24, 4
+# Distances that are computed at a time to find the nearest means, and the largest value in them.
+_ASSIGNED, _FARTHEST = 1 << 20, 1e15
+# Kernels whose widths are computed at a time.
+_MEASURED = 256
 # Rows are sorted again if the most likely kernel of this share of them is another one.
 _STALE = 0.01
-# Distances that are computed at a time to find the first home of rows, and the largest value in them.
-_ASSIGNED, _FARTHEST = 1 << 20, 1e15
-# Responsibilities that are held between the steps 2 and 3.
-_HELD = 1 << 22
 
 
 class _Geometry(NamedTuple):
-    """What the bounds need of the kernels."""
+    """What the bounds need of the kernels; K' is K, padded to vectors."""
 
+    limit: float  # of the logarithm of a responsibility that may be skipped
     means: Any  # (K, M)
-    by_feature: Any  # (M, K): the same
-    peak: Any  # (K,): largest log-joint at the mean, of all classes
+    in_blocks: Any  # (K' / 2 LANES, M, 2 LANES): the same
+    opposite: Any  # (K', M): −2 times the same
+    norms: Any  # (K',): at most ‖μ‖²; infinite beyond the last kernel
+    ones: Any  # (M,)
+    peak: Any  # (K',): largest log-joint at the mean, of all classes
+    width: Any  # (K',): at least the largest standard deviation
     whitener: Any  # (K, M, M)
-    root: Any  # the inverses of the whiteners
-    narrow: Any  # (K,): at most the smallest singular value of the whitener
+    root: Any  # (K, M, M): the inverses of the whiteners
     steep: Any  # (K,): norm of the whitener
     wide: Any  # (K,): norm of its inverse
     always: Any  # (K,): whether a kernel is never skipped
-
-
-class _Tiles(NamedTuple):
-    """Tiles of rows."""
-
-    order: Any  # (N,): rows, tile after tile, by class in a tile
-    start: Any  # (T + 1,): first row of each tile in `order`
-    home: Any  # (T,): home kernel of its rows
-    group: Any  # (K + 1,): first tile of each home kernel
-
-
-class _Lists(NamedTuple):
-    """Kernels of each tile."""
-
-    kernels: Any  # memory for lists, and at its end one of all kernels
-    start: Any  # (T,): where the list of a tile begins
-    count: Any  # (T,): its length
-
-
-class _Held(NamedTuple):
-    """Rows and responsibilities of some tiles between the steps 2 and 3."""
-
-    x: Any  # rows of each tile, (M, rows)
-    by_row: Any  # the same, (rows, width), if loops are not unrolled
-    weights: Any  # (rows,)
-    values: Any  # responsibilities of each tile, (list, rows)
-    rows_at: Any  # (tiles + 1,): first row of each tile, padded to vectors
-    values_at: Any  # (tiles + 1,): first number of each tile in `values`
-
-
-@_compile
-def _resized(s, tile):
-    """Return sizes with another number of rows of a tile."""
-    return _Sizes(
-        s.n_rows, s.n_features, s.n_starts, s.n_kernels, s.n_classes, tile, s.block, s.n_blocks,
-        s.width, s.depth, s.white, s.moments, s.kind, s.rows, s.step, s.terms,
-    )  # fmt: skip
-
-
-@_compile
-def _gather(data, order, n, tile, width, x, by_row):
-    """Write rows order[:n] in the frame into x (M, tile) and, if it has memory, by_row (tile, width)."""
-    for start in range(0, n, LANES):
-        stop = min(start + LANES, n)
-        for j in range(len(data.scale)):
-            for i in range(start, stop):
-                value = (
-                    data.flat[order[i] * data.steps[0] + j * data.steps[1]] * data.scale[j] - data.shift[j]
-                )
-                x[j * tile + i] = min(max(value, -data.limit), data.limit)
-        if len(by_row):
-            for i in range(start, stop):
-                for j in range(len(data.scale)):
-                    by_row[i * width + j] = x[j * tile + i]
-
-
-@_compile
-def _fill(values, a, b, number):
-    """Set values a … b − 1 to a number, and no others: other threads write beside them."""
-    some = splat(number)
-    while a + LANES <= b:
-        store(values, a, some)
-        a += LANES
-    for i in range(a, b):
-        values[i] = number
-
-
-@_compile
-def _sum(values, a, b):
-    """Return the sum of whole vectors a … b − 1."""
-    some = splat(0.0)
-    for i in range(a, b, LANES):
-        some = add(some, load(values, i))
-    return simd.total(some)
 
 
 @_compile
@@ -166,14 +86,14 @@ def _far(geometry, a, k, ahead, white, along):
     whitener, root = geometry.whitener[k], geometry.root[a]
     for i in range(n_features):
         each = 0.0
-        for j in range(n_features):
+        for j in range(i + 1):
             each += whitener[i, j] * ahead[j]
         total += each * each
-        for j in range(n_features):
+        for j in range(i + 1):
             along[j] += each * whitener[i, j]
     white[:] = 0.0
     for i in range(n_features):
-        for j in range(n_features):
+        for j in range(i + 1):
             white[j] += root[i, j] * along[i]
     for j in range(n_features):
         width += white[j] * white[j]
@@ -181,16 +101,102 @@ def _far(geometry, a, k, ahead, white, along):
     if distance == 0.0:
         return 0.0, np.inf
     condition = geometry.steep[a] * geometry.wide[a]
-    width = math.sqrt(width) / distance + _ROUNDING * geometry.steep[k] * geometry.wide[a]
-    return distance - _ROUNDING * geometry.steep[k] * math.sqrt(length), width * (1.0 + _ROUNDING * condition)
+    width = math.sqrt(width) / distance + ROUNDING * geometry.steep[k] * geometry.wide[a]
+    return distance - ROUNDING * geometry.steep[k] * math.sqrt(length), width * (1.0 + ROUNDING * condition)
 
 
 @_compile
 def _matters(peak, distance, radius, lowest, limit):
     """Return whether a kernel so far from rows within `radius`, of log-joints ≥ lowest, may matter."""
     square = max(distance, 0.0) ** 2
-    most = peak + _LOG_RISE - (0.5 - _LOG_SLOPE) * square - lowest
-    return not most + _ROUNDING * (square + radius * radius + abs(lowest)) < limit
+    most = peak + LOG_RISE - (0.5 - LOG_SLOPE) * square - lowest
+    return not most + ROUNDING * (square + radius * radius + abs(lowest)) < limit
+
+
+@_compile
+def _expected_share(geometry, homes, radii, lowest, n_each):
+    """Return the share of kernels that may matter to rows of these homes, by `n_each` kernels for each."""
+    n_kernels, vectors = len(geometry.means), np.empty((3, geometry.means.shape[1]))
+    step, count, total = max(1, n_kernels // n_each), 0, 0
+    for i in range(len(homes)):
+        for k in range(i % step, n_kernels, step):
+            distance, width = _far(geometry, homes[i], k, vectors[0], vectors[1], vectors[2])
+            gap = distance - width * radii[i]
+            count += _matters(geometry.peak[k], gap, radii[i], lowest[i], geometry.limit)
+            total += 1
+    return count / total
+
+
+@_compile
+def _add_squares(geometry, first, squares):
+    """Write squared distances (ROWS, K') of ROWS means from all, less the norms of the former."""
+    padded, n_features = len(geometry.peak), geometry.means.shape[1]
+    # ‖μ_a − μ_k‖² = ‖μ_a‖² + (‖μ_k‖² − 2 μ_a μ_k)
+    for i in range(ROWS):
+        squares[i * padded : (i + 1) * padded] = geometry.norms
+    for k in range(0, padded, 2 * LANES):
+        simd.add_products(
+            geometry.opposite, first * n_features, n_features, 1, geometry.in_blocks, k * n_features,
+            2 * LANES, n_features, squares, k, padded, ROWS, 2,
+        )  # fmt: skip
+
+
+@_compile
+def _extent(values, lengths, base, at, scratch, n_present):
+    """Return the largest distance of rows from their home, in its metric and in none, and least log-joint.
+
+    `values` are −½ times the squared distances, `lengths` those of plain differences, base[at:] log-joints at
+    the mean for each class.
+    """
+    radius, reach, lowest = 0.0, 0.0, np.inf
+    for p in range(n_present):
+        c = scratch.present[p]
+        for i in range(scratch.bounds[c], scratch.bounds[c + 1]):
+            radius, reach = max(radius, -2.0 * values[i]), max(reach, lengths[i])
+            lowest = min(lowest, base[at + c] + values[i])
+    return math.sqrt(radius), (1.0 + ROUNDING) * math.sqrt(reach), lowest
+
+
+@_compile
+def _screen(geometry, squares, norm, extent, highest, found):
+    """List kernels by the squared distances of their means from a home's, squares (K',) + norm.
+
+    Kernel k matters only if its mean is within reach + width √(2x), x = its peak − lowest − …; and
+    √x ≤ (s + x / s) / 2 for any s. Returns the length of the list.
+    """
+    radius, reach, lowest = extent
+    constant = LOG_RISE - geometry.limit - lowest + ROUNDING * (radius * radius + abs(lowest))
+    root, scale = math.sqrt(max(highest + constant, 1.0)), math.sqrt(0.5 - LOG_SLOPE - ROUNDING)
+    offset, slope, count = 0.5 * (root + constant / root) / scale, 0.5 / (root * scale), 0
+    offsets, slopes, reaches, norms = splat(offset), splat(slope), splat(reach), splat(norm)
+    for start in range(0, len(geometry.peak), LANES):
+        most = fma(fma(slopes, load(geometry.peak, start), offsets), load(geometry.width, start), reaches)
+        if simd.any_above(subtract(multiply(most, most), add(load(squares, start), norms)), 0.0):
+            for k in range(start, start + LANES):
+                own = (slope * geometry.peak[k] + offset) * geometry.width[k] + reach
+                found[count] = k
+                count += own * own > squares[k] + norm
+    return count
+
+
+@_compile
+def _select(geometry, a, extent, known, distances, widths, vectors, n_found, found):
+    """Keep kernels of a list that may matter to rows of home a; return how many.
+
+    Bounds of a home are computed once: `known` tells which of `distances` and `widths` (K,) there are.
+    """
+    (radius, _, lowest), count = extent, 0
+    for place in range(n_found):
+        k = found[place]
+        if not known[k]:
+            known[k] = True
+            distances[k], widths[k] = _far(geometry, a, k, vectors[0], vectors[1], vectors[2])
+        gap = distances[k] - widths[k] * radius
+        found[count] = k
+        count += (
+            k == a or geometry.always[k] or _matters(geometry.peak[k], gap, radius, lowest, geometry.limit)
+        )
+    return count
 
 
 @lru_cache
@@ -198,270 +204,143 @@ def _lister(size: int) -> Any:
     """Return the compiled work of a thread in the first step."""
 
     @_compile
-    def work(counter, n_tasks, sizes, data, model, geometry, tiles, limit, lists, used, scratch):
-        n_features, n_kernels, n_classes = sizes.n_features, sizes.n_kernels, sizes.n_classes
-        x, values, unit, half = scratch.x, scratch.values, LANES if size else 2 * LANES, splat(-0.5)
-        gaps, distances, widths = np.empty(n_kernels), np.empty(n_kernels), np.empty(n_kernels)
-        kept, known = np.zeros(-(-n_kernels // 8) * 8, np.uint8), np.empty(n_kernels, np.bool_)
-        words, found, vectors = kept.view(np.uint64), np.empty(n_kernels, np.int32), np.empty((3, n_features))
-        room = len(lists.kernels) - n_kernels
+    def work(counter, n_tasks, sizes, data, model, geometry, tiles, used, scratch):
+        n_features, n_kernels, padded = sizes.n_features, sizes.n_kernels, len(geometry.peak)
+        x, values, lengths, unit = scratch.x, scratch.values, scratch.logs, LANES if size else 2 * LANES
+        squares, found = np.empty(ROWS * padded), np.empty(padded + 1, np.int32)
+        known, distances, widths = np.empty(n_kernels, np.bool_), np.empty(n_kernels), np.empty(n_kernels)
+        vectors, always = np.empty((3, n_features)), np.flatnonzero(geometry.always)
+        room, highest = len(tiles.kernels), geometry.peak.max()
         while used[0] <= room:
-            a = simd.take_numbers(counter, 1)
-            if a >= n_tasks:
-                break
-            if tiles.group[a] == tiles.group[a + 1]:
-                continue
-            gaps[:] = 0.0
-            for j in range(n_features):
-                own = geometry.means[a, j]
-                for k in range(n_kernels):
-                    gaps[k] += (own - geometry.by_feature[j, k]) ** 2
-            for k in range(n_kernels):
-                gaps[k] = math.sqrt(gaps[k])
-            known[:] = False
-            for t in range(tiles.group[a], tiles.group[a + 1]):
-                start, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
-                own_sizes = _resized(sizes, -(-n // unit) * unit)
-                step = own_sizes.tile
-                _gather(data, tiles.order[start:], n, step, sizes.width, x, scratch.by_row[:0])
-                _fill(values, 0, step, 0.0)
-                if size:
-                    for r in range(0, step, LANES):
-                        lengths = simd.distance(
-                            x, r, step, model.means, a * sizes.width,
-                            model.whitener, a * sizes.white, size,
-                        )  # fmt: skip
-                        store(values, r, fma(half, lengths, load(values, r)))
-                else:
-                    compiled._add_distances(x, own_sizes, model, a, scratch.few, values, 0)
-                radius, lowest, reach = 0.0, np.inf, 0.0
-                for i in range(n):
-                    c = data.codes[tiles.order[start + i]] if n_classes > 1 else 0
-                    radius = max(radius, -2.0 * values[i])
-                    lowest = min(lowest, model.base[a * n_classes + c] + values[i])
-                    length = 0.0
-                    for j in range(n_features):
-                        length += (x[j * step + i] - geometry.means[a, j]) ** 2
-                    reach = max(reach, length)
-                radius, reach = math.sqrt(radius), (1.0 + _ROUNDING) * math.sqrt(reach)
-                for k in range(n_kernels):
-                    kept[k] = geometry.always[k] | _matters(
-                        geometry.peak[k], (gaps[k] - reach) * geometry.narrow[k], radius, lowest, limit
-                    )
-                count = 0
-                for word in range(len(words)):
-                    if words[word]:
-                        for k in range(8 * word, min(8 * word + 8, n_kernels)):
-                            found[count] = k
-                            count += kept[k]
-                n_found, count = count, 0
-                for place in range(n_found):
-                    k = found[place]
-                    if not known[k]:
-                        known[k] = True
-                        distances[k], widths[k] = _far(geometry, a, k, vectors[0], vectors[1], vectors[2])
-                    gap = distances[k] - widths[k] * radius
-                    found[count] = k
-                    count += (
-                        k == a or geometry.always[k] or _matters(geometry.peak[k], gap, radius, lowest, limit)
-                    )
-                # A crowded tile will evaluate all kernels.
-                at = simd.take_numbers(used, count if count <= _MOST_KERNELS * n_kernels else n_kernels)
-                lists.start[t], lists.count[t] = at, count
-                if at + count <= room:
-                    for place in range(count):
-                        lists.kernels[at + place] = found[place]
-
-    return work
-
-
-@lru_cache
-def _evaluator(size: int) -> Any:
-    """Return the compiled work of a thread in the second step."""
-
-    @_compile
-    def work(
-        counter, n_tasks, sizes, data, model, peak, tiles, first_tile, lists, held, logs, best, key, scratch
-    ):
-        n_features, n_classes, unit = sizes.n_features, sizes.n_classes, LANES if size else 2 * LANES
-        bounds, present, half = scratch.bounds, scratch.present, splat(-0.5)
-        highest, which = np.empty(sizes.tile), np.empty(sizes.tile, np.int64)
-        while True:
             task = simd.take_numbers(counter, 1)
             if task >= n_tasks:
                 break
-            t = first_tile + task
-            start, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
-            own_sizes = _resized(sizes, -(-n // unit) * unit)
-            step, row = own_sizes.tile, held.rows_at[task]
-            x = held.x[row * n_features :]
-            by_row = held.by_row[row * sizes.width :] if len(held.by_row) else held.by_row
-            order = tiles.order[start:]
-            _gather(data, order, n, step, sizes.width, x, by_row)
-            weights, values = held.weights[row:], held.values[held.values_at[task] :]
-            _fill(weights, 0, n, 1.0)
-            _fill(weights, n, step, 0.0)
-            if len(data.weights):
-                for i in range(n):
-                    weights[i] = data.weights[order[i]]
-            n_present, bounds[0] = 0, 0
-            for i in range(n):
-                c = data.codes[order[i]] if n_classes > 1 else 0
-                if i == 0 or c != present[n_present - 1]:
-                    present[n_present], bounds[n_present] = c, i
-                    n_present += 1
-            bounds[n_present] = n
-            highest[:] = -np.inf
-            which[:] = 0
-            for place in range(lists.count[t]):
-                k, at = lists.kernels[lists.start[t] + place], place * step
-                for p in range(n_present):
-                    base = model.base[k * n_classes + present[p]]
-                    _fill(values, at + bounds[p], at + bounds[p + 1], base)
-                _fill(values, at + n, at + step, 0.0)
-                if size:
-                    for r in range(0, step, LANES):
-                        lengths = simd.distance(
-                            x, r, step, model.means, k * sizes.width,
-                            model.whitener, k * sizes.white, size,
+            _add_squares(geometry, task * ROWS, squares)
+            for a in range(task * ROWS, min((task + 1) * ROWS, n_kernels)):
+                own, mean_at = squares[a % ROWS * padded : (a % ROWS + 1) * padded], a * sizes.width
+                own[a] = -np.inf
+                for k in always:
+                    own[k] = -np.inf
+                known[:] = False
+                for t in range(tiles.block[a], tiles.block[a + 1]):
+                    start, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
+                    tile = -(-n // unit) * unit
+                    present = take_tile(data, tiles.order, start, n, tile, sizes, scratch, scratch.by_row[:0])
+                    fill(values, 0, tile, 0.0)
+                    if size:
+                        simd.add_distances(
+                            x, 0, tile, tile, model.means, mean_at, model.whitener, a * sizes.white,
+                            values, 0, size,
                         )  # fmt: skip
-                        store(values, at + r, fma(half, lengths, load(values, at + r)))
-                else:
-                    compiled._add_distances(x, own_sizes, model, k, scratch.few, values, at)
-                for i in range(step):
-                    better = values[at + i] > highest[i]
-                    highest[i] = values[at + i] if better else highest[i]
-                    which[i] = k if better else which[i]
-            for i in range(n):
-                best[order[i]] = which[i]
-                key[order[i]] = math.sqrt(max(0.0, 2.0 * (peak[which[i]] - highest[i])))
-            compiled._normalise(values, step, None, lists.count[t], 0, step, weights, scratch.logs)
-            for i in range(n):
-                logs[order[i]] = scratch.logs[i]
-
-    return work
-
-
-@lru_cache
-def _collector(size: int) -> Any:
-    """Return the compiled work of a thread in the third step."""
-
-    @_compile
-    def work(counter, n_tasks, sizes, data, model, tiles, first_tile, held, pairs, mass, moments, scratch):
-        n_features, n_classes, n_rows = sizes.n_features, sizes.n_classes, sizes.n_rows
-        unit = LANES if size else 2 * LANES
-        while True:
-            k = simd.take_numbers(counter, 1)
-            if k >= n_tasks:
-                break
-            own = 0.0
-            for pair in range(pairs[0][k], pairs[0][k + 1]):
-                task, at = pairs[1][pair], pairs[2][pair]
-                t = first_tile + task
-                start, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
-                if n_classes == 1:
-                    shares = _sum(held.values, at, at + -(-n // unit) * unit)
-                    mass[k] += shares
-                    own += shares
-                else:
-                    for i in range(n):
-                        mass[k * n_classes + data.codes[tiles.order[start + i]]] += held.values[at + i]
-                        own += held.values[at + i]
-            least = _NEGLIGIBLE * own / n_rows
-            for pair in range(pairs[0][k], pairs[0][k + 1]):
-                task, at = pairs[1][pair], pairs[2][pair]
-                t, row = first_tile + task, held.rows_at[task]
-                n = tiles.start[t + 1] - tiles.start[t]
-                count = 0
-                for i in range(n):
-                    scratch.index[count] = i
-                    count += held.values[at + i] > least
-                if count == 0:
-                    continue
-                step = -(-n // unit) * unit
-                if not size:
-                    place = row * sizes.width
-                    scratch.by_row[: n * sizes.width] = held.by_row[place : place + n * sizes.width]
-                    compiled._add_sums(
-                        _resized(sizes, step), model, k, scratch, n, held.values, at,
-                        moments, k * sizes.moments,
-                    )  # fmt: skip
-                    continue
-                x, values = held.x[row * n_features :], held.values[at:]
-                if 3 * count <= n:
-                    few = -(-count // LANES) * LANES
-                    for j in range(n_features):
-                        for c in range(count):
-                            scratch.x[j * few + c] = x[j * step + scratch.index[c]]
-                    for c in range(few):
-                        scratch.weights[c] = values[scratch.index[c]] if c < count else 0.0
-                    x, values, step = scratch.x, scratch.weights, few
-                simd.add_moments(
-                    x, 0, step, step, values, 0, model.origins, k * sizes.width,
-                    moments, k * sizes.moments, size,
-                )  # fmt: skip
+                    else:
+                        add_distances(x, tile, sizes, model, a, scratch.few, values, 0)
+                    for r in range(0, tile, LANES):
+                        length = simd.scaled(
+                            x, r, tile, model.means, mean_at, geometry.ones, 0, n_features, 1
+                        )
+                        store(lengths, r, length[0])
+                    extent = _extent(values, lengths, model.base, a * sizes.n_classes, scratch, present)
+                    count = n_kernels
+                    if extent[2] > -np.inf:
+                        count = _screen(geometry, own, geometry.norms[a], extent, highest, found)
+                        count = _select(geometry, a, extent, known, distances, widths, vectors, count, found)
+                    crowded = count > _MOST_KERNELS * n_kernels
+                    if crowded:
+                        count = n_kernels
+                    at = simd.take_numbers(used, count)
+                    tiles.first[t], tiles.count[t] = at, count
+                    if at + count <= room:
+                        for place in range(count):
+                            tiles.kernels[at + place] = place if crowded else found[place]
 
     return work
 
 
 @_compile
-def _invert_lists(lists, first_tile, n_tiles, values_at, rows_at, starts, tile_of, place_of):
-    """List the tiles of each kernel, and where its responsibilities are, in the order of the tiles."""
-    starts[:] = 0
-    for task in range(n_tiles):
-        t = first_tile + task
-        for place in range(lists.count[t]):
-            starts[lists.kernels[lists.start[t] + place] + 1] += 1
-    for k in range(len(starts) - 1):
-        starts[k + 1] += starts[k]
-    for task in range(n_tiles):
-        t = first_tile + task
-        for place in range(lists.count[t]):
-            k = lists.kernels[lists.start[t] + place]
-            tile_of[starts[k]] = task
-            place_of[starts[k]] = values_at[task] + place * (rows_at[task + 1] - rows_at[task])
-            starts[k] += 1
-    for k in range(len(starts) - 1, 0, -1):
-        starts[k] = starts[k - 1]
-    starts[0] = 0
+def _assign_slots(tiles, n_kernels, kernels):
+    """Give each kernel that a block of tiles meets a place for its sums, in `tiles.slots`.
+
+    Writes the kernel of each place into `kernels`, and returns the number of places.
+    """
+    count, place = 0, np.full(n_kernels, -1, np.int64)
+    for b in range(len(tiles.block) - 1):
+        first = count
+        for t in range(tiles.block[b], tiles.block[b + 1]):
+            for i in range(tiles.first[t], tiles.first[t] + tiles.count[t]):
+                k = tiles.kernels[i]
+                if place[k] < first:
+                    place[k], kernels[count] = count, k
+                    count += 1
+                tiles.slots[i] = place[k]
+    return count
 
 
 @_compile
-def _cut(order, home, key, n_kernels, start, tile_home, group):
-    """Cut rows that are ordered by home and key into tiles; return their number."""
-    count, n_rows = 0, len(order)
-    i = 0
+def _add_slots(kernels, parts, totals):
+    """Add sums (S, n) of each place to those of its kernel (K, n)."""
+    for slot in range(len(kernels)):
+        for i in range(parts.shape[1]):
+            totals[kernels[slot], i] += parts[slot, i]
+
+
+@_compile
+def _cut(order, home, key, n_kernels, tile, start, group):
+    """Cut rows that are ordered by home and key into tiles, and write the first tile of each home (K + 1,).
+
+    Returns the number of tiles.
+    """
+    count, i, n_rows = 0, 0, len(order)
     for a in range(n_kernels):
-        group[a] = count
-        end = i
+        group[a], end = count, i
         while end < n_rows and home[order[end]] == a:
             end += 1
         while i < end:
-            start[count], tile_home[count] = i, a
+            start[count] = i
             count += 1
-            farthest, stop = _STRETCH * key[order[i]] + _STEP, min(i + _TILE, end)
+            farthest, stop = _STRETCH * key[order[i]] + _STEP, min(i + tile, end)
             while i < stop and key[order[i]] <= farthest:
                 i += 1
             if i == start[count - 1]:  # a key that is not a number
                 i = stop
-    group[n_kernels] = count
-    start[count] = n_rows
+    group[n_kernels], start[count] = count, n_rows
     return count
 
 
 @dataclass
-class Groups:
+class Grouping:
     """How rows are grouped, from pass to pass, and when skipping kernels is tried again."""
 
-    home: IntArray  # (N,): kernel of each row
-    key: FloatArray  # (N,): its distance from that kernel
-    always: np.ndarray  # (K,): kernels that are never skipped
-    tiles: _Tiles | None = None
-    # Whether homes are the most likely kernels, not only near ones. The second pass that fails finds them by
-    # evaluating all kernels; the first does not, since blocks are seen in a single pass.
-    evaluated: bool = False
+    always: BoolArray  # (K,): kernels that are never skipped
+    home: IntArray | None = None  # (N,): kernel of each row
+    tiles: Tiles | None = None  # their tiles, without kernels; a block for each home
+    evaluated: bool = False  # whether homes were the most likely kernels, not only the nearest means
     wait: int = 0  # passes before skipping is tried again
     patience: int = 1  # passes to wait after a failure
+
+    def group(self, likeliest: Likeliest, peak: FloatArray, tile: int, *, evaluated: bool) -> Tiles:
+        """Group rows by their most likely kernels, whose log-joints at the mean are `peak` (K,)."""
+        self.home, self.evaluated = likeliest.kernel, evaluated
+        key = np.sqrt(np.maximum(2.0 * (peak[self.home] - likeliest.log_joint), 0.0))
+        order, n_kernels = np.lexsort((key, self.home)), len(self.always)
+        start, block = np.empty(len(key) + 1, np.int64), np.empty(n_kernels + 1, np.int64)
+        count = _cut(order, self.home, key, n_kernels, tile, start, block)
+        self.tiles = Tiles.none()._replace(order=order, start=start[: count + 1].copy(), block=block)
+        return self.tiles
+
+    def give_up(self) -> None:
+        """Evaluate all kernels for some passes."""
+        self.tiles, self.wait = None, self.patience
+        self.patience = min(2 * self.patience, _MOST_WAITING)
+
+
+class _Job(NamedTuple):
+    """What all steps need."""
+
+    size: int  # M if loops are unrolled, otherwise zero
+    sizes: Sizes
+    model: Model
+    data: Data
+    pool: Workers
 
 
 def expect(
@@ -469,249 +348,180 @@ def expect(
     kernels: Kernels,
     origins: FloatArray,
     pool: Workers,
-    groups: Groups | None = None,
+    grouping: Grouping | None = None,
     *,
     with_moments: bool = True,
     unrolled: bool = True,
-) -> tuple[Statistics | None, Groups | None]:
-    """Do the E-step of one start; see `compiled.expect`.
+) -> tuple[Statistics, Grouping | None]:
+    """Do the E-step of one start, without irrelevant kernels where it pays; see `compiled.expect`.
 
-    Returns the statistics, or None where skipping does not pay and where covariances are not full, and the
-    groups for the next pass.
+    Returns the statistics and the grouping for the next pass. Covariances that are not full meet all kernels.
     """
+    options: dict[str, Any] = {"with_moments": with_moments, "unrolled": unrolled}
+    dense = partial(compiled.expect, rows, kernels, origins, pool, **options)
     n_kernels, structure = kernels.means.shape[1], kernels.structure
     if structure.shared or not structure.triangular:
-        return None, groups
-    prepared = compiled._prepare(rows, kernels, origins, near=False, unrolled=unrolled)
-    size, sizes, model = prepared
-    job = _Job(size, sizes._replace(tile=_TILE), compiled._data(rows), model, pool)
-    if groups is None or len(groups.always) != n_kernels:
-        home, key = _nearest(rows, kernels.means[0], pool)
-        if rows.codes is not None:
-            # Homes without weight in the row's class bound nothing: such rows get tiles of their own.
-            key[kernels.log_weights[0][home, rows.codes] == -np.inf] = np.inf
-        groups = Groups(home, key, np.zeros(n_kernels, dtype=bool))
-    if groups.wait:
-        groups.wait -= 1
-        return None, groups
-    if groups.tiles is None:
-        groups.tiles = _tiles(groups, n_kernels, rows.codes)
-    total = float(len(rows.X)) if rows.weights is None else float(rows.weights.sum())
+        return dense(), grouping
+    if grouping is None or len(grouping.always) != n_kernels:
+        grouping = Grouping(np.zeros(n_kernels, dtype=bool))
+    if grouping.wait:
+        grouping.wait -= 1
+        return dense(), grouping
+    prepared = compiled.prepare(rows, kernels, origins, near=False, unrolled=unrolled)
+    job = _Job(*prepared, compiled.data_of(rows), pool)
+    geometry = _geometry(kernels, job, grouping.always)
+    tiles, size = grouping.tiles, job.sizes.tile
+    if tiles is None:
+        if not _pays(rows, kernels, geometry, pool, unrolled):
+            grouping.give_up()
+            return dense(), grouping
+        tiles = grouping.group(_nearest(rows, kernels, pool), np.zeros(n_kernels), size, evaluated=False)
+    likeliest = Likeliest.empty(len(rows.X))
+    sums = _skip(job, geometry, tiles, likeliest, with_moments)
+    if sums is not None:
+        # A weight that is zero would stay zero: what was skipped is small, not nothing.
+        mass = np.where((sums[1] == 0) & (kernels.log_weights > -np.inf), LEAST_MASS, sums[1])
+        found = compiled.statistics_of(rows, kernels, origins, prepared, (sums[0], mass, sums[2]))
+    elif grouping.evaluated:
+        grouping.give_up()
+        return dense(), grouping
+    else:
+        # The most likely kernels may be better homes than the nearest means.
+        found = dense(likeliest=likeliest)
+    if not grouping.evaluated or np.count_nonzero(likeliest.kernel != grouping.home) > _STALE * len(rows.X):
+        grouping.group(likeliest, geometry.peak[:n_kernels], size, evaluated=True)
+    return found, grouping
+
+
+def _skip(
+    job: _Job, geometry: _Geometry, tiles: Tiles, likeliest: Likeliest, with_moments: bool
+) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+    """Do both steps, until no kernel of little mass was skipped; return None if too few can be skipped."""
+    weights, n_kernels, always = job.data.weights, job.sizes.n_kernels, geometry.always
+    light = LIGHT / n_kernels * (float(weights.sum()) if len(weights) else job.sizes.n_rows)
     while True:
-        geometry = _geometry(kernels, job.sizes, model, groups.always, pool)
-        lists = _list(job, geometry, groups.tiles)
-        if lists is None and (groups.evaluated or groups.patience == 1):
-            groups.wait, groups.patience = groups.patience, min(2 * groups.patience, _MOST_WAITING)
-            return None, groups
-        tiles, lists = _mix(groups.tiles, lists, n_kernels, rows.codes)
-        sums, best, key = _sums(job, geometry.peak, tiles, lists, with_moments)
-        light = (sums[1][0].sum(axis=-1) < _LIGHT * total / n_kernels) & (geometry.peak > -np.inf)
-        if not with_moments or not np.any(light & ~groups.always):
-            break
-        groups.always |= light
-    if not groups.evaluated or np.count_nonzero(best != groups.home) > _STALE * len(best):
-        groups = replace(groups, home=best, key=key, tiles=None, evaluated=True)
-    # A weight that is zero would stay zero: what was skipped is small, not nothing.
-    likelihood, mass, moments = sums
-    mass = np.where((mass == 0) & (kernels.log_weights > -np.inf), _LEAST_MASS, mass)
-    return compiled.statistics_of(rows, kernels, origins, prepared, (likelihood, mass, moments)), groups
+        listed = _list(job, geometry, tiles)
+        if listed is None:
+            return None
+        least = np.where(always, 0.0, _NEGLIGIBLE * light)
+        sums = _sums(job, _arrange(listed, job.sizes)._replace(least=least), likeliest, with_moments)
+        more = (sums[1].sum(axis=(0, 2)) < light) & (geometry.peak[:n_kernels] > -np.inf) & ~always
+        if not with_moments or not np.any(more):
+            return sums
+        always |= more
 
 
-class _Job(NamedTuple):
-    """What all steps need."""
-
-    size: int  # M if loops are unrolled, otherwise zero
-    sizes: _Sizes
-    data: _Data
-    model: _Model
-    pool: Workers
-
-    def run(self, work: Any, n_tasks: int, *arguments: Any) -> None:
-        """Do all tasks on all threads."""
-        counter, sizes = np.zeros(1, np.int64), self.sizes._replace(n_kernels=1, rows=1)
-        self.pool.run(
-            lambda: work(counter, n_tasks, *arguments, compiled._scratch(sizes, self.size)), n_tasks
-        )
-
-
-def _nearest(rows: Rows, means: FloatArray, pool: Workers) -> tuple[IntArray, FloatArray]:
-    """Return the nearest mean of each row (N,), and its distance, to a few digits."""
-    points = means.astype(np.float32)
-    squares = 0.5 * np.einsum("kd,kd->k", points, points)
+def _nearest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
+    """Return the nearest mean of each row as its most likely kernel, to a few digits."""
+    means = kernels.means[0].astype(np.float32)
+    # ½‖x‖² − ½‖x − μ‖² = xμ − ½‖μ‖²
+    points = np.column_stack([means, -0.5 * np.square(means).sum(axis=1)]).T
     chunk = max(64, _ASSIGNED // len(means))
-    starts = range(0, len(rows.X), chunk)
 
     def work(a: int) -> tuple[IntArray, FloatArray]:
         x = np.clip(rows.take(a, a + chunk).T, -_FARTHEST, _FARTHEST).astype(np.float32)
-        home = (squares - x @ points.T).argmin(axis=1)
-        return home, np.linalg.norm(x - points[home], axis=1)
+        home = (np.column_stack([x, np.ones(len(x), np.float32)]) @ points).argmax(axis=1)
+        return home, -0.5 * np.square(x - means[home]).sum(axis=1, dtype=np.float64)
 
-    home, key = zip(*pool.map(work, starts), strict=True)
-    return np.concatenate(home), np.concatenate(key).astype(np.float64)
-
-
-def _tiles(groups: Groups, n_kernels: int, codes: IntArray | None) -> _Tiles:
-    """Return the tiles of grouped rows."""
-    order = np.lexsort((groups.key, groups.home))
-    most = len(order) + 1
-    start, home, group = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(n_kernels + 1, np.int64)
-    count = _cut(order, groups.home, groups.key, n_kernels, start, home, group)
-    start = start[: count + 1].copy()
-    if codes is not None:
-        order = order[np.lexsort((codes[order], np.repeat(np.arange(count), np.diff(start))))]
-    return _Tiles(order, start, home[:count].copy(), group)
+    home, log_joint = map(np.concatenate, zip(*pool.map(work, range(0, len(rows.X), chunk)), strict=True))
+    if rows.codes is not None:
+        # Homes without weight in the row's class bound nothing: such rows get tiles of their own.
+        log_joint[kernels.log_weights[0][home, rows.codes] == -np.inf] = -np.inf
+    return Likeliest(home, log_joint)
 
 
-@_compile
-def _measure(counter, n_tasks, whitener, root, narrow, steep, wide):
-    """Invert whiteners (K, M, M), and bound their smallest singular values; do the tasks of a thread."""
-    n_features = whitener.shape[1]
-    powers = np.empty((2, n_features, n_features))
-    while True:
-        k = simd.take_numbers(counter, 1)
-        if k >= n_tasks:
-            break
-        own, inverse, square, other = whitener[k], root[k], powers[0], powers[1]
-        trace, norm = 0.0, 0.0
-        for i in range(n_features):
-            inverse[i, :] = 0.0
-            for j in range(i):
-                for e in range(i):
-                    inverse[i, e] -= own[i, j] * inverse[j, e]
-            inverse[i, i] = 1.0
-            for e in range(i + 1):
-                inverse[i, e] /= own[i, i]
-                trace += inverse[i, e] ** 2
-                norm += own[i, e] ** 2
-        square[:] = 0.0
-        for i in range(n_features):
-            for j in range(n_features):
-                other[j, i] = inverse[i, j] / math.sqrt(trace)
-        for j in range(n_features):
-            for i in range(n_features):
-                for e in range(n_features):
-                    square[i, e] += other[j, i] * other[j, e]
-        # The largest eigenvalue of P / tr P is at most the norm of its fourth power, to the power of 1/4.
-        for _ in range(2):
-            other[:] = 0.0
-            for i in range(n_features):
-                for j in range(n_features):
-                    for e in range(n_features):
-                        other[i, e] += square[i, j] * square[j, e]
-            square, other = other, square
-        largest = 0.0
-        for i in range(n_features):
-            largest = max(largest, np.abs(square[i]).sum())
-        narrow[k] = (1.0 - _ROUNDING) / math.sqrt(trace * math.sqrt(math.sqrt(largest)))
-        steep[k], wide[k] = math.sqrt(norm), math.sqrt(trace)
+def _pays(rows: Rows, kernels: Kernels, geometry: _Geometry, pool: Workers, unrolled: bool) -> bool:
+    """Return whether skipping kernels is expected to pay, by some rows at even distances."""
+    n_rows, n_kernels = len(rows.X), kernels.means.shape[1]
+    n_some = min(_SAMPLE, n_rows)
+    some = np.arange(n_some) * n_rows // n_some
+    codes = None if rows.codes is None else rows.codes[some]
+    sample = replace(rows, X=rows.X[some], codes=codes, weights=None)
+    found = compiled.find_likeliest(sample, kernels, pool, unrolled=unrolled)
+    codes = np.zeros(n_some, dtype=np.int64) if codes is None else codes
+    peak = kernels.constants[0, found.kernel] + kernels.log_weights[0, found.kernel, codes]
+    with np.errstate(invalid="ignore"):
+        radii = np.sqrt(np.maximum(2.0 * (peak - found.log_joint), 0.0))
+    share = _expected_share(geometry, found.kernel, radii, found.log_joint, _KERNELS_OF_ROW)
+    return bool(share * (1.0 + _BOUND * n_kernels / n_rows) <= _EXPECTED_PAIRS)
 
 
-def _geometry(kernels: Kernels, sizes: _Sizes, model: _Model, always: np.ndarray, pool: Workers) -> _Geometry:
+def _measure(whitener: FloatArray) -> tuple[FloatArray, ...]:
+    """Return the inverses (K, M, M) of whiteners, bounds of their norms, and norms of both (K,)."""
+    root = invert_lower(whitener)
+    trace = np.square(root).sum(axis=(1, 2))
+    square = root @ root.mT / trace[:, None, None]
+    square = square @ square
+    # The largest eigenvalue of P² is at most any norm of it: for long kernels this one, for round ones that.
+    largest = np.minimum(np.linalg.norm(square, axis=(1, 2)), np.abs(square).sum(axis=2).max(axis=1))
+    width = (1.0 + ROUNDING) * np.sqrt(trace * np.sqrt(largest))
+    return root, width, np.linalg.norm(whitener, axis=(1, 2)), np.sqrt(trace)
+
+
+def _geometry(kernels: Kernels, job: _Job, always: BoolArray) -> _Geometry:
     """Return what the bounds need of the kernels."""
-    n_kernels, n_features = sizes.n_kernels, sizes.n_features
-    means = np.ascontiguousarray(model.means.reshape(n_kernels, sizes.width)[:, :n_features])
-    peak = model.base.reshape(n_kernels, -1).max(axis=1)
-    narrow, steep, wide = np.empty((3, n_kernels))
+    means, n_kernels = np.ascontiguousarray(kernels.means[0]), len(always)
+    n_features, more = means.shape[1], -n_kernels % (2 * LANES)
     whitener = np.ascontiguousarray(kernels.factor.whitener[0])
-    root, counter = np.empty_like(whitener), np.zeros(1, np.int64)
-    given = n_kernels, whitener, root, narrow, steep, wide
-    pool.run(lambda: _measure(counter, *given), n_kernels)
-    return _Geometry(means, np.ascontiguousarray(means.T), peak, whitener, root, narrow, steep, wide, always)
+    parts = [whitener[a : a + _MEASURED] for a in range(0, n_kernels, _MEASURED)]
+    root, width, steep, wide = map(np.concatenate, zip(*job.pool.map(_measure, parts), strict=True))
+    padded = np.pad(means, ((0, more), (0, 0)))
+    blocks = np.swapaxes(padded.reshape(-1, 2 * LANES, n_features), 1, 2)
+    norms = np.pad((1.0 - ROUNDING) * np.square(means).sum(axis=1), (0, more), constant_values=np.inf)
+    peak = np.pad(job.model.base.reshape(n_kernels, -1).max(axis=1), (0, more), mode="minimum")
+    width, flat, ones = np.pad(width, (0, more)), compiled.flat, np.ones(n_features)
+    return _Geometry(
+        math.log(SKIPPED / n_kernels), means, flat(blocks), flat(-2.0 * padded), flat(norms), flat(ones),
+        flat(peak), flat(width), whitener, root, steep, wide, always,
+    )  # fmt: skip
 
 
-def _list(job: _Job, geometry: _Geometry, tiles: _Tiles) -> _Lists | None:
-    """Do the first step; return None if too few kernels can be skipped."""
-    n_tiles, n_kernels = len(tiles.home), job.sizes.n_kernels
-    most = int(_MOST_PAIRS * n_tiles * n_kernels)
-    lists = _Lists(np.empty(most + n_kernels, np.int32), *np.zeros((2, n_tiles), np.int64))
-    lists.kernels[most:] = np.arange(n_kernels)
-    used, limit = np.zeros(1, np.int64), math.log(_SKIPPED / n_kernels)
-    work = _lister(job.size)
-    job.run(work, n_kernels, job.sizes, job.data, job.model, geometry, tiles, limit, lists, used)
-    return lists if used[0] <= most else None
+def _list(job: _Job, geometry: _Geometry, tiles: Tiles) -> Tiles | None:
+    """Do the first step: return grouped tiles with kernels, or None if too few can be skipped."""
+    n_tiles, sizes = len(tiles.start) - 1, job.sizes
+    kernels = np.empty(int(_MOST_PAIRS * n_tiles * sizes.n_kernels), np.int32)
+    first, count = np.zeros((2, n_tiles), np.int64)
+    tiles = tiles._replace(kernels=kernels, first=first, count=count)
+    used, counter, work = np.zeros(1, np.int64), np.zeros(1, np.int64), _lister(job.size)
+    n_tasks, few = -(-sizes.n_kernels // ROWS), sizes._replace(rows=1)
+    given = n_tasks, sizes, job.data, job.model, geometry, tiles, used
+    job.pool.run(lambda: work(counter, *given, compiled.scratch_of(few, job.size)), n_tasks)
+    return tiles._replace(kernels=kernels[: used[0]]) if used[0] <= len(kernels) else None
 
 
-def _mix(
-    tiles: _Tiles, lists: _Lists | None, n_kernels: int, codes: IntArray | None
-) -> tuple[_Tiles, _Lists]:
-    """Return tiles in which the rows of crowded ones, or all rows if there are no lists, meet all kernels."""
-    if lists is None:
-        nothing = np.zeros(len(tiles.home), np.int64)
-        lists = _Lists(np.arange(n_kernels, dtype=np.int32), nothing, nothing + n_kernels)
-    crowded = lists.count > _MOST_KERNELS * n_kernels
-    if not crowded.any():
-        return tiles, lists
-    lengths = np.diff(tiles.start)
+def _arrange(tiles: Tiles, sizes: Sizes) -> Tiles:
+    """Return tiles in blocks of about the same work; rows of crowded ones are mixed to full tiles."""
+    lengths, crowded = np.diff(tiles.start), tiles.count == sizes.n_kernels
     mixed = np.repeat(crowded, lengths)
-    rest = tiles.order[mixed]
-    if codes is not None:
-        rest = rest[np.argsort(codes[rest], kind="stable")]
-    parts = np.diff(np.append(np.arange(0, len(rest), _TILE), len(rest)))
-    start = np.cumsum(np.concatenate([[0], lengths[~crowded], parts]))
-    at = len(lists.kernels) - n_kernels
-    return tiles._replace(order=np.concatenate([tiles.order[~mixed], rest]), start=start), _Lists(
-        lists.kernels,
-        np.concatenate([lists.start[~crowded], np.full(len(parts), at)]),
-        np.concatenate([lists.count[~crowded], np.full(len(parts), n_kernels)]),
+    n_mixed = np.count_nonzero(mixed)
+    parts = np.diff(np.append(np.arange(0, n_mixed, sizes.tile), n_mixed))
+    chosen = np.concatenate([np.flatnonzero(~crowded), np.flatnonzero(crowded)[: len(parts)]])
+    lengths, count = np.concatenate([lengths[~crowded], parts]), tiles.count[chosen]
+    work = np.cumsum(lengths * count)
+    cuts = np.searchsorted(work, work[-1] * np.arange(1, sizes.n_blocks) // sizes.n_blocks)
+    return tiles._replace(
+        order=np.concatenate([tiles.order[~mixed], tiles.order[mixed]]),
+        start=np.concatenate([[0], np.cumsum(lengths)]),
+        block=np.concatenate([[0], cuts, [len(work)]]),
+        first=tiles.first[chosen],
+        count=count,
+        slots=np.empty_like(tiles.kernels),
     )
 
 
 def _sums(
-    job: _Job, peak: FloatArray, tiles: _Tiles, lists: _Lists, with_moments: bool
-) -> tuple[tuple[FloatArray, FloatArray, FloatArray], IntArray, FloatArray]:
-    """Do the second and third steps: return sums, and the most likely kernel and its distance of each row."""
-    size, sizes, data, model = job[:4]
-    n_rows, n_kernels, n_classes, n_features = (
-        sizes.n_rows,
-        sizes.n_kernels,
-        sizes.n_classes,
-        sizes.n_features,
-    )
-    unit = LANES if size else 2 * LANES
-    steps = -(-np.diff(tiles.start) // unit) * unit
-    rows_at, values_at = (np.cumsum([0, *each]) for each in (steps, steps * lists.count))
-    cuts = _cuts(rows_at, values_at, _HELD // sizes.width)
-    n_held, n_values = (max(at[b] - at[a] for a, b in cuts) for at in (rows_at, values_at))
-    memory = [np.zeros(n) for n in (n_held * n_features, 0 if size else n_held * sizes.width, n_held)]
-    values, logs, key, best = (
-        np.empty(n_values),
-        np.empty(n_rows),
-        np.empty(n_rows),
-        np.empty(n_rows, np.int64),
-    )
-    mass = np.zeros((1, n_kernels, n_classes))
-    moments = np.zeros((1, n_kernels, sizes.moments if with_moments else 0))
-    for a, b in cuts:
-        held = _Held(
-            memory[0],
-            memory[1],
-            memory[2],
-            values,
-            rows_at[a : b + 1] - rows_at[a],
-            values_at[a : b + 1] - values_at[a],
-        )
-        work = _evaluator(size)
-        job.run(work, b - a, sizes, data, model, peak, tiles, a, lists, held, logs, best, key)
-        if not with_moments:
-            continue
-        n_pairs = int(lists.count[a:b].sum())
-        pairs = tuple(np.empty(n, np.int64) for n in (n_kernels + 1, n_pairs, n_pairs))
-        _invert_lists(lists, a, b - a, held.values_at, held.rows_at, *pairs)
-        sums = (each.reshape(-1) for each in (mass, moments))
-        work = _collector(size)
-        job.run(work, n_kernels, sizes, data, model, tiles, a, held, pairs, *sums)
-    codes = data.codes if n_classes > 1 else np.zeros(n_rows, np.int64)
-    likelihood = np.bincount(codes, weights=logs, minlength=n_classes).astype(np.float64)[None]
-    return (likelihood, mass, moments), best, key
-
-
-def _cuts(rows_at: IntArray, values_at: IntArray, most_rows: int) -> list[tuple[int, int]]:
-    """Cut tiles into parts, first and last tile, whose rows and responsibilities can be held."""
-    cuts, n_tiles = [0], len(rows_at) - 1
-    while cuts[-1] < n_tiles:
-        ends = [
-            np.searchsorted(at, at[cuts[-1]] + most, side="right") - 1
-            for at, most in ((rows_at, most_rows), (values_at, _HELD))
-        ]
-        cuts.append(max(cuts[-1] + 1, int(min(ends))))
-    return list(pairwise(cuts))
+    job: _Job, tiles: Tiles, likeliest: Likeliest, with_moments: bool
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Do the second step: return likelihood (1, C), mass (1, K, C) and padded moments (1, K, moments)."""
+    sizes, n_blocks = job.sizes, len(tiles.block) - 1
+    kernels = np.empty(n_blocks * sizes.n_kernels, np.int64)
+    n_slots = _assign_slots(tiles, sizes.n_kernels, kernels)
+    n_moments = sizes.moments if with_moments else 0
+    parts = np.zeros((n_slots, sizes.n_classes)), np.zeros((n_slots, n_moments))
+    sums = Sums(np.zeros(n_blocks * sizes.n_classes), *(each.reshape(-1) for each in parts))
+    problem = sizes, job.data, job.model
+    compiled.run(job.pool, n_blocks, job.size, problem, with_moments, sums, likeliest, tiles=tiles)
+    totals = np.zeros((sizes.n_kernels, sizes.n_classes)), np.zeros((sizes.n_kernels, n_moments))
+    for part, total in zip(parts, totals, strict=True):
+        _add_slots(kernels[:n_slots], part, total)
+    return sums.likelihood.reshape(n_blocks, -1).sum(axis=0)[None], totals[0][None], totals[1][None]

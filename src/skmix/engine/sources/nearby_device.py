@@ -26,7 +26,7 @@ import numpy as np
 
 from ..compute.arrays import Array, constant, device_of, namespace, occurs, operations_of, to_numpy
 from ..compute.operations import exponentials
-from .relevance import LEAST_MASS, LIGHT, LOG_RISE, LOG_SLOPE, MOST_WAITING, ROUNDING, SKIPPED
+from .relevance import LEAST_MASS, LIGHT, LOG_RISE, LOG_SLOPE, ROUNDING, SKIPPED
 
 # Rows of a tile.
 _TILE = 64
@@ -35,6 +35,8 @@ _STRETCH, _STEP = 1.4, 3.0
 # Skipping pays if there are no more pairs than this share of all: on a pair, an operation is that much slower
 # than in a product with all kernels. Kernels may be looked at closely for this share of all.
 _MOST_PAIRS, _MOST_CANDIDATES = 1 / 16, 1 / 4
+# Where it does not pay it is tried again after 1, 2, 4, … passes, up to so many.
+_MOST_WAITING = 16
 # Log-joints of all pairs that are held, in chunks of a device.
 _HELD = 4
 # Capacities are this many times the number of pairs, rounded up to a multiple, and four times it at most.
@@ -151,12 +153,12 @@ class NearbyKernels:
         except Exception as error:
             if not operations.is_out_of_memory(error):
                 raise
-            found, self._patience = None, MOST_WAITING
+            found, self._patience = None, _MOST_WAITING
             operations.release()
         if found is None:
             self._home = self._key = None
             self._capacities = [0, 0]
-            self._wait, self._patience = self._patience + 1, min(2 * self._patience, MOST_WAITING)
+            self._wait, self._patience = self._patience + 1, min(2 * self._patience, _MOST_WAITING)
         return found
 
     def _collect(

@@ -17,5 +17,3 @@ LEAST_MASS = 1e-120
 ROUNDING = 1e-12
 # Kernels from which on skipping is tried.
 MANY = 256
-# Where it does not pay it is tried again after 1, 2, 4, … passes, up to so many.
-MOST_WAITING = 16
