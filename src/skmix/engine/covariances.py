@@ -46,7 +46,7 @@ _SEED, _SMALLEST_SHARE = 0.01, 1e-12
 # of order 6: 3 ms versus 20 ms; they break even between orders 16 and 24).
 _LARGEST_VECTORISED = 16
 # Numbers in a batch from which on compiled code is worth loading.
-_WORTH_COMPILING = 1 << 12
+_WORTH_COMPILING = 1 << 15
 # With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
 # it is recomputed in extended precision where the platform has it.
 _INFLATED = 2e6

@@ -208,6 +208,9 @@ def one_pass(
         # The new means are accurate; the covariances need moments about them.
         centres = pick(inaccurate, again), pick(following.means, again)
         entered, own = parameters.take(again), factor.take(again)
+        if len(again) < len(parameters.means):
+            # What passes that skip kernels know of the rows is for one start, not for one after another.
+            setting = replace(setting, skips=False)
         closer, origins = expect(source, entered, own, setting, centres=centres)
         better, better_factor, _ = rule.improve(closer, origins, entered, own)
         better = replace(better, weights=pick(following.weights, again))

@@ -19,6 +19,7 @@ from skmix.engine.model import Options, Parameters
 from skmix.engine.sources import Setting
 from skmix.engine.sources.blocks import (
     BlockRows,
+    Scatters,
     add,
     expect_block,
     merge_summaries,
@@ -26,6 +27,7 @@ from skmix.engine.sources.blocks import (
     summarise_block,
     summarise_blocks,
 )
+from skmix.engine.sources.gaps import GapRows
 from skmix.engine.sources.memory import MemoryRows
 from skmix.engine.sources.reference import Rows
 from skmix.engine.sources.summary import measure
@@ -187,8 +189,33 @@ def test_the_work_can_be_sent_away_and_leaves_its_threads_behind() -> None:
     assert np.allclose(there.parameters.means, here.parameters.means, rtol=1e-9)
 
 
+@pytest.mark.parametrize("covariance_type", [*STRUCTURES, "low_rank"])
+def test_blocks_with_gaps_take_moments_about_given_centres(covariance_type) -> None:
+    X, codes, weights = make_rows()
+    X[::4, 1] = np.nan
+    structure = structure_of(covariance_type)
+    frame = measure(X, structure)
+    start = frame.enter(make_starts(X, codes, covariance_type), structure)
+    factor, far = structure.factor(start.covariances, 3), np.zeros(start.means.shape[:2], dtype=bool)
+    far[0, 0] = True
+    with workers(1) as pool:
+        arguments = start, factor, Setting(frame, structure, pool), (far, start.means + 0.5)
+        found, origins = BlockRows(cut(X, codes, weights)).expect(*arguments)
+        expected, expected_origins = GapRows(X, codes, weights).expect(*arguments)
+    assert np.array_equal(origins, expected_origins)
+    for name in ("log_likelihood", "mass", "first", "second"):
+        ours, theirs = getattr(found, name), getattr(expected, name)
+        assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
+
+
+def test_scatters_stay_in_their_process() -> None:
+    kept = Scatters({3: (None, np.eye(2))})
+    assert pickle.loads(pickle.dumps(kept)) == {}
+
+
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_scatters_of_blocks_are_computed_once_in_a_frame(weighted, monkeypatch) -> None:
+    pytest.importorskip("numba", reason="tied rows need their scatter in compiled code only")
     X, codes, weights = make_rows()
     structure, blocks = structure_of("tied"), cut(X, codes, weights if weighted else None)
     frame, start, computed = measure(X, structure), make_starts(X, codes, "tied"), []

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+import weakref
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from calls import fit
-from libraries import needs_torch, torch
+from libraries import LIBRARIES, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine.compute.arrays import operations_of, recorded, to_numpy
@@ -24,6 +27,20 @@ from skmix.engine.sources.summary import measure
 
 pytestmark = needs_torch
 FULL = structure_of("full")
+
+
+@pytest.fixture(
+    autouse=True,
+    params=[
+        "torch",
+        pytest.param("cuda", marks=pytest.mark.skipif("cuda" not in LIBRARIES, reason="no CUDA device")),
+    ],
+)
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where the rows of problems are."""
+    monkeypatch.setattr(Problem, "send", staticmethod(LIBRARIES[request.param]))
+    name: str = request.param
+    return name
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +59,12 @@ class Problem:
     weights: np.ndarray | None
     parameters: Parameters
     setting: Setting
+    send: ClassVar[Any] = None  # returns an array as one of the library
 
     @property
     def rows(self) -> DeviceRows:
         """New rows on the device."""
-        return DeviceRows(torch.as_tensor(self.X), self.codes, self.weights)
+        return DeviceRows(self.send(self.X), self.codes, self.weights)
 
     def entered(self, source: Any) -> tuple[Parameters, Factor]:
         """Parameters and their factor, where the passes of a source run."""
@@ -161,6 +179,27 @@ def test_chunks_do_not_change_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(passes(given)[-1], whole, 1e-12)
 
 
+def test_chunks_leave_no_sums_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    from skmix.engine.compute.torch import Segments
+
+    given, made, alive = problem(), [], []
+    add_up = Segments.sum
+
+    def watched(self: Segments, values: Any) -> Any:
+        found = add_up(self, values)
+        if found.shape == (60, 5 + 25 + 1):
+            alive.append(sum(each() is not None for each in made))
+            made.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(Segments, "sum", watched)
+    monkeypatch.setattr(nearby_device, "_HELD", 1 << 20)
+    monkeypatch.setattr(operations_of(given.rows.X), "chunk", 1 << 14)
+    passes(given, 1)
+    assert len(made) > 10
+    assert max(alive) == 0
+
+
 def test_classes_without_some_kernels_far_rows_and_given_origins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearby_device, "_MOST_PAIRS", 0.7)
     monkeypatch.setattr(nearby_device, "_MOST_CANDIDATES", 1.0)
@@ -174,7 +213,7 @@ def test_classes_without_some_kernels_far_rows_and_given_origins(monkeypatch: py
     chosen = np.zeros((1, 60), dtype=bool)
     chosen[0, ::2] = True
     centres = chosen, np.where(chosen[..., None], given.parameters.means + 0.3, given.parameters.means)
-    there = tuple(torch.as_tensor(each) for each in centres)
+    there = tuple(given.send(each) for each in centres)
     expected, source = given.reference(centres), given.rows
     for _ in range(3):
         found, _ = source.expect(*given.entered(source), given.setting, there)
@@ -292,13 +331,14 @@ def test_segments_are_reduced(piece: int, monkeypatch: pytest.MonkeyPatch) -> No
     random = np.random.default_rng(piece)
     lengths = np.array([0, 3, 0, 64, 128, 1, 0, 200, 7, 0])
     values = random.normal(size=(lengths.sum() + 31, 3))  # the last ones belong to no segment
-    segments = operations_of(torch.as_tensor(values)).segments(torch.as_tensor(lengths), len(values))
+    there = Problem.send(values)
+    segments = operations_of(there).segments(Problem.send(lengths), len(values))
     ends = np.cumsum(lengths)
     for a, b, total, largest in zip(
         ends - lengths,
         ends,
-        segments.sum(torch.as_tensor(values)).numpy(),
-        segments.max(torch.as_tensor(values)).numpy(),
+        to_numpy(segments.sum(there)),
+        to_numpy(segments.max(there)),
         strict=True,
     ):
         assert_allclose(total, values[a:b].sum(axis=0), atol=1e-12)
@@ -344,6 +384,37 @@ def test_optimistic_passes_read_nothing_and_notice_too_many_pairs(monkeypatch: p
         assert_allclose(own, value, atol=1e-11, err_msg=name)
 
 
+def test_a_repeated_pass_has_room_for_more_pairs(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearby_device, "_ROUND", 8)
+    monkeypatch.setattr(nearby_device, "_MOST_PAIRS", 0.7)
+    monkeypatch.setattr(nearby_device, "_MOST_CANDIDATES", 1.0)
+    given = problem(n_rows=8000)
+    source = given.rows
+    optimistic, start = OptimisticStep(step_of(given, source), source), given.entered(source)
+    with warnings.catch_warnings():
+        # All that a capture that failed gives is a warning.
+        warnings.simplefilter("error", RuntimeWarning)
+        for _ in range(8):
+            optimistic(*start)
+        nearby = source._framed.nearby
+        before, homes = nearby.assumed, to_numpy(nearby._home).copy()
+        graph = optimistic._captured._graph if library == "cuda" else None
+        assert library != "cuda" or graph is not None
+        wide = replace(start[0], covariances=9.0 * start[0].covariances)
+        entered = wide, FULL.factor(wide.covariances, given.X.shape[1])
+        *_, report = optimistic._try(*entered)
+        assert report[0, -1]
+        assert graph is None or optimistic._captured._graph is graph  # it was replayed
+        assert_array_equal(to_numpy(nearby._home), homes)
+        found = optimistic(*entered)
+    assert skips(source)
+    assert all(new > old for new, old in zip(nearby.assumed[1:], before[1:], strict=True))
+    expected = step_of(given, given.rows)(*entered)
+    for name in ("weights", "means", "covariances"):
+        own, value = (to_numpy(getattr(each[0], name)) for each in (found, expected))
+        assert_allclose(own, value, atol=1e-11, err_msg=name)
+
+
 def test_the_host_need_not_wait_for_an_optimistic_pass() -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -378,12 +449,41 @@ def test_skipping_rests_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -
     )
     source = given.rows
     optimistic, state = OptimisticStep(step_of(given, source), source), given.entered(source)
-    number = 0
+    number, assumed = 0, set()
     while number < 20:
         state = optimistic(*state)[:2]
         number += 1
+        assumed.add(source._framed.nearby.assumed)
     # After 1, 2, 4 and 8 passes.
     assert tried == [0, 2, 5, 10, 19]
+    # A captured pass with all kernels stays valid.
+    assert len(assumed) == 1
+
+
+def test_a_repeat_for_one_of_several_starts_does_not_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, tried = problem(), []
+    collect = nearby_device.NearbyKernels.collect
+    monkeypatch.setattr(
+        nearby_device.NearbyKernels, "collect", lambda *given: tried.append(1) or collect(*given)
+    )
+    for n_starts in (1, 2):
+        source = given.rows
+        rule = rule_of(Options(), given.setting, 60, source)
+        state = given.parameters.take(np.zeros(n_starts, dtype=int)).map(source.to_device)
+        factor = FULL.factor(state.covariances, given.X.shape[1])
+        improve, turns = rule.improve, []
+
+        def improved(statistics: Any, *others: Any, improve: Any = improve, turns: Any = turns) -> Any:
+            *found, inaccurate = improve(statistics, *others)
+            turns.append(inaccurate.shape[0])
+            if len(turns) == 1:
+                inaccurate[-1, 0] = True
+            return *found, inaccurate
+
+        object.__setattr__(rule, "improve", improved)
+        one_pass(source, given.setting, rule, state, factor)
+        assert turns == [n_starts, 1]
+        assert len(tried) == 2  # with one start both passes skip, with two neither
 
 
 def test_fits_are_those_with_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +499,7 @@ def test_fits_are_those_with_all_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
     options, results = Options(max_iter=8, tol=0.0), []
     for many in (1, 1000):
         monkeypatch.setattr(device, "MANY", many)
-        results.append(fit(torch.as_tensor(given.X), given.codes, starts, options))
+        results.append(fit(given.send(given.X), given.codes, starts, options))
     for name in ("weights", "means", "covariances", "class_prior"):
         found, expected = (getattr(result.parameters, name) for result in results)
         assert_allclose(found, expected, atol=1e-9 * np.abs(expected).max(), err_msg=name)
@@ -418,3 +518,23 @@ def test_too_little_memory_means_all_kernels(monkeypatch: pytest.MonkeyPatch) ->
     found, origins = source.expect(parameters, factor, given.setting)
     assert not skips(source)
     assert_same(moved(found, origins, parameters.means, FULL).map(to_numpy), given.reference())
+
+
+def test_memory_is_released_without_the_arrays_of_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, handled = problem(), []
+
+    def short_of_memory(*_: Any) -> Any:
+        raise MemoryError("too much")
+
+    monkeypatch.setattr(nearby_device, "_evaluate", short_of_memory)
+    source = given.rows
+    operations = operations_of(source.X)
+    monkeypatch.setattr(operations, "release", lambda: handled.append(sys.exception()))
+    source.expect(*given.entered(source), given.setting)
+    assert handled == [None]
+    # A graph needs more memory than a pass: that it does not fit says nothing of passes.
+    source = given.rows
+    monkeypatch.setattr(operations, "held", [])
+    with pytest.raises(MemoryError):
+        source.expect(*given.entered(source), given.setting)
+    assert source._framed.nearby._wait == 0

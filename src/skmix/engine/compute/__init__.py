@@ -16,5 +16,5 @@ def can_compile() -> bool:
 
 
 def is_loaded() -> bool:
-    """Return whether this process uses compiled code already: loading more of it takes little time."""
+    """Return whether this process uses compiled code already: what is on disk is then loaded quickly."""
     return can_compile.cache_info().currsize > 0 and can_compile()

@@ -27,7 +27,9 @@ class Block:
     # −1 for none. None for one class.
     y: np.ndarray | None = None
     weights: FloatArray | None = None  # (n,): weights of the rows; None when all are one
-    number: int = 0  # index of the block, the same in every pass: seeds its random draws
+    # Index of the block, its own and the same in every pass: seeds its random draws, and what passes keep of
+    # its rows is found by it.
+    number: int = 0
     names: np.ndarray | None = None  # (C,): if given, y holds indices into these names, which sort faster
 
     def rows(self, which: np.ndarray | slice) -> Block:

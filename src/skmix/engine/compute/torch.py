@@ -325,6 +325,8 @@ class _Graph:
             self._inputs = [array.clone() for array in arrays]
             graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
             stream.wait_stream(torch.cuda.current_stream())
+            # A graph has memory of its own: it cannot use what is cached.
+            self._operations.release()
             try:
                 with torch.cuda.stream(stream):
                     graph.capture_begin(capture_error_mode="thread_local")

@@ -19,8 +19,6 @@ from .memory import MemoryRows
 from .summary import Frame, Setting, Summary, merge_moments, summarise
 
 Sums = tuple[Statistics, FloatArray]
-# Scatters of blocks in a frame, by the block's number.
-Scatters = dict[int, tuple[Frame, FloatArray]]
 
 # Rows of each label in the sample for the starts, and numbers in the whole sample.
 _MOST_ROWS = 1 << 14
@@ -33,12 +31,19 @@ _SCATTERS = 1 << 22
 _RECORD = [("label", "i8"), ("weight", "f8"), ("key", "f8"), ("block", "i8"), ("row", "i8")]
 
 
+class Scatters(dict[int, tuple[Frame, FloatArray]]):
+    """Scatters of blocks in a frame, by the block's number; those of a process stay there."""
+
+    def __reduce__(self) -> tuple[type[Scatters], tuple[()]]:
+        return Scatters, ()
+
+
 class BlockRows(RowSource):
     """Rows in blocks, with encoded labels; rows of weight zero or without any value are skipped."""
 
     def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
         self.blocks, self.n_features, self._seed = blocks, blocks.n_features, seed
-        self._scatters: Scatters = {}
+        self._scatters = Scatters()
         if summary is not None:
             vars(self)["summary"] = summary
 
@@ -79,9 +84,10 @@ class BlockRows(RowSource):
     ) -> Sums:
         """Do the E-step; see `RowSource`."""
         some_empty = self.summary.gaps or self.summary.n_empty > 0
-        # Only what blocks need is sent to a cluster: with gaps covariances, otherwise their factor.
+        # Only what blocks need is sent to a cluster: with gaps covariances, otherwise their factor. Where it
+        # projects moments, the factor is always needed.
         kind: Any = GapRows
-        sent: tuple[Any, ...] = parameters, None
+        sent: tuple[Any, ...] = parameters, factor if setting.structure.projects else None
         if not self.summary.gaps:
             kind, sent = MemoryRows, (replace(parameters, covariances=np.empty(0)), factor)
         work = partial(expect_block, kind, some_empty, (*sent, setting, centres, moments), self._scatters)

@@ -839,9 +839,11 @@ def run(
         np.empty((0, 0)) if out is None else out,
     )
 
+    common = sizes._replace(n_rows=0, block=0, n_blocks=0)  # memory does not depend on these
+
     def work_in_thread() -> None:
         # Made once for all passes: threads would wait for each other, since they need the interpreter for it.
-        scratch = pool.workspace.kept((sizes, size), lambda: scratch_of(sizes, size))
+        scratch = pool.workspace.kept((common, size), lambda: scratch_of(sizes, size))
         work(counter, n_tasks, *arguments, scratch)
 
     pool.run(work_in_thread, n_tasks)

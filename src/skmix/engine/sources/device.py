@@ -69,7 +69,8 @@ _LOG_ZERO = -1e30
 # A kernel whose mean is so many times its standard deviation from the origin, squared, has its moments taken
 # about the mean: a quarter of what would make its covariance lose digits.
 _FAR = 2.0**22
-# Log-joints of a pass from which on skipping kernels may pay: it takes a few hundred operations.
+# Log-joints of a pass from which on skipping kernels is taken to pay, an estimate: it takes a few hundred
+# operations.
 WORTH_SKIPPING = 1 << 25
 
 
@@ -103,7 +104,7 @@ class DeviceRows(ArrayRows):
         prepared = prepare(parameters, setting.structure, rows.bounds, factor)
         if centres is not None:
             prepared = prepared.recentre(*centres)
-        if self._may_skip(prepared, setting.structure):
+        if setting.skips and self._may_skip(prepared, setting.structure):
             origins = parameters.means
             if centres is not None:
                 origins = namespace(origins).where(centres[0][..., None], centres[1], origins)

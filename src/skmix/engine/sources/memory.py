@@ -159,7 +159,8 @@ class MemoryRows(ArrayRows):
             origins = np.where(centres[0][..., None], centres[1], origins)
         kernels = Kernels.of(parameters, factor, setting.structure)
         given = rows, kernels, origins, setting.pool
-        if setting.compiled and len(origins) == 1 and origins.shape[1] >= MANY and can_compile():
+        many = len(origins) == 1 and origins.shape[1] >= MANY
+        if many and setting.skips and setting.compiled and can_compile():
             from . import nearby
 
             found, self._grouping = nearby.expect(*given, self._grouping, with_moments=moments)

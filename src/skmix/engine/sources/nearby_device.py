@@ -22,9 +22,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-import numpy as np
-
-from ..compute.arrays import Array, constant, device_of, namespace, occurs, operations_of, to_numpy
+from ..compute.arrays import Array, device_of, namespace, occurs, operations_of, to_numpy
 from ..compute.operations import exponentials
 from .relevance import LEAST_MASS, LIGHT, LOG_RISE, LOG_SLOPE, ROUNDING, SKIPPED
 
@@ -32,8 +30,8 @@ from .relevance import LEAST_MASS, LIGHT, LOG_RISE, LOG_SLOPE, ROUNDING, SKIPPED
 _TILE = 64
 # Rows at more than so many times the median distance in their group, plus so many widths, are put together.
 _STRETCH, _STEP = 1.4, 3.0
-# Skipping pays if there are no more pairs than this share of all: on a pair, an operation is that much slower
-# than in a product with all kernels. Kernels may be looked at closely for this share of all.
+# Skipping is taken to pay if there are no more pairs than this share of all: a guess of how much slower an
+# operation is on a pair than in a product with all kernels. Kernels may be looked at closely for this share.
 _MOST_PAIRS, _MOST_CANDIDATES = 1 / 16, 1 / 4
 # Where it does not pay it is tried again after 1, 2, 4, … passes, up to so many.
 _MOST_WAITING = 16
@@ -122,8 +120,8 @@ class NearbyKernels:
 
     @property
     def assumed(self) -> tuple[int, ...]:
-        """What an optimistic pass assumes."""
-        return int(self._home is None), self._n_changes, *self._capacities
+        """What an optimistic pass assumes: of these numbers nothing while it evaluates all kernels."""
+        return () if self._home is None else (self._n_changes, *self._capacities)
 
     def is_due(self) -> bool:
         """Count a pass; return whether skipping should be tried again in it."""
@@ -147,18 +145,21 @@ class NearbyKernels:
         """
         if self._wait:
             return None
-        operations = operations_of(kernels.means)
+        operations, found, is_short = operations_of(kernels.means), None, False
         try:
             found = self._collect(rows, kernels, find_homes, moments)
         except Exception as error:
-            if not operations.is_out_of_memory(error):
+            # Work that is being captured needs memory of its own: passes that are not captured may still fit.
+            if operations.held is not None or not operations.is_out_of_memory(error):
                 raise
-            found, self._patience = None, _MOST_WAITING
-            operations.release()
+            is_short, self._patience = True, _MOST_WAITING
         if found is None:
             self._home = self._key = None
             self._capacities = [0, 0]
             self._wait, self._patience = self._patience + 1, min(2 * self._patience, _MOST_WAITING)
+        if is_short:
+            # Not before: the error's traceback holds the arrays.
+            operations.release()
         return found
 
     def _collect(
@@ -213,7 +214,7 @@ class NearbyKernels:
         capacity = self._capacity(1, ends[-1], min(_MOST_PAIRS * n_all, held))
         if capacity is None:
             return None
-        turn = constant(np.arange, capacity, example=ends)
+        turn = _numbers(capacity, ends)
         alive = turn < ends[-1]
         group = _clip(xp.searchsorted(ends, turn, side="right"), None, n_kernels)
         before, size = _take(ends - sizes * tiles.count, group), _take(sizes, group)
@@ -281,19 +282,19 @@ class NearbyKernels:
 def _count(condition: Array) -> Array:
     """Return how often a condition (n,) holds up to each place."""
     xp = namespace(condition)
-    return xp.cumulative_sum(xp.astype(condition, xp.int32), dtype=xp.int32)
+    return xp.cumulative_sum(xp.astype(condition, xp.int64))
 
 
 def _places(numbers: Array, capacity: int) -> tuple[Array, Array]:
     """Return the places (P,) where a condition holds, from its `_count` (n,), and which are not spare."""
-    xp, turn = namespace(numbers), constant(_turns, capacity, example=numbers)
+    xp, turn = namespace(numbers), 1 + _numbers(capacity, numbers)
     alive = turn <= numbers[-1]
     return xp.where(alive, xp.searchsorted(numbers, turn), 0), alive
 
 
-def _turns(n: int) -> np.ndarray:
-    """Return the numbers 1 … n."""
-    return np.arange(1, n + 1, dtype=np.int32)
+def _numbers(n: int, example: Array) -> Array:
+    """Return the numbers 0 … n − 1 on the example's device."""
+    return namespace(example).arange(n, device=device_of(example))
 
 
 def _distance(peak: Array, home: Array, value: Array) -> Array:
@@ -323,14 +324,13 @@ def _chunks(n: int, width: int, chunk: int) -> list[tuple[int, int]]:
 def _lengths(sorted_numbers: Array, n_segments: int) -> Array:
     """Return how often each of the numbers 0 … n_segments − 1 occurs in a sorted array (n,)."""
     xp = namespace(sorted_numbers)
-    bounds = xp.searchsorted(sorted_numbers, constant(np.arange, n_segments + 1, example=sorted_numbers))
+    bounds = xp.searchsorted(sorted_numbers, _numbers(n_segments + 1, sorted_numbers))
     return bounds[1:] - bounds[:-1]
 
 
 def _indicators(codes: Array, n_classes: int, dtype: Any) -> Array:
     """Return which class rows (…) are of, (…, L)."""
-    numbers = constant(np.arange, n_classes, example=codes)
-    return namespace(codes).astype(codes[..., None] == numbers, dtype)
+    return namespace(codes).astype(codes[..., None] == _numbers(n_classes, codes), dtype)
 
 
 def _by_class(values: Array, codes: Array | None, n_classes: int) -> Array:
@@ -364,17 +364,16 @@ def _cut(rows: Rows, home: Array, key: Array, n_kernels: int) -> _Tiles:
     ends = xp.cumulative_sum(tiles)
     # From a row's place in the order to that in the tiles: earlier groups are padded.
     padding = (ends - tiles) * _TILE - (xp.cumulative_sum(sizes) - sizes)
-    place = xp.arange(n_rows, device=device) + _take(padding, group)
+    place = _numbers(n_rows, key) + _take(padding, group)
     index = operations.put(xp.zeros(n_tiles * _TILE, dtype=xp.int64, device=device), place, order)
     weights = xp.ones_like(key) if rows.weights is None else _take(rows.weights, order)
     weights = operations.put(xp.zeros(n_tiles * _TILE, dtype=xp.float64, device=device), place, weights)
     filled = operations.put(weights < 0.0, place, xp.ones_like(key) > 0.0)
-    numbers = constant(np.arange, n_tiles, example=key)
     return _Tiles(
         order,
         place,
         tiles,
-        _clip(xp.searchsorted(ends, numbers, side="right"), None, n_kernels - 1),
+        _clip(xp.searchsorted(ends, _numbers(n_tiles, key), side="right"), None, n_kernels - 1),
         xp.reshape(filled, (n_tiles, _TILE)),
         xp.reshape(rows.take(index), (n_tiles, _TILE, -1)),
         xp.reshape(weights, (n_tiles, _TILE)),
@@ -407,7 +406,7 @@ def _measure(tiles: _Tiles, kernels: Kernels) -> _Reach:
     largest = operations.segments(tiles.count, tiles.home.shape[0]).max(xp.concat(parts))
     square, length, depth = largest[:, 0], largest[:, 1], largest[:, 2]
     return _Reach(
-        _clip(constant(np.arange, n_kernels + 1, example=square), None, n_kernels - 1),
+        _clip(_numbers(n_kernels + 1, square), None, n_kernels - 1),
         xp.sqrt(square),
         (1.0 + ROUNDING) * xp.sqrt(length),
         -depth - ROUNDING * (square + xp.abs(depth)),
@@ -497,7 +496,7 @@ def _moments(tiles: _Tiles, pairs: _Pairs, kernels: Kernels, responsibilities: A
     numbers = xp.where(pairs.alive, pairs.kernel, n_kernels)
     order = xp.argsort(numbers, stable=True)
     numbers = _take(numbers, order)
-    origins, total = xp.astype(kernels.origins, dtype, copy=False), []
+    origins, total = xp.astype(kernels.origins, dtype, copy=False), 0.0
     width = _TILE * (3 * n_features + n_classes) + 2 * n_features**2
     for a, b in _chunks(order.shape[0], width, operations.chunk):
         own = order[a:b]
@@ -512,5 +511,5 @@ def _moments(tiles: _Tiles, pairs: _Pairs, kernels: Kernels, responsibilities: A
             mass = (shares[:, None, :] @ indicators)[:, 0, :]
         second = xp.reshape(xp.matrix_transpose(weighted) @ ahead, (-1, n_features**2))
         sums = xp.astype(xp.concat([xp.sum(weighted, axis=1), second, mass], axis=1), xp.float64, copy=False)
-        total.append(operations.segments(_lengths(numbers[a:b], n_kernels), b - a).sum(sums))
-    return reduce(add, total)
+        total += operations.segments(_lengths(numbers[a:b], n_kernels), b - a).sum(sums)
+    return total

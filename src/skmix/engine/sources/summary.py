@@ -96,6 +96,7 @@ class Setting:
     pool: Workers  # threads
     precision: str = "float64"  # of the rows' terms and the products with them, on an accelerator
     compiled: bool = False  # whether passes over rows in memory run in compiled code
+    skips: bool = True  # whether passes with many kernels of one start may skip irrelevant ones
 
 
 def turn(matrix: np.ndarray, out: FloatArray) -> None:
