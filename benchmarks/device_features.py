@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -30,8 +31,8 @@ from skmix.engine.sources.streamed import PIECE_BYTES
 
 # Passes of a fit that compiles and allocates, and of one that is timed.
 FEW, MANY = 4, 12
-# Gigabytes a second that a device of today can at best be sent: PCI Express 5 with 16 lanes.
-LINK = 50.0
+# Classes of rows with labels.
+N_CLASSES = 10
 
 
 def clusters(n_rows: int, n_features: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -52,18 +53,36 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - begun, result
 
 
-def fitted(X: Any, centres: np.ndarray, n_passes: int, **settings: Any) -> Any:
-    """Return a mixture after that many passes from the true centres."""
+def fitted(X: Any, centres: np.ndarray, n_passes: int, y: Any = None, **settings: Any) -> Any:
+    """Return a mixture after that many passes from the true centres, with labels if they are given."""
     settings = {"max_iter": n_passes, "tol": 0.0, "covariance_prior": None, "n_jobs": -1} | settings
     if settings.get("inference") == "variational":
         del settings["covariance_prior"]
-    return SharedKernelMixture(len(centres), init={"means": centres}, **settings).fit(X)
+    return SharedKernelMixture(len(centres), init={"means": centres}, **settings).fit(X, y)
 
 
-def milliseconds_of_a_pass(X: Any, centres: np.ndarray, **settings: Any) -> tuple[float, float, Any]:
-    """Return the median time of a pass, that of everything else in a fit, and the fitted model.
+@dataclass
+class Times:
+    """Milliseconds of passes, and of everything else in a fit."""
 
-    A pass ends when the host has its log-likelihood.
+    median: float
+    mean: float
+    first: float
+    second: float
+    start: float
+
+    def report(self) -> dict[str, float]:
+        """Return them by name; that of the median is ``ms``."""
+        return {"ms": self.median} | {
+            f"{name}_ms": getattr(self, name) for name in ("mean", "first", "second", "start")
+        }
+
+
+def time_passes(X: Any, centres: np.ndarray, **settings: Any) -> tuple[Times, Any]:
+    """Return the times of passes, and the fitted model.
+
+    A pass ends when the host has its log-likelihood. Rows that are streamed are copied in the first one, and
+    pinned in the second.
     """
     fitted(X, centres, FEW, **settings)
     times: list[float] = []
@@ -74,7 +93,8 @@ def milliseconds_of_a_pass(X: Any, centres: np.ndarray, **settings: Any) -> tupl
 
     with patch.object(Run, "step", timed):
         whole, model = seconds(lambda: fitted(X, centres, MANY, **settings))
-    return 1e3 * float(np.median(times)), 1e3 * (whole - sum(times)), model
+    found = [float(np.median(times)), float(np.mean(times)), times[0], times[1], whole - sum(times)]
+    return Times(*(1e3 * each for each in found)), model
 
 
 def difference(one: Any, other: Any) -> dict[str, float]:
@@ -88,9 +108,9 @@ def difference(one: Any, other: Any) -> dict[str, float]:
 
 def compare(name: str, X: Any, centres: np.ndarray, device: str, **settings: Any) -> dict[str, Any]:
     """Time passes on the CPU and on the device."""
-    on_cpu, _, ours = milliseconds_of_a_pass(X, centres, **settings)
-    there, _, theirs = milliseconds_of_a_pass(X, centres, device=device, **settings)
-    found = {"cpu_ms": on_cpu, "device_ms": there, "difference": difference(ours, theirs)}
+    on_cpu, ours = time_passes(X, centres, **settings)
+    there, theirs = time_passes(X, centres, device=device, **settings)
+    found = {"cpu_ms": on_cpu.median, "device_ms": there.median, "difference": difference(ours, theirs)}
     print(name, json.dumps(found), flush=True)
     return found
 
@@ -105,9 +125,8 @@ def time_gaps(device: str, shrink: int) -> dict[str, Any]:
     many[rng.random(X.shape) < 0.1] = np.nan
     many[np.isnan(many).all(axis=1)] = 0.0
     n_patterns = len(np.unique(np.packbits(np.isnan(many), axis=1), axis=0))
-    print(
-        "complete rows on the device:", milliseconds_of_a_pass(X, centres, device=device)[0], "ms", flush=True
-    )
+    complete, _ = time_passes(X, centres, device=device)
+    print("complete rows on the device:", complete.median, "ms", flush=True)
     return {
         "few patterns": compare("gaps, 3 patterns", few, centres, device),
         f"{n_patterns} patterns": compare(f"gaps, {n_patterns} patterns", many, centres, device),
@@ -173,16 +192,22 @@ def time_streaming(device: str, shrink: int) -> dict[str, Any]:
     features and kernels that is longer than the work; with many it is shorter.
     """
     found: dict[str, Any] = {}
-    for n_rows, n_features, n_kernels in ((8_000_000, 16, 16), (2_000_000, 32, 64), (500_000, 128, 256)):
+    link = max(rate for name, rate in rates(device, (1 << 28) // shrink).items() if name.startswith("copy"))
+    for n_rows, n_features, n_kernels, n_classes in (
+        (8_000_000, 16, 16, 1),
+        (8_000_000, 16, 16, N_CLASSES),
+        (2_000_000, 32, 64, 1),
+        (500_000, 128, 256, 1),
+    ):
         X, centres = clusters(n_rows // shrink, n_features, n_kernels)
-        inside, start, ours = milliseconds_of_a_pass(X, centres, device=device)
-        link = X.nbytes / LINK / 1e6
+        y = None if n_classes == 1 else np.random.default_rng(1).integers(n_classes, size=len(X))
+        inside, ours = time_passes(X, centres, device=device, y=y)
+        link_ms = X.nbytes / link / 1e6
         own: dict[str, Any] = {
-            "in_memory_ms": inside,
-            "in_memory_start_ms": start,
+            **{f"in_memory_{name}": each for name, each in inside.report().items()},
             "pieces": X.nbytes / PIECE_BYTES,
-            "link_ms": link,
-            "best_speed": min(1.0, inside / link),
+            "link_ms": link_ms,
+            "best_speed": min(1.0, inside.median / link_ms),
         }
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "rows.npy"
@@ -193,16 +218,16 @@ def time_streaming(device: str, shrink: int) -> dict[str, Any]:
                 ("file", path, 0.0),
             ):
                 with room(n_bytes):
-                    took, start, theirs = milliseconds_of_a_pass(rows, centres, device=device)
+                    took, theirs = time_passes(rows, centres, device=device, y=y)
                 own[name] = {
-                    "ms": took,
-                    "start_ms": start,
-                    "speed": inside / took,
-                    "gigabytes_per_second": X.nbytes / took / 1e6,
+                    **took.report(),
+                    "speed": inside.median / took.median,
+                    "gigabytes_per_second": X.nbytes / took.median / 1e6,
                     "difference": difference(ours, theirs),
                 }
-        found[f"{len(X)} x {n_features}, {n_kernels}"] = own
-        print(f"streaming {X.shape}, {n_kernels} kernels", json.dumps(own, indent=1), flush=True)
+        name = f"{len(X)} x {n_features}, {n_kernels}" + ("" if y is None else f", {n_classes} classes")
+        found[name] = own
+        print("streaming", name, json.dumps(own, indent=1), flush=True)
     return found
 
 
@@ -223,10 +248,10 @@ def rates(device: str, n_bytes: int = 1 << 28) -> dict[str, float]:
     took = {
         "fill": min(seconds(lambda: feed.fill(0, rows))[0] for _ in range(5)),
         "copy": min(seconds(lambda: copy(None))[0] for _ in range(6)),
-        "pin": seconds(lambda: feed.pin(rows[:], n_bytes))[0],
+        "pin": seconds(lambda: feed.pin(rows[:], rows.nbytes))[0],
         "copy of the pinned array": min(seconds(lambda: copy(rows))[0] for _ in range(6)),
     }
-    found = {name: n_bytes / each / 1e9 for name, each in took.items()}
+    found = {name: rows.nbytes / each / 1e9 for name, each in took.items()}
     found["is pinned"] = float(feed.is_pinned(rows))
     print("GB/s", json.dumps(found), flush=True)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import as_strided
 
 from .operations import Array
 
@@ -17,6 +19,8 @@ from .operations import Array
 _MOST_THREADS = 16
 # Fewest rows that a thread copies.
 _FEWEST_ROWS = 4096
+# Largest share of the machine's memory that is pinned: the system cannot use it for anything else.
+_MOST_PINNED = 0.5
 
 
 class Feed:
@@ -50,9 +54,11 @@ class Feed:
         It is tried once, and lasts as long as the feed.
         """
         array, tried, self._tried = rows.base, self._tried, True
-        if tried or not isinstance(array, np.ndarray) or not n_bytes <= array.nbytes <= 2 * n_bytes:
+        if tried or not self._can_be_sent(rows) or not isinstance(array, np.ndarray):
             return
         if not array.flags.owndata or not array.flags.c_contiguous:
+            return
+        if not n_bytes <= array.nbytes <= min(2 * n_bytes, _MOST_PINNED * _physical_memory()):
             return
         if self._cuda:
             if int(_cudart().cudaHostRegister(array.ctypes.data, array.nbytes, 0)):
@@ -63,12 +69,18 @@ class Feed:
             weakref.finalize(self, _unpin, array, self._stream).atexit = False
         self._pinned = array
 
-    def is_pinned(self, rows: np.ndarray) -> bool:
-        """Return whether rows (n, M) can be sent from where they are."""
-        if self._pinned is None or rows.dtype != self._dtype or not rows.flags.c_contiguous:
+    def is_pinned(self, rows: np.ndarray, after: np.ndarray | None = None) -> bool:
+        """Return whether rows (n, M) can be sent from where they are, right after pinned ones if given."""
+        if self._pinned is None or not self._can_be_sent(rows):
+            return False
+        if after is not None and rows.ctypes.data != after.ctypes.data + after.nbytes:
             return False
         start = rows.ctypes.data - self._pinned.ctypes.data
-        return rows.flags.writeable and 0 <= start <= self._pinned.nbytes - rows.nbytes
+        return 0 <= start <= self._pinned.nbytes - rows.nbytes
+
+    def _can_be_sent(self, rows: np.ndarray) -> bool:
+        """Return whether rows (n, M) could be sent from where they are if they were pinned."""
+        return rows.dtype == self._dtype and rows.flags.c_contiguous and rows.flags.writeable
 
     def fill(self, start: int, rows: np.ndarray) -> None:
         """Copy rows (n, M) into the buffer whose turn it is, from row `start` on."""
@@ -83,11 +95,14 @@ class Feed:
     def send(self, n_rows: int, *, stays: bool, rows: np.ndarray | None = None) -> tuple[Array, int]:
         """Begin to copy the first rows of the buffer; return them on the device, and the buffer's number.
 
-        They stay there, or are overwritten by the next piece but one. Pinned `rows` (n, M) are sent from
-        where they are.
+        They stay there, or are overwritten by the next piece but one. If the first of them are pinned `rows`,
+        they are sent from where they are.
         """
         turn, self._turn = self._turn, 1 - self._turn
-        here = self._here[turn][:n_rows] if rows is None else torch.from_numpy(rows)
+        here = self._here[turn][:n_rows]
+        if rows is not None:
+            strides = rows.shape[1] * rows.itemsize, rows.itemsize
+            here = torch.from_numpy(as_strided(rows, (n_rows, rows.shape[1]), strides))
         there = self._there[turn][:n_rows]
         if stays:
             there = torch.empty_like(there)
@@ -111,6 +126,14 @@ class Feed:
         """Let rows be overwritten once what was launched so far is done with them."""
         if self._cuda:
             self._used[turn].record(torch.cuda.current_stream(self._there[turn].device))
+
+
+def _physical_memory() -> float:
+    """Return the bytes of the machine's memory; infinite where the system does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
 
 
 def _unpin(array: np.ndarray, stream: Any) -> None:

@@ -21,6 +21,8 @@ from .operations import CHUNK_ON_ACCELERATOR, Array, Operations, Work
 _WORK_BYTES, _WORK_SHARE = 1 << 32, 0.1
 # The first two calls are for warm-up; the third is captured.
 _CALLS_BEFORE_CAPTURE = 3
+# Bytes up to which an array is copied by way of pinned memory, which PyTorch never returns to the system.
+_MOST_PINNED = 1 << 26
 # Items of a segment that are reduced one by one.
 _PIECE = 64
 # Steps of the matrix sign: 3.44^26 = 1e14 is the largest ratio of eigenvalues that it resolves.
@@ -88,8 +90,10 @@ class TorchOperations(Operations):
 
     def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
         """Return values on the device. The host does not wait until the device has done its work so far."""
-        # A graph would read the pinned memory again when it is used for something else.
-        if not self._cuda or torch.cuda.is_current_stream_capturing():
+        # A captured graph would read the pinned memory again when it is used for something else. A copy that
+        # is waited for cannot be captured: the capture fails, and the pass runs without a graph.
+        capturing = self._cuda and torch.cuda.is_current_stream_capturing()
+        if not self._cuda or capturing or values.nbytes > _MOST_PINNED:
             return super().from_numpy(values, dtype)
         pinned = torch.as_tensor(np.asarray(values, order="C")).pin_memory()
         found = pinned.to(self.device, non_blocking=True)

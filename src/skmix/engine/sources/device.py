@@ -53,6 +53,8 @@ Result = TypeVar("Result")
 # origin; how often terms that a captured pass may read were dropped; what passes that skip kernels assume.
 Assumed = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int, tuple[int, ...]]
 _NOTHING: Assumed = ((), (), 0, ())
+# Where each class begins and ends among ordered rows (L + 1,), and its weight (L,).
+ClassCounts = tuple[IntArray, FloatArray]
 
 # Smallest chunk, in rows: if it does not fit in the device's memory, give up.
 _FEWEST_ROWS = 64
@@ -81,6 +83,8 @@ class DeviceRows(ArrayRows):
 
     def __init__(self, X: Array, codes: IntArray | None, weights: FloatArray | None = None) -> None:
         super().__init__(detached(X), codes, weights)
+        # By the number of classes: given to rows that are sent anew in every pass.
+        self.counts: dict[int, ClassCounts] = {}
 
     def take(self, columns: Sequence[int]) -> DeviceRows:
         """Return the same rows with some of their features."""
@@ -115,8 +119,10 @@ class DeviceRows(ArrayRows):
         if rows is None or rows.frame is not setting.frame or rows.n_classes != n_classes:
             codes = self.codes_within(n_classes)
             frame, structure, precision = setting.frame, setting.structure, setting.precision
+            if n_classes not in self.counts:
+                self.counts[n_classes] = count_classes(self.X.shape[0], codes, n_classes, self.weights)
             given = self.X, codes, n_classes, frame, structure, self.weights, precision
-            self._framed = rows = FramedRows(*given, keeps=self.keeps_terms)
+            self._framed = rows = FramedRows(*given, keeps=self.keeps_terms, counts=self.counts[n_classes])
         return rows
 
     def _may_skip(self, prepared: Prepared, structure: Structure) -> bool:
@@ -286,6 +292,21 @@ def term_features(structure: Structure, n_features: int, which: int) -> np.ndarr
     return structure.pairs(n_features)[which]
 
 
+def count_classes(
+    n_rows: int, classes: IntArray | None, n_classes: int, weights: FloatArray | None
+) -> ClassCounts:
+    """Return where each class begins and ends among ordered rows (L + 1,), and its weight (L,).
+
+    Classes of None mean one class.
+    """
+    if classes is None:
+        total = n_rows if weights is None else weights.sum()
+        return np.array([0, n_rows]), np.array([total], dtype=np.float64)
+    n_each = np.bincount(classes, minlength=n_classes)
+    sizes = n_each if weights is None else np.bincount(classes, weights, minlength=n_classes)
+    return np.concatenate([[0], np.cumsum(n_each)]), sizes.astype(np.float64, copy=False)
+
+
 class FramedRows:
     """Rows X (N, M) on a device, ordered by class (N,), in a frame; see `DeviceRows`.
 
@@ -302,25 +323,17 @@ class FramedRows:
         weights: FloatArray | None = None,
         precision: str = "float64",
         keeps: bool = True,
+        counts: ClassCounts | None = None,
     ) -> None:
         self.frame, self.structure, self.n_classes = frame, structure, n_classes
         self.n_rows, self.n_features = X.shape
         self.n_coefficients = self.n_features + structure.n_second(self.n_features)
         self._X, self._xp, self._operations = X, namespace(X), operations_of(X)
-        order: IntArray | None = None
-        self._bounds = np.array([0, self.n_rows])
-        self._codes: Array = None
-        if classes is not None and n_classes > 1:
-            self._bounds = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=n_classes))])
-            self._codes = like(np.repeat(np.arange(n_classes), np.diff(self._bounds)), X)
-            if np.any(np.diff(classes) < 0):
-                order = np.argsort(classes, kind="stable")
-        self._index = None if order is None else like(order, X)
-        sizes, self._row_weights = np.diff(self._bounds).astype(np.float64), None
-        if weights is not None:
-            weights = weights if order is None else weights[order]
-            sizes = np.array([weights[a:b].sum() for a, b in pairwise(self._bounds)])
-            self._row_weights = as_float64(weights, X)
+        classes = None if n_classes == 1 else classes
+        if counts is None:
+            counts = count_classes(self.n_rows, classes, n_classes, weights)
+        self._bounds, sizes = counts
+        self._codes, self._index, self._row_weights = self._in_order(classes, weights)
         self._total = float(sizes.sum())
         self._precision = precision
         self._type = self._xp.float64 if precision == "float64" else self._xp.float32
@@ -349,6 +362,22 @@ class FramedRows:
         n_numbers = self.n_rows * (self.n_coefficients + _PADDING)
         n_bytes = n_numbers * (8 if precision == "float64" else 4)
         self._keeps = keeps and n_bytes <= self._operations.spare_memory()
+
+    def _in_order(self, classes: IntArray | None, weights: FloatArray | None) -> tuple[Array, Array, Array]:
+        """Return classes (N,), numbers (N,) and weights (N,) of the rows in the order of their classes.
+
+        They are sorted on the device: the host would take longer than to copy the rows. Classes are None for
+        one class, numbers for rows that are in order.
+        """
+        own = None if weights is None else as_float64(weights, self._X)
+        if classes is None:
+            return None, None, own
+        codes, index = like(classes, self._X), None
+        if np.any(classes[1:] < classes[:-1]):
+            index = self._xp.argsort(codes, stable=True)
+            codes = take(codes, index, axis=0)
+            own = None if own is None else take(own, index, axis=0)
+        return self._xp.astype(codes, self._xp.int64, copy=False), index, own
 
     @property
     def assumed(self) -> Assumed:
@@ -391,9 +420,11 @@ class FramedRows:
         xp = self._xp
         index = index if self._index is None else take(self._index, index, axis=0)
         x = xp.astype(take(self._X, index, axis=0), self._scale.dtype, copy=False)
-        x = x * (1.0 / self._scale) - self._shift
+        # In place: `take` made a copy.
+        x *= 1.0 / self._scale
+        x -= self._shift
         if math.isfinite(self._farthest):
-            x = xp.clip(x, -self._farthest, self._farthest)
+            x = clip(x, -self._farthest, self._farthest)
         return xp.astype(x, self._type, copy=False)
 
     def collect(

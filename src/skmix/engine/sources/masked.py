@@ -19,6 +19,7 @@ import numpy as np
 from ..compute.arrays import (
     Array,
     as_float64,
+    clip,
     constant,
     like,
     namespace,
@@ -221,9 +222,12 @@ class MaskedRows(DeviceRows):
         xp = namespace(self.X)
         x = take(self.X, xp.reshape(index, (-1,)), axis=0)
         scale, shift = sent_once(frame.scale, self.X), sent_once(frame.shift, self.X)
-        x = xp.astype(x, xp.float64, copy=False) * (1.0 / scale) - shift
+        x = xp.astype(x, xp.float64, copy=False)
+        # In place: `take` made a copy.
+        x *= 1.0 / scale
+        x -= shift
         if frame.bound.max() >= FARTHEST:
-            x = xp.clip(x, -FARTHEST, FARTHEST)
+            x = clip(x, -FARTHEST, FARTHEST)
         return xp.reshape(x, (*index.shape, self.n_features))
 
     def _grouped(self, n_classes: int) -> tuple[DeviceRows | None, list[Patterns]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..compute.blocks import Block, Blocks
 from ..model import Factor, Parameters
 from .base import Centres, Step
 from .blocks import BlockRows, Sums, add
-from .device import DeviceRows, check_structure, prepare, sum_of
+from .device import ClassCounts, DeviceRows, check_structure, prepare, sum_of
 from .masked import MaskedRows
 from .summary import Setting, Summary
 
@@ -28,6 +28,16 @@ from .summary import Setting, Summary
 PIECE_BYTES = 1 << 26
 # Bytes for each row on the device besides its values: class, place in the order of classes, weight.
 _BESIDE = 24
+
+
+@dataclass
+class _Piece:
+    """Rows that are sent together."""
+
+    first: int  # number of the first row
+    n_rows: int = 0
+    parts: list[Block] = field(default_factory=list)
+    in_place: bool = False  # whether rows are sent from where they are, pinned and one after another
 
 
 class StreamedRows(BlockRows):
@@ -41,6 +51,8 @@ class StreamedRows(BlockRows):
         self._kept: list[DeviceRows] = []
         self._n_kept = 0
         self._room: float | None = None
+        # Counts of the classes in pieces, by the number of their first row and how many they are.
+        self._counts: dict[tuple[int, int], dict[int, ClassCounts]] = {}
 
     def take(self, columns: Sequence[int]) -> StreamedRows:
         """Return some of the features; see `BlockRows`."""
@@ -112,7 +124,7 @@ class StreamedRows(BlockRows):
 
     def _sent(self, n_skipped: int) -> Iterator[tuple[DeviceRows, int]]:
         """Yield pieces that are on their way to the device, after some rows, and the numbers of buffers."""
-        n_filled, beside = 0, []
+        piece = _Piece(n_skipped)
         # Pinning takes as long as several passes: not for a single one.
         again = self._feed is not None
         for block in self._informative():
@@ -125,22 +137,23 @@ class StreamedRows(BlockRows):
                     self._feed = open_feed(self._device, most, self.n_features, block.X.dtype)
                 if again:
                     self._feed.pin(block.X, self.summary.n_rows * width)
-                if not n_filled and self._feed.is_pinned(block.X):
-                    stop = min(n_rows, start + self._feed.n_rows)
-                    part = block.rows(slice(start, stop))
-                    yield self._send(stop - start, [part], part.X)
-                    start = stop
-                    continue
-                stop = min(n_rows, start + self._feed.n_rows - n_filled)
+                stop = min(n_rows, start + self._feed.n_rows - piece.n_rows)
                 part = block.rows(slice(start, stop))
-                self._feed.fill(n_filled, part.X)
-                n_filled, start = n_filled + stop - start, stop
-                beside.append(part)
-                if n_filled == self._feed.n_rows:
-                    yield self._send(n_filled, beside)
-                    n_filled, beside = 0, []
-        if n_filled:
-            yield self._send(n_filled, beside)
+                if piece.in_place and not self._feed.is_pinned(part.X, piece.parts[-1].X):
+                    yield self._send(piece)
+                    piece = _Piece(piece.first + piece.n_rows)
+                    continue
+                if not piece.parts:
+                    piece.in_place = self._feed.is_pinned(part.X)
+                if not piece.in_place:
+                    self._feed.fill(piece.n_rows, part.X)
+                piece.parts.append(part)
+                piece.n_rows, start = piece.n_rows + stop - start, stop
+                if piece.n_rows == self._feed.n_rows:
+                    yield self._send(piece)
+                    piece = _Piece(piece.first + piece.n_rows)
+        if piece.parts:
+            yield self._send(piece)
 
     def _informative(self) -> Iterator[Block]:
         """Yield the blocks without rows of weight zero or without any value."""
@@ -149,20 +162,21 @@ class StreamedRows(BlockRows):
             for block in blocks:
                 yield block.informative() if some_empty or block.weights is not None else block
 
-    def _send(
-        self, n_rows: int, parts: list[Block], pinned: np.ndarray | None = None
-    ) -> tuple[DeviceRows, int]:
-        """Send what is in the buffer, or pinned rows, with the classes and weights of their parts."""
+    def _send(self, piece: _Piece) -> tuple[DeviceRows, int]:
+        """Send rows from the buffer or from where they are, with their classes and weights."""
+        n_rows, parts = piece.n_rows, piece.parts
         if self._room is None:
             self._room = room_on(self._device)
         n_bytes = n_rows * (self.n_features * parts[0].X.dtype.itemsize + _BESIDE)
         # Complete rows among those with gaps are copied on the device.
         n_bytes *= 2 if self.summary.gaps else 1
         stays = n_bytes <= self._room
-        X, turn = self._feed.send(n_rows, stays=stays, rows=pinned)
+        X, turn = self._feed.send(n_rows, stays=stays, rows=parts[0].X if piece.in_place else None)
         codes = None if parts[0].y is None else np.concatenate([part.y for part in parts])
         weights = None if parts[0].weights is None else np.concatenate([part.weights for part in parts])
         rows = (MaskedRows if self.summary.gaps else DeviceRows)(X, codes, weights)
+        # Counting takes as long as copying the rows.
+        rows.counts = self._counts.setdefault((piece.first, n_rows), rows.counts)
         # Memory is for rows.
         rows.keeps_terms = False
         if stays:
@@ -177,3 +191,4 @@ class StreamedRows(BlockRows):
     def clear_cache(self) -> None:
         """Free the memory on the device and the buffers."""
         self._feed, self._kept, self._n_kept, self._room = None, [], 0, None
+        self._counts = {}

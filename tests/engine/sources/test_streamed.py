@@ -1,0 +1,102 @@
+"""Rows that are sent to a device in pieces, on PyTorch's CPU device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from libraries import needs_torch, torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix.engine import starts
+from skmix.engine.compute.threads import Workers
+from skmix.engine.covariances import structure_of
+from skmix.engine.sources import Setting, device, open_source
+from skmix.engine.sources.streamed import StreamedRows
+from skmix.io import open_rows
+
+if torch is not None:
+    from skmix.engine.compute import feed as feeds
+    from skmix.engine.compute.feed import Feed
+
+pytestmark = needs_torch
+RANDOM = np.random.default_rng(0)
+X, CODES = RANDOM.normal(size=(1000, 4)), RANDOM.integers(-1, 3, 1000)
+WEIGHTS = RANDOM.uniform(0.5, 2.0, 1000)
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Return what is sent: how many rows, and whether from where they are; none of them stay."""
+    found: list[tuple[int, bool]] = []
+    send = Feed.send
+
+    def noted(self: Any, n_rows: int, *, stays: bool, rows: np.ndarray | None = None) -> Any:
+        found.append((n_rows, rows is not None))
+        return send(self, n_rows, stays=stays, rows=rows)
+
+    monkeypatch.setattr(Feed, "send", noted)
+    monkeypatch.setattr("skmix.engine.sources.streamed.PIECE_BYTES", 300 * 32)
+    monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: 0)
+    return found
+
+
+def expect_twice(rows: np.ndarray, chunk_rows: int) -> list[Any]:
+    """Do two passes over rows in blocks, and one over all of them in memory; return the statistics."""
+    structure, n_features = structure_of("full"), rows.shape[1]
+    blocks = open_rows(rows, label=CODES, weight=WEIGHTS, chunk_rows=chunk_rows).coded(np.arange(3))
+    streamed, whole = StreamedRows(blocks, "cpu:0"), open_source(rows, CODES, WEIGHTS)
+    frame = whole.summary.frame(structure)
+    found = starts.uniform(2, 5, 4, n_features, structure, np.random.RandomState(0))
+    setting, results = Setting(frame, structure, Workers(1)), []
+    for source in (streamed, streamed, whole):
+        inside = frame.enter(found, structure).map(source.to_device)
+        statistics, origins = source.expect(inside, structure.factor(inside.covariances, n_features), setting)
+        results.append((statistics.map(np.asarray), np.asarray(origins)))
+    return results
+
+
+def test_small_blocks_are_gathered_into_pieces_wherever_they_are(pieces: list[tuple[int, bool]]) -> None:
+    (first, _), (second, _), (expected, _) = expect_twice(X, 70)
+    sizes = [300, 300, 300, 100]
+    assert pieces == [(n_rows, False) for n_rows in sizes] + [(n_rows, True) for n_rows in sizes]
+    for own, again in zip(vars(first).values(), vars(second).values(), strict=True):
+        assert_array_equal(own, again)
+    assert_allclose(first.log_likelihood, expected.log_likelihood, rtol=1e-11)
+    assert_allclose(first.mass, expected.mass, rtol=1e-9)
+
+
+def test_rows_that_do_not_follow_one_another_are_not_gathered_in_place() -> None:
+    feed = Feed("cpu", 500, 4, X.dtype)
+    feed.pin(X[:100], X.nbytes)
+    assert feed.is_pinned(X[100:200], X[:100])
+    assert not feed.is_pinned(X[101:200], X[:100])
+    assert not feed.is_pinned(X[:100].copy())
+    got, _ = feed.send(250, stays=True, rows=X[100:200])
+    assert_array_equal(got, X[100:350])
+
+
+def test_classes_of_a_piece_are_counted_once(
+    pieces: list[tuple[int, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+    count = device.count_classes
+    monkeypatch.setattr(device, "count_classes", lambda *given: counted.append(1) or count(*given))
+    expect_twice(X, 70)
+    assert len(pieces) == 8
+    assert len(counted) == 4
+
+
+def test_only_rows_that_can_be_sent_from_where_they_are_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed = X.copy()
+    fixed.flags.writeable = False
+    for rows in (fixed[:], X[:, :3], X[::2], X[:].T, X[:].view(np.int64)):
+        feed = Feed("cpu", 10, rows.shape[1], X.dtype)
+        feed.pin(rows, rows.nbytes)
+        assert feed._pinned is None
+    for memory, is_pinned in ((1.9 * X.nbytes, False), (2.1 * X.nbytes, True)):
+        monkeypatch.setattr(feeds, "_physical_memory", lambda memory=memory: memory)
+        feed = Feed("cpu", 10, 4, X.dtype)
+        feed.pin(X[:], X.nbytes)
+        assert feed.is_pinned(X) is is_pinned
