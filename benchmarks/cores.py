@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import skmix
+from skmix.io import replacing
 
 # Covariances, M and K; fewer rows where a pass over a million would take seconds.
 CASES = [
@@ -89,9 +90,8 @@ def main() -> None:
             flush=True,
         )
     if arguments.out:
-        partial = arguments.out.with_suffix(".partial")
-        partial.write_text(json.dumps(results, indent=2) + "\n")
-        partial.replace(arguments.out)
+        with replacing(arguments.out) as file:
+            file.write((json.dumps(results, indent=2) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ from sklearn.exceptions import ConvergenceWarning
 from speed import SPREADS, best_of, clusters, processor, replace_part
 from threadpoolctl import threadpool_limits
 
+from skmix.io import replacing
+
 # N, M and K, full covariances; the first is small.
 CASES = [
     (1000, 4, 3),
@@ -276,9 +278,8 @@ def main() -> None:
     results = run(cases, arguments.repeats, console)
     show(results, console)
     if arguments.out:
-        partial_file = arguments.out.with_suffix(".partial")
-        partial_file.write_text(json.dumps(results, indent=2) + "\n")
-        partial_file.replace(arguments.out)
+        with replacing(arguments.out) as file:
+            file.write((json.dumps(results, indent=2) + "\n").encode())
     if arguments.readme:
         replace_part(arguments.readme, "peers", sentence(results))
 

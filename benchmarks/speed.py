@@ -38,6 +38,7 @@ from skmix.engine.em import fit
 from skmix.engine.model import Options
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
+from skmix.io import replacing
 
 # Covariances, N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.
 FITS = [
@@ -408,9 +409,8 @@ def main() -> None:
     }
     show(results, console)
     if arguments.out:
-        partial = arguments.out.with_suffix(".partial")
-        partial.write_text(json.dumps(results, indent=2) + "\n")
-        partial.replace(arguments.out)
+        with replacing(arguments.out) as file:
+            file.write((json.dumps(results, indent=2) + "\n").encode())
     if arguments.readme:
         replace_part(arguments.readme, "speed", readme_table(results))
 

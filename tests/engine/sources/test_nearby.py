@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clusters import elongated
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine.compute.threads import workers
@@ -33,11 +34,7 @@ def problem(
 ) -> tuple[Rows, Kernels]:
     """Return rows around elongated kernels whose axes differ by up to `ratio`, at a typical distance."""
     random = np.random.default_rng(n_features)
-    means = spread * random.normal(size=(n_kernels, n_features))
-    rotation, _ = np.linalg.qr(random.normal(size=(n_kernels, n_features, n_features)))
-    roots = rotation * ratio ** -random.uniform(size=(n_kernels, 1, n_features))
-    which = random.integers(n_kernels, size=n_rows)
-    X = means[which] + np.einsum("nde,ne->nd", roots[which], random.normal(size=(n_rows, n_features)))
+    X, means, roots = elongated(random, n_rows, n_kernels, n_features, spread, ratio)
     structure = structure_of(covariance_type)
     covariances = structure.from_full(roots @ roots.mT)[None]
     weights = random.dirichlet(np.ones(n_kernels), size=n_classes).T[None]

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from calls import fit
+from clusters import elongated
 from libraries import LIBRARIES, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -90,11 +91,7 @@ def problem(
 ) -> Problem:
     """Return kernels whose axes differ by up to `ratio`; the last of several classes is unlabelled rows."""
     random = np.random.default_rng(n_features)
-    means = spread * random.normal(size=(n_kernels, n_features))
-    rotation, _ = np.linalg.qr(random.normal(size=(n_kernels, n_features, n_features)))
-    roots = rotation * ratio ** -random.uniform(size=(n_kernels, 1, n_features))
-    which = random.integers(n_kernels, size=n_rows)
-    X = means[which] + np.einsum("nde,ne->nd", roots[which], random.normal(size=(n_rows, n_features)))
+    X, means, roots = elongated(random, n_rows, n_kernels, n_features, spread, ratio)
     codes = None
     if n_classes > 1:
         codes = random.integers(n_classes - 1, size=n_rows)
