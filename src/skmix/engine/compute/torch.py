@@ -214,8 +214,11 @@ class TorchOperations(Operations):
         return torch.special.digamma(array)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """Return whether the error means that the device is out of memory."""
-        return isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        """Return whether the error means that the device is out of memory.
+
+        Not while work is captured, which needs memory of its own: the same work may fit without a capture.
+        """
+        return self.held is None and isinstance(error, (torch.OutOfMemoryError, MemoryError))
 
     def release(self) -> None:
         """Return cached memory to the device."""

@@ -149,8 +149,7 @@ class NearbyKernels:
         try:
             found = self._collect(rows, kernels, find_homes, moments)
         except Exception as error:
-            # Work that is being captured needs memory of its own: passes that are not captured may still fit.
-            if operations.held is not None or not operations.is_out_of_memory(error):
+            if not operations.is_out_of_memory(error):
                 raise
             is_short, self._patience = True, _MOST_WAITING
         if found is None:
