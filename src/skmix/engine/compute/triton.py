@@ -22,9 +22,6 @@ _PRODUCTS = 512
 _ROWS = 4096
 # Rows of a tile of distances, by matrices and by scales; rows of a tile, and programs, of moments.
 _ROWS_WHITENED, _ROWS_SCALED, _COLUMNS, _PIECES = 64, 256, 128, 32
-# Most tiles of responsibilities that a program works through, so that there are few sums of mass to add, and
-# programs that occupy a device.
-_TILES, _PROGRAMS = 8, 2048
 # Rows of a tile of squared distances from a seed.
 _ROWS_SEEDED = 32
 # More kernels than this do not fit in a tile, and more rows to draw seeds from than that.
@@ -56,30 +53,27 @@ def _products(terms, first, second, n_rows, n_features, n_blocks, BLOCK: tl.cons
 
 
 @triton.jit
-def _normalise(values, offsets, weights, log_sums, mass, n_rows, n_kernels, n_tiles,
+def _normalise(values, offsets, weights, log_sums, mass, n_rows, n_kernels,
                WIDTH: tl.constexpr, BLOCK: tl.constexpr, WEIGHTED: tl.constexpr):  # fmt: skip
     start = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     k = tl.arange(0, WIDTH).to(tl.int64)
+    inside = (k[:, None] < n_kernels) & (n[None, :] < n_rows)
+    where = values + (start * n_kernels + k[:, None]) * n_rows + n[None, :]
     offset = tl.load(offsets + start * n_kernels + k, mask=k < n_kernels, other=0.0)
-    sums = tl.zeros((WIDTH,), dtype=tl.float64)
-    for tile in range(n_tiles):
-        n = (tl.program_id(0).to(tl.int64) * n_tiles + tile) * BLOCK + tl.arange(0, BLOCK)
-        inside = (k[:, None] < n_kernels) & (n[None, :] < n_rows)
-        where = values + (start * n_kernels + k[:, None]) * n_rows + n[None, :]
-        logs = tl.load(where, mask=inside, other=-float("inf")) + offset[:, None]
-        # Rows beyond the last would be minus infinity throughout.
-        largest = tl.where(n < n_rows, tl.max(logs, axis=0), 0.0)
-        joint = tl.exp(logs - largest[None, :])
-        total = tl.where(n < n_rows, tl.sum(joint, axis=0), 1.0)
-        weight = 1.0 / total
-        if WEIGHTED:
-            weight *= tl.load(weights + n, mask=n < n_rows, other=0.0)
-        share = joint * weight[None, :]
-        tl.store(where, share, mask=inside)
-        tl.store(log_sums + start * n_rows + n, tl.log(total) + largest, mask=n < n_rows)
-        sums += tl.sum(share, axis=1).to(tl.float64)
+    logs = tl.load(where, mask=inside, other=-float("inf")) + offset[:, None]
+    # Rows beyond the last would be minus infinity throughout.
+    largest = tl.where(n < n_rows, tl.max(logs, axis=0), 0.0)
+    joint = tl.exp(logs - largest[None, :])
+    total = tl.where(n < n_rows, tl.sum(joint, axis=0), 1.0)
+    weight = 1.0 / total
+    if WEIGHTED:
+        weight *= tl.load(weights + n, mask=n < n_rows, other=0.0)
+    share = joint * weight[None, :]
+    tl.store(where, share, mask=inside)
+    tl.store(log_sums + start * n_rows + n, tl.log(total) + largest, mask=n < n_rows)
     place = (tl.program_id(0).to(tl.int64) * tl.num_programs(1) + start) * n_kernels + k
-    tl.store(mass + place, sums, mask=k < n_kernels)
+    tl.store(mass + place, tl.sum(share, axis=1), mask=k < n_kernels)
 
 
 @triton.jit(do_not_specialize=["q"])
@@ -207,16 +201,16 @@ def normalise(values: Array, offsets: Array, weights: Array | None) -> tuple[Arr
     log_sums = torch.empty((n_starts, n_rows), dtype=values.dtype, device=values.device)
     width = triton.next_power_of_2(n_kernels)
     block = max(8, _TILE // width)
-    n_tiles = max(1, min(_TILES, n_rows // (block * _PROGRAMS)))
-    n_programs = triton.cdiv(n_rows, block * n_tiles)
-    mass = torch.empty((n_programs, n_starts, n_kernels), dtype=torch.float64, device=values.device)
+    # A program that worked through several tiles would take twice the time, for fewer sums to add.
+    n_programs = triton.cdiv(n_rows, block)
+    mass = torch.empty((n_programs, n_starts, n_kernels), dtype=values.dtype, device=values.device)
     offsets = offsets.contiguous()
     with torch.cuda.device(values.device):
         _normalise[(n_programs, n_starts)](
             values, offsets, offsets if weights is None else weights, log_sums, mass, n_rows, n_kernels,
-            n_tiles, width, block, weights is not None, num_warps=4 if width <= 128 else 8,
+            width, block, weights is not None, num_warps=4 if width <= 128 else 8,
         )  # fmt: skip
-    return values, log_sums, mass.sum(dim=0)
+    return values, log_sums, mass.sum(dim=0, dtype=torch.float64)
 
 
 def draw_seeds(sample: Array, first: int, chances: Array) -> Array:
