@@ -67,9 +67,13 @@ _LOG_ZERO = -1e30
 # A kernel whose mean is so many times its standard deviation from the origin, squared, has its moments taken
 # about the mean: a quarter of what would make its covariance lose digits.
 _FAR = 2.0**22
-# Log-joints of a pass from which on skipping kernels is taken to pay, an estimate: it takes a few hundred
-# operations.
-WORTH_SKIPPING = 1 << 25
+# Log-joints of a pass from which on skipping kernels pays: it takes a few hundred operations, about 2 ms on
+# an H200. There, with 200,000 rows of 16 features in clusters that lie apart, 256 kernels took 2.3 ms instead
+# of 1.7, 1024 took 2.6 instead of 6.5, and 4096 took 4.9 instead of 30.
+WORTH_SKIPPING = 1 << 27
+# Most features with which it is tried. Finding out that it does not pay takes as long as three passes, and
+# with 128 features it never paid on an H200.
+FEW_FEATURES = 32
 
 
 class DeviceRows(ArrayRows):
@@ -131,11 +135,11 @@ class DeviceRows(ArrayRows):
 
     def _may_skip(self, prepared: Prepared, structure: Structure) -> bool:
         """Return whether passes with these kernels may skip some of them."""
-        n_starts, n_kernels, _ = prepared.means.shape
+        n_starts, n_kernels, n_features = prepared.means.shape
         is_full = structure.triangular and not structure.shared
         many = n_kernels >= MANY and self.X.shape[0] * n_kernels >= WORTH_SKIPPING
         able = self.keeps_terms and operations_of(self.X).reduces_segments
-        return is_full and many and able and n_starts == 1
+        return is_full and many and able and n_starts == 1 and n_features <= FEW_FEATURES
 
     def log_densities(
         self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
