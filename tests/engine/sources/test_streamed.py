@@ -13,6 +13,7 @@ from skmix.engine import starts
 from skmix.engine.compute.threads import Workers
 from skmix.engine.covariances import structure_of
 from skmix.engine.sources import Setting, device, open_source
+from skmix.engine.sources.blocks import BlockRows
 from skmix.engine.sources.streamed import StreamedRows
 from skmix.io import open_rows
 
@@ -141,6 +142,31 @@ def test_orders_are_those_of_the_number_of_classes(
             statistics, _ = source.expect(inside, structure.factor(inside.covariances, 4), setting)
             likelihoods.append(np.asarray(statistics.log_likelihood))
         assert_allclose(*likelihoods, rtol=1e-11)
+
+
+def test_weights_do_not_make_passes_look_for_gaps(
+    pieces: list[tuple[int, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, weights, structure = X.copy(), WEIGHTS.copy(), structure_of("full")
+    weights[::7] = 0.0
+    rows[14] = np.nan
+    streamed = StreamedRows(open_rows(rows, weight=weights, chunk_rows=70), "cpu:0")
+    some = weights > 0.0
+    whole = open_source(rows[some], None, weights[some])
+    frame = whole.summary.frame(structure)
+    setting = Setting(frame, structure, Workers(1))
+    found = starts.uniform(1, 5, 1, 4, structure, np.random.RandomState(0))
+    assert not streamed.summary.gaps
+    monkeypatch.delattr("skmix.engine.compute.blocks.Block.informative")
+    results = []
+    for source in (streamed, BlockRows(streamed.blocks, streamed.summary), whole):
+        inside = frame.enter(found, structure).map(source.to_device)
+        statistics, _ = source.expect(inside, structure.factor(inside.covariances, 4), setting)
+        results.append(statistics.map(np.asarray))
+    assert pieces == [(300, False), (300, False), (257, False)]
+    for each in results[:2]:
+        assert_allclose(each.log_likelihood, results[2].log_likelihood, rtol=1e-11)
+        assert_allclose(each.mass, results[2].mass, rtol=1e-9)
 
 
 def test_only_rows_that_can_be_sent_from_where_they_are_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:

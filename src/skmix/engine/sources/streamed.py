@@ -165,7 +165,7 @@ class StreamedRows(BlockRows):
         some_empty = self.summary.gaps or self.summary.n_empty > 0
         with closing(self.blocks.blocks()) as blocks:  # type: ignore[attr-defined]
             for block in blocks:
-                yield block.informative() if some_empty or block.weights is not None else block
+                yield block.informative() if some_empty else block.weighted()
 
     def _send(self, piece: _Piece, n_classes: int) -> tuple[DeviceRows, int]:
         """Send rows from the buffer or from where they are, with their classes and weights."""
