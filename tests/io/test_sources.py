@@ -54,6 +54,33 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path, dtype: str, order: str
     assert np.array_equal(read, written.astype(np.float64))
 
 
+@pytest.fixture(params=["one thread", "many threads"])
+def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Read small files in one thread or several; return the sizes of the pieces."""
+    sizes: list[int] = []
+    read_into = source_module._read_into
+
+    def noted(path: Path, cut: tuple[int, np.ndarray]) -> None:
+        sizes.append(len(cut[1]))
+        read_into(path, cut)
+
+    monkeypatch.setattr(source_module, "_read_into", noted)
+    if request.param == "many threads":
+        monkeypatch.setattr(source_module, "_MOST_READERS", 4)
+        monkeypatch.setattr(source_module, "_READER_BYTES", 500)
+    return sizes
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_threads_read_the_same_rows(tmp_path: Path, readers: list[int], order: str) -> None:
+    np.save(tmp_path / "rows.npy", np.asarray(X, order=order))  # type: ignore[call-overload]
+    read, _, _ = gathered(open_rows(tmp_path / "rows.npy", chunk_rows=201))
+    assert np.array_equal(read, X)
+    whole = 201 * 8 * (3 if order == "C" else 1)
+    assert (max(readers) < whole) is (source_module._READER_BYTES == 500)
+    assert sum(readers) == X.nbytes
+
+
 def test_labels_and_weights_lie_beside_the_rows(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", X)
     np.save(tmp_path / "names.npy", NAMES)
@@ -216,7 +243,7 @@ def test_labels_and_weights_that_change_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_file_that_shrinks_during_a_pass_is_told(tmp_path: Path, order: str) -> None:
+def test_a_file_that_shrinks_during_a_pass_is_told(tmp_path: Path, readers: list[int], order: str) -> None:
     path = tmp_path / "rows.npy"
     np.save(path, np.asarray(X, order=order))  # type: ignore[call-overload]
     blocks = open_rows(path, chunk_rows=100).read(labels=False)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -25,6 +25,10 @@ from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
 BLOCK_BYTES = 1 << 24
 # Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
 MAPPED_BYTES = 1 << 28
+# Threads that read a block of a .npy file, and fewest bytes for each: from the system's cache, one thread
+# copies slower than a device takes rows.
+_MOST_READERS = min(8, os.cpu_count() or 1)
+_READER_BYTES = 1 << 21
 # Columns of Parquet files are read in pieces of this many bytes. Larger pages are read at once; with pieces
 # of a page's size, most of it would be copied once more.
 _BUFFER_BYTES = 1 << 15
@@ -369,12 +373,37 @@ def _rows_of_npy(
 ) -> np.ndarray:
     """Return rows of a file by reading it: pages of a memory map would count as memory of the process."""
     width = 1 if transposed else int(np.prod(shape[1:]))
-    columns = range(shape[1] if transposed else 1)
-    places = [offset + (column * shape[0] + start * width) * dtype.itemsize for column in columns]
-    parts = [np.fromfile(path, dtype, (stop - start) * width, offset=place) for place in places]
-    if any(len(part) < (stop - start) * width for part in parts):
-        raise ValueError(f"{path} became shorter while it was being read.")
-    return np.stack(parts, axis=1) if transposed else parts[0].reshape(stop - start, *shape[1:])
+    values = np.empty((shape[1] if transposed else 1, (stop - start) * width), dtype)
+    cuts = []
+    for column, part in enumerate(values.view(np.uint8)):
+        place = offset + (column * shape[0] + start * width) * dtype.itemsize
+        n_cuts = max(1, min(_MOST_READERS, len(part) // _READER_BYTES))
+        step = max(1, -(-len(part) // n_cuts))
+        cuts += [(place + a, part[a : a + step]) for a in range(0, len(part), step)]
+    if values.nbytes < 2 * _READER_BYTES:
+        for cut in cuts:
+            _read_into(path, cut)
+    else:
+        list(_readers(os.getpid()).map(partial(_read_into, path), cuts))
+    return np.ascontiguousarray(values.T) if transposed else values.reshape(stop - start, *shape[1:])
+
+
+def _read_into(path: Path, cut: tuple[int, np.ndarray]) -> None:
+    """Read as many bytes of a file, from a place on, as the memory (n,) has."""
+    (place, memory), n_read = cut, 0
+    with open(path, "rb", buffering=0) as file:
+        file.seek(place)
+        while n_read < len(memory):
+            n_more = file.readinto(memory[n_read:].data)
+            if not n_more:
+                raise ValueError(f"{path} became shorter while it was being read.")
+            n_read += n_more
+
+
+@lru_cache(maxsize=1)
+def _readers(process: int) -> ThreadPoolExecutor:
+    """Return the threads of a process that read pieces of a block: a copy of a process has none of them."""
+    return ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="skmix-reader")
 
 
 def _rows_in_memory(array: Any, start: int, stop: int) -> np.ndarray:

@@ -462,11 +462,17 @@ def test_hundreds_of_patterns_of_gaps(
 
 
 @each_library
-def test_a_device_without_memory_gets_smaller_chunks(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spare", [0, 1 << 40])
+def test_a_device_without_memory_gets_smaller_chunks(
+    library: str, spare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, _, _ = clusters()
+    operations, sizes = operations_of(LIBRARIES[library](X)), []
+    monkeypatch.setattr(operations, "spare_memory", lambda: spare)
     rows, parameters, factor, step = parts(library, X, 3)
     expected, _, _ = step(parameters, factor)
-    operations, sizes = operations_of(rows.X), []
+    # Terms that are kept need no memory.
+    rows.clear_cache()
     expand = operations.expand
 
     def short_of_memory(chunk: Any, *others: Any) -> Any:
@@ -477,12 +483,38 @@ def test_a_device_without_memory_gets_smaller_chunks(library: str, monkeypatch: 
 
     monkeypatch.setattr(operations, "expand", short_of_memory)
     got, _, _ = step(parameters, factor)
-    assert max(sizes) == 700
-    assert max(sizes[2:]) <= 200
+    assert sizes[0] == 700
+    # Terms are no longer kept before chunks become smaller.
+    n_failed = 3 if spare else 2
+    assert max(sizes[n_failed:]) <= 200
+    assert sum(sizes[n_failed:]) == 700
     parameters_agree(got.map(to_numpy), expected.map(to_numpy), 1e-12)
     monkeypatch.setattr(operations, "expand", lambda *_: (_ for _ in ()).throw(MemoryError("none at all")))
     with pytest.raises(MemoryError, match="none at all"):
         step(parameters, factor)
+
+
+@needs_torch
+def test_memory_that_only_a_capture_lacks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, _ = clusters()
+    operations = operations_of(torch.as_tensor(X))
+    rows, parameters, factor, step = parts("torch", X, 3)
+    step(parameters, factor)
+    framed = rows._framed
+    before = framed._n_dropped, framed._most_rows, framed._keeps
+
+    def short_of_memory(*_: Any) -> Any:
+        raise MemoryError("too much")
+
+    monkeypatch.setattr(operations, "expand", short_of_memory)
+    monkeypatch.setattr(operations, "held", [])
+    with pytest.raises(MemoryError, match="too much"):
+        step(parameters, factor)
+    assert (framed._n_dropped, framed._most_rows, framed._keeps) == before
+    monkeypatch.setattr(operations, "held", None)
+    with pytest.raises(MemoryError, match="too much"):
+        step(parameters, factor)
+    assert framed._n_dropped > before[0]
 
 
 @each_library

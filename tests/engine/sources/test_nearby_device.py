@@ -457,6 +457,17 @@ def test_skipping_rests_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -
     assert len(assumed) == 1
 
 
+def test_only_large_passes_with_few_features_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = problem()
+    n_joints = given.X.shape[0] * 60
+    for features, joints, expected in ((5, n_joints, True), (4, n_joints, False), (5, n_joints + 1, False)):
+        monkeypatch.setattr(device, "FEW_FEATURES", features)
+        monkeypatch.setattr(device, "WORTH_SKIPPING", joints)
+        source = given.rows
+        source.expect(*given.entered(source), given.setting)
+        assert skips(source) is expected
+
+
 def test_a_repeat_for_one_of_several_starts_does_not_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     given, tried = problem(), []
     collect = nearby_device.NearbyKernels.collect

@@ -13,12 +13,14 @@ from skmix.engine import starts
 from skmix.engine.compute.threads import Workers
 from skmix.engine.covariances import structure_of
 from skmix.engine.sources import Setting, device, open_source
+from skmix.engine.sources.blocks import BlockRows
 from skmix.engine.sources.streamed import StreamedRows
 from skmix.io import open_rows
 
 if torch is not None:
     from skmix.engine.compute import feed as feeds
     from skmix.engine.compute.feed import Feed
+    from skmix.engine.compute.torch import TorchOperations
 
 pytestmark = needs_torch
 RANDOM = np.random.default_rng(0)
@@ -86,6 +88,85 @@ def test_classes_of_a_piece_are_counted_once(
     expect_twice(X, 70)
     assert len(pieces) == 8
     assert len(counted) == 4
+
+
+@pytest.mark.parametrize(("room", "n_staying", "n_ordered"), [(0, 0, 0), (20_000, 0, 1), (52_000, 2, 4)])
+def test_orders_of_pieces_are_kept_where_there_is_room(
+    pieces: list[tuple[int, bool]],
+    monkeypatch: pytest.MonkeyPatch,
+    room: int,
+    n_staying: int,
+    n_ordered: int,
+) -> None:
+    expected, again, (whole, _) = expect_twice(X, 70)
+    for own, other in zip(vars(expected[0]).values(), vars(again[0]).values(), strict=True):
+        assert_array_equal(own, other)
+    pieces.clear()
+    sent: list[str] = []
+    from_numpy = TorchOperations.from_numpy
+
+    def noted(self: Any, values: np.ndarray, dtype: Any = None) -> Any:
+        if values.ndim == 1 and len(values) >= 100:
+            sent.append(values.dtype.kind)
+        return from_numpy(self, values, dtype)
+
+    monkeypatch.setattr(TorchOperations, "from_numpy", noted)
+    # A quarter of it is for orders, of 13 bytes for each row; rows that stay take 56 bytes each.
+    monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: room)
+    (first, _), (second, _), _ = expect_twice(X, 70)
+    assert len(pieces) == 8 - n_staying
+    # Codes and weights of all pieces in the first pass, then of those without an order.
+    assert sorted(sent) == ["f"] * (8 - n_ordered) + ["i"] * (8 - n_ordered)
+    for name, own in vars(expected[0]).items():
+        assert_array_equal(getattr(first, name), own)
+        assert_array_equal(getattr(second, name), own)
+    assert_allclose(second.log_likelihood, whole.log_likelihood, rtol=1e-11)
+    assert_allclose(second.mass, whole.mass, rtol=1e-9)
+
+
+def test_orders_are_those_of_the_number_of_classes(
+    pieces: list[tuple[int, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two pieces stay, and the order of the others is kept.
+    monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: 40_000)
+    structure = structure_of("full")
+    blocks = open_rows(X, label=CODES, chunk_rows=70).coded(np.arange(3))
+    streamed, whole = StreamedRows(blocks, "cpu:0"), open_source(X, CODES)
+    frame = whole.summary.frame(structure)
+    setting = Setting(frame, structure, Workers(1))
+    for n_classes in (4, 1, 4):
+        found = starts.uniform(1, 5, n_classes, 4, structure, np.random.RandomState(0))
+        likelihoods = []
+        for source in (streamed, whole):
+            inside = frame.enter(found, structure).map(source.to_device)
+            statistics, _ = source.expect(inside, structure.factor(inside.covariances, 4), setting)
+            likelihoods.append(np.asarray(statistics.log_likelihood))
+        assert_allclose(*likelihoods, rtol=1e-11)
+
+
+def test_weights_do_not_make_passes_look_for_gaps(
+    pieces: list[tuple[int, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, weights, structure = X.copy(), WEIGHTS.copy(), structure_of("full")
+    weights[::7] = 0.0
+    rows[14] = np.nan
+    streamed = StreamedRows(open_rows(rows, weight=weights, chunk_rows=70), "cpu:0")
+    some = weights > 0.0
+    whole = open_source(rows[some], None, weights[some])
+    frame = whole.summary.frame(structure)
+    setting = Setting(frame, structure, Workers(1))
+    found = starts.uniform(1, 5, 1, 4, structure, np.random.RandomState(0))
+    assert not streamed.summary.gaps
+    monkeypatch.delattr("skmix.engine.compute.blocks.Block.informative")
+    results = []
+    for source in (streamed, BlockRows(streamed.blocks, streamed.summary), whole):
+        inside = frame.enter(found, structure).map(source.to_device)
+        statistics, _ = source.expect(inside, structure.factor(inside.covariances, 4), setting)
+        results.append(statistics.map(np.asarray))
+    assert pieces == [(300, False), (300, False), (257, False)]
+    for each in results[:2]:
+        assert_allclose(each.log_likelihood, results[2].log_likelihood, rtol=1e-11)
+        assert_allclose(each.mass, results[2].mass, rtol=1e-9)
 
 
 def test_only_rows_that_can_be_sent_from_where_they_are_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:

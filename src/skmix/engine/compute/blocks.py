@@ -49,11 +49,15 @@ class Block:
         y = encode(self.y, classes) if self.names is None else encode(self.names, classes)[self.y]
         return replace(self, y=y, names=None)
 
+    def weighted(self) -> Block:
+        """Return the rows of positive weight."""
+        if self.weights is None or self.weights.all():
+            return self
+        return self.rows(np.flatnonzero(self.weights))
+
     def informative(self) -> Block:
         """Return the rows of positive weight that have at least one value."""
-        block, xp = self, namespace(self.X)
-        if block.weights is not None and not block.weights.all():
-            block = block.rows(np.flatnonzero(block.weights))
+        block, xp = self.weighted(), namespace(self.X)
         if bool(xp.any(xp.isnan(block.X))):
             valued = ~to_numpy(xp.all(xp.isnan(block.X), axis=1))
             block = block if valued.all() else block.rows(np.flatnonzero(valued))

@@ -109,8 +109,7 @@ def expect_block(
     of the blocks may have no value; `arguments` are those of `RowSource.expect`. The block's scatter is
     added to `scatters`, for the next pass in this process.
     """
-    if some_empty or block.weights is not None:
-        block = block.informative()
+    block = block.informative() if some_empty else block.weighted()
     if not len(block.X):
         return None
     rows = kind(block.X, block.y, block.weights)

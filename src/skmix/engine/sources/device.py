@@ -53,8 +53,6 @@ Result = TypeVar("Result")
 # origin; how often terms that a captured pass may read were dropped; what passes that skip kernels assume.
 Assumed = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int, tuple[int, ...]]
 _NOTHING: Assumed = ((), (), 0, ())
-# Where each class begins and ends among ordered rows (L + 1,), and its weight (L,).
-ClassCounts = tuple[IntArray, FloatArray]
 
 # Smallest chunk, in rows: if it does not fit in the device's memory, give up.
 _FEWEST_ROWS = 64
@@ -69,9 +67,13 @@ _LOG_ZERO = -1e30
 # A kernel whose mean is so many times its standard deviation from the origin, squared, has its moments taken
 # about the mean: a quarter of what would make its covariance lose digits.
 _FAR = 2.0**22
-# Log-joints of a pass from which on skipping kernels is taken to pay, an estimate: it takes a few hundred
-# operations.
-WORTH_SKIPPING = 1 << 25
+# Log-joints of a pass from which on skipping kernels pays: it takes a few hundred operations, about 2 ms on
+# an H200. There, with 200,000 rows of 16 features in clusters that lie apart, 256 kernels took 2.3 ms instead
+# of 1.7, 1024 took 2.6 instead of 6.5, and 4096 took 4.9 instead of 30.
+WORTH_SKIPPING = 1 << 27
+# Most features with which it is tried. Finding out that it does not pay takes as long as three passes, and
+# with 128 features it never paid on an H200.
+FEW_FEATURES = 32
 
 
 class DeviceRows(ArrayRows):
@@ -84,7 +86,7 @@ class DeviceRows(ArrayRows):
     def __init__(self, X: Array, codes: IntArray | None, weights: FloatArray | None = None) -> None:
         super().__init__(detached(X), codes, weights)
         # By the number of classes: given to rows that are sent anew in every pass.
-        self.counts: dict[int, ClassCounts] = {}
+        self.orders: dict[int, ClassOrder] = {}
 
     def take(self, columns: Sequence[int]) -> DeviceRows:
         """Return the same rows with some of their features."""
@@ -117,21 +119,27 @@ class DeviceRows(ArrayRows):
         """Return the rows in the frame of a setting, cached."""
         rows = self._framed
         if rows is None or rows.frame is not setting.frame or rows.n_classes != n_classes:
-            codes = self.codes_within(n_classes)
-            frame, structure, precision = setting.frame, setting.structure, setting.precision
-            if n_classes not in self.counts:
-                self.counts[n_classes] = count_classes(self.X.shape[0], codes, n_classes, self.weights)
-            given = self.X, codes, n_classes, frame, structure, self.weights, precision
-            self._framed = rows = FramedRows(*given, keeps=self.keeps_terms, counts=self.counts[n_classes])
+            given = setting.frame, setting.structure, setting.precision, self.keeps_terms
+            self._framed = rows = FramedRows(self.X, self.ordered(n_classes), *given)
         return rows
+
+    def ordered(self, n_classes: int) -> ClassOrder:
+        """Return the order of the rows by their classes, cached."""
+        known = self.orders.get(n_classes)
+        if known is None or not known.is_sent:
+            codes = self.codes_within(n_classes)
+            if known is None:
+                known = count_classes(self.X, codes, n_classes, self.weights)
+            self.orders[n_classes] = known = known.sent(self.X, codes, self.weights)
+        return known
 
     def _may_skip(self, prepared: Prepared, structure: Structure) -> bool:
         """Return whether passes with these kernels may skip some of them."""
-        n_starts, n_kernels, _ = prepared.means.shape
+        n_starts, n_kernels, n_features = prepared.means.shape
         is_full = structure.triangular and not structure.shared
         many = n_kernels >= MANY and self.X.shape[0] * n_kernels >= WORTH_SKIPPING
         able = self.keeps_terms and operations_of(self.X).reduces_segments
-        return is_full and many and able and n_starts == 1
+        return is_full and many and able and n_starts == 1 and n_features <= FEW_FEATURES
 
     def log_densities(
         self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
@@ -151,7 +159,8 @@ class DeviceRows(ArrayRows):
             if not len(index):
                 continue
             rows_of = X if len(index) == X.shape[0] else pick(X, index)
-            rows = FramedRows(rows_of, None, 1, replace(frame, bound=np.full(X.shape[1], bound)), structure)
+            one_class = count_classes(rows_of, None, 1, None)
+            rows = FramedRows(rows_of, one_class, replace(frame, bound=np.full(X.shape[1], bound)), structure)
             prepared = prepare(inside, structure, rows.bounds)
             level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
 
@@ -184,7 +193,7 @@ class DeviceRows(ArrayRows):
 
     def clear_cache(self) -> None:
         """Free the memory cached between passes."""
-        self._framed = None
+        self._framed, self.orders = None, {}
 
 
 def check_structure(structure: Structure) -> None:
@@ -292,23 +301,61 @@ def term_features(structure: Structure, n_features: int, which: int) -> np.ndarr
     return structure.pairs(n_features)[which]
 
 
-def count_classes(
-    n_rows: int, classes: IntArray | None, n_classes: int, weights: FloatArray | None
-) -> ClassCounts:
-    """Return where each class begins and ends among ordered rows (L + 1,), and its weight (L,).
+@dataclass(frozen=True)
+class ClassOrder:
+    """Rows in the order of their classes: what does not depend on their values."""
 
-    Classes of None mean one class.
-    """
+    bounds: IntArray  # (L + 1,): where each class begins and ends among ordered rows
+    total: float  # weight of all rows
+    sizes: Any  # (L,): weight of each class, on the device; a number for one class
+    # On the device, of ordered rows; None as long as they are not sent.
+    codes: Array | None = None  # (N,): classes; None for one
+    index: Array | None = None  # (N,): numbers of the rows; None for rows that are in order as they are
+    weights: Array | None = None  # (N,): None when all are one
+    is_sent: bool = False
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of codes, numbers and weights."""
+        given = self.codes, self.index, self.weights
+        return sum(int(array.nbytes) for array in given if array is not None)
+
+    def sent(self, X: Array, classes: IntArray | None, weights: FloatArray | None) -> ClassOrder:
+        """Return the order with codes, numbers and weights of rows X (N, M), on their device.
+
+        They are sorted there: the host would take longer than to copy the rows.
+        """
+        xp, own = namespace(X), None if weights is None else as_float64(weights, X)
+        if classes is None:
+            return replace(self, weights=own, is_sent=True)
+        codes, index = like(classes, X), None
+        if np.any(classes[1:] < classes[:-1]):
+            index = xp.argsort(codes, stable=True)
+            codes = take(codes, index, axis=0)
+            own = None if own is None else take(own, index, axis=0)
+            index = xp.astype(index, xp.int32 if X.shape[0] < 1 << 31 else xp.int64, copy=False)
+        return replace(self, codes=codes, index=index, weights=own, is_sent=True)
+
+    def counted(self) -> ClassOrder:
+        """Return the order without what takes memory for each row."""
+        return ClassOrder(self.bounds, self.total, self.sizes)
+
+
+def count_classes(
+    X: Array, classes: IntArray | None, n_classes: int, weights: FloatArray | None
+) -> ClassOrder:
+    """Return the order of rows X (N, M) by their classes (N,), not sent yet; classes of None mean one."""
+    n_rows = X.shape[0]
     if classes is None:
-        total = n_rows if weights is None else weights.sum()
-        return np.array([0, n_rows]), np.array([total], dtype=np.float64)
+        total = float(n_rows if weights is None else weights.sum())
+        return ClassOrder(np.array([0, n_rows]), total, total)
     n_each = np.bincount(classes, minlength=n_classes)
     sizes = n_each if weights is None else np.bincount(classes, weights, minlength=n_classes)
-    return np.concatenate([[0], np.cumsum(n_each)]), sizes.astype(np.float64, copy=False)
+    return ClassOrder(np.concatenate([[0], np.cumsum(n_each)]), float(sizes.sum()), as_float64(sizes, X))
 
 
 class FramedRows:
-    """Rows X (N, M) on a device, ordered by class (N,), in a frame; see `DeviceRows`.
+    """Rows X (N, M) on a device, ordered by class, in a frame; see `DeviceRows`.
 
     `precision` is that of the terms and of the products with them. Sums over chunks are always float64.
     """
@@ -316,25 +363,21 @@ class FramedRows:
     def __init__(
         self,
         X: Array,
-        classes: IntArray | None,
-        n_classes: int,
+        order: ClassOrder,
         frame: Frame,
         structure: Structure,
-        weights: FloatArray | None = None,
         precision: str = "float64",
         keeps: bool = True,
-        counts: ClassCounts | None = None,
     ) -> None:
-        self.frame, self.structure, self.n_classes = frame, structure, n_classes
+        self.frame, self.structure, self.n_classes = frame, structure, len(order.bounds) - 1
         self.n_rows, self.n_features = X.shape
         self.n_coefficients = self.n_features + structure.n_second(self.n_features)
         self._X, self._xp, self._operations = X, namespace(X), operations_of(X)
-        classes = None if n_classes == 1 else classes
-        if counts is None:
-            counts = count_classes(self.n_rows, classes, n_classes, weights)
-        self._bounds, sizes = counts
-        self._codes, self._index, self._row_weights = self._in_order(classes, weights)
-        self._total = float(sizes.sum())
+        self._bounds, self._total, self._sizes = order.bounds, order.total, order.sizes
+        self._index, self._row_weights = order.index, order.weights
+        self._codes: Array = order.codes
+        if order.codes is not None:
+            self._codes = self._xp.astype(order.codes, self._xp.int64, copy=False)
         self._precision = precision
         self._type = self._xp.float64 if precision == "float64" else self._xp.float32
         first, second = structure.pairs(self.n_features)
@@ -343,8 +386,6 @@ class FramedRows:
         self._scale, self._shift, self.bounds = (
             sent_once(array, X) for array in (frame.scale, frame.shift, bounds)
         )
-        # Sending them would take longer than all else here.
-        self._sizes: Any = as_float64(sizes, X) if len(sizes) > 1 else float(sizes[0])
         self._farthest = FARTHEST if frame.bound.max() >= FARTHEST else np.inf
         self._most_rows: int | None = None
         self._pairs = tuple(
@@ -362,22 +403,6 @@ class FramedRows:
         n_numbers = self.n_rows * (self.n_coefficients + _PADDING)
         n_bytes = n_numbers * (8 if precision == "float64" else 4)
         self._keeps = keeps and n_bytes <= self._operations.spare_memory()
-
-    def _in_order(self, classes: IntArray | None, weights: FloatArray | None) -> tuple[Array, Array, Array]:
-        """Return classes (N,), numbers (N,) and weights (N,) of the rows in the order of their classes.
-
-        They are sorted on the device: the host would take longer than to copy the rows. Classes are None for
-        one class, numbers for rows that are in order.
-        """
-        own = None if weights is None else as_float64(weights, self._X)
-        if classes is None:
-            return None, None, own
-        codes, index = like(classes, self._X), None
-        if np.any(classes[1:] < classes[:-1]):
-            index = self._xp.argsort(codes, stable=True)
-            codes = take(codes, index, axis=0)
-            own = None if own is None else take(own, index, axis=0)
-        return self._xp.astype(codes, self._xp.int64, copy=False), index, own
 
     @property
     def assumed(self) -> Assumed:

@@ -19,7 +19,7 @@ from ..compute.blocks import Block, Blocks
 from ..model import Factor, Parameters
 from .base import Centres, Step
 from .blocks import BlockRows, Sums, add
-from .device import ClassCounts, DeviceRows, check_structure, prepare, sum_of
+from .device import ClassOrder, DeviceRows, check_structure, prepare, sum_of
 from .masked import MaskedRows
 from .summary import Setting, Summary
 
@@ -28,6 +28,9 @@ from .summary import Setting, Summary
 PIECE_BYTES = 1 << 26
 # Bytes for each row on the device besides its values: class, place in the order of classes, weight.
 _BESIDE = 24
+# Largest share of the room for rows in which the order of those that do not stay is kept between passes: a
+# few bytes for each row, which save more time than rows of as many bytes that stay.
+_SHARE_OF_ORDERS = 0.25
 
 
 @dataclass
@@ -51,8 +54,10 @@ class StreamedRows(BlockRows):
         self._kept: list[DeviceRows] = []
         self._n_kept = 0
         self._room: float | None = None
-        # Counts of the classes in pieces, by the number of their first row and how many they are.
-        self._counts: dict[tuple[int, int], dict[int, ClassCounts]] = {}
+        # Orders of the rows of pieces by their classes, by the number of classes, that of the first row and
+        # how many rows they are.
+        self._orders: dict[tuple[int, int, int], ClassOrder] = {}
+        self._room_of_orders = 0.0
 
     def take(self, columns: Sequence[int]) -> StreamedRows:
         """Return some of the features; see `BlockRows`."""
@@ -83,13 +88,13 @@ class StreamedRows(BlockRows):
         moments: bool = True,
     ) -> Sums:
         """Do the E-step; see `RowSource`."""
-        pieces = self._pieces()
+        n_classes, total, before = parameters.weights.shape[-1], None, None
+        pieces = self._pieces(n_classes)
         if self.summary.gaps:
             arguments = parameters, factor, setting, centres, moments
             found: Sums | None = reduce(add, (rows.expect(*arguments) for rows in pieces), None)
             assert found is not None
             return found
-        n_classes, total, before = parameters.weights.shape[-1], None, None
         for rows in pieces:
             framed = rows.framed(setting, n_classes)
             if total is None:
@@ -101,13 +106,13 @@ class StreamedRows(BlockRows):
         assert total is not None
         return total, prepared.origins
 
-    def _pieces(self) -> Iterator[DeviceRows]:
+    def _pieces(self, n_classes: int) -> Iterator[DeviceRows]:
         """Yield all rows on the device, piece by piece."""
         yield from self._kept
         if self._n_kept == self.summary.n_rows:
             return
         before: tuple[DeviceRows, int] | None = None
-        for rows, turn in self._sent(self._n_kept):
+        for rows, turn in self._sent(self._n_kept, n_classes):
             if before is not None:
                 yield from self._arrived(*before)
             before = rows, turn
@@ -122,7 +127,7 @@ class StreamedRows(BlockRows):
         yield rows
         self._feed.release(turn)
 
-    def _sent(self, n_skipped: int) -> Iterator[tuple[DeviceRows, int]]:
+    def _sent(self, n_skipped: int, n_classes: int) -> Iterator[tuple[DeviceRows, int]]:
         """Yield pieces that are on their way to the device, after some rows, and the numbers of buffers."""
         piece = _Piece(n_skipped)
         # Pinning takes as long as several passes: not for a single one.
@@ -140,7 +145,7 @@ class StreamedRows(BlockRows):
                 stop = min(n_rows, start + self._feed.n_rows - piece.n_rows)
                 part = block.rows(slice(start, stop))
                 if piece.in_place and not self._feed.is_pinned(part.X, piece.parts[-1].X):
-                    yield self._send(piece)
+                    yield self._send(piece, n_classes)
                     piece = _Piece(piece.first + piece.n_rows)
                     continue
                 if not piece.parts:
@@ -150,45 +155,66 @@ class StreamedRows(BlockRows):
                 piece.parts.append(part)
                 piece.n_rows, start = piece.n_rows + stop - start, stop
                 if piece.n_rows == self._feed.n_rows:
-                    yield self._send(piece)
+                    yield self._send(piece, n_classes)
                     piece = _Piece(piece.first + piece.n_rows)
         if piece.parts:
-            yield self._send(piece)
+            yield self._send(piece, n_classes)
 
     def _informative(self) -> Iterator[Block]:
         """Yield the blocks without rows of weight zero or without any value."""
         some_empty = self.summary.gaps or self.summary.n_empty > 0
         with closing(self.blocks.blocks()) as blocks:  # type: ignore[attr-defined]
             for block in blocks:
-                yield block.informative() if some_empty or block.weights is not None else block
+                yield block.informative() if some_empty else block.weighted()
 
-    def _send(self, piece: _Piece) -> tuple[DeviceRows, int]:
+    def _send(self, piece: _Piece, n_classes: int) -> tuple[DeviceRows, int]:
         """Send rows from the buffer or from where they are, with their classes and weights."""
         n_rows, parts = piece.n_rows, piece.parts
-        if self._room is None:
-            self._room = room_on(self._device)
-        n_bytes = n_rows * (self.n_features * parts[0].X.dtype.itemsize + _BESIDE)
+        n_bytes = self.n_features * parts[0].X.dtype.itemsize + _BESIDE
         # Complete rows among those with gaps are copied on the device.
         n_bytes *= 2 if self.summary.gaps else 1
+        if self._room is None:
+            self._share_room(n_bytes, parts[0])
+            assert self._room is not None
+        n_bytes *= n_rows
         stays = n_bytes <= self._room
         X, turn = self._feed.send(n_rows, stays=stays, rows=parts[0].X if piece.in_place else None)
-        codes = None if parts[0].y is None else np.concatenate([part.y for part in parts])
-        weights = None if parts[0].weights is None else np.concatenate([part.weights for part in parts])
+        key = n_classes, piece.first, n_rows
+        order, codes, weights = self._orders.get(key), None, None
+        if order is None or not order.is_sent:
+            codes = None if parts[0].y is None else np.concatenate([part.y for part in parts])
+            weights = None if parts[0].weights is None else np.concatenate([part.weights for part in parts])
         rows = (MaskedRows if self.summary.gaps else DeviceRows)(X, codes, weights)
-        # Counting takes as long as copying the rows.
-        rows.counts = self._counts.setdefault((piece.first, n_rows), rows.counts)
         # Memory is for rows.
         rows.keeps_terms = False
         if stays:
             self._kept.append(rows)
             self._n_kept += n_rows
             self._room -= n_bytes
-        else:
-            # Those that are kept are the first ones.
-            self._room = 0
+            return rows, turn
+        # Those that are kept are the first ones.
+        self._room = 0
+        if not self.summary.gaps:
+            if order is not None:
+                rows.orders[n_classes] = order
+            elif (order := rows.ordered(n_classes)).n_bytes <= self._room_of_orders:
+                self._orders[key] = order
+                self._room_of_orders -= order.n_bytes
+            else:
+                # Counting takes as long as copying the rows.
+                self._orders[key] = order.counted()
         return rows, turn
+
+    def _share_room(self, n_bytes: int, block: Block) -> None:
+        """Divide the device's room between rows of so many bytes and orders of rows like those of a block."""
+        self._room = room_on(self._device)
+        if self._room < self.summary.n_rows * n_bytes and not self.summary.gaps:
+            width = 0 if block.y is None else block.y.itemsize + np.dtype(np.int32).itemsize
+            width += 0 if block.weights is None else block.weights.itemsize
+            self._room_of_orders = min(_SHARE_OF_ORDERS * self._room, self.summary.n_rows * width)
+            self._room -= self._room_of_orders
 
     def clear_cache(self) -> None:
         """Free the memory on the device and the buffers."""
         self._feed, self._kept, self._n_kept, self._room = None, [], 0, None
-        self._counts = {}
+        self._orders, self._room_of_orders = {}, 0.0
