@@ -16,8 +16,9 @@ import triton.language as tl
 
 from .operations import Array
 
-# Fastest or nearly fastest sizes on an H200 for 10 to 256 kernels and 16 to 128 features.
-_TILE = 1024
+# Fastest or nearly fastest sizes on an H200, for 16 to 1024 kernels and 16 to 128 features. Numbers in a tile
+# of responsibilities, by their bytes; fewest and most rows of it.
+_TILE, _FEWEST_IN_TILE, _MOST_IN_TILE = {8: 2048, 4: 8192}, 16, 64
 _PRODUCTS = 512
 _ROWS = 4096
 # Rows of a tile of distances, by matrices and by scales; rows of a tile, and programs, of moments.
@@ -200,7 +201,9 @@ def normalise(values: Array, offsets: Array, weights: Array | None) -> tuple[Arr
     n_starts, n_kernels, n_rows = values.shape
     log_sums = torch.empty((n_starts, n_rows), dtype=values.dtype, device=values.device)
     width = triton.next_power_of_2(n_kernels)
-    block = max(8, _TILE // width)
+    # The registers of a program hold a whole tile.
+    fewest = _FEWEST_IN_TILE if width <= 1024 else 8
+    block = min(_MOST_IN_TILE, max(fewest, _TILE[values.element_size()] // width))
     # A program that worked through several tiles would take twice the time, for fewer sums to add.
     n_programs = triton.cdiv(n_rows, block)
     mass = torch.empty((n_programs, n_starts, n_kernels), dtype=values.dtype, device=values.device)
@@ -208,7 +211,7 @@ def normalise(values: Array, offsets: Array, weights: Array | None) -> tuple[Arr
     with torch.cuda.device(values.device):
         _normalise[(n_programs, n_starts)](
             values, offsets, offsets if weights is None else weights, log_sums, mass, n_rows, n_kernels,
-            width, block, weights is not None, num_warps=4 if width <= 128 else 8,
+            width, block, weights is not None, num_warps=4 if width <= 256 else 16,
         )  # fmt: skip
     return values, log_sums, mass.sum(dim=0, dtype=torch.float64)
 
