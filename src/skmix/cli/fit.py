@@ -318,8 +318,9 @@ def _fit(
         search = SharedKernelClassifierCV(
             classifier, **chosen, feature_groups=groups, tune="auto" if tune is None else tune, **common
         ).fit(X, y)
-        # With a reduction of the features, the search itself is the model.
-        return (search.classifier_ if search.projection_ is None else search), search
+        # With several members or other features, the search itself is the model.
+        alone = len(search.classifiers_) == 1 and search.feature_map_ is None
+        return (search.classifier_ if alone else search), search
     incomplete = np.isnan(X).any(axis=1)
     if tune and incomplete.any():
         raise ValueError(

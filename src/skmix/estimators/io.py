@@ -282,8 +282,7 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     float: ("log_likelihood_", "lower_bound_", "temperature_", "threshold_"),
     np.ndarray: ("classes_", "covariances_", "start_status_"),
     tuple: ("covariance_prior_",),
-    (tuple, type(None)): ("projection_",),
-    list: ("feature_groups_", "lower_bounds_", "models_"),
+    list: ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "models_"),
     dict: ("best_params_", "cv_results_"),
     "KM": ("means_",),
     "K": ("mean_precision_", "degrees_of_freedom_"),
@@ -306,6 +305,8 @@ _GAUSSIAN = (
     *("precisions_", "precisions_cholesky_", "weights_"),
 )
 _SEARCH: tuple[str, ...] = ("best_params_", "cv_results_", "n_features_in_")
+_MEMBERS = ("classifiers_", "feature_maps_")
+_MAP = ("shift", "scale", "powers", "offset", "matrix")
 
 
 def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
@@ -480,19 +481,41 @@ def _check_gaussian(model: Any) -> None:
 
 
 def _check_search(search: Any) -> None:
-    """Check a search, its model, and the projection to the model's features."""
-    name, kind, required = "best_estimator_", "SharedKernelMixture", _SEARCH
-    if is_classifier(search):
-        name, kind, required = "classifier_", "SharedKernelClassifier", (*_SEARCH, "projection_")
-    n_features = _check_attributes(search, required)["M"]
+    """Check a search, its models, and what they take of rows."""
+    members = is_classifier(search)
+    n_features = _check_attributes(search, (*_SEARCH, *(_MEMBERS if members else ())))["M"]
     if len({len(column) for column in search.cv_results_.values()}) != 1:
         raise ValueError("the columns of cv_results_ differ in length")
-    if vars(search).get("projection_") is not None:
-        offset, matrix = search.projection_
-        _check_array("the offset of projection_", offset, "M", {"M": n_features})
-        _check_array("the matrix of projection_", matrix, "MQ", {"M": n_features})
-        n_features = matrix.shape[1]
-    _check_part(vars(search).get(name), kind, n_features, name)
+    if not members:
+        found = vars(search).get("best_estimator_")
+        return _check_part(found, "SharedKernelMixture", n_features, "best_estimator_")
+    n_members = len(search.classifiers_)
+    if not n_members or len(search.feature_maps_) != n_members:
+        raise ValueError("classifiers_ and feature_maps_ differ in length, or are empty")
+    classes = None
+    for number, (part, change) in enumerate(zip(search.classifiers_, search.feature_maps_, strict=True)):
+        _check_part(part, "SharedKernelClassifier", _width_of(change, n_features, number), "classifiers_")
+        labels = part.classes_.tolist()
+        if classes is not None and labels != classes:
+            raise ValueError("classifiers_ differ in their classes")
+        classes = labels
+    return None
+
+
+def _width_of(change: Any, n_features: int, number: int) -> int:
+    """Return how many features a map makes of those of rows, after a check of its arrays."""
+    if change is None:
+        return n_features
+    name = f"feature_maps_[{number}]"
+    if not isinstance(change, tuple) or len(change) != len(_MAP):
+        raise ValueError(f"{name} must be None or a tuple of {', '.join(_MAP)}")
+    matrix = change[-1]
+    for part, array in zip(_MAP, change, strict=True):
+        if matrix is not None or part not in ("offset", "matrix"):
+            _check_array(f"the {part} of {name}", array, "MQ" if part == "matrix" else "M", {"M": n_features})
+    if np.any(change[1] == 0):
+        raise ValueError(f"the scale of {name} is zero")
+    return n_features if matrix is None else int(matrix.shape[1])
 
 
 _CHECKS: dict[str, Callable[[Any], None]] = {

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 # The first version in which all reductions take their axes as inputs, and its file version; onnxruntime has
 # read both since 2023.
 _OPERATORS, _FILE_VERSION = 18, 8
+# Standardised values are clipped to this magnitude before they are raised to a power.
+_FARTHEST = 1e8
+
+Features = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]
+"""Shift, scale and powers (M,), and offset (M,) and matrix (M, q) of a projection; see `FeatureMap`."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,54 @@ class _Graph:
         weighted = self.add("Add", densities, group.log_weights.T[:, :, None])
         return self.add("Squeeze", self.log_sum(weighted)[1], np.array([1]))
 
+    def mapped(self, rows: str, features: Features) -> str:
+        """Return rows (n, M) standardised, by powers, and projected (n, q)."""
+        shift, scale, powers, offset, matrix = features
+        z = self.add("Div", self.add("Sub", rows, shift), scale)
+        if np.any(powers != 1.0):
+            z = self.add("Clip", z, np.array(-_FARTHEST), np.array(_FARTHEST))
+            logs = self.add("Log", self.add("Add", self.add("Abs", z), np.array(1.0)))
+            sides = []
+            for exponent in (powers, 2.0 - powers):
+                # (e^{λ log(1 + |z|)} − 1) / λ, and log(1 + |z|) for λ = 0.
+                zero = exponent == 0.0
+                own = self.add("Exp", self.add("Mul", logs, exponent))
+                own = self.add("Div", self.add("Sub", own, np.array(1.0)), np.where(zero, 1.0, exponent))
+                sides.append(self.add("Where", zero, logs, own))
+            positive = self.add("GreaterOrEqual", z, np.array(0.0))
+            changed = self.add("Where", positive, sides[0], self.add("Neg", sides[1]))
+            z = self.add("Where", powers == 1.0, z, changed)
+        if matrix is None:
+            return z
+        return self.add("MatMul", self.add("Sub", z, offset), matrix)
+
+    def posterior(
+        self,
+        rows: str,
+        groups: Sequence[Kernels],
+        log_prior: np.ndarray,
+        temperature: float | None,
+        features: Features | None,
+    ) -> tuple[str, str, str]:
+        """Return log-joints (n, J), log-density (n,) and posterior (n, J) of one model of rows (n, M)."""
+        from onnx import TensorProto
+
+        rows = rows if features is None else self.mapped(rows, features)
+        outcomes = [self.outcomes(rows, group) for group in groups]
+        joint = reduce(lambda one, other: self.add("Add", one, other), outcomes)
+        joint = self.add("Transpose", self.add("Add", joint, log_prior[:, None]), perm=[1, 0])
+        used = np.array(sorted(c for group in groups for c in group.columns), dtype=np.int64)
+        gaps = self.add("IsNaN", self.add("Gather", rows, used, axis=1))
+        gaps = self.add("ReduceMax", self.add("Cast", gaps, to=TensorProto.INT32), np.array([1]), keepdims=1)
+        missing = self.add("Cast", gaps, to=TensorProto.BOOL)
+        _, density = self.log_sum(joint)
+        tempered = self.add("Div", joint, np.array(1.0 if temperature is None else temperature))
+        posterior = self.add("Exp", self.add("Sub", *self.log_sum(tempered, relative=True)))
+        # Explicit, because ONNX does not specify what Clip does with NaN.
+        posterior = self.add("Where", missing, np.array(np.nan), posterior)
+        density = self.add("Squeeze", self.add("Where", missing, np.array(np.nan), density), np.array([1]))
+        return joint, density, posterior
+
 
 def build_graph(
     groups: Sequence[Kernels],
@@ -99,15 +152,16 @@ def build_graph(
     producer_version: str,
     temperature: float = 1.0,
     probabilities: str = "probabilities",
-    projection: tuple[np.ndarray, np.ndarray] | None = None,
+    features: Features | None = None,
+    others: Sequence[dict[str, Any]] = (),
 ) -> ModelProto:
     """Return a graph from X (n, M) to ``label`` (n,), probabilities (n, J) and ``log_density`` (n,).
 
     Log-densities are summed over feature groups; `log_prior` (J,) and `labels` (J,) are of the outcomes, and
     without labels there is no such output. X and the results are of type `dtype`, everything between is
     float64. Log-posteriors are divided by the temperature before they are normalised; `probabilities` is the
-    name of that output. With a projection (b, A) of shapes (M,) and (M, q), the groups' columns are those of
-    (x − b) A.
+    name of that output. The groups' columns are those of `features` of X. With `others`, further models as
+    arguments of this function, probabilities are averaged; the density is the first one's.
     """
     try:
         from onnx import TensorProto, checker, helper
@@ -117,28 +171,19 @@ def build_graph(
     graph = _Graph()
     outside = helper.np_dtype_to_tensor_dtype(dtype)
     rows = graph.add("Cast", "X", to=TensorProto.DOUBLE)
-    if projection is not None:
-        rows = graph.add("MatMul", graph.add("Sub", rows, projection[0]), projection[1])
-    joint = reduce(lambda one, other: graph.add("Add", one, other), [graph.outcomes(rows, g) for g in groups])
-    joint = graph.add("Transpose", graph.add("Add", joint, log_prior[:, None]), perm=[1, 0])
-
-    used = np.array(sorted(c for group in groups for c in group.columns), dtype=np.int64)
-    gaps = graph.add("IsNaN", graph.add("Gather", rows, used, axis=1))
-    gaps = graph.add("ReduceMax", graph.add("Cast", gaps, to=TensorProto.INT32), np.array([1]), keepdims=1)
-    missing = graph.add("Cast", gaps, to=TensorProto.BOOL)
+    first = {"groups": groups, "log_prior": log_prior, "temperature": temperature, "features": features}
+    parts = [graph.posterior(rows, **_arguments(each)) for each in (first, *others)]
+    scores, density, posterior = parts[0]
+    if others:
+        total = reduce(lambda one, other: graph.add("Add", one, other), [own for *_, own in parts])
+        scores = posterior = graph.add("Div", total, np.array(float(len(parts))))
     results = []
     if labels is not None:
         names = _names(labels)
-        best = graph.add("ArgMax", joint, axis=1, keepdims=0)
+        best = graph.add("ArgMax", scores, axis=1, keepdims=0)
         graph.add("Gather", names, best, axis=0, output="label")
         kind = helper.np_dtype_to_tensor_dtype(names.dtype)
         results.append(helper.make_tensor_value_info("label", kind, ["n"]))
-    _, density = graph.log_sum(joint)
-    tempered = graph.add("Div", joint, np.array(temperature))
-    posterior = graph.add("Exp", graph.add("Sub", *graph.log_sum(tempered, relative=True)))
-    # Explicit, because ONNX does not specify what Clip does with NaN.
-    posterior = graph.add("Where", missing, np.array(np.nan), posterior)
-    density = graph.add("Squeeze", graph.add("Where", missing, np.array(np.nan), density), np.array([1]))
     graph.add("Cast", posterior, to=outside, output=probabilities)
     graph.add("Cast", density, to=outside, output="log_density")
     results.append(helper.make_tensor_value_info(probabilities, outside, ["n", len(log_prior)]))
@@ -154,6 +199,11 @@ def build_graph(
     )
     checker.check_model(model, full_check=True)
     return model
+
+
+def _arguments(model: dict[str, Any]) -> dict[str, Any]:
+    """Return what the graph of one model needs of it."""
+    return {name: model.get(name) for name in ("groups", "log_prior", "temperature", "features")}
 
 
 def _names(labels: np.ndarray) -> np.ndarray:

@@ -149,7 +149,7 @@ def chosen_model(model: Any) -> Any:
 
 def feature_names(model: Any) -> list[str] | None:
     """Return the names of the features of `chosen_model`, if they have any."""
-    if getattr(model, "projection_", None) is not None:
+    if getattr(model, "feature_map_", None) is not None:
         return [f"component {place}" for place in range(1, model.classifier_.n_features_in_ + 1)]
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else [str(name) for name in names]

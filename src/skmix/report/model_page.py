@@ -204,7 +204,7 @@ def _rows(
         places = {label: c for c, label in enumerate(groups[0].classes)}
         codes = [places.get(labels[row]) for row in chosen]
     rows = rows[chosen]
-    if getattr(model, "projection_", None) is not None:
+    if getattr(model, "feature_map_", None) is not None:
         rows = model.best_estimator_[:-1].transform(rows)
     values = []
     for kernels, (features, axes) in zip(groups, offered, strict=True):

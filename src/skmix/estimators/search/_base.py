@@ -38,6 +38,8 @@ from ..rows import (
 Params = dict[str, Any]
 Estimator = TypeVar("Estimator", bound=type)
 
+# The stage in which candidates are compared on a part of the rows.
+SCREENING = "screening"
 # Small samples need more folds; from many rows on, one split is as good.
 _N_FOLDS, _FEWER_FOLDS, _HELD_OUT = 5, 3, 0.2
 _ROWS_OF_FEWER_FOLDS, _ROWS_OF_ONE_SPLIT = 500, 4000
@@ -176,18 +178,21 @@ class Trial:
     split_scores: list[float] = field(default_factory=list)
     columns: dict[str, float] = field(default_factory=dict)
     models: list[Any] = field(default_factory=list)
+    probabilities: FloatArray | None = None  # of the classes of held-out rows (n, L), where they are kept
     seconds: float = 0.0
 
 
 class Trials:
-    """What was tried, in order; each candidate once, and none after `time_limit` seconds.
+    """What was tried, in order; each candidate once in a stage, and none after `time_limit` seconds.
 
-    `best` is the best candidate so far, with its fitted models; those of the others are dropped.
+    `best` is the best candidate so far, of all stages but the screening. The `n_kept` best have their fitted
+    models; those of the others are dropped.
     """
 
     def __init__(self, time_limit: float | None) -> None:
         self.list: list[Trial] = []
         self.best = Trial("", {})
+        self.n_kept = 1
         self.report: Callable[[str], None] = lambda message: None
         self._error: ValueError | None = None
         self._deadline = time.monotonic() + (np.inf if time_limit is None else time_limit)
@@ -199,10 +204,11 @@ class Trials:
 
     def add(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
         """Return the trial of a candidate whose score `evaluate` finds; None when time is up."""
+        screening = stage == SCREENING
         for trial in self.list:
-            if trial.params == params:
+            if trial.params == params and (trial.stage == SCREENING) == screening:
                 return trial
-        if self.best.params and self.time_is_up:
+        if (self.best.params or (screening and self.list)) and self.time_is_up:
             return None
         trial, started = Trial(stage, params), time.monotonic()
         try:
@@ -211,11 +217,15 @@ class Trials:
             self._error = error
         trial.seconds = time.monotonic() - started
         self.list.append(trial)
-        if trial.score > self.best.score or np.isnan(self.best.score) or not self.best.params:
-            self.best.models, self.best = [], trial
+        if screening:
+            trial.models, trial.probabilities = [], None
         else:
-            trial.models = []
-        self.report(f"{stage}: best score {self.best.score:.6g}")
+            if trial.score > self.best.score or np.isnan(self.best.score) or not self.best.params:
+                self.best = trial
+            fitted = sorted((each for each in self.list if each.models), key=lambda each: -each.score)
+            for other in fitted[self.n_kept :]:
+                other.models = []
+        self.report(f"{stage}: best score {max(self.list, key=lambda each: each.score).score:.6g}")
         return trial
 
     def check(self) -> None:
@@ -255,13 +265,7 @@ def delegated(method: Callable[..., Any]) -> Any:
 
     @wraps(method)
     def call(self: Search, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
-        check_is_fitted(self)
-        # The model would name itself; names of columns, which both have, are left to it.
-        if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):
-            X = np.asarray(X) if isinstance(X, (list, tuple)) else X
-            if len(getattr(X, "shape", ())) == 2:
-                _check_n_features(self, X, reset=False)
-        return getattr(self._model, method.__name__)(self._features(X), *args, **kwargs)
+        return getattr(self._model, method.__name__)(self._features(self._accept(X)), *args, **kwargs)
 
     return call
 
@@ -405,6 +409,16 @@ class Search(FileMixin, BaseEstimator):
         except AttributeError:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute 'classes_'") from None
         return labels
+
+    def _accept(self, X: Any) -> Any:
+        """Return rows X (n, M) of a fitted search, if they have as many features as those it was fitted to."""
+        check_is_fitted(self)
+        # The model would name itself; names of columns, which both have, are left to it.
+        if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):
+            X = np.asarray(X) if isinstance(X, (list, tuple)) else X
+            if len(getattr(X, "shape", ())) == 2:
+                _check_n_features(self, X, reset=False)
+        return X
 
     def _features(self, X: Any) -> Any:
         """Return what the fitted model takes for rows X (n, M)."""

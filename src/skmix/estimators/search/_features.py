@@ -1,14 +1,15 @@
-"""Features of classifiers: gaps filled, principal components, and groups of features."""
+"""Features of classifiers: gaps filled, powers and projections, and groups of features."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import combinations, takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils import check_random_state
 
 from ...engine.model import BoolArray, FloatArray, IntArray
@@ -20,15 +21,17 @@ from ._base import Fold, Rows, Trial, Trials
 _LEAST_SINGULAR = 0.05
 # Missing values are filled roughly: only settings are chosen with the result.
 _PASSES_TO_FILL, _TOLERANCE_TO_FILL = 20, 1e-2
-# Principal components: the share of the variance that they keep, and whether features are standardised first.
-_REDUCTIONS = {
-    "components 0.9": (0.9, False),
-    "standardised components 0.9": (0.9, True),
-    "components 0.97": (0.97, False),
-    "standardised components 0.97": (0.97, True),
-}
+# Share of the variance that principal components keep.
+_VARIANCE_KEPT = 0.95
 # Up to the first number of features they are not reduced; above the second they always are.
 _FEW_FEATURES, _TOO_MANY_FEATURES = 12, 100
+# Standardised values are clipped to this magnitude, so that powers of them stay finite. The powers that are
+# tried, and with how many rows.
+_FARTHEST, _POWERS, _ROWS_FOR_POWERS = 1e8, np.linspace(-4.0, 6.0, 41), 2000
+# A feature whose deviation is below this share of its mean is constant.
+_LEAST_DEVIATION = 1e-12
+# A power must be more likely than one by this, in nats a row.
+_LEAST_GAIN = 1e-3
 _TINY = np.finfo(np.float64).tiny
 # Groups are merged only where a feature of one is among this many that depend most on a feature of the other,
 # so that the number of groups to fit grows with the number of features and not with its square.
@@ -40,8 +43,6 @@ _SMALLEST_GAIN = 1e-5
 # Fits of the search stop early.
 _TOLERANCE = 1e-3
 
-Projection = tuple[FloatArray, FloatArray]
-"""Offset b (M,) and matrix A (M, q) of the features (x − b) A."""
 Group = tuple[int, ...]
 Partition = tuple[Group, ...]
 
@@ -65,44 +66,116 @@ def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     return fill
 
 
-def reductions(X: np.ndarray) -> list[str]:
-    """Return the names of the reductions to try for rows X (n, M): only complete rows are reduced."""
-    n_rows, n_features = X.shape
-    if n_features <= _FEW_FEATURES or n_rows <= 2 or np.isnan(X).any():
-        return ["none"]
-    return [*(["none"] if n_features <= _TOO_MANY_FEATURES else []), *_REDUCTIONS]
+class FeatureMap(NamedTuple):
+    """What kernels see of rows: standardised, by a power of each feature, and projected.
 
-
-def fit_reduction(name: str, X: np.ndarray, seed: int) -> Projection | None:
-    """Return the projection of a reduction fitted to rows X (n, M); None for 'none'."""
-    if name == "none":
-        return None
-    share, standardised = _REDUCTIONS[name]
-    deviations = X.std(axis=0)
-    scale = np.where((deviations > 0.0) & standardised, deviations, 1.0)
-    components = PCA(share, svd_solver="full", random_state=seed).fit(X / scale)
-    return scale * components.mean_, (components.components_ / scale).T
-
-
-def project(X: np.ndarray, projection: Projection | None) -> np.ndarray:
-    """Return the features (n, q) of rows X (n, M).
-
-    A row with missing values has the features that fit its other values best, by least squares; a row without
-    any value has none.
+    Values z = (x − shift) / scale are transformed by Yeo and Johnson's powers λ, one leaving them as they are,
+    and then to (t − offset) A. Without a matrix there is no such step.
     """
-    if projection is None:
-        return X
-    offset, matrix = projection
-    centred = X - offset
-    reduced: np.ndarray = centred @ matrix
-    with_gaps = np.flatnonzero(np.isnan(reduced).any(axis=1))
-    back = np.linalg.pinv(matrix).T if len(with_gaps) else matrix
-    for row in with_gaps:
-        seen = ~np.isnan(centred[row])
-        if seen.any():
-            # Directions that the other values hardly determine stay at the mean.
-            reduced[row] = np.linalg.lstsq(back[seen], centred[row, seen], rcond=_LEAST_SINGULAR)[0]
-    return reduced
+
+    shift: FloatArray  # (M,)
+    scale: FloatArray  # (M,)
+    powers: FloatArray  # (M,)
+    offset: FloatArray | None  # (M,)
+    matrix: FloatArray | None  # (M, q)
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Return the features (n, q) of rows X (n, M).
+
+        Missing values stay missing where there is no projection. With one, a row with missing values has the
+        features that fit its other values best, by least squares; a row without any value has none.
+        """
+        features = yeo_johnson((X - self.shift) / self.scale, self.powers)
+        if self.matrix is None or self.offset is None:
+            return features
+        centred = features - self.offset
+        reduced: np.ndarray = centred @ self.matrix
+        with_gaps = np.flatnonzero(np.isnan(reduced).any(axis=1))
+        back = np.linalg.pinv(self.matrix).T if len(with_gaps) else self.matrix
+        for row in with_gaps:
+            seen = ~np.isnan(centred[row])
+            if seen.any():
+                # Directions that the other values hardly determine stay at the mean.
+                reduced[row] = np.linalg.lstsq(back[seen], centred[row, seen], rcond=_LEAST_SINGULAR)[0]
+        return reduced
+
+
+def yeo_johnson(z: np.ndarray, powers: FloatArray) -> np.ndarray:
+    """Return standardised values z (n, M) transformed by powers (M,); a power of one changes nothing."""
+    z = np.clip(z, -_FARTHEST, _FARTHEST)
+    # Of positive values the power is λ, of the size of negative ones 2 − λ; of zero it is the logarithm.
+    exponent = np.where(z >= 0.0, powers, 2.0 - powers)
+    logs = np.log1p(np.abs(z))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        size = np.where(exponent == 0.0, logs, np.expm1(exponent * logs) / exponent)
+    return np.where(exponent == 1.0, z, np.copysign(size, z))
+
+
+def likeliest_powers(z: np.ndarray) -> FloatArray:
+    """Return the powers (M,) after which standardised values z (n, M) are most likely under a Gaussian.
+
+    They are multiples of 1/4: closer ones make no difference to kernels.
+    """
+    z = z[:: -(-len(z) // _ROWS_FOR_POWERS)]
+    slopes = (np.sign(z) * np.log1p(np.abs(z))).mean(axis=0)
+    with np.errstate(divide="ignore"):
+        likelihoods = [
+            (power - 1.0) * slopes - 0.5 * np.log(yeo_johnson(z, np.full(z.shape[1], power)).var(axis=0))
+            for power in _POWERS
+        ]
+    # A feature of two values is as likely after any power.
+    likelihoods[_POWERS.tolist().index(1.0)] += _LEAST_GAIN
+    return _POWERS[np.argmax(np.nan_to_num(likelihoods, nan=-np.inf, posinf=-np.inf), axis=0)]
+
+
+def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
+    """Return the transformations and reductions to try for rows X (n, M): only complete rows are reduced."""
+    n_rows, n_features = X.shape
+    if n_rows <= 2:
+        return [("none", "none")]
+    complete = not np.isnan(X).any()
+    found = [] if complete and n_features > _TOO_MANY_FEATURES else [("none", "none"), ("power", "none")]
+    if not complete:
+        return found
+    if n_features > _FEW_FEATURES:
+        found += [("none", "components"), ("none", "standardised components")]
+        found += [("power", "standardised components")]
+    if 2 < n_classes <= min(n_features, _TOO_MANY_FEATURES):
+        found += [("none", "discriminants"), ("power", "discriminants")]
+    return found
+
+
+def fit_features(transform: str, reduction: str, X: np.ndarray, codes: IntArray) -> FeatureMap | None:
+    """Return the map fitted to complete rows X (n, M) of classes (n,); None where features stay as they are.
+
+    Rows of class −1 have no label: discriminants are of the others.
+    """
+    if transform == reduction == "none":
+        return None
+    shift, deviations = X.mean(axis=0), X.std(axis=0)
+    # A constant feature must not be divided by what rounding leaves of its deviation.
+    varies = deviations > _LEAST_DEVIATION * np.abs(shift)
+    scale = np.where(varies, deviations, 1.0)
+    powers, standard = np.ones(X.shape[1]), (X - shift) / scale
+    if transform == "power":
+        powers = np.where(varies, likeliest_powers(standard), 1.0)
+    features = yeo_johnson(standard, powers)
+    if reduction == "none":
+        return FeatureMap(shift, scale, powers, None, None)
+    spread = scale if reduction == "components" else 1.0 / np.maximum(features.std(axis=0), _TINY**0.5)
+    spread = np.where(varies, spread, 0.0)
+    scaled = features * spread
+    if reduction == "discriminants":
+        own = codes >= 0
+        discriminants = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
+        discriminants.fit(scaled[own], codes[own])
+        n_directions = len(discriminants.classes_) - 1
+        offset, matrix = scaled.mean(axis=0), discriminants.scalings_[:, :n_directions]
+    else:
+        components = PCA(_VARIANCE_KEPT, svd_solver="full").fit(scaled)
+        offset, matrix = components.mean_, components.components_.T
+    offset = np.divide(offset, spread, out=np.zeros_like(offset), where=spread > 0.0)
+    return FeatureMap(shift, scale, powers, offset, spread[:, None] * matrix)
 
 
 def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None = None) -> FloatArray:
@@ -236,15 +309,15 @@ def _changed(partition: Partition, gone: set[Group], new: Group) -> Partition:
     return tuple(sorted([*kept, tuple(sorted(new))] if new else kept))
 
 
-def fewer_rows(rows: Rows, seed: int) -> Rows:
-    """Return as many rows as are enough to judge by: of each class its share, but not too few."""
-    if len(rows.X) <= _MOST_ROWS:
+def fewer_rows(rows: Rows, seed: int, most: int = _MOST_ROWS) -> Rows:
+    """Return about `most` of the rows, enough to judge by: of each class its share, but not too few."""
+    if len(rows.X) <= most:
         return rows
     random_state = check_random_state(seed)
     kept = []
     for code in np.unique(rows.codes):
         own = np.flatnonzero(rows.codes == code)
-        size = max(round(_MOST_ROWS * len(own) / len(rows.X)), min(len(own), _FEWEST_ROWS_OF_A_CLASS))
+        size = max(round(most * len(own) / len(rows.X)), min(len(own), _FEWEST_ROWS_OF_A_CLASS))
         kept.append(random_state.choice(own, size, replace=False))
     return rows.take(np.sort(np.concatenate(kept)))
 

@@ -6,45 +6,60 @@ import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, partial, reduce
 from itertools import product
-from numbers import Real
-from typing import Any
+from numbers import Integral, Real
+from operator import add
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import block_diag
+from scipy.special import softmax
 from sklearn.base import ClassifierMixin, clone
-from sklearn.metrics import check_scoring
+from sklearn.cluster import kmeans_plusplus
+from sklearn.metrics import accuracy_score, check_scoring
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ...engine.compute.arrays import on_host
+from ...engine.compute.arrays import namespace, on_host
+from ...engine.model import FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
 from .._settings import check_feature_groups
 from ..classifier import SharedKernelClassifier
 from ..io import savable
 from ..rows import Sender, sender
-from ._base import Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
-from ._features import GroupSearch, filler, fit_reduction, pooled_covariance, project, reductions
+from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
+from ._features import FeatureMap, GroupSearch, fewer_rows, filler, fit_features, pooled_covariance, transforms
 
-# Numbers of kernels tried, over the number of classes, while more of them help. With many classes fewer come
-# first: classes may differ in their weights alone.
-_KERNELS_PER_CLASS, _FEWER_THAN_CLASSES, _MANY_CLASSES = (1.0, 2.0, 4.0, 8.0, 16.0), (0.25, 0.5), 20
-# More kernels are tried as long as the loss falls by this share of it, and there are so many rows for each.
-_WORTHWHILE, _ROWS_PER_KERNEL = 0.01, 3
-# Strengths of the prior tried: rows of the covariance within the classes, for each feature. By the middle one
-# reductions are compared; it is also that of one covariance for all kernels.
-_PRIOR_ROWS, _MIDDLE_PRIOR = (0.5, 2.0, 8.0), 2.0
-# Tried for feature groups: kernels of each group, strengths of the prior, concentrations of weights.
-_KERNELS_OF_GROUP, _PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (4, 8, 16), (0.5, 4.0), (1.0, 1.1)
-# Shares of the likelihood that discriminative tuning is tried with, each from the model that EM found. All
-# rounds are taken, so that folds and the final fit do the same.
-_TRADE_OFFS, _TUNING = (1.0, 0.1, 0.0), {"validation": None, "max_iter": 20}
+# Kernels for each class and strengths of the prior that are tried: rows of the covariance within the classes,
+# for each feature. Kernels belong to one class each, or are shared by all.
+_OWN_FULL = ((1, 0.1), (1, 1.0), (1, 8.0), (2, 0.5), (2, 2.0), (4, 0.5), (4, 2.0), (8, 0.5))
+_SHARED_FULL = ((1, 2.0), (2, 0.5), (4, 0.5), (8, 0.5), (8, 2.0), (16, 0.5), (16, 2.0), (32, 0.5))
+_OWN_SIMPLE, _SHARED_SIMPLE, _PRIOR_OF_SIMPLE = (1, 4, 16), (16, 64), 0.5
+# With many classes there may be fewer kernels than classes, which then differ in their weights alone.
+_FEWER_THAN_CLASSES, _MANY_CLASSES = (0.25, 0.5), 20
+# There are at least so many rows for each kernel, unless there is one a class, and at most so many kernels.
+_ROWS_PER_KERNEL, _MOST_KERNELS = 3, 512
+# Candidates are first compared on one fold, with about so many of its rows; so many of them go on.
+_ROWS_TO_SCREEN, _KEPT = 2000, 16
+# Tried for feature groups: kernels of each group, or of each class and group, strengths of the prior, and
+# concentrations of weights.
+_KERNELS_OF_GROUP, _OWN_OF_GROUP = (4, 8, 16), (1, 2, 4)
+_PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (0.5, 4.0), (1.0, 1.1)
+# How many of the best candidates are tuned for classification, and the shares of the likelihood, each from
+# the model that EM found. All rounds are taken, so that folds and the final fit do the same.
+_TUNED, _TRADE_OFFS, _TUNING = 3, (0.1, 0.0), {"validation": None, "max_iter": 20}
 # A model with more numbers in its means than this, for each row, is not tuned: gradients would take longer
 # than everything else.
 _MOST_NUMBERS_A_ROW = 2
 _MOST_PASSES, _TOLERANCE = 100, 1e-2
+# A probability of zero counts as this.
+_SMALLEST = np.finfo(np.float64).tiny
+# Strength of the prior where no row can be held out to choose one.
+_BLIND_PRIOR = 2.0
 
 
 @dataclass
@@ -60,42 +75,91 @@ class Selection:
 
     def __post_init__(self) -> None:
         self._scorer = check_scoring(self.prototype, scoring=self.search.scoring)
-        self._reduced = cache(self._reduce)
+        self._mapped = cache(self._map)
 
-    def choose(self) -> Trial:
-        """Try candidates, and return the winner."""
-        folds, trials = self.folds, self.trials
+    def choose(self) -> list[Trial]:
+        """Try candidates, and return those to average, the best first."""
+        trials, candidates = self.trials, list(self.candidates())
+        trials.n_kept = _TUNED
+        if not self.folds:
+            # Every class has a single row, so that none can be held out.
+            trials.list.append(Trial("kernels", candidates[0], np.nan))
+            return trials.list
+        if len(candidates) > _KEPT:
+            screened = [trials.add(SCREENING, params, self._screen) for params in candidates]
+            known = [trial for trial in screened if trial is not None and np.isfinite(trial.score)]
+            known.sort(key=lambda trial: -trial.score)
+            candidates = [trial.params for trial in known[:_KEPT]] or candidates[:1]
+        for params in candidates:
+            trials.add("kernels", params, self._evaluate)
+        trials.check()
+        tuned = self._tune_best()
+        if tuned is not None:
+            return [tuned]
+        return self._average()
+
+    # ------------------------------------------------------------ candidates
+
+    def candidates(self) -> Iterator[Params]:
+        """Yield the settings of all candidates, simple ones first."""
         numbers, types = self.search._candidates()
         n_classes = int(self.rows.codes.max()) + 1
+        given = self.prototype.covariance_prior != "auto"
         params: Params = {
+            "transform": "none",
+            "reduction": "none",
+            "kernels": "own" if self.search.kernels == "own" else "shared",
             "n_kernels": numbers[0] if numbers else n_classes,
-            "covariance_type": types[0] if types else "full" if folds else "tied",
-            "prior_rows": _MIDDLE_PRIOR if self.prototype.covariance_prior == "auto" else None,
+            "covariance_type": types[0] if types else "full" if self.folds else "tied",
+            "prior_rows": None if given else _BLIND_PRIOR,
             "weight_prior": None,
             "feature_groups": None,
-            "reduction": "none",
             "trade_off": None,
         }
         params["feature_groups"] = self._feature_groups(params)
-        if not folds:
-            # Every class has a single row, so that none can be held out.
-            trials.list.append(Trial("kernels", params, np.nan))
-            return trials.list[0]
-        names = reductions(self.rows.X) if params["feature_groups"] is None else ["none"]
-        for name in names if len(names) > 1 else []:
-            trials.add("reduction", {**params, "reduction": name}, self._evaluate)
-        params["reduction"] = trials.best.params.get("reduction", names[0])
-        n_train = min(len(training.X) for training, _ in folds)
-        numbers = numbers or self.numbers(n_classes, n_train, params["feature_groups"])
-        for sequence in self.sequences(params, numbers, types):
-            last = -np.inf
-            for settings in sequence:
-                trial = trials.add("kernels", {**params, **settings}, self._evaluate)
-                if trial is None or trial.score < last + _WORTHWHILE * abs(last):
-                    break
-                last = trial.score
-        trials.check()
-        return self._choose_tuning(trials.best)
+        if not self.folds:
+            yield params
+        elif params["feature_groups"] is not None:
+            yield from self._of_groups(params, numbers, types)
+        else:
+            n_train = min(len(training.X) for training, _ in self.folds)
+            for transform, reduction in transforms(self.rows.X, n_classes):
+                for kernels, k, name, rows in self.kernels(n_classes, n_train, numbers, types, reduction):
+                    yield {
+                        **params, "transform": transform, "reduction": reduction, "kernels": kernels,
+                        "n_kernels": k, "covariance_type": name, "prior_rows": None if given else rows,
+                    }  # fmt: skip
+
+    def kernels(
+        self, n_classes: int, n_train: int, numbers: list[int] | None, types: list[str] | None, reduction: str
+    ) -> list[tuple[str, int, str, float]]:
+        """Return what is tried of kernels: whose they are, how many, their covariances and their prior."""
+        allowed = ("own", "shared") if self.search.kernels == "auto" else (self.search.kernels,)
+        if numbers is not None:
+            strengths = sorted({rows for _, rows in (*_OWN_FULL, *_SHARED_FULL)})
+            return [
+                (allowed[-1], k, name, rows)
+                for name in types or ["tied", "full"]
+                for k in numbers
+                for rows in (strengths if name in ("full", "low_rank") else [_PRIOR_OF_SIMPLE])
+            ]
+        found: list[tuple[str, float, str, float]] = []
+        for name in types or ["tied", "full"]:
+            if name in ("full", "low_rank"):
+                found += [("own", m, name, rows) for m, rows in _OWN_FULL]
+                shared: Sequence[tuple[float, float]] = _SHARED_FULL if reduction == "none" else ()
+            else:
+                found += [("own", m, name, _PRIOR_OF_SIMPLE) for m in _OWN_SIMPLE]
+                shared = [(m, _PRIOR_OF_SIMPLE) for m in _SHARED_SIMPLE]
+            if n_classes >= _MANY_CLASSES:
+                shared = [*((m, 2.0) for m in _FEWER_THAN_CLASSES), *shared]
+            found += [("shared", m, name, rows) for m, rows in shared]
+        most = min(_MOST_KERNELS, n_train // _ROWS_PER_KERNEL)
+        return [
+            (kernels, round(m * n_classes), name, rows)
+            for kernels, m, name, rows in found
+            if kernels in allowed and (m <= 1 or m * n_classes <= most)
+        ]
 
     def _feature_groups(self, params: Params) -> list[list[int]] | None:
         """Return the feature groups given or found; None for one group of all features."""
@@ -108,71 +172,71 @@ class Selection:
         found = GroupSearch(clone(self.prototype).set_params(**kernels), folds, self.trials).find()
         return None if found == [list(range(n_features))] else found
 
-    def numbers(self, n_classes: int, n_train: int, groups: list[list[int]] | None) -> list[int]:
-        """Return the numbers of kernels that 'auto' tries, given how many rows there are to train with."""
-        if groups is not None:
-            return sorted({min(k, n_train) for k in _KERNELS_OF_GROUP})
-        fewer = _FEWER_THAN_CLASSES if n_classes >= _MANY_CLASSES else ()
-        every = [round(per_class * n_classes) for per_class in (*fewer, *_KERNELS_PER_CLASS)]
-        return [k for k in every if k <= n_classes or _ROWS_PER_KERNEL * k <= n_train]
-
-    def sequences(self, params: Params, numbers: list[int], types: Any) -> Iterator[list[Params]]:
-        """Yield sequences of settings, each to be tried while it helps; a prior that is given stays."""
-        given = params["prior_rows"] is None
-        if params["feature_groups"] is None:
-            for name in types or ["tied", "full"]:
-                for rows in (None,) if given else (_MIDDLE_PRIOR,) if name == "tied" else _PRIOR_ROWS:
-                    yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows} for k in numbers]
-            return
-        weigh = self.prototype.weight_prior is None and self.prototype.inference == "em"
+    def _of_groups(
+        self, params: Params, numbers: list[int] | None, types: list[str] | None
+    ) -> Iterator[Params]:
+        """Yield the candidates of the product form."""
+        n_train = min(len(training.X) for training, _ in self.folds)
+        own, n_classes = params["kernels"] == "own", int(self.rows.codes.max()) + 1
+        default = [m * n_classes for m in _OWN_OF_GROUP] if own else _KERNELS_OF_GROUP
+        numbers = numbers or sorted({min(k, n_train) for k in default})
+        # A prior on weights would give kernels to other classes.
+        weigh = self.prototype.weight_prior is None and self.prototype.inference == "em" and not own
         weights = _WEIGHT_PRIORS_OF_GROUP if weigh else (None,)
-        strengths = (None,) if given else _PRIOR_ROWS_OF_GROUP
+        strengths = (None,) if params["prior_rows"] is None else _PRIOR_ROWS_OF_GROUP
         for k, name, rows, weight in product(numbers, types or ["full"], strengths, weights):
-            yield [{"n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight}]
+            yield {
+                **params, "n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight
+            }  # fmt: skip
 
-    def _choose_tuning(self, best: Trial) -> Trial:
-        """Try to tune the best candidate, and return the winner."""
-        tune, params = self.search.tune, best.params
-        automatic = isinstance(tune, str)
-        unsuited = params["feature_groups"] is not None or params["covariance_type"] == "low_rank"
-        n_numbers = params["n_kernels"] * best.models[0].n_features_in_
-        too_many = n_numbers > _MOST_NUMBERS_A_ROW * len(self.rows.X)
-        if tune is None or tune is False or (automatic and (unsuited or too_many)):
-            return best
-        evaluate = partial(self._evaluate, fitted=best.models)
-        tried = [
-            self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
-            for trade_off in (_TRADE_OFFS if automatic or tune is True else (float(tune),))
-        ]
-        if automatic:
-            return self.trials.best
-        return max(filter(None, tried), key=lambda trial: trial.score, default=best)
+    # ------------------------------------------------------------ scores
 
-    def make(self, params: Params, rows: Rows) -> SharedKernelClassifier:
-        """Return the unfitted classifier of a candidate; its prior comes from the rows."""
-        groups = params["feature_groups"]
+    def make(self, params: Params, rows: Rows, seed: int | None = None) -> SharedKernelClassifier:
+        """Return the unfitted classifier of a candidate; prior and start come from complete rows."""
+        groups, own = params["feature_groups"], rows.labelled
         settings = {name: params[name] for name in ("n_kernels", "covariance_type", "feature_groups")}
+        n_classes = int(own.codes.max()) + 1
+        seed = self.prototype.random_state if seed is None else seed
         if params["prior_rows"] is not None:
-            own = rows.labelled
-            width = rows.X.shape[1] if groups is None else sum(map(len, groups)) / len(groups)
+            n_features = rows.X.shape[1]
+            width = n_features if groups is None else sum(map(len, groups)) / len(groups)
             pooled = pooled_covariance(own.X, own.codes, own.weights)
+            if groups is None:
+                # Each of m kernels of a class covers a part of its rows.
+                pooled = pooled * max(1.0, params["n_kernels"] / n_classes) ** (-2.0 / n_features)
             settings["covariance_prior"] = (params["prior_rows"] * width, pooled)
         if params["weight_prior"] is not None:
             settings["weight_prior"] = params["weight_prior"]
-        made: SharedKernelClassifier = clone(self.prototype).set_params(**settings)
+        if params["kernels"] == "own":
+            per_class = max(1, params["n_kernels"] // n_classes)
+            parts = [own.X] if groups is None else [own.X[:, columns] for columns in groups]
+            starts = [own_kernels(part, own.codes, per_class, seed) for part in parts]
+            settings |= {"n_kernels": None, "init": starts[0] if groups is None else starts}
+        made: SharedKernelClassifier = clone(self.prototype).set_params(**settings, random_state=seed)
         return made
 
-    def _reduce(self, name: str) -> list[Fold]:
-        """Return the folds with reduced features; a reduction is fitted to the training rows of each."""
-        folds, seed = [], self.prototype.random_state
+    def _map(self, transform: str, reduction: str) -> list[Fold]:
+        """Return the folds with other features; a map is fitted to the training rows of each."""
+        folds = []
         for training, held in self.folds:
-            reduce = partial(project, projection=fit_reduction(name, training.X, seed))
-            folds.append((training.map(reduce), held.map(reduce)))
+            change = fit_features(transform, reduction, training.X, training.codes)
+            folds.append((training, held) if change is None else (training.map(change), held.map(change)))
         return folds
 
+    def _screen(self, trial: Trial) -> None:
+        """Score a candidate on one fold, with some of its rows."""
+        seed = self.prototype.random_state
+        training, held = self._mapped(trial.params["transform"], trial.params["reduction"])[0]
+        some = [fewer_rows(rows, seed, _ROWS_TO_SCREEN) for rows in (training, held)]
+        self._score(trial, [(some[0], some[1])], [])
+
     def _evaluate(self, trial: Trial, fitted: Sequence[SharedKernelClassifier] = ()) -> None:
+        """Score a candidate, or tuned models, on all folds."""
+        self._score(trial, self._mapped(trial.params["transform"], trial.params["reduction"]), fitted)
+
+    def _score(self, trial: Trial, folds: list[Fold], fitted: Sequence[SharedKernelClassifier]) -> None:
         """Fit a candidate, or tune fitted models, and score it at the temperature of least log-loss."""
-        folds, params = self._reduced(trial.params["reduction"]), trial.params
+        params = trial.params
         if fitted:
             pairs = zip(fitted, folds, strict=True)
             trial.models = [_tune(deepcopy(model), rows, params["trade_off"]) for model, (rows, _) in pairs]
@@ -200,6 +264,73 @@ class Selection:
             trial.split_scores.append(float(score))
         sizes = [rows.row_weights.sum() for rows in held]
         trial.score = float(np.average(trial.split_scores, weights=sizes))
+        trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
+
+    def _tune_best(self) -> Trial | None:
+        """Try to tune the best candidates; return the best tuned one where tuning is asked for."""
+        tune = self.search.tune
+        automatic = isinstance(tune, str)
+        if tune is None or tune is False:
+            return None
+        best = sorted((t for t in self.trials.list if t.models), key=lambda t: -t.score)
+        tried = []
+        # Models are dropped as soon as others are better.
+        for params, models in [(t.params, t.models) for t in best[: _TUNED if automatic else 1]]:
+            unsuited = params["feature_groups"] is not None or params["covariance_type"] == "low_rank"
+            n_numbers = params["n_kernels"] * models[0].n_features_in_
+            if automatic and (unsuited or n_numbers > _MOST_NUMBERS_A_ROW * len(self.rows.X)):
+                continue
+            evaluate = partial(self._evaluate, fitted=models)
+            for trade_off in _TRADE_OFFS if automatic or tune is True else (float(tune),):
+                tried.append(self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate))
+        if automatic:
+            return None
+        return max(filter(None, tried), key=lambda trial: trial.score, default=None)
+
+    def _average(self) -> list[Trial]:
+        """Return the trials to average: each lowers the log-loss of held-out rows most, given those before.
+
+        The best one stays alone where the average is worse by more than a standard error.
+        """
+        best, most = self.trials.best, self.search.n_members
+        if most == 1 or self.search.scoring != "neg_log_loss":
+            return [best]
+        held = [held for _, held in self.folds]
+        codes = np.concatenate([rows.codes for rows in held])
+        weights = np.concatenate([rows.row_weights for rows in held])
+        # Probabilities of the true classes.
+        left = {
+            i: trial.probabilities[np.arange(len(codes)), codes]
+            for i, trial in enumerate(self.trials.list)
+            if trial.probabilities is not None
+        }
+        first = next(i for i, trial in enumerate(self.trials.list) if trial is best)
+        alone = total = left.pop(first)
+        chosen = [first]
+
+        def losses(total: FloatArray, n_members: int) -> FloatArray:
+            return -np.log(np.maximum(total / n_members, _SMALLEST))
+
+        def loss_with(i: int) -> float:
+            return float(np.average(losses(total + left[i], len(chosen) + 1), weights=weights))
+
+        while left and len(chosen) < most:
+            chosen.append(min(left, key=loss_with))
+            total = total + left.pop(chosen[-1])
+        rise = losses(total, len(chosen)) - losses(alone, 1)
+        mean = np.average(rise, weights=weights)
+        error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / weights.sum())
+        return [best] if mean > error else [self.trials.list[i] for i in chosen]
+
+
+def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: Any) -> dict[str, FloatArray]:
+    """Return a start in which each class has its own kernels; EM keeps weights of zero at zero."""
+    own = [rows[codes == c] for c in range(int(codes.max()) + 1)]
+    if per_class == 1:
+        return {"means": np.stack([each.mean(axis=0) for each in own]), "weights": np.eye(len(own))}
+    means = [kmeans_plusplus(each, min(per_class, len(each)), random_state=seed)[0] for each in own]
+    weights = block_diag(*(np.full((len(each), 1), 1.0 / len(each)) for each in means))
+    return {"means": np.concatenate(means), "weights": weights}
 
 
 def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: float) -> SharedKernelClassifier:
@@ -215,11 +346,12 @@ def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: float) -> Shared
 class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with its settings chosen by cross-validation.
 
-    In this order are chosen, by the score of held-out rows: principal components, if there are more than 12
-    features; for each covariance type and strength of the prior on covariances, the number of kernels, from
-    one for each class upwards while it helps (with 20 classes or more, from one for every four classes); and
-    whether the winner is tuned for classification, and with how much of the likelihood. The temperature of
-    the probabilities is fitted to the same rows. The winner is then fitted to all rows.
+    Candidates differ in their features (as they are, by a power of each, principal components, discriminants),
+    in whether kernels are shared by all classes or belong to one each, in the number of kernels, in their
+    covariances and in the strength of the prior on these. All are compared on one fold, the best on all
+    folds; the very best are tuned for classification as well, with several shares of the likelihood. The
+    temperature of the probabilities is fitted to held-out rows. Up to `n_members` of the candidates, fitted to
+    all rows, are averaged: those that lower the log-loss of held-out rows most together.
 
     Parameters
     ----------
@@ -231,13 +363,19 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         Numbers of kernels to try.
     covariance_type : str, list of str or 'auto', default='auto'
         Covariance types to try; 'auto' is tied and full, with feature groups full.
+    kernels : {'auto', 'shared', 'own'}, default='auto'
+        Whether all classes share the kernels, or each kernel belongs to one class; 'auto' tries both.
     feature_groups : list of lists of int or str, or 'auto', default=None
         Feature groups of the product form, see `SharedKernelClassifier`. 'auto' searches for groups, and for
         features to leave out, with the first number of kernels. With groups features are not reduced, and 4,
         8 and 16 kernels are tried for each group.
     tune : {'auto', False} or float, default='auto'
-        Whether to tune the winner for classification, see `SharedKernelClassifier.tune`. 'auto' does so where
-        held-out rows are predicted better; a number is the share of the likelihood, and always used.
+        Whether to tune the best candidates for classification, see `SharedKernelClassifier.tune`. 'auto' does
+        so where held-out rows are predicted better; a number is the share of the likelihood, and always used,
+        for a single model.
+    n_members : int, default=8
+        How many fitted models have their probabilities averaged, where that does not predict held-out rows
+        worse; 1 is the best candidate alone, and so is any `scoring` but the log-loss.
     scoring : str or callable, default='neg_log_loss'
         What is maximised: the name of a scorer of scikit-learn, or a callable ``scorer(estimator, X, y)``.
         The log-loss is that at the best temperature, of all held-out rows together.
@@ -246,15 +384,20 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     Attributes
     ----------
     best_estimator_ : SharedKernelClassifier or Pipeline
-        The winner, fitted to all rows and calibrated; where features are reduced, a pipeline.
+        The best candidate, fitted to all rows and calibrated; where features are mapped, a pipeline.
     classifier_ : SharedKernelClassifier
         The classifier in it.
-    projection_ : tuple or None
-        Offset b (M,) and matrix A (M, q) of the features (x − b) A that the classifier takes; None where
-        features are not reduced.
+    feature_map_ : callable or None
+        The function of rows (n, M) that it takes; None where features stay as they are.
+    classifiers_ : list of SharedKernelClassifier
+        All members, the best candidate first.
+    feature_maps_ : list of tuple or None
+        What each of them takes of rows: shift, scale and powers (M,), and offset (M,) and matrix (M, q) of a
+        projection, or None.
     best_params_ : dict
-        Settings of the winner: `n_kernels`, `covariance_type`, `prior_rows` (strength of the prior in rows
-        for each feature), `weight_prior`, `feature_groups`, `reduction` and `trade_off`.
+        Settings of the best candidate: `transform` and `reduction` of the features, `kernels` (shared or
+        own), `n_kernels`, `covariance_type`, `prior_rows` (strength of the prior in rows for each feature),
+        `weight_prior`, `feature_groups` and `trade_off`.
     best_score_ : float
         Its score on held-out rows; NaN where no row could be held out.
     {results}
@@ -267,7 +410,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     Missing values are filled by a Gaussian fitted to the training rows of a fold while settings are chosen,
     and for tuning; the final EM fit uses what is observed.
 
-    Where features are reduced, `class_log_likelihood` and `score_samples` are of the reduced features.
+    `class_log_likelihood` and `score_samples` are those of `classifier_`, in its features.
 
     Examples
     --------
@@ -282,8 +425,10 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **Search._parameter_constraints,
         "estimator": [SharedKernelClassifier, None],
+        "kernels": [StrOptions({"auto", "shared", "own"})],
         "feature_groups": [list, tuple, StrOptions({"auto"}), None],
         "tune": [StrOptions({"auto"}), "boolean", Interval(Real, 0, None, closed="left"), None],
+        "n_members": [Interval(Integral, 1, None, closed="left")],
         "scoring": [str, callable],
     }
     _selection: type[Selection] = Selection
@@ -294,8 +439,10 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         *,
         n_kernels: int | Sequence[int] | str = "auto",
         covariance_type: str | Sequence[str] = "auto",
+        kernels: str = "auto",
         feature_groups: Sequence[Sequence[int | str]] | str | None = None,
         tune: str | bool | float | None = "auto",
+        n_members: int = 8,
         scoring: Any = "neg_log_loss",
         cv: Any = None,
         time_limit: float | None = None,
@@ -306,8 +453,10 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         self.estimator = estimator
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
+        self.kernels = kernels
         self.feature_groups = feature_groups
         self.tune = tune
+        self.n_members = n_members
         self.scoring = scoring
         self.cv = cv
         self.time_limit = time_limit
@@ -328,47 +477,110 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             folds.append((training.map(fill), held.map(fill)))
         to_device = sender(prototype, X)
         selection = self._selection(self, prototype, rows, folds, trials, to_device)
-        best = selection.choose()
+        chosen = selection.choose()
         complete = rows.map(filler(rows.X, seed))
-        self.projection_ = fit_reduction(best.params["reduction"], complete.X, seed)
-        reduce = partial(project, projection=self.projection_)
-        reduced = rows.map(reduce)
-        given = X, y, sample_weight
-        if self.projection_ is not None:
-            given = to_device(reduced.X), reduced.y, reduced.weights
-        self.classifier_ = selection.make(best.params, reduced).fit(*given)
-        if best.params["trade_off"] is not None:
-            # The model may have the names of a data frame's columns, which filled rows lack.
-            warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-            _tune(self.classifier_, complete.map(reduce), best.params["trade_off"])
-        self.classifier_.temperature_ = best.columns.get("temperature", 1.0)
-        return best
+        self.classifiers_, self.feature_maps_ = [], []
+        for number, trial in enumerate(chosen):
+            params, given = trial.params, (X, y, sample_weight)
+            change = fit_features(params["transform"], params["reduction"], complete.X, complete.codes)
+            filled = complete
+            if change is not None:
+                filled, mapped = complete.map(change), rows.map(change)
+                given = to_device(mapped.X), mapped.y, mapped.weights
+            classifier = selection.make(params, filled, seed + number).fit(*given)
+            if params["trade_off"] is not None:
+                # The model may have the names of a data frame's columns, which filled rows lack.
+                warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+                _tune(classifier, filled, params["trade_off"])
+            classifier.temperature_ = trial.columns.get("temperature", 1.0)
+            self.classifiers_.append(classifier)
+            self.feature_maps_.append(None if change is None else tuple(change))
+        return chosen[0]
+
+    @property
+    def classifier_(self) -> SharedKernelClassifier:
+        """The classifier of the best candidate."""
+        classifier: SharedKernelClassifier = self.classifiers_[0]
+        return classifier
+
+    @property
+    def feature_map_(self) -> FeatureMap | None:
+        """What it takes of rows, a function; None where features stay as they are."""
+        first = self.feature_maps_[0]
+        return None if first is None else FeatureMap(*first)
 
     @property
     def best_estimator_(self) -> Any:
-        """The winner, fitted to all rows: a classifier, or a pipeline that reduces the features first."""
-        if self.projection_ is None:
+        """The best candidate, fitted to all rows: a classifier, or a pipeline that maps the features first."""
+        if self.feature_map_ is None:
             return self.classifier_
-        reduction = FunctionTransformer(project, kw_args={"projection": self.projection_})
-        return make_pipeline(reduction, self.classifier_)
+        return make_pipeline(FunctionTransformer(self.feature_map_), self.classifier_)
 
     @property
     def _model(self) -> SharedKernelClassifier:
         return self.classifier_
 
+    def _fitted(self) -> Self:
+        check_is_fitted(self)
+        return self
+
     def _features(self, X: Any) -> Any:
-        if self.projection_ is None:
+        return self._mapped(X, self.feature_maps_[0])
+
+    def _mapped(self, X: Any, change: tuple[Any, ...] | None) -> Any:
+        """Return what a member takes for rows X (n, M)."""
+        if change is None:
             return X
         to_device = sender(self.classifier_, X)
         rows = validate_data(self, on_host(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
-        return to_device(project(rows, self.projection_))
+        return to_device(FeatureMap(*change)(rows))
 
     def _graph_parts(self) -> dict[str, Any]:
-        return {**super()._graph_parts(), "projection": self.projection_}
+        parts = [
+            {**classifier._graph_parts(), "features": change}
+            for classifier, change in zip(self.classifiers_, self.feature_maps_, strict=True)
+        ]
+        return {**parts[0], "others": parts[1:]}
 
-    predict = delegated(SharedKernelClassifier.predict)
-    predict_proba = delegated(SharedKernelClassifier.predict_proba)
-    predict_log_proba = delegated(SharedKernelClassifier.predict_log_proba)
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M).
+
+        They are averages over the members.
+        """
+        rows = self._accept(X)
+        parts = [
+            classifier.predict_proba(self._mapped(rows, change))
+            for classifier, change in zip(self.classifiers_, self.feature_maps_, strict=True)
+        ]
+        return reduce(add, parts) / len(parts)
+
+    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
+        """Return the logarithms of the posterior probabilities, shape (n, L), of rows X (n, M)."""
+        if len(self._fitted().classifiers_) == 1:
+            return self.classifier_.predict_log_proba(self._features(self._accept(X)))
+        probabilities = self.predict_proba(X)
+        with np.errstate(divide="ignore"):
+            return namespace(probabilities).log(probabilities)
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """Return the most probable class (n,) of each row of X (n, M).
+
+        It is `outlier_label` for rows that `classifier_` refuses.
+        """
+        if len(self._fitted().classifiers_) == 1:
+            return self.classifier_.predict(self._features(self._accept(X)))
+        labels = self.classes_[np.argmax(on_host(self.predict_proba(X)), axis=1)]
+        threshold = self.classifier_.threshold_
+        if threshold == -np.inf:
+            return labels
+        refused = on_host(self.score_samples(X)) < threshold
+        return np.where(refused, np.array(self.classifier_.outlier_label), labels)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
+        if len(self._fitted().classifiers_) == 1:
+            return self.classifier_.score(self._features(self._accept(X)), y, sample_weight)
+        return float(accuracy_score(on_host(y), self.predict(X), sample_weight=on_host(sample_weight)))
+
     class_log_likelihood = delegated(SharedKernelClassifier.class_log_likelihood)
     score_samples = delegated(SharedKernelClassifier.score_samples)
-    score = delegated(SharedKernelClassifier.score)

@@ -150,47 +150,6 @@ class SeparateMixtures(ClassifierMixin, BaseEstimator):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
-class _OwnKernels(Selection):
-    """Candidates in which each kernel belongs to one class."""
-
-    def numbers(self, n_classes: int, n_train: int, groups: Any) -> list[int]:
-        per_class = _KERNELS_PER_CLASS if groups is None else _KERNELS_PER_CLASS_OF_GROUP
-        return [k * n_classes for k in per_class if k == 1 or _ROWS_PER_KERNEL * k * n_classes <= n_train]
-
-    def sequences(self, *arguments: Any) -> Iterator[list[dict[str, Any]]]:
-        # A concentration of 1 is a flat prior.
-        return (each for each in super().sequences(*arguments) if each[0].get("weight_prior") in (None, 1.0))
-
-    def make(self, params: dict[str, Any], rows: Any) -> SharedKernelClassifier:
-        made = super().make(params, rows)
-        per_class = params["n_kernels"] // len(np.unique(rows.codes))
-        groups = params["feature_groups"]
-        starts = [
-            own_kernels(rows.X[:, columns], rows.codes, per_class, made.random_state)
-            for columns in groups or [slice(None)]
-        ]
-        return made.set_params(n_kernels=None, init=starts if groups else starts[0])
-
-
-class OwnKernelsCV(SharedKernelClassifierCV):
-    """SharedKernelClassifierCV without sharing: each kernel belongs to one class.
-
-    Prior, folds, tuning and calibration are the same, so that the difference between the two is the gain from
-    sharing. Rows must be complete. Each class has 1, 2, 4, 8 or 16 kernels, with feature groups 1, 2 or 4.
-    Weights have no prior, which would give kernels to other classes.
-    """
-
-    _selection = _OwnKernels
-
-
-def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: Any) -> dict[str, FloatArray]:
-    """Return a start in which each class has its own kernels; EM keeps weights of zero at zero."""
-    own = [rows[codes == c] for c in range(int(codes.max()) + 1)]
-    means = [kmeans_plusplus(each, min(per_class, len(each)), random_state=seed)[0] for each in own]
-    weights = block_diag(*(np.full((len(each), 1), 1.0 / len(each)) for each in means))
-    return {"means": np.concatenate(means), "weights": weights}
-
-
 def _make(kind: type, seed: int, **settings: Any) -> Any:
     """Return an unfitted classifier, with the seed if it takes one."""
     seeded = "random_state" in signature(kind).parameters
@@ -274,8 +233,9 @@ _COUNTS: dict[type, Callable[[Any], int]] = {
     ),
     PCA: lambda m: m.components_.size + m.mean_.size,
     # The reduction of the features, the classifier, and the temperature.
-    SharedKernelClassifierCV: lambda m: (
-        sum(np.size(part) for part in m.projection_ or ()) + count_parameters(m.classifier_) + 1
+    SharedKernelClassifierCV: lambda m: sum(
+        sum(np.size(part) for part in change or () if part is not None) + count_parameters(classifier) + 1
+        for classifier, change in zip(m.classifiers_, m.feature_maps_, strict=True)
     ),
     SharedKernelClassifier: lambda m: len(m.classes_) - 1 + n_parameters(m),
     SeparateMixtures: lambda m: len(m.classes_) - 1 + sum(each._n_parameters() for each in m.mixtures_),
