@@ -1,68 +1,134 @@
 """The comparison of the documentation, as a whole: all data sets, tables and pictures.
 
-    python benchmarks/accuracy.py --files tables --mnist mnist
+    python benchmarks/accuracy.py --files tables
 
 writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/guide/comparison.md; its tables are
-made when the documentation is built. Finished cells are kept in the file that ``--store`` names, under a hash
-of all their settings, and are not measured again. All of it takes some hours on one core. glass, letter, pima
-and vehicle are tables in the folder that ``--files`` names (CSV, compressed or not, the label last); MNIST
-comes from OpenML unless ``--mnist`` names a folder with its four files.
+made when the documentation is built. iris, wine, breast_cancer and digits are scikit-learn's; the others are
+tables in or below the folder that ``--files`` names (CSV, compressed or not, the label last). Sets of more
+than 4000 rows are cut to 4000, drawn at random. All of it takes some hours on one core.
+
+The results accumulate: outcomes in ``--out`` whose key is that of a cell are not measured again. The keys of
+other classifiers do not depend on the code of the library, those of shared kernels do. The file is written
+every minute, so that an interrupted run loses little, and finished cells are in ``--store`` at once.
+``--only-sets``, ``--only-classifiers`` and ``--repeats`` run a part and leave the rest of the file as it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from skmix import plots
-from skmix.experiments.field import Outcome, Settings, check_claims, contenders, load_data, run_comparison
+from skmix.experiments.field import (
+    FIELD,
+    HALVES,
+    NAMES,
+    DataSet,
+    Outcome,
+    Settings,
+    check_claims,
+    contenders,
+    key_of,
+    load_data,
+    run_comparison,
+)
 from skmix.experiments.field import make_tables as tables_of
-from skmix.experiments.harness import Store, claims_table, write_lines
+from skmix.experiments.harness import Store, claims_table, read_lines, write_lines
 
 ROOT = Path(__file__).resolve().parents[1]
-SEED = 1
-SHIPPED = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
-TABLES = ("glass", "vehicle", "pima")
-LARGE_TABLE, MNIST = "letter", "mnist"
-REPEATS, REPEATS_OF_LARGE, MNIST_ROWS = 10, 3, 3000
+SEED, REPEATS, MAX_ROWS = 1, 10, 4000
+SETS = tuple(name for names in HALVES.values() for name in names)
+SECONDS_BETWEEN_WRITES = 60.0
 
 
-def show(outcome: Outcome) -> None:
-    """Print a line for a finished cell."""
-    print(
-        f"{outcome.data}, {outcome.classifier}, {outcome.repeat + 1}: {100 * outcome.error:.2f} %", flush=True
-    )
-
-
-def find_table(folder: Path, name: str) -> str:
-    """Return the path of a table, compressed or not."""
-    found = [path for path in (folder / f"{name}.csv", folder / f"{name}.csv.gz") if path.is_file()]
+def find_data(folder: Path, name: str) -> DataSet:
+    """Return a data set of scikit-learn, or a table, compressed or not, in the folder or below it."""
+    if name in NAMES:
+        return load_data(name, max_rows=MAX_ROWS)
+    found = sorted(path for end in ("csv", "csv.gz") for path in folder.rglob(f"{name}.{end}"))
     if not found:
         raise ValueError(f"there is no {name}.csv or {name}.csv.gz in {folder}.")
-    return str(found[0])
+    return load_data(str(found[0]), max_rows=MAX_ROWS)
+
+
+def chosen_sets(names: Sequence[str]) -> list[str]:
+    """Return data sets by their names, or those of whole halves; all without names."""
+    unknown = [name for name in names if name not in (*SETS, *HALVES)]
+    if unknown:
+        raise ValueError(
+            f"there is no data set or half {unknown[0]!r}; there are {', '.join((*HALVES, *SETS))}."
+        )
+    wanted = {each for name in names for each in HALVES.get(name, (name,))}
+    return [name for name in SETS if name in wanted or not names]
+
+
+class Results:
+    """The file of outcomes. It is read again before it is written: another run may have added to it."""
+
+    def __init__(self, path: Path, keys: dict[tuple[str, str], str]) -> None:
+        self.path = path
+        self.keys = keys  # of this run, by data set and classifier
+        self.new: list[Outcome] = []
+        self.written = time.monotonic()
+
+    def read(self) -> list[Outcome]:
+        """Return the outcomes in the file, without those that this run replaces or that no longer count."""
+        if not self.path.is_file():
+            return []
+        known = {each.name for each in FIELD}
+        found = [Outcome.from_dict(record) for record in read_lines(self.path)]
+        return [
+            each
+            for each in found
+            if each.classifier in known
+            and each.data.partition("[")[0] in SETS
+            and each.key
+            and self.keys.get((each.data, each.classifier), each.key) == each.key
+        ]
+
+    def add(self, outcome: Outcome) -> None:
+        """Print a line for a finished cell, and write the file if that was a while ago."""
+        shown = f"{outcome.data}, {outcome.classifier}, {outcome.repeat + 1}: {100 * outcome.error:.2f} %"
+        print(f"{shown}, {outcome.fit_seconds:.1f} s {outcome.failure}".rstrip(), flush=True)
+        self.new.append(outcome)
+        if time.monotonic() - self.written > SECONDS_BETWEEN_WRITES:
+            self.write(self.new)
+
+    def write(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Write the outcomes with those in the file, and return them all."""
+        merged = {(each.data, each.classifier, each.repeat): each for each in (*self.read(), *outcomes)}
+        sets, names = list(SETS), [each.name for each in FIELD]
+        ordered = sorted(
+            merged.values(),
+            key=lambda each: (
+                sets.index(each.data.partition("[")[0]),
+                names.index(each.classifier),
+                each.repeat,
+            ),
+        )
+        write_lines(self.path, [each.to_dict() for each in ordered])
+        self.written = time.monotonic()
+        return ordered
 
 
 def run(arguments: argparse.Namespace) -> list[Outcome]:
-    """Return all outcomes, new and stored."""
-    field = contenders(["shared kernels", "LDA"] if arguments.small else None)
-    repeats = (1, 1) if arguments.small else (REPEATS, REPEATS_OF_LARGE)
-    data = [load_data(name) for name in (SHIPPED[:1] if arguments.small else SHIPPED)]
-    large = []
-    if not arguments.small:
-        data += [load_data(find_table(arguments.files, name)) for name in TABLES]
-        large = [
-            load_data(find_table(arguments.files, LARGE_TABLE)),
-            load_data(arguments.mnist, max_rows=MNIST_ROWS),
-        ]
-    outcomes = []
+    """Measure what is missing, and return all outcomes in the file."""
+    small = arguments.small
+    field = contenders(arguments.only_classifiers or (["shared kernels", "LDA"] if small else None))
+    settings = Settings(n_repeats=1 if small else arguments.repeats, seed=SEED)
+    names = ["iris"] if small else chosen_sets(arguments.only_sets)
+    data = [find_data(arguments.files, name) for name in names]
+    keys = {(each.name, own.name): key_of(each, own, settings) for each in data for own in field}
+    results = Results(arguments.out, keys)
     with Store(arguments.store) as store:
-        for sets, n_repeats in ((data, repeats[0]), (large, repeats[1])):
-            settings = Settings(n_repeats=n_repeats, seed=SEED)
-            outcomes += run_comparison(sets, field, settings, store, show, n_jobs=arguments.jobs)
-    write_lines(arguments.out, [outcome.to_dict() for outcome in outcomes])
-    return outcomes
+        outcomes = run_comparison(
+            data, field, settings, store, results.add, known=results.read(), n_jobs=arguments.jobs
+        )
+    return results.write(outcomes)
 
 
 def draw(outcomes: list[Outcome], folder: Path) -> None:
@@ -70,8 +136,11 @@ def draw(outcomes: list[Outcome], folder: Path) -> None:
     n_classifiers = len({outcome.classifier for outcome in outcomes})
     n_sets = len({outcome.data for outcome in outcomes})
     figure = plots.new_figure(5.2, 0.32 * n_classifiers + 0.8)
-    plots.plot_ranks(outcomes, axes=figure.add_subplot())
-    plots.save_figure(figure, folder / "ranks.png")
+    try:
+        plots.plot_ranks(outcomes, axes=figure.add_subplot())
+        plots.save_figure(figure, folder / "ranks.png")
+    except ValueError as error:
+        print(f"no picture of ranks: {error}")
     figure = plots.new_figure(3.0 * min(4, n_sets) + 1.0, (0.19 * n_classifiers + 0.8) * -(-n_sets // 4))
     plots.plot_errors(outcomes, figure=figure)
     plots.save_figure(figure, folder / "comparison.png")
@@ -83,13 +152,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--files", type=Path, default=Path("."), help="folder with the tables")
-    parser.add_argument("--mnist", default=MNIST, help="folder with the four IDX files; default: OpenML")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "accuracy.jsonl")
     parser.add_argument(
         "--store", type=Path, default=Path("accuracy.sqlite"), help="where finished cells are"
     )
+    parser.add_argument(
+        "--only-sets", nargs="+", default=[], metavar="SET", help=f"sets, or {' or '.join(HALVES)}"
+    )
+    parser.add_argument("--only-classifiers", nargs="+", metavar="NAME", help="classifiers by their names")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="splits of each data set")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
+    parser.add_argument("--no-images", action="store_true", help="print tables only")
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
     arguments = parser.parse_args()
     try:
@@ -99,7 +173,8 @@ def main() -> None:
     console = Console(width=200)
     for table in [*tables_of(outcomes), claims_table(check_claims(outcomes))]:
         console.print(table.text(), highlight=False)
-    draw(outcomes, arguments.images)
+    if not arguments.no_images:
+        draw(outcomes, arguments.images)
 
 
 if __name__ == "__main__":

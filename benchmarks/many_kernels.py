@@ -26,12 +26,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
-from speed import processor
 
 import skmix
 from skmix.engine.em import Run
 from skmix.engine.sources import device as device_rows
 from skmix.engine.sources import memory
+from skmix.experiments.harness import processor
 from skmix.io import replacing
 
 N_FEATURES = 16

@@ -32,9 +32,10 @@ from rich.table import Table
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
-from speed import SPREADS, best_of, clusters, processor, replace_part
+from speed import SPREADS, best_of, clusters, replace_part
 from threadpoolctl import threadpool_limits
 
+from skmix.experiments.harness import processor
 from skmix.io import replacing
 
 # N, M and K, full covariances; the first is small.

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -38,6 +37,7 @@ from skmix.engine.em import fit
 from skmix.engine.model import Options
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
+from skmix.experiments.harness import processor
 from skmix.io import replacing
 
 # Covariances, N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.
@@ -351,15 +351,6 @@ def readme_table(results: dict[str, Any]) -> str:
         "log-likelihood. All numbers are in `benchmarks/results/speed.json`.",
     ]
     return "\n".join(lines)
-
-
-def processor() -> str:
-    """Return the processor's name."""
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = None
-    return found.group(1) if found else platform.processor() or platform.machine()
 
 
 def replace_part(path: Path, name: str, part: str) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from libraries import needs_torch
+
+from skmix.experiments.field import Settings, contenders, key_of, load_data, run_cell
+from skmix.experiments.harness import write_lines
 
 pytestmark = pytest.mark.slow
 
@@ -150,16 +154,28 @@ def test_the_benchmark_of_files_runs(tmp_path: Path) -> None:
 
 def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path) -> None:
     out = tmp_path / "accuracy.jsonl"
-    kept = (ROOT / "benchmarks" / "results" / "accuracy.jsonl").read_text().splitlines()[0]
-    out.write_text(kept + "\n")
+    iris, (lda,) = load_data("iris"), contenders(["LDA"])
+    settings = Settings(n_repeats=1, seed=1)
+    known = replace(run_cell(iris, lda, 0, settings), error=0.125, key=key_of(iris, lda, settings))
+    earlier = [
+        known,
+        replace(known, data="wine", key="of another run"),
+        replace(known, classifier="shared kernels", key="of earlier code", repeat=7),
+        replace(known, data="mnist"),
+    ]
+    write_lines(out, [each.to_dict() for each in earlier])
     command = [sys.executable, str(ROOT / "benchmarks" / "accuracy.py"), "--small"]
     command += ["--out", str(out), "--images", str(tmp_path), "--store", str(tmp_path / "cells.sqlite")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "iris, LDA, 1: " in done.stdout
+    assert "iris, shared kernels, 1: " in done.stdout
+    # What is known is not measured again.
+    assert "iris, LDA, 1: " not in done.stdout
     outcomes = [json.loads(line) for line in out.read_text().splitlines()]
-    # One outcome for each classifier, and nothing of what was there before.
-    assert [(each["data"], each["classifier"]) for each in outcomes] == [
-        ("iris", "shared kernels"),
-        ("iris", "LDA"),
+    # Other cells stay; earlier outcomes of the cells that were run, and of data sets that are gone, do not.
+    assert [(each["data"], each["classifier"], each["repeat"]) for each in outcomes] == [
+        ("wine", "LDA", 0),
+        ("iris", "shared kernels", 0),
+        ("iris", "LDA", 0),
     ]
+    assert outcomes[2]["error"] == 0.125
     assert {path.name for path in tmp_path.glob("*.png")} == {"ranks.png", "comparison.png"}

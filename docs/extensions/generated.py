@@ -240,12 +240,22 @@ def cluster() -> str:
 
 
 def accuracy() -> str:
-    """Return test errors of all classifiers of the comparison, with mean ranks."""
+    """Return errors, log-losses and calibration of all classifiers of the comparison, with mean ranks."""
+    return compared("error", "log_loss", "calibration_error")
+
+
+def standings() -> str:
+    """Return the error of shared kernels beside that of the best other classifier."""
+    return compared("standings")
+
+
+def compared(*names: str) -> str:
+    """Return tables of the comparison by name."""
     from skmix.experiments.field import make_tables
 
-    tables = make_tables(outcomes("accuracy.jsonl"))
+    tables = {found.name: found for found in make_tables(outcomes("accuracy.jsonl"))}
     # The title is a heading of the third level, as its place in the page wants it.
-    return "\n\n".join(found.markdown() for found in tables[:3])
+    return "\n\n".join(tables[name].markdown() for name in names)
 
 
 def claims() -> str:
@@ -347,6 +357,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "peers": peers,
     "sharing": sharing,
     "speed": speed,
+    "standings": standings,
     "streaming": streaming,
     "study": study,
     "gain": gain,

@@ -13,6 +13,7 @@ import json
 import math
 import multiprocessing
 import os
+import platform
 import re
 import signal
 import sqlite3
@@ -48,6 +49,7 @@ __all__ = [
     "library",
     "missing",
     "plain_table",
+    "processor",
     "read_lines",
     "run_cells",
     "spread",
@@ -78,6 +80,16 @@ def library(*files: str) -> str:
     for file in [*own, *map(Path, files)]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return f"{skmix.__version__}+{digest.hexdigest()[:16]}"
+
+
+@cache
+def processor() -> str:
+    """Return the processor's name; times of different processors cannot be compared."""
+    try:
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        found = None
+    return found.group(1) if found else platform.processor() or platform.machine()
 
 
 def generator(seed: int, *names: str | int) -> np.random.RandomState:

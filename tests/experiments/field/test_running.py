@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import StandardScaler
 
+from skmix.experiments import harness
 from skmix.experiments.field import (
     FIELD,
+    HALVES,
     Contender,
     DataSet,
     Outcome,
     Settings,
     contenders,
+    half_of,
+    key_of,
     load_data,
     run_cell,
     run_comparison,
@@ -36,6 +42,20 @@ class Failing:
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Failing:
         raise ValueError("not today")
+
+
+class Undecided(ClassifierMixin, BaseEstimator):
+    """A classifier that names the first class, whatever its probabilities are."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Undecided:
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.tile([0.1, 0.1, 0.8], (len(X), 1))
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return np.zeros(len(X), dtype=int)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +77,15 @@ def test_a_cell_is_what_anyone_would_compute(iris: DataSet) -> None:
     assert outcome.log_loss == pytest.approx(-np.log(own).mean())
     assert outcome.n_parameters == 3 * 4 + 4 * 5 // 2 + 2
     assert outcome.failure == ""
+
+
+def test_the_error_is_that_of_the_class_that_a_classifier_names(iris: DataSet) -> None:
+    uneven, settings = DataSet("uneven", iris.X[:120], iris.y[:120]), Settings(seed=3)
+    _, held = split(uneven, 0, settings)
+    outcome = run_cell(uneven, Contender("undecided", False, lambda seed: Undecided()), 0, settings)
+    assert outcome.failure == ""
+    # The third class, the most probable, has fewer rows than the first.
+    assert outcome.error == pytest.approx(np.mean(uneven.y[held] != 0))
 
 
 def test_splits_depend_on_seed_name_and_repeat_alone(iris: DataSet) -> None:
@@ -101,6 +130,49 @@ def test_what_is_stored_is_not_made_again(iris: DataSet, tmp_path: Path) -> None
         run_comparison([DataSet("iris", iris.X + 1.0, iris.y)], QUICK[:1], Settings(1), store, made.append)
         run_comparison([iris], QUICK[:1], Settings(1, seed=1), store, made.append)
         assert len(made) == 4
+
+
+def test_known_outcomes_are_used_where_their_key_is_the_same(iris: DataSet, tmp_path: Path) -> None:
+    settings, made = Settings(n_repeats=2), []
+    key = key_of(iris, QUICK[0], settings)
+    known = replace(run_cell(iris, QUICK[0], 1, settings), error=0.125, key=key)
+    other = replace(known, repeat=0, key="of other code")
+    with Store(tmp_path / "cells.sqlite") as store:
+        found = run_comparison([iris], QUICK[:1], settings, store, made.append, known=[known, other])
+    assert [each.repeat for each in made] == [0]
+    assert [(each.repeat, each.key) for each in found] == [(0, key), (1, key)]
+    assert found[0].error != 0.125
+    assert found[1].error == 0.125
+
+
+def test_only_our_outcomes_depend_on_the_code_of_the_library(
+    iris: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hours of other classifiers would be lost at every change otherwise."""
+
+    def keys() -> dict[str, str]:
+        return {each.name: key_of(iris, each, Settings()) for each in FIELD}
+
+    before = keys()
+    monkeypatch.setattr(harness, "library", lambda *files: "another version")
+    after = keys()
+    assert [name for name in before if before[name] != after[name]] == ["shared kernels"]
+
+
+def test_an_outcome_is_written_in_few_digits_without_empty_texts() -> None:
+    outcome = Outcome("a", "LDA", 0, 2, 30, 10, 1 / 3, 2 / 3, 0.05, 1.0, 0.1, 20, settings="C 1")
+    written = outcome.to_dict()
+    assert (written["error"], written["log_loss"]) == (0.333333, 0.666667)
+    assert "failure" not in written
+    assert Outcome.from_dict(written) == replace(outcome, error=0.333333, log_loss=0.666667)
+
+
+def test_halves_are_apart_and_known_with_and_without_a_number_of_rows() -> None:
+    names = [name for half in HALVES.values() for name in half]
+    assert len(set(names)) == len(names) == 21
+    assert [half_of(name) for name in ("wine", "letter[4000]", "letters", "moon")] == [
+        *("development", "judging", "", "")
+    ]
 
 
 def test_edited_settings_of_a_classifier_are_another_cell(iris: DataSet, tmp_path: Path) -> None:

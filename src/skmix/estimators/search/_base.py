@@ -411,7 +411,7 @@ class Search(FileMixin, BaseEstimator):
         return labels
 
     def _accept(self, X: Any) -> Any:
-        """Return rows X (n, M) of a fitted search, if they have as many features as those it was fitted to."""
+        """Return rows X (n, M) for a fitted search, if they have as many features as it was fitted to."""
         check_is_fitted(self)
         # The model would name itself; names of columns, which both have, are left to it.
         if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):

@@ -69,7 +69,7 @@ def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
 class FeatureMap(NamedTuple):
     """What kernels see of rows: standardised, by a power of each feature, and projected.
 
-    Values z = (x − shift) / scale are transformed by Yeo and Johnson's powers λ, one leaving them as they are,
+    Values z = (x − shift) / scale are transformed by Yeo and Johnson's powers, of which one changes nothing,
     and then to (t − offset) A. Without a matrix there is no such step.
     """
 

@@ -32,7 +32,15 @@ from ..classifier import SharedKernelClassifier
 from ..io import savable
 from ..rows import Sender, sender
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
-from ._features import FeatureMap, GroupSearch, fewer_rows, filler, fit_features, pooled_covariance, transforms
+from ._features import (
+    FeatureMap,
+    GroupSearch,
+    fewer_rows,
+    filler,
+    fit_features,
+    pooled_covariance,
+    transforms,
+)
 
 # Kernels for each class and strengths of the prior that are tried: rows of the covariance within the classes,
 # for each feature. Kernels belong to one class each, or are shared by all.
@@ -346,12 +354,12 @@ def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: float) -> Shared
 class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with its settings chosen by cross-validation.
 
-    Candidates differ in their features (as they are, by a power of each, principal components, discriminants),
+    Candidates differ in their features (as they are, a power of each, principal components, discriminants),
     in whether kernels are shared by all classes or belong to one each, in the number of kernels, in their
     covariances and in the strength of the prior on these. All are compared on one fold, the best on all
     folds; the very best are tuned for classification as well, with several shares of the likelihood. The
-    temperature of the probabilities is fitted to held-out rows. Up to `n_members` of the candidates, fitted to
-    all rows, are averaged: those that lower the log-loss of held-out rows most together.
+    temperature of the probabilities is fitted to held-out rows. Those candidates that together predict
+    held-out rows best are fitted to all rows and averaged.
 
     Parameters
     ----------
@@ -511,7 +519,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     @property
     def best_estimator_(self) -> Any:
-        """The best candidate, fitted to all rows: a classifier, or a pipeline that maps the features first."""
+        """The best candidate, fitted to all rows: a classifier, or a pipeline that maps features first."""
         if self.feature_map_ is None:
             return self.classifier_
         return make_pipeline(FunctionTransformer(self.feature_map_), self.classifier_)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from .classifiers import FIELD, Contender, OwnKernelsCV, SeparateMixtures, contenders, count_parameters
-from .comparison import Outcome, Settings, run_cell, run_comparison
-from .data import NAMES, DataSet, Simulation, TrueDensities, load_data, simulate
+from .classifiers import (
+    FIELD,
+    Contender,
+    SeparateMixtures,
+    TunedSVC,
+    contenders,
+    count_parameters,
+)
+from .comparison import Outcome, Settings, key_of, run_cell, run_comparison
+from .data import HALVES, NAMES, DataSet, Simulation, TrueDensities, half_of, load_data, simulate
 from .sharing import (
     ROWS_PER_CLASS,
     SHARING_DATA,
@@ -15,28 +22,32 @@ from .sharing import (
     sharing_table,
     sharing_tables,
 )
-from .tables import Summary, check_claims, make_tables, mean_ranks, summarise
+from .tables import Standing, Summary, check_claims, make_tables, mean_ranks, standings, summarise
 
 __all__ = [
     "FIELD",
+    "HALVES",
     "NAMES",
     "ROWS_PER_CLASS",
     "SHARING_DATA",
     "Contender",
     "DataSet",
     "Outcome",
-    "OwnKernelsCV",
     "SeparateMixtures",
     "Settings",
     "Simulation",
+    "Standing",
     "Summary",
     "TrueDensities",
+    "TunedSVC",
     "check_claims",
     "contenders",
     "count_parameters",
     "draw",
     "gain_table",
+    "half_of",
     "in_study_order",
+    "key_of",
     "load_data",
     "make_tables",
     "mean_ranks",
@@ -46,5 +57,6 @@ __all__ = [
     "sharing_table",
     "sharing_tables",
     "simulate",
+    "standings",
     "summarise",
 ]

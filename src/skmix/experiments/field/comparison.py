@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +17,6 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
 from skmix.engine.model import IntArray
-from skmix.estimators import SharedKernelClassifierCV
 from skmix.metrics import calibration_error
 
 from .. import harness
@@ -23,6 +24,10 @@ from .classifiers import Contender, count_parameters
 from .data import DataSet
 
 _LARGEST_SEED = 2**31 - 1
+# Increase when `split`, `measure` or a constant of the other classifiers changes what they measure: their
+# outcomes are kept when code changes.
+_VERSION = 1
+_LONGEST_CHOICE = 160
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Outcome:
     n_parameters: int  # numbers that the fitted classifier stores
     failure: str = ""  # error message; after a failure the measures are those of a guess by class frequency
     settings: str = ""  # what a search chose, for people to read
+    processor: str = ""  # that the times are of
+    key: str = ""  # hash of everything that affects the outcome but the repeat
 
     @property
     def rows_per_class(self) -> int:
@@ -65,8 +72,12 @@ class Outcome:
         return self.n_train // self.n_classes
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the outcome as values for JSON."""
-        return asdict(self)
+        """Return the outcome as values for JSON: six digits of numbers, and no empty texts."""
+        return {
+            name: float(f"{value:.6g}") if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+            if value != ""
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -97,17 +108,36 @@ def run_outcomes(
 
 
 def settings_of(experiment: str, data: DataSet, contender: Contender, **others: Any) -> dict[str, Any]:
-    """Return all settings of a cell, for its key: the data and the classifier's parameters in full."""
+    """Return all settings of a cell, for its key: the data and the classifier's parameters in full.
+
+    The library's code is among them for classifiers that run it; for others that are defined here, the code
+    of their class.
+    """
+    model = contender.pipeline(0, data.has_gaps)
     with sklearn.config_context(print_changed_only=False):
-        model = contender.pipeline(0, data.has_gaps).__repr__(N_CHAR_MAX=1_000_000)
+        text = model.__repr__(N_CHAR_MAX=1_000_000)
+    code = ""
+    if contender.ours:
+        code = harness.library(__file__)
+    elif type(model[-1]).__module__.startswith("skmix."):
+        code = hashlib.sha256(inspect.getsource(type(model[-1])).encode()).hexdigest()
     return {
         "experiment": experiment,
-        "library": harness.library(__file__),
+        "version": _VERSION,
         "scikit-learn": sklearn.__version__,
         "data": {"name": data.name, "digest": data.digest()},
-        "classifier": {"name": contender.name, "model": model},
+        "classifier": {"name": contender.name, "model": text, "code": code},
         **others,
     }
+
+
+def key_of(data: DataSet, contender: Contender, settings: Settings) -> str:
+    """Return the key of the outcomes of a classifier on a data set: the same key, the same outcomes."""
+    return harness.cell_key(_settings_of_cell(data, contender, settings))
+
+
+def _settings_of_cell(data: DataSet, contender: Contender, settings: Settings) -> dict[str, Any]:
+    return settings_of("comparison", data, contender, test_share=settings.test_share, seed=settings.seed)
 
 
 def split(data: DataSet, repeat: int, settings: Settings) -> tuple[IntArray, IntArray]:
@@ -143,6 +173,7 @@ def measure(
     model = contender.pipeline(own_seed, data.has_gaps)
     shares = np.bincount(codes[training], minlength=len(classes)) / len(training)
     probabilities = np.tile(shares, (len(held), 1))
+    predicted = probabilities.argmax(axis=1)
     seconds, n_parameters, failure, chosen = [0.0, 0.0], 0, "", ""
     with warnings.catch_warnings(), threadpool_limits(1):
         # Ignore the classifiers' warnings: any problem shows in the results.
@@ -157,7 +188,9 @@ def measure(
             seconds[1] = time.process_time() - begun - seconds[0]
             if not np.isfinite(found).all():
                 raise ValueError("probabilities that are not finite")
-            probabilities, n_parameters, chosen = found, count_parameters(model), _choice(model[-1])
+            # The class that it names itself: for the support vector machine not always the most probable.
+            predicted, probabilities = model.predict(data.X[held]), found
+            n_parameters, chosen = count_parameters(model), _choice(model[-1])
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             failure = f"{type(error).__name__}: {error}"
         loss = float(log_loss(codes[held], probabilities, labels=np.arange(len(classes))))
@@ -168,7 +201,7 @@ def measure(
         n_classes=len(classes),
         n_train=len(training),
         n_test=len(held),
-        error=float(np.mean(probabilities.argmax(axis=1) != codes[held])),
+        error=float(np.mean(predicted != codes[held])),
         log_loss=loss,
         calibration_error=calibration_error(probabilities, codes[held]),
         fit_seconds=seconds[0],
@@ -176,6 +209,7 @@ def measure(
         n_parameters=n_parameters,
         failure=failure,
         settings=chosen,
+        processor=harness.processor(),
     )
 
 
@@ -186,9 +220,12 @@ def run_comparison(
     store: harness.Store,
     progress: Callable[[Outcome], None] | None = None,
     *,
+    known: Iterable[Outcome] = (),
     n_jobs: int = 1,
 ) -> list[Outcome]:
     """Run all cells that the store lacks, and return all outcomes.
+
+    The first split of all data sets and classifiers comes first, then the second, and so on.
 
     Parameters
     ----------
@@ -202,6 +239,8 @@ def run_comparison(
         Where results are stored.
     progress : callable, default=None
         Called with each new outcome.
+    known : iterable of Outcome, default=()
+        Outcomes of earlier runs, which are used where their key is that of a cell.
     n_jobs : int, default=1
         Number of processes.
 
@@ -213,33 +252,32 @@ def run_comparison(
     names = [each.name for each in data]
     if len(set(names)) < len(names):
         raise ValueError(f"data sets need different names, got {', '.join(names)}.")
-    cells = [
-        harness.Cell(
-            settings_of("comparison", each, contender, test_share=settings.test_share, seed=settings.seed),
-            (place, contender),
-            settings.n_repeats,
-        )
-        for place, each in enumerate(data)
-        for contender in field
-    ]
+    records: dict[str, dict[int, dict[str, Any]]] = {}
+    for outcome in known:
+        records.setdefault(outcome.key, {})[outcome.repeat] = outcome.to_dict()
+    cells = []
+    for place, each in enumerate(data):
+        for contender in field:
+            own = _settings_of_cell(each, contender, settings)
+            key = harness.cell_key(own)
+            store.add(own, records.get(key, {}))
+            cells.append(harness.Cell(own, (place, contender, key), settings.n_repeats))
     outcomes = run_outcomes(cells, _work, (data, settings), store, n_jobs, progress)
     return sorted(outcomes, key=lambda each: (names.index(each.data), each.repeat))
 
 
 def _work(
-    shared: tuple[Sequence[DataSet], Settings], task: tuple[int, Contender], repeats: Sequence[int]
+    shared: tuple[Sequence[DataSet], Settings], task: tuple[int, Contender, str], repeats: Sequence[int]
 ) -> list[dict[str, Any]]:
-    (data, settings), (place, contender) = shared, task
-    return [run_cell(data[place], contender, repeat, settings).to_dict() for repeat in repeats]
+    (data, settings), (place, contender, key) = shared, task
+    outcomes = (run_cell(data[place], contender, repeat, settings) for repeat in repeats)
+    return [replace(outcome, key=key).to_dict() for outcome in outcomes]
 
 
 def _choice(model: Any) -> str:
     """Return what a search chose, in words."""
-    if not isinstance(model, SharedKernelClassifierCV):
-        return ""
-    chosen = model.best_params_
-    tuned = "EM" if chosen["trade_off"] is None else f"tuned with {chosen['trade_off']:g}"
-    return (
-        f"{chosen['reduction']}, {chosen['covariance_type']}, prior {chosen['prior_rows']:g} rows per "
-        f"feature, {chosen['n_kernels']} kernels, {tuned}, temperature {model.classifier_.temperature_:.2f}"
-    )
+    chosen = getattr(model, "best_params_", {}).items()
+    words = [
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen
+    ]
+    return ", ".join(words)[:_LONGEST_CHOICE]

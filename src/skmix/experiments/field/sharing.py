@@ -14,13 +14,14 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from skmix.engine.model import FloatArray, IntArray
 from skmix.estimators import SharedKernelClassifierCV
 
 from .. import harness
 from ..harness import Table, plain_table
-from .classifiers import OURS, Contender, OwnKernelsCV, SeparateMixtures, contenders, in_order
+from .classifiers import OURS, Contender, SeparateMixtures, in_order
 from .comparison import Outcome, measure, run_outcomes, settings_of
 from .data import (
     KINDS,
@@ -187,21 +188,28 @@ def _contenders(name: str, drawn: Simulation, seed: int) -> dict[str, Contender]
 
     Otherwise the difference between shared and own kernels would partly be that of their folds.
     """
-    common: dict[str, Any] = {"random_state": seed, "n_jobs": 1}
-    models: dict[str, Any] = {OURS: SharedKernelClassifierCV(**common), OWN: OwnKernelsCV(**common)}
+    common: dict[str, Any] = {"n_members": 1, "random_state": seed, "n_jobs": 1}
+    models: dict[str, Any] = {
+        OURS: SharedKernelClassifierCV(kernels="shared", **common),
+        OWN: SharedKernelClassifierCV(kernels="own", **common),
+    }
     if name.startswith("parts-") and drawn.pools:
-        models[OURS_BY_PARTS] = SharedKernelClassifierCV(feature_groups=PARTS, **common)
-        models[OWN_BY_PARTS] = OwnKernelsCV(feature_groups=PARTS, **common)
+        parts = {"feature_groups": PARTS, **common}
+        models[OURS_BY_PARTS] = SharedKernelClassifierCV(kernels="shared", **parts)
+        models[OWN_BY_PARTS] = SharedKernelClassifierCV(kernels="own", **parts)
     if drawn.pools:
         models[TRUE] = TrueDensities(drawn.pools)
     found = {key: _contender(key, model) for key, model in models.items()}
+    # Shrunken covariances: rows are too few for cross-validation.
+    quadratic = QuadraticDiscriminantAnalysis(solver="eigen", shrinkage="auto")
     separate = SeparateMixtures(random_state=seed, **_FEWER_CHOICES)
-    found |= {QUADRATIC: contenders([QUADRATIC])[0], SEPARATE: _contender(SEPARATE, separate, scaled=True)}
+    for key, model in ((QUADRATIC, quadratic), (SEPARATE, separate)):
+        found[key] = _contender(key, model, scaled=True)
     return {key: found[key] for key in CLASSIFIERS if key in found}
 
 
 def _contender(name: str, model: Any, scaled: bool = False) -> Contender:
-    return Contender(name, True, lambda _: model, scaled=scaled)
+    return Contender(name, True, lambda _: model, scaled=scaled, ours=True)
 
 
 def in_study_order(outcomes: Iterable[Outcome]) -> list[Outcome]:
