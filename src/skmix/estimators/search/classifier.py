@@ -44,22 +44,24 @@ from ._features import (
 
 # Kernels for each class and strengths of the prior that are tried: rows of the covariance within the classes,
 # for each feature. Kernels belong to one class each, or are shared by all.
-_OWN_FULL = ((1, 0.1), (1, 1.0), (1, 8.0), (2, 0.5), (2, 2.0), (4, 0.5), (4, 2.0), (8, 0.5))
+_OWN_FULL = ((1, 1.0), (1, 0.1), (1, 8.0), (4, 2.0), (2, 0.5), (2, 2.0), (4, 0.5), (8, 0.5))
 _SHARED_FULL = ((1, 2.0), (2, 0.5), (4, 0.5), (8, 0.5), (8, 2.0), (16, 0.5), (16, 2.0), (32, 0.5))
 _OWN_SIMPLE, _SHARED_SIMPLE, _PRIOR_OF_SIMPLE = (1, 4, 16), (16, 64), 0.5
 # With many classes there may be fewer kernels than classes, which then differ in their weights alone.
 _FEWER_THAN_CLASSES, _MANY_CLASSES = (0.25, 0.5), 20
 # There are at least so many rows for each kernel, unless there is one a class, and at most so many kernels.
 _ROWS_PER_KERNEL, _MOST_KERNELS = 3, 512
-# Candidates are first compared on one fold, with about so many of its rows; so many of them go on.
-_ROWS_TO_SCREEN, _KEPT = 2000, 16
+# Candidates are first compared on one fold, with about so many of its rows; so many of them go on. Before that
+# features are compared by a few candidates, and so many ways to make them go on.
+_ROWS_TO_SCREEN, _KEPT, _KEPT_FEATURES = 2000, 12, 3
+_PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
 # Tried for feature groups: kernels of each group, or of each class and group, strengths of the prior, and
 # concentrations of weights.
 _KERNELS_OF_GROUP, _OWN_OF_GROUP = (4, 8, 16), (1, 2, 4)
 _PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (0.5, 4.0), (1.0, 1.1)
 # How many of the best candidates are tuned for classification, and the shares of the likelihood, each from
 # the model that EM found. All rounds are taken, so that folds and the final fit do the same.
-_TUNED, _TRADE_OFFS, _TUNING = 3, (0.1, 0.0), {"validation": None, "max_iter": 20}
+_TUNED, _TRADE_OFFS, _TUNING = 2, (0.1, 0.0), {"validation": None, "max_iter": 20}
 # A model with more numbers in its means than this, for each row, is not tuned: gradients would take longer
 # than everything else.
 _MOST_NUMBERS_A_ROW = 2
@@ -94,10 +96,7 @@ class Selection:
             trials.list.append(Trial("kernels", candidates[0], np.nan))
             return trials.list
         if len(candidates) > _KEPT:
-            screened = [trials.add(SCREENING, params, self._screen) for params in candidates]
-            known = [trial for trial in screened if trial is not None and np.isfinite(trial.score)]
-            known.sort(key=lambda trial: -trial.score)
-            candidates = [trial.params for trial in known[:_KEPT]] or candidates[:1]
+            candidates = self._screened(self._with_best_features(candidates))
         for params in candidates:
             trials.add("kernels", params, self._evaluate)
         trials.check()
@@ -105,6 +104,30 @@ class Selection:
         if tuned is not None:
             return [tuned]
         return self._average()
+
+    def _screened(self, candidates: list[Params]) -> list[Params]:
+        """Return the best candidates on one fold, the best first."""
+        screened = [self.trials.add(SCREENING, params, self._screen) for params in candidates]
+        known = [trial for trial in screened if trial is not None and np.isfinite(trial.score)]
+        known.sort(key=lambda trial: -trial.score)
+        return [trial.params for trial in known[:_KEPT]] or candidates[:1]
+
+    def _with_best_features(self, candidates: list[Params]) -> list[Params]:
+        """Return the candidates whose features are best for the first ones of a few kinds."""
+        n_classes = int(self.rows.codes.max()) + 1
+        best: dict[tuple[str, str], float] = {}
+        seen = set()
+        for params in candidates:
+            features = params["transform"], params["reduction"]
+            kind = params["kernels"], params["n_kernels"] // n_classes, params["covariance_type"]
+            if (features, kind) in seen or (kind not in _PROBES and features in best):
+                continue
+            seen.add((features, kind))
+            trial = self.trials.add(SCREENING, params, self._screen)
+            score = -np.inf if trial is None else trial.score
+            best[features] = max(score, best.get(features, -np.inf))
+        kept = sorted(best, key=lambda features: -best[features])[:_KEPT_FEATURES]
+        return [params for params in candidates if (params["transform"], params["reduction"]) in kept]
 
     # ------------------------------------------------------------ candidates
 
@@ -298,7 +321,7 @@ class Selection:
     def _average(self) -> list[Trial]:
         """Return the trials to average: each lowers the log-loss of held-out rows most, given those before.
 
-        The best one stays alone where the average is worse by more than a standard error.
+        The best one stays alone where the average is clearly worse.
         """
         best, most = self.trials.best, self.search.n_members
         if most == 1 or self.search.scoring != "neg_log_loss":
@@ -326,9 +349,10 @@ class Selection:
             chosen.append(min(left, key=loss_with))
             total = total + left.pop(chosen[-1])
         rise = losses(total, len(chosen)) - losses(alone, 1)
-        mean = np.average(rise, weights=weights)
-        error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / weights.sum())
-        return [best] if mean > error else [self.trials.list[i] for i in chosen]
+        mean, size = np.average(rise, weights=weights), weights.sum()
+        error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / size)
+        # One error in as many rows, which these happen not to have, would cost more.
+        return [best] if mean > max(error, np.log(size) / size) else [self.trials.list[i] for i in chosen]
 
 
 def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: Any) -> dict[str, FloatArray]:
