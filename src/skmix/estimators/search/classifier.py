@@ -51,7 +51,7 @@ _OWN_SIMPLE, _SHARED_SIMPLE, _PRIOR_OF_SIMPLE = (1, 4, 16), (16, 64), 0.5
 _FEWER_THAN_CLASSES, _MANY_CLASSES = (0.25, 0.5), 20
 # There are at least so many rows for each kernel, unless there is one a class, and at most so many kernels.
 _ROWS_PER_KERNEL, _MOST_KERNELS = 3, 512
-# Candidates are first compared on one fold, with about so many of its rows; so many of them go on. Before that
+# Candidates are first compared on one fold, with about so many of its rows; so many go on. Before that,
 # features are compared by a few candidates, and so many ways to make them go on.
 _ROWS_TO_SCREEN, _KEPT, _KEPT_FEATURES = 2000, 12, 3
 _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
