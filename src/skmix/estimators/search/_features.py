@@ -79,13 +79,15 @@ class FeatureMap(NamedTuple):
     offset: FloatArray | None  # (M,)
     matrix: FloatArray | None  # (M, q)
 
-    def __call__(self, X: np.ndarray) -> np.ndarray:
+    def transform(self, X: np.ndarray) -> np.ndarray:
         """Return the features (n, q) of rows X (n, M).
 
         Missing values stay missing where there is no projection. With one, a row with missing values has the
         features that fit its other values best, by least squares; a row without any value has none.
         """
-        features = yeo_johnson((X - self.shift) / self.scale, self.powers)
+        with np.errstate(over="ignore"):
+            # What overflows is clipped.
+            features = yeo_johnson((X - self.shift) / self.scale, self.powers)
         if self.matrix is None or self.offset is None:
             return features
         centred = features - self.offset
