@@ -64,10 +64,10 @@ _RESULTS = """
         The place of the winner in `cv_results_`.
     cv_results_ : dict of arrays
         What was tried, ready for ``pandas.DataFrame``: `stage` (what was being chosen; scores of the
-        screening are of one fold, and rank below all others), `param_…`, `params`,
-        `split…_test_score`, `mean_test_score`, `std_test_score`, `rank_test_score`, `mean_fit_time`; of
-        classifiers `temperature`; of mixtures the criterion, `n_parameters` and `log_likelihood`, of the
-        training rows or of held-out ones.
+        screening are of one fold, and rank below all others), `param_…`, `params`, `split…_test_score`,
+        `mean_test_score`, `std_test_score`, `rank_test_score`, `mean_fit_time`; of classifiers `temperature`
+        and `member` (whether it is averaged); of mixtures the criterion, `n_parameters` and `log_likelihood`,
+        of the training rows or of held-out ones.
     classes_ : ndarray of shape (L,)
         Class labels, sorted; ``[0]`` when fitted without labels.
     n_features_in_ : int
@@ -271,7 +271,8 @@ def delegated(method: Callable[..., Any]) -> Any:
 
     @wraps(method)
     def call(self: Search, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._model, method.__name__)(self._features(self._accept(X)), *args, **kwargs)
+        rows = self._features(self._accept(X))
+        return getattr(self._model, method.__name__)(rows, *args, **kwargs)
 
     return call
 

@@ -25,6 +25,8 @@ _PASSES_TO_FILL, _TOLERANCE_TO_FILL = 20, 1e-2
 _VARIANCE_KEPT = 0.95
 # Up to the first number of features they are not reduced; above the second they always are.
 _FEW_FEATURES, _TOO_MANY_FEATURES = 12, 100
+# Discriminants take a time that grows with the cube of the features.
+_MOST_FOR_DISCRIMINANTS = 500
 # Standardised values are clipped to this magnitude, so that powers of them stay finite. The powers that are
 # tried, and with how many rows.
 _FARTHEST, _POWERS, _ROWS_FOR_POWERS = 1e8, np.linspace(-4.0, 6.0, 41), 2000
@@ -142,7 +144,7 @@ def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
     if n_features > _FEW_FEATURES:
         found += [("none", "components"), ("none", "standardised components")]
         found += [("power", "standardised components")]
-    if 2 < n_classes <= min(n_features, _TOO_MANY_FEATURES):
+    if 2 < n_classes <= min(n_features, _TOO_MANY_FEATURES) and n_features <= _MOST_FOR_DISCRIMINANTS:
         found += [("none", "discriminants"), ("power", "discriminants")]
     return found
 

@@ -186,11 +186,14 @@ class Selection:
                 shared = [*((m, 2.0) for m in _FEWER_THAN_CLASSES), *shared]
             found += [("shared", m, name, rows) for m, rows in shared]
         most = min(_MOST_KERNELS, n_train // _ROWS_PER_KERNEL)
-        return [
+        tried = [
             (kernels, round(m * n_classes), name, rows)
             for kernels, m, name, rows in found
             if kernels in allowed and (m <= 1 or m * n_classes <= most)
         ]
+        # Shared kernels of a simple type are many, and there may be too few rows for any of these numbers.
+        fewer = sorted({n_classes, max(n_classes, most)})
+        return tried or [("shared", k, name, _PRIOR_OF_SIMPLE) for name in types or [] for k in fewer]
 
     def _feature_groups(self, params: Params) -> list[list[int]] | None:
         """Return the feature groups given or found; None for one group of all features."""
@@ -528,6 +531,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
             classifiers.append(classifier)
             maps.append(None if change is None else tuple(change))
+        for trial in trials.list:
+            trial.columns["member"] = any(trial is each for each in chosen)
         self.classifiers_, self.feature_maps_ = classifiers, maps
         return chosen[0]
 
