@@ -1,4 +1,4 @@
-"""Plots of classifiers: confusion matrices, weights of kernels, reliability, and the candidates of a search."""
+"""Plots of classifiers: confusion matrices, weights of kernels, reliability, and candidates of a search."""
 
 from __future__ import annotations
 
@@ -217,11 +217,10 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
         ("own kernels", True, CLASS_COLOURS[1]),
         ("shared", False, CLASS_COLOURS[0]),
     ):
-        for part, size in ((screened, 6.0), (~screened, 26.0)):
-            chosen = part & (own == is_own)
-            label = whose if size > 20.0 and chosen.any() else None
-            heights = np.maximum(scores[chosen], bottom)
-            panel.scatter(places[chosen], heights, s=size, color=colour, alpha=0.6, lw=0.0, label=label)
+        chosen = own == is_own
+        sizes, heights = np.where(screened, 6.0, 26.0)[chosen], np.maximum(scores[chosen], bottom)
+        label = whose if chosen.any() else None
+        panel.scatter(places[chosen], heights, sizes, color=colour, alpha=0.6, lw=0.0, label=label)
     members = np.asarray(results["member"], dtype=bool)[tried]
     style: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 60.0, "lw": 1.0}
     panel.scatter(places[members], scores[members], label="averaged", **style)
