@@ -251,6 +251,8 @@ def test_the_choice_of_a_classifier(library: str, wide: bool) -> None:
     assert_allclose(theirs.cv_results_["mean_test_score"], ours.cv_results_["mean_test_score"], rtol=1e-6)
     same_kind(theirs.predict_proba(make(rows)), make(rows))
     assert_allclose(to_numpy(theirs.predict_proba(make(rows))), ours.predict_proba(rows), atol=1e-6)
+    same_kind(theirs.predict(make(rows)), make(rows))
+    assert_array_equal(to_numpy(theirs.predict(make(rows))), ours.predict(rows))
     assert theirs.score(make(rows), make(y)) == ours.score(rows, y)
 
 

@@ -182,7 +182,10 @@ def fit(
             if y is None and outliers:
                 least = np.quantile(model.score_samples(X), outliers, method="inverted_cdf")
                 metadata["outlier_threshold"] = float(least)
-        model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+        # A search passes rows on to those of its members that take features as they are.
+        members = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
+        for each in (model, *(member for member, change in members if change is None)):
+            each.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         model.metadata_ = metadata
         write_model(out, model)
         described = report.describe(model)

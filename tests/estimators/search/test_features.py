@@ -61,6 +61,8 @@ def test_two_values_and_constants_keep_their_scale() -> None:
     assert found is not None
     assert_array_equal(found.powers, 1.0)
     assert_allclose(found.transform(X)[:, 1:], 0.0, atol=1e-6)
+    for reduction in ("none", "components", "discriminants"):
+        assert fit_features("power", reduction, X[:, 1:], np.arange(60) % 3) is None
 
 
 # ---------------------------------------------------------------- maps

@@ -159,6 +159,8 @@ def fit_features(transform: str, reduction: str, X: np.ndarray, codes: IntArray)
     shift, deviations = X.mean(axis=0), X.std(axis=0)
     # A constant feature must not be divided by what rounding leaves of its deviation.
     varies = deviations > _LEAST_DEVIATION * np.abs(shift)
+    if not varies.any():
+        return None
     scale = np.where(varies, deviations, 1.0)
     powers, standard = np.ones(X.shape[1]), (X - shift) / scale
     if transform == "power":

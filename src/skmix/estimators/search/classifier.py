@@ -564,15 +564,20 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         return self
 
     def _features(self, X: Any) -> Any:
-        return self._mapped(X, self.feature_maps_[0])
+        return next(self._inputs(X))
 
-    def _mapped(self, X: Any, change: tuple[Any, ...] | None) -> Any:
-        """Return what a member takes for rows X (n, M)."""
-        if change is None:
-            return X
-        to_device = sender(self.classifier_, X)
-        rows = validate_data(self, on_host(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
-        return to_device(FeatureMap(*change).transform(rows))
+    def _inputs(self, X: Any) -> Iterator[Any]:
+        """Yield what each member takes for rows X (n, M)."""
+        to_device, rows = sender(self.classifier_, X), None
+        for change in self.feature_maps_:
+            if change is None:
+                yield X
+                continue
+            if rows is None:
+                rows = validate_data(
+                    self, on_host(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
+                )
+            yield to_device(FeatureMap(*change).transform(rows))
 
     def _graph_parts(self) -> dict[str, Any]:
         parts = [
@@ -596,11 +601,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def _of_members(self, method: str, X: ArrayLike) -> list[Any]:
         """Return what a method of each member makes of rows X (n, M)."""
-        rows = self._accept(X)
-        return [
-            getattr(classifier, method)(self._mapped(rows, change))
-            for classifier, change in zip(self.classifiers_, self.feature_maps_, strict=True)
-        ]
+        inputs = self._inputs(self._accept(X))
+        return [getattr(each, method)(rows) for each, rows in zip(self.classifiers_, inputs, strict=True)]
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M).
@@ -609,13 +611,13 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         """
         if len(self._fitted().classifiers_) == 1:
             return self.classifier_.predict(self._features(self._accept(X)))
-        labels = self.classes_[np.argmax(on_host(self.predict_proba(X)), axis=1)]
+        labels = on_host(self.classes_)[np.argmax(on_host(self.predict_proba(X)), axis=1)]
         threshold = self.classifier_.threshold_
-        if threshold == -np.inf:
-            return labels
-        refused = on_host(self.score_samples(X)) < threshold
-        # An array, so that the result has a type that holds both.
-        return np.where(refused, np.array(self.classifier_.outlier_label), labels)
+        if threshold > -np.inf:
+            refused = on_host(self.score_samples(X)) < threshold
+            # An array, so that the result has a type that holds both.
+            labels = np.where(refused, np.array(self.classifier_.outlier_label), labels)
+        return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
