@@ -246,10 +246,13 @@ def test_the_choice_of_a_classifier(library: str, wide: bool) -> None:
     ours = SharedKernelClassifierCV(**settings).fit(rows, y)
     theirs = SharedKernelClassifierCV(device="cpu", **settings).fit(make(rows), make(y))
     assert theirs.best_params_ == ours.best_params_
-    assert (theirs.projection_ is not None) == wide
+    if wide:
+        assert theirs.feature_map_.matrix is not None
     assert_allclose(theirs.cv_results_["mean_test_score"], ours.cv_results_["mean_test_score"], rtol=1e-6)
     same_kind(theirs.predict_proba(make(rows)), make(rows))
     assert_allclose(to_numpy(theirs.predict_proba(make(rows))), ours.predict_proba(rows), atol=1e-6)
+    same_kind(theirs.predict(make(rows)), make(rows))
+    assert_array_equal(to_numpy(theirs.predict(make(rows))), ours.predict(rows))
     assert theirs.score(make(rows), make(y)) == ours.score(rows, y)
 
 

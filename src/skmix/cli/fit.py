@@ -182,20 +182,27 @@ def fit(
             if y is None and outliers:
                 least = np.quantile(model.score_samples(X), outliers, method="inverted_cdf")
                 metadata["outlier_threshold"] = float(least)
-        model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+        # A search passes rows on to those of its members that take features as they are.
+        members = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
+        for each in (model, *(member for member, change in members if change is None)):
+            each.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         model.metadata_ = metadata
         write_model(out, model)
         described = report.describe(model)
-        facts = ("kind", "features", "n_components", "target", "classes", "covariance_type", "n_parameters")
+        facts = ("kind", "features", "n_components", "n_members", "target", "classes", "covariance_type")
         end = ("converged", "n_iter", "log_likelihood", "outlier_threshold")
         outcome = {
             "model": None if out == cli.STANDARD else out,
             "n_rows": len(X),
             "n_unlabelled": int(np.count_nonzero(~known)),
-            **{name: described[name] for name in (*facts, *end)},
+            **{name: described[name] for name in (*facts, "n_parameters", *end)},
             "n_kernels": [group["n_kernels"] for group in described["groups"]],
+            "shared": any(
+                np.count_nonzero(kernel) > 1 for g in described["groups"] for kernel in g["weights"]
+            ),
             "groups": [group["features"] for group in described["groups"]],
-            "n_candidates": None if search is None else len(search.cv_results_["params"]),
+            "n_candidates": None if search is None else len(set(map(repr, search.cv_results_["params"]))),
+            "reduction": None if search is None else search.best_params_.get("reduction"),
             "training_accuracy": None if y is None else report.evaluate(model, X[known], y[known]).accuracy,
             "held_out": held and report.evaluate(model, *held).as_dict(),
         }
@@ -216,13 +223,18 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
     if outcome["n_unlabelled"]:
         lines[0] += f", {outcome['n_unlabelled']} rows without a label"
     kernels = ", ".join(map(str, numbers)) + (" kernel" if numbers == [1] else " kernels")
-    shared = " shared by all classes" if classes and len(numbers) == 1 else ""
+    whose = ""
+    if classes and len(numbers) == 1:
+        whose = " shared by all classes" if outcome["shared"] else ", each of one class"
     if outcome["n_components"]:
-        shared += f" in {outcome['n_components']} principal components"
+        whose += f", in {outcome['n_components']} {outcome['reduction'] or 'components'}"
     shape = outcome["covariance_type"].replace("_", " ")
-    lines.append(f"{kernels}{shared}, {shape} covariances, {outcome['n_parameters']} parameters")
+    lines.append(f"{kernels}{whose}, {shape} covariances, {outcome['n_parameters']} parameters")
     if outcome["n_candidates"]:
         lines.append(f"chosen among {cli.counted(outcome['n_candidates'], 'candidate')}")
+        if outcome["n_members"]:
+            others = cli.counted(outcome["n_members"] - 1, "other")
+            lines[-1] += f", probabilities averaged with those of {others}"
     if len(numbers) > 1:
         lines.append("groups: " + "; ".join(", ".join(group) for group in outcome["groups"]))
     ended = "converged" if outcome["converged"] else "did not converge"

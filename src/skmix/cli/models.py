@@ -289,6 +289,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     facts = {
         "features": f"{len(described['features'])}: {_listed(described['features'])}",
         "components": described["n_components"],
+        "averaged": described["n_members"] and f"{described['n_members']} models; the best one follows",
         "target": described["target"],
         "kernels": ", ".join(str(group["n_kernels"]) for group in groups),
         "covariances": described["covariance_type"].replace("_", " "),

@@ -488,7 +488,8 @@ def _check_search(search: Any) -> None:
         raise ValueError("the columns of cv_results_ differ in length")
     if not members:
         found = vars(search).get("best_estimator_")
-        return _check_part(found, "SharedKernelMixture", n_features, "best_estimator_")
+        _check_part(found, "SharedKernelMixture", n_features, "best_estimator_")
+        return
     n_members = len(search.classifiers_)
     if not n_members or len(search.feature_maps_) != n_members:
         raise ValueError("classifiers_ and feature_maps_ differ in length, or are empty")
@@ -499,7 +500,6 @@ def _check_search(search: Any) -> None:
         if classes is not None and labels != classes:
             raise ValueError("classifiers_ differ in their classes")
         classes = labels
-    return None
 
 
 def _width_of(change: Any, n_features: int, number: int) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # The first version in which all reductions take their axes as inputs, and its file version; onnxruntime has
 # read both since 2023.
 _OPERATORS, _FILE_VERSION = 18, 8
-# Standardised values are clipped to this magnitude before they are raised to a power.
+# Standardised values are clipped to this magnitude, as by `FeatureMap`.
 _FARTHEST = 1e8
 
 Features = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]
@@ -97,8 +97,8 @@ class _Graph:
         """Return rows (n, M) standardised, by powers, and projected (n, q)."""
         shift, scale, powers, offset, matrix = features
         z = self.add("Div", self.add("Sub", rows, shift), scale)
+        z = self.add("Clip", z, np.array(-_FARTHEST), np.array(_FARTHEST))
         if np.any(powers != 1.0):
-            z = self.add("Clip", z, np.array(-_FARTHEST), np.array(_FARTHEST))
             logs = self.add("Log", self.add("Add", self.add("Abs", z), np.array(1.0)))
             sides = []
             for exponent in (powers, 2.0 - powers):
@@ -110,7 +110,7 @@ class _Graph:
             positive = self.add("GreaterOrEqual", z, np.array(0.0))
             changed = self.add("Where", positive, sides[0], self.add("Neg", sides[1]))
             z = self.add("Where", powers == 1.0, z, changed)
-        if matrix is None:
+        if offset is None or matrix is None:
             return z
         return self.add("MatMul", self.add("Sub", z, offset), matrix)
 
@@ -125,12 +125,14 @@ class _Graph:
         """Return log-joints (n, J), log-density (n,) and posterior (n, J) of one model of rows (n, M)."""
         from onnx import TensorProto
 
-        rows = rows if features is None else self.mapped(rows, features)
-        outcomes = [self.outcomes(rows, group) for group in groups]
+        found = rows if features is None else self.mapped(rows, features)
+        outcomes = [self.outcomes(found, group) for group in groups]
         joint = reduce(lambda one, other: self.add("Add", one, other), outcomes)
         joint = self.add("Transpose", self.add("Add", joint, log_prior[:, None]), perm=[1, 0])
-        used = np.array(sorted(c for group in groups for c in group.columns), dtype=np.int64)
-        gaps = self.add("IsNaN", self.add("Gather", rows, used, axis=1))
+        gaps = self.add("IsNaN", rows)
+        if features is None or features[-1] is None:
+            used = np.array(sorted(c for group in groups for c in group.columns), dtype=np.int64)
+            gaps = self.add("Gather", gaps, used, axis=1)
         gaps = self.add("ReduceMax", self.add("Cast", gaps, to=TensorProto.INT32), np.array([1]), keepdims=1)
         missing = self.add("Cast", gaps, to=TensorProto.BOOL)
         _, density = self.log_sum(joint)

@@ -7,7 +7,7 @@ matplotlib is imported when something is drawn; everything else works without it
 from __future__ import annotations
 
 from skmix.plots._common import new_figure, save_figure
-from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_weights
+from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_search, plot_weights
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from skmix.plots.field import plot_errors, plot_gain, plot_ranks, plot_sharing
 from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
@@ -34,6 +34,7 @@ __all__ = [
     "plot_projections",
     "plot_ranks",
     "plot_reliability",
+    "plot_search",
     "plot_segments",
     "plot_sharing",
     "plot_weights",

@@ -149,7 +149,12 @@ def chosen_model(model: Any) -> Any:
 
 def feature_names(model: Any) -> list[str] | None:
     """Return the names of the features of `chosen_model`, if they have any."""
-    if getattr(model, "feature_map_", None) is not None:
-        return [f"component {place}" for place in range(1, model.classifier_.n_features_in_ + 1)]
     names = getattr(model, "feature_names_in_", None)
-    return None if names is None else [str(name) for name in names]
+    names = None if names is None else [str(name) for name in names]
+    change = getattr(model, "feature_map_", None)
+    if change is None:
+        return names
+    if change.matrix is not None:
+        return [f"component {place}" for place in range(1, change.matrix.shape[1] + 1)]
+    names = names or [f"feature {place}" for place in range(len(change.powers))]
+    return [f"{name}, transformed" for name in names]

@@ -1,4 +1,4 @@
-"""Plots of classifiers: confusion matrices, weights of kernels in classes, and reliability diagrams."""
+"""Plots of classifiers: confusion matrices, weights of kernels, reliability, and candidates of a search."""
 
 from __future__ import annotations
 
@@ -180,6 +180,68 @@ def plot_reliability(
     panel.legend(title="calibration error", loc="upper left", **LEGEND)
     finish(panel)
     return panel
+
+
+def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None = None) -> Axes:
+    """Plot the scores of all candidates of a search by their features.
+
+    Small dots are candidates of the screening, on one fold; large ones were compared on all folds, and those
+    with a ring are averaged. Scores below the axis are drawn at its lower end.
+
+    Parameters
+    ----------
+    search : SharedKernelClassifierCV
+        A fitted search.
+    axes, figure : default=None
+        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    """
+    check_is_fitted(search)
+    if not hasattr(search, "classifiers_"):
+        raise ValueError(f"plot_search needs a SharedKernelClassifierCV, got {type(search).__name__}.")
+    results = search.cv_results_
+    tried = [i for i, stage in enumerate(results["stage"]) if stage != "feature_groups"]
+    families = [_family(results["params"][i]) for i in tried]
+    names = list(dict.fromkeys(families))
+    screened = results["stage"][tried] == "screening"
+    scores = np.where(np.isfinite(results["mean_test_score"]), results["mean_test_score"], -np.inf)[tried]
+    evaluated = scores[~screened & np.isfinite(scores)]
+    if not len(evaluated):
+        raise ValueError("no candidate has a score: no row could be held out.")
+    # Bad candidates of the screening would squeeze the others.
+    span = max(float(np.ptp(evaluated)), 1e-3 * abs(float(evaluated.max())), 1e-12)
+    bottom = float(evaluated.min()) - 0.5 * span
+    own = np.array([results["params"][i]["kernels"] == "own" for i in tried])
+    places = np.array([names.index(family) for family in families]) + np.where(own, -0.12, 0.12)
+    (panel,) = panels_for(1, axes, figure, size=(max(3.0, 1.0 + 0.9 * len(names)), 3.4))
+    for whose, is_own, colour in (
+        ("own kernels", True, CLASS_COLOURS[1]),
+        ("shared", False, CLASS_COLOURS[0]),
+    ):
+        chosen = own == is_own
+        sizes, heights = np.where(screened, 6.0, 26.0)[chosen], np.maximum(scores[chosen], bottom)
+        label = whose if chosen.any() else None
+        panel.scatter(places[chosen], heights, sizes, color=colour, alpha=0.6, lw=0.0, label=label)
+    members = np.asarray(results["member"], dtype=bool)[tried]
+    style: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 60.0, "lw": 1.0}
+    panel.scatter(places[members], scores[members], label="averaged", **style)
+    panel.set_xticks(range(len(names)), names)
+    panel.set(xlim=(-0.6, len(names) - 0.4), ylabel=f"held-out score ({_name_of(search.scoring)})")
+    panel.set_ylim(bottom - 0.05 * span, float(scores.max()) + 0.1 * span)
+    panel.legend(loc="lower right", **LEGEND)
+    finish(panel)
+    return panel
+
+
+def _family(params: dict[str, Any]) -> str:
+    """Return what a candidate takes of rows, in a few words on several lines."""
+    if params["feature_groups"] is not None:
+        return "feature\ngroups"
+    parts = [params[name] for name in ("transform", "reduction") if params[name] != "none"]
+    return "\n".join(part.replace(" ", "\n") for part in parts) or "features\nas they are"
+
+
+def _name_of(scoring: Any) -> str:
+    return scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
 
 
 def _draw_matrix(

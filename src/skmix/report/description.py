@@ -88,22 +88,25 @@ def describe(model: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        Its ``kind``, ``features``, ``n_components`` (if the features are reduced first), ``target``,
-        ``classes`` (label, rows, prior), ``groups`` (the features, kernels and weights of each feature group;
-        usually there is one), the number of free parameters of its densities, how the fit ended, the outlier
-        threshold, the temperature, and the ``settings`` that differ from their defaults.
+        Its ``kind``, ``features``, ``n_components`` (if the features are projected first), ``n_members`` (if
+        several models are averaged: the rest is about the best of them), ``target``, ``classes`` (label,
+        rows, prior), ``groups`` (the features, kernels and weights of each feature group; usually there is
+        one), the number of free parameters of its densities, how the fit ended, the outlier threshold, the
+        temperature, and the ``settings`` that differ from their defaults.
     """
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
     names = names or [f"feature {place}" for place in range(1, int(model.n_features_in_) + 1)]
     threshold, target = outlier_threshold(model), metadata_of(model)["target"]
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
+    change, n_members = getattr(model, "feature_map_", None), len(getattr(model, "classifiers_", [model]))
     groups, model = groups_of(model), chosen_model(model)
     parts = getattr(model, "models_", [model])
     known = all(hasattr(part, "log_likelihood_") for part in parts)
     return {
         "kind": kind,
         "features": names,
-        "n_components": None if own is names or len(own) == len(names) else len(own),
+        "n_components": None if change is None or change.matrix is None else len(own),
+        "n_members": n_members if n_members > 1 else None,
         "target": target,
         "classes": _classes(model),
         "covariance_type": str(getattr(model, "covariance_type_", model.covariance_type)),

@@ -16,7 +16,6 @@ from sklearn.model_selection import StratifiedKFold
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
 from skmix.engine.refine.temperature import least_log_loss
-from skmix.estimators.search import _features
 from skmix.estimators.search._base import Rows, Trials, make_folds
 from skmix.estimators.search._features import GroupSearch, fewer_rows, partners_of
 
@@ -135,14 +134,13 @@ def test_few_columns_are_all_partners() -> None:
     assert_array_equal(partners_of(Rows(X, y, y, None)), ~np.eye(4, dtype=bool))
 
 
-def test_many_rows_are_sampled_class_by_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_sampled_class_by_class() -> None:
     random = np.random.default_rng(0)
     codes = random.permutation(np.repeat([0, 1, -1], [700, 30, 270]))
     X = np.arange(1000.0)[:, None]
     rows = Rows(X, codes, codes, X[:, 0] + 1.0)
     assert fewer_rows(rows, 0) is rows
-    monkeypatch.setattr(_features, "_MOST_ROWS", 500)
-    fewer = fewer_rows(rows, 0)
+    fewer = fewer_rows(rows, 0, 500)
     assert [np.sum(fewer.codes == code) for code in (0, 1, -1)] == [350, 30, 135]
     assert_array_equal(fewer.codes, codes[fewer.X[:, 0].astype(int)])
     assert fewer.weights is not None

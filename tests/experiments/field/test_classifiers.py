@@ -23,13 +23,12 @@ from sklearn.tree import DecisionTreeClassifier
 from skmix import SharedKernelClassifier
 from skmix.experiments.field import (
     FIELD,
-    OwnKernelsCV,
     SeparateMixtures,
     TunedSVC,
     contenders,
     count_parameters,
 )
-from skmix.experiments.field.classifiers import MostAccurate, own_kernels
+from skmix.experiments.field.classifiers import MostAccurate
 
 
 @pytest.fixture(scope="module")
@@ -73,28 +72,6 @@ def test_the_support_vector_machine_is_the_most_accurate_of_its_grid(
     # Its classes are its own, whatever the calibrated probabilities say.
     assert_array_equal(model.predict(X), SVC(C=C, gamma=gamma * scale).fit(X, y).predict(X))
     assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
-
-
-def test_own_kernels_belong_to_one_class(iris: tuple[np.ndarray, np.ndarray]) -> None:
-    """The ablation is void if a kernel is shared, however many kernels and groups there are."""
-    X, y = iris
-    model = OwnKernelsCV(random_state=0, n_jobs=1).fit(X, y)
-    assert_allclose(np.count_nonzero(model.classifier_.weights_, axis=1), 1)
-    tried = sorted(set(model.cv_results_["param_n_kernels"].tolist()))
-    assert tried[:2] == [3, 6]
-    groups = OwnKernelsCV(feature_groups=[[0, 1], [2, 3]], random_state=0, n_jobs=1).fit(X, y)
-    for part in groups.classifier_.models_:
-        assert_allclose(np.count_nonzero(part.weights_, axis=1), 1)
-    own = SharedKernelClassifier(init=own_kernels(X, y, 1, 0), random_state=0).fit(X, y)
-    assert_allclose(own.means_, [X[y == c].mean(axis=0) for c in range(3)])
-
-
-def test_own_kernels_start_from_one_for_each_class_also_of_many_classes() -> None:
-    random = np.random.RandomState(0)
-    y = np.repeat(np.arange(20), 8)
-    X = random.normal(size=(160, 2)) + 4.0 * random.normal(size=(20, 2))[y]
-    model = OwnKernelsCV(tune=False, random_state=0, n_jobs=1).fit(X, y)
-    assert min(model.cv_results_["param_n_kernels"]) == 20
 
 
 @pytest.mark.slow

@@ -63,10 +63,11 @@ _RESULTS = """
     best_index_ : int
         The place of the winner in `cv_results_`.
     cv_results_ : dict of arrays
-        What was tried, ready for ``pandas.DataFrame``: `stage` (what was being chosen), `param_…`, `params`,
-        `split…_test_score`, `mean_test_score`, `std_test_score`, `rank_test_score`, `mean_fit_time`; of
-        classifiers `temperature`; of mixtures the criterion, `n_parameters` and `log_likelihood`, of the
-        training rows or of held-out ones.
+        What was tried, ready for ``pandas.DataFrame``: `stage` (what was being chosen; scores of the
+        screening are of one fold, and rank below all others), `param_…`, `params`, `split…_test_score`,
+        `mean_test_score`, `std_test_score`, `rank_test_score`, `mean_fit_time`; of classifiers `temperature`
+        and `member` (whether it is averaged); of mixtures the criterion, `n_parameters` and `log_likelihood`,
+        of the training rows or of held-out ones.
     classes_ : ndarray of shape (L,)
         Class labels, sorted; ``[0]`` when fitted without labels.
     n_features_in_ : int
@@ -225,7 +226,8 @@ class Trials:
             fitted = sorted((each for each in self.list if each.models), key=lambda each: -each.score)
             for other in fitted[self.n_kept :]:
                 other.models = []
-        self.report(f"{stage}: best score {max(self.list, key=lambda each: each.score).score:.6g}")
+        best = max(each.score for each in self.list if each.stage == stage)
+        self.report(f"{stage}: best score {best:.6g}")
         return trial
 
     def check(self) -> None:
@@ -254,8 +256,12 @@ class Trials:
             column[:] = [row.get(name, absent) for row in rows]
             whole = any(value is None or isinstance(value, list) for value in column)
             table[name] = column if whole else np.array(column.tolist())
-        scores = np.nan_to_num(-table["mean_test_score"], nan=np.inf)
-        table["rank_test_score"] = rankdata(scores, method="min").astype(np.int32)
+        # Scores of the screening are of one fold, and rank below all others.
+        losses = np.nan_to_num(-table["mean_test_score"], nan=np.inf)
+        ranks, screened = np.empty(len(rows), dtype=np.int32), table["stage"] == SCREENING
+        ranks[~screened] = rankdata(losses[~screened], method="min")
+        ranks[screened] = rankdata(losses[screened], method="min") + np.count_nonzero(~screened)
+        table["rank_test_score"] = ranks
         table["params"] = [trial.params for trial in self.list]
         return table
 
@@ -265,7 +271,8 @@ def delegated(method: Callable[..., Any]) -> Any:
 
     @wraps(method)
     def call(self: Search, X: ArrayLike, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._model, method.__name__)(self._features(self._accept(X)), *args, **kwargs)
+        rows = self._features(self._accept(X))
+        return getattr(self._model, method.__name__)(rows, *args, **kwargs)
 
     return call
 

@@ -25,6 +25,8 @@ _PASSES_TO_FILL, _TOLERANCE_TO_FILL = 20, 1e-2
 _VARIANCE_KEPT = 0.95
 # Up to the first number of features they are not reduced; above the second they always are.
 _FEW_FEATURES, _TOO_MANY_FEATURES = 12, 100
+# Discriminants take a time that grows with the cube of the features.
+_MOST_FOR_DISCRIMINANTS = 500
 # Standardised values are clipped to this magnitude, so that powers of them stay finite. The powers that are
 # tried, and with how many rows.
 _FARTHEST, _POWERS, _ROWS_FOR_POWERS = 1e8, np.linspace(-4.0, 6.0, 41), 2000
@@ -79,13 +81,15 @@ class FeatureMap(NamedTuple):
     offset: FloatArray | None  # (M,)
     matrix: FloatArray | None  # (M, q)
 
-    def __call__(self, X: np.ndarray) -> np.ndarray:
+    def transform(self, X: np.ndarray) -> np.ndarray:
         """Return the features (n, q) of rows X (n, M).
 
         Missing values stay missing where there is no projection. With one, a row with missing values has the
         features that fit its other values best, by least squares; a row without any value has none.
         """
-        features = yeo_johnson((X - self.shift) / self.scale, self.powers)
+        with np.errstate(over="ignore"):
+            # What overflows is clipped.
+            features = yeo_johnson((X - self.shift) / self.scale, self.powers)
         if self.matrix is None or self.offset is None:
             return features
         centred = features - self.offset
@@ -140,7 +144,7 @@ def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
     if n_features > _FEW_FEATURES:
         found += [("none", "components"), ("none", "standardised components")]
         found += [("power", "standardised components")]
-    if 2 < n_classes <= min(n_features, _TOO_MANY_FEATURES):
+    if 2 < n_classes <= min(n_features, _TOO_MANY_FEATURES) and n_features <= _MOST_FOR_DISCRIMINANTS:
         found += [("none", "discriminants"), ("power", "discriminants")]
     return found
 
@@ -155,6 +159,8 @@ def fit_features(transform: str, reduction: str, X: np.ndarray, codes: IntArray)
     shift, deviations = X.mean(axis=0), X.std(axis=0)
     # A constant feature must not be divided by what rounding leaves of its deviation.
     varies = deviations > _LEAST_DEVIATION * np.abs(shift)
+    if not varies.any():
+        return None
     scale = np.where(varies, deviations, 1.0)
     powers, standard = np.ones(X.shape[1]), (X - shift) / scale
     if transform == "power":

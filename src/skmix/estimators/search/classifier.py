@@ -89,7 +89,11 @@ class Selection:
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return those to average, the best first."""
-        trials, candidates = self.trials, list(self.candidates())
+        trials, candidates = self.trials, []
+        for params in self.candidates():
+            # Where a prior is given, candidates that differ in their prior are the same.
+            if params not in candidates:
+                candidates.append(params)
         trials.n_kept = _TUNED
         if not self.folds:
             # Every class has a single row, so that none can be held out.
@@ -101,9 +105,7 @@ class Selection:
             trials.add("kernels", params, self._evaluate)
         trials.check()
         tuned = self._tune_best()
-        if tuned is not None:
-            return [tuned]
-        return self._average()
+        return self._average() if tuned is None else [tuned]
 
     def _screened(self, candidates: list[Params]) -> list[Params]:
         """Return the best candidates on one fold, the best first."""
@@ -135,11 +137,25 @@ class Selection:
         """Yield the settings of all candidates, simple ones first."""
         numbers, types = self.search._candidates()
         n_classes = int(self.rows.codes.max()) + 1
+        own = self.search.kernels == "own"
+        if own and self._spreads_weights:
+            raise ValueError(
+                "kernels='own' needs weights without a prior, which would give every class a share of every "
+                "kernel: leave out weight_prior and inference='variational'."
+            )
+        if own and numbers is not None:
+            if numbers[0] < n_classes:
+                raise ValueError(
+                    f"kernels='own' needs a kernel for each of {n_classes} classes, got "
+                    f"n_kernels={self.search.n_kernels!r}."
+                )
+            # Every class has as many.
+            numbers = sorted({k // n_classes * n_classes for k in numbers})
         given = self.prototype.covariance_prior != "auto"
         params: Params = {
             "transform": "none",
             "reduction": "none",
-            "kernels": "own" if self.search.kernels == "own" else "shared",
+            "kernels": "own" if own else "shared",
             "n_kernels": numbers[0] if numbers else n_classes,
             "covariance_type": types[0] if types else "full" if self.folds else "tied",
             "prior_rows": None if given else _BLIND_PRIOR,
@@ -161,11 +177,18 @@ class Selection:
                         "n_kernels": k, "covariance_type": name, "prior_rows": None if given else rows,
                     }  # fmt: skip
 
+    @property
+    def _spreads_weights(self) -> bool:
+        """Whether weights have a prior, which leaves none of them at zero."""
+        return self.prototype.inference != "em" or self.prototype.weight_prior is not None
+
     def kernels(
         self, n_classes: int, n_train: int, numbers: list[int] | None, types: list[str] | None, reduction: str
     ) -> list[tuple[str, int, str, float]]:
         """Return what is tried of kernels: whose they are, how many, their covariances and their prior."""
         allowed = ("own", "shared") if self.search.kernels == "auto" else (self.search.kernels,)
+        if self._spreads_weights:
+            allowed = ("shared",)
         if numbers is not None:
             strengths = sorted({rows for _, rows in (*_OWN_FULL, *_SHARED_FULL)})
             return [
@@ -186,11 +209,14 @@ class Selection:
                 shared = [*((m, 2.0) for m in _FEWER_THAN_CLASSES), *shared]
             found += [("shared", m, name, rows) for m, rows in shared]
         most = min(_MOST_KERNELS, n_train // _ROWS_PER_KERNEL)
-        return [
+        tried = [
             (kernels, round(m * n_classes), name, rows)
             for kernels, m, name, rows in found
             if kernels in allowed and (m <= 1 or m * n_classes <= most)
         ]
+        # Shared kernels of a simple type are many, and there may be too few rows for any of these numbers.
+        fewer = sorted({n_classes, max(n_classes, most)})
+        return tried or [("shared", k, name, _PRIOR_OF_SIMPLE) for name in types or [] for k in fewer]
 
     def _feature_groups(self, params: Params) -> list[list[int]] | None:
         """Return the feature groups given or found; None for one group of all features."""
@@ -211,9 +237,7 @@ class Selection:
         own, n_classes = params["kernels"] == "own", int(self.rows.codes.max()) + 1
         default = [m * n_classes for m in _OWN_OF_GROUP] if own else _KERNELS_OF_GROUP
         numbers = numbers or sorted({min(k, n_train) for k in default})
-        # A prior on weights would give kernels to other classes.
-        weigh = self.prototype.weight_prior is None and self.prototype.inference == "em" and not own
-        weights = _WEIGHT_PRIORS_OF_GROUP if weigh else (None,)
+        weights = (None,) if own or self._spreads_weights else _WEIGHT_PRIORS_OF_GROUP
         strengths = (None,) if params["prior_rows"] is None else _PRIOR_ROWS_OF_GROUP
         for k, name, rows, weight in product(numbers, types or ["full"], strengths, weights):
             yield {
@@ -239,31 +263,32 @@ class Selection:
         if params["weight_prior"] is not None:
             settings["weight_prior"] = params["weight_prior"]
         if params["kernels"] == "own":
-            per_class = max(1, params["n_kernels"] // n_classes)
+            per_class = params["n_kernels"] // n_classes
             parts = [own.X] if groups is None else [own.X[:, columns] for columns in groups]
             starts = [own_kernels(part, own.codes, per_class, seed) for part in parts]
             settings |= {"n_kernels": None, "init": starts[0] if groups is None else starts}
         made: SharedKernelClassifier = clone(self.prototype).set_params(**settings, random_state=seed)
         return made
 
-    def _map(self, transform: str, reduction: str) -> list[Fold]:
-        """Return the folds with other features; a map is fitted to the training rows of each."""
-        folds = []
-        for training, held in self.folds:
-            change = fit_features(transform, reduction, training.X, training.codes)
-            folds.append((training, held) if change is None else (training.map(change), held.map(change)))
-        return folds
+    def _map(self, number: int, transform: str, reduction: str) -> Fold:
+        """Return a fold with other features; their map is fitted to its training rows."""
+        training, held = self.folds[number]
+        change = fit_features(transform, reduction, training.X, training.codes)
+        if change is None:
+            return training, held
+        return training.map(change.transform), held.map(change.transform)
 
     def _screen(self, trial: Trial) -> None:
         """Score a candidate on one fold, with some of its rows."""
         seed = self.prototype.random_state
-        training, held = self._mapped(trial.params["transform"], trial.params["reduction"])[0]
+        training, held = self._mapped(0, trial.params["transform"], trial.params["reduction"])
         some = [fewer_rows(rows, seed, _ROWS_TO_SCREEN) for rows in (training, held)]
         self._score(trial, [(some[0], some[1])], [])
 
     def _evaluate(self, trial: Trial, fitted: Sequence[SharedKernelClassifier] = ()) -> None:
         """Score a candidate, or tuned models, on all folds."""
-        self._score(trial, self._mapped(trial.params["transform"], trial.params["reduction"]), fitted)
+        names = trial.params["transform"], trial.params["reduction"]
+        self._score(trial, [self._mapped(number, *names) for number in range(len(self.folds))], fitted)
 
     def _score(self, trial: Trial, folds: list[Fold], fitted: Sequence[SharedKernelClassifier]) -> None:
         """Fit a candidate, or tune fitted models, and score it at the temperature of least log-loss."""
@@ -298,7 +323,7 @@ class Selection:
         trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
 
     def _tune_best(self) -> Trial | None:
-        """Try to tune the best candidates; return the best tuned one where tuning is asked for."""
+        """Try to tune the best candidates; return the one to take alone where tuning is asked for."""
         tune = self.search.tune
         automatic = isinstance(tune, str)
         if tune is None or tune is False:
@@ -316,7 +341,7 @@ class Selection:
                 tried.append(self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate))
         if automatic:
             return None
-        return max(filter(None, tried), key=lambda trial: trial.score, default=None)
+        return max(filter(None, tried), key=lambda trial: trial.score, default=self.trials.best)
 
     def _average(self) -> list[Trial]:
         """Return the trials to average: each lowers the log-loss of held-out rows most, given those before.
@@ -392,11 +417,13 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         `covariance_prior` and `weight_prior` are searched unless they differ from the default. None stops
         fits after 100 passes, or when the mean log-likelihood changes by less than 0.01.
     n_kernels : int, list of int or 'auto', default='auto'
-        Numbers of kernels to try.
+        Numbers of kernels to try. With ``kernels='own'`` every class has as many: a number is rounded down to
+        a multiple of the number of classes.
     covariance_type : str, list of str or 'auto', default='auto'
         Covariance types to try; 'auto' is tied and full, with feature groups full.
     kernels : {'auto', 'shared', 'own'}, default='auto'
-        Whether all classes share the kernels, or each kernel belongs to one class; 'auto' tries both.
+        Whether all classes share the kernels, or each kernel belongs to one class. 'auto' tries both, but
+        only shared ones with given `n_kernels`, feature groups, a `weight_prior` or variational inference.
     feature_groups : list of lists of int or str, or 'auto', default=None
         Feature groups of the product form, see `SharedKernelClassifier`. 'auto' searches for groups, and for
         features to leave out, with the first number of kernels. With groups features are not reduced, and 4,
@@ -419,8 +446,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         The best candidate, fitted to all rows and calibrated; where features are mapped, a pipeline.
     classifier_ : SharedKernelClassifier
         The classifier in it.
-    feature_map_ : callable or None
-        The function of rows (n, M) that it takes; None where features stay as they are.
+    feature_map_ : FeatureMap or None
+        Its `transform` makes of rows (n, M) the features (n, q) that the classifier takes; None where
+        features stay as they are.
     classifiers_ : list of SharedKernelClassifier
         All members, the best candidate first.
     feature_maps_ : list of tuple or None
@@ -511,13 +539,13 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         selection = self._selection(self, prototype, rows, folds, trials, to_device)
         chosen = selection.choose()
         complete = rows.map(filler(rows.X, seed))
-        self.classifiers_, self.feature_maps_ = [], []
+        classifiers, maps = [], []
         for number, trial in enumerate(chosen):
             params, given = trial.params, (X, y, sample_weight)
             change = fit_features(params["transform"], params["reduction"], complete.X, complete.codes)
             filled = complete
             if change is not None:
-                filled, mapped = complete.map(change), rows.map(change)
+                filled, mapped = complete.map(change.transform), rows.map(change.transform)
                 given = to_device(mapped.X), mapped.y, mapped.weights
             classifier = selection.make(params, filled, seed + number).fit(*given)
             if params["trade_off"] is not None:
@@ -525,8 +553,11 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
                 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
                 _tune(classifier, filled, params["trade_off"])
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
-            self.classifiers_.append(classifier)
-            self.feature_maps_.append(None if change is None else tuple(change))
+            classifiers.append(classifier)
+            maps.append(None if change is None else tuple(change))
+        for trial in trials.list:
+            trial.columns["member"] = any(trial is each for each in chosen)
+        self.classifiers_, self.feature_maps_ = classifiers, maps
         return chosen[0]
 
     @property
@@ -537,8 +568,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     @property
     def feature_map_(self) -> FeatureMap | None:
-        """What it takes of rows, a function; None where features stay as they are."""
-        first = self.feature_maps_[0]
+        """What it takes of rows; None where features stay as they are."""
+        first: Any = self.feature_maps_[0]
         return None if first is None else FeatureMap(*first)
 
     @property
@@ -546,7 +577,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         """The best candidate, fitted to all rows: a classifier, or a pipeline that maps features first."""
         if self.feature_map_ is None:
             return self.classifier_
-        return make_pipeline(FunctionTransformer(self.feature_map_), self.classifier_)
+        return make_pipeline(FunctionTransformer(self.feature_map_.transform), self.classifier_)
 
     @property
     def _model(self) -> SharedKernelClassifier:
@@ -557,15 +588,20 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         return self
 
     def _features(self, X: Any) -> Any:
-        return self._mapped(X, self.feature_maps_[0])
+        return next(self._inputs(X))
 
-    def _mapped(self, X: Any, change: tuple[Any, ...] | None) -> Any:
-        """Return what a member takes for rows X (n, M)."""
-        if change is None:
-            return X
-        to_device = sender(self.classifier_, X)
-        rows = validate_data(self, on_host(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
-        return to_device(FeatureMap(*change)(rows))
+    def _inputs(self, X: Any) -> Iterator[Any]:
+        """Yield what each member takes for rows X (n, M)."""
+        to_device, rows = sender(self.classifier_, X), None
+        for change in self.feature_maps_:
+            if change is None:
+                yield X
+                continue
+            if rows is None:
+                rows = validate_data(
+                    self, on_host(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
+                )
+            yield to_device(FeatureMap(*change).transform(rows))
 
     def _graph_parts(self) -> dict[str, Any]:
         parts = [
@@ -579,20 +615,18 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
         They are averages over the members.
         """
-        rows = self._accept(X)
-        parts = [
-            classifier.predict_proba(self._mapped(rows, change))
-            for classifier, change in zip(self.classifiers_, self.feature_maps_, strict=True)
-        ]
+        parts = self._of_members("predict_proba", X)
         return reduce(add, parts) / len(parts)
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Return the logarithms of the posterior probabilities, shape (n, L), of rows X (n, M)."""
-        if len(self._fitted().classifiers_) == 1:
-            return self.classifier_.predict_log_proba(self._features(self._accept(X)))
-        probabilities = self.predict_proba(X)
-        with np.errstate(divide="ignore"):
-            return namespace(probabilities).log(probabilities)
+        parts = self._of_members("predict_log_proba", X)
+        return reduce(namespace(parts[0]).logaddexp, parts) - float(np.log(len(parts)))
+
+    def _of_members(self, method: str, X: ArrayLike) -> list[Any]:
+        """Return what a method of each member makes of rows X (n, M)."""
+        inputs = self._inputs(self._accept(X))
+        return [getattr(each, method)(rows) for each, rows in zip(self.classifiers_, inputs, strict=True)]
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M).
@@ -601,12 +635,13 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         """
         if len(self._fitted().classifiers_) == 1:
             return self.classifier_.predict(self._features(self._accept(X)))
-        labels = self.classes_[np.argmax(on_host(self.predict_proba(X)), axis=1)]
+        labels = on_host(self.classes_)[np.argmax(on_host(self.predict_proba(X)), axis=1)]
         threshold = self.classifier_.threshold_
-        if threshold == -np.inf:
-            return labels
-        refused = on_host(self.score_samples(X)) < threshold
-        return np.where(refused, np.array(self.classifier_.outlier_label), labels)
+        if threshold > -np.inf:
+            refused = on_host(self.score_samples(X)) < threshold
+            # An array, so that the result has a type that holds both.
+            labels = np.where(refused, np.array(self.classifier_.outlier_label), labels)
+        return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""

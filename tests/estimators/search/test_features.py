@@ -1,0 +1,148 @@
+"""What classifiers take of rows: powers against SciPy's and scikit-learn's, projections against theirs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import yeojohnson_llf, yeojohnson_normmax
+from sklearn.datasets import load_wine
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.preprocessing import PowerTransformer, StandardScaler
+
+from skmix.estimators.search import _features
+from skmix.estimators.search._features import (
+    FeatureMap,
+    fit_features,
+    likeliest_powers,
+    transforms,
+    yeo_johnson,
+)
+
+WINE = load_wine(return_X_y=True)
+
+
+def power_transformer(powers: np.ndarray) -> PowerTransformer:
+    """Return scikit-learn's transformer with given powers."""
+    transformer = PowerTransformer(standardize=False).fit(
+        np.random.default_rng(0).normal(size=(9, len(powers)))
+    )
+    transformer.lambdas_ = powers
+    return transformer
+
+
+# ---------------------------------------------------------------- powers
+
+
+def test_powers_are_those_of_yeo_and_johnson() -> None:
+    powers = np.array([-1.5, 0.0, 0.5, 1.0, 2.0, 3.25])
+    z = np.random.default_rng(0).normal(scale=3.0, size=(50, 6))
+    z[0], z[1], z[2, 1:4] = 0.0, -1e-9, np.nan
+    found = yeo_johnson(z, powers)
+    assert_allclose(found, power_transformer(powers).transform(z), rtol=1e-9, atol=1e-15)
+    assert_array_equal(found[:, 3], z[:, 3])
+    assert np.all(np.isfinite(yeo_johnson(np.array([[1e300] * 6, [-1e300] * 6]), powers)))
+
+
+def test_powers_are_the_likeliest_within_a_step() -> None:
+    random = np.random.default_rng(0)
+    normal = random.normal(size=(400, 4))
+    X = np.column_stack(
+        [np.exp(normal[:, 0]), -np.exp(0.5 * normal[:, 1]), normal[:, 2], np.exp(0.8 * normal[:, 3])]
+    )
+    z = StandardScaler().fit_transform(X)
+    expected = [yeojohnson_normmax(column) for column in z.T]
+    assert np.abs(expected[0] - 1.0) > 0.5
+    found = likeliest_powers(z)
+    assert np.max(np.abs(found - expected)) <= 0.25
+    for power, column in zip(found, z.T, strict=True):
+        best = max(yeojohnson_llf(other, column) for other in np.arange(-4.0, 6.1, 0.25))
+        assert yeojohnson_llf(power, column) >= best - 1e-3 * len(z)
+
+
+def test_two_values_and_constants_keep_their_scale() -> None:
+    X = np.column_stack([np.arange(60) % 2, np.full(60, 0.1), np.full(60, 1e9), np.zeros(60)]).astype(float)
+    found = fit_features("power", "none", X, np.arange(60) % 3)
+    assert found is not None
+    assert_array_equal(found.powers, 1.0)
+    assert_allclose(found.transform(X)[:, 1:], 0.0, atol=1e-6)
+    for reduction in ("none", "components", "discriminants"):
+        assert fit_features("power", reduction, X[:, 1:], np.arange(60) % 3) is None
+
+
+# ---------------------------------------------------------------- maps
+
+
+@pytest.mark.parametrize("transform", ["none", "power"])
+@pytest.mark.parametrize("reduction", ["none", "components", "standardised components", "discriminants"])
+def test_maps_are_those_of_scikit_learn(transform: str, reduction: str) -> None:
+    X, y = np.column_stack([WINE[0], np.full(178, 0.1)]), WINE[1]
+    some = np.arange(178) % 2 == 0
+    codes = np.where(np.arange(178) % 6 == 0, -1, y)
+    found = fit_features(transform, reduction, X[some], codes[some])
+    if transform == reduction == "none":
+        assert found is None
+        return
+    assert found is not None
+    assert np.any(found.powers != 1.0) == (transform == "power")
+    features = power_transformer(found.powers).transform(StandardScaler().fit(X[some]).transform(X))
+    if reduction == "none":
+        assert_allclose(found.transform(X), features, rtol=1e-6, atol=1e-9)
+        return
+    # Components of features as they are have their units.
+    scaled = StandardScaler().fit(features[some]).transform(features)
+    if reduction == "components":
+        scaled = features * X[some].std(axis=0)
+    if reduction == "discriminants":
+        own = some & (codes >= 0)
+        analysis = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto").fit(scaled[own], codes[own])
+        expected = (scaled - scaled[some].mean(axis=0)) @ analysis.scalings_[:, :2]
+    else:
+        expected = PCA(_features._VARIANCE_KEPT).fit(scaled[some]).transform(scaled)
+    assert_allclose(np.abs(found.transform(X)), np.abs(expected), rtol=1e-6, atol=1e-7)
+
+
+def test_gaps_of_projected_rows_are_filled_by_least_squares() -> None:
+    """Rows in the span of three directions are known from any three values or more."""
+    random = np.random.default_rng(0)
+    directions, _ = np.linalg.qr(random.normal(size=(8, 3)))
+    offset = random.normal(size=8)
+    features = random.normal(size=(20, 3))
+    X = offset + features @ directions.T
+    X[np.arange(19), np.arange(19) % 8] = np.nan
+    X[19] = np.nan
+    found = FeatureMap(np.zeros(8), np.ones(8), np.ones(8), offset, directions).transform(X)
+    assert_allclose(found[:19], features[:19], atol=1e-10)
+    assert np.isnan(found[19]).all()
+
+
+@pytest.mark.parametrize("transform", ["none", "power"])
+@pytest.mark.parametrize("reduction", ["none", "components", "standardised components", "discriminants"])
+def test_far_rows_and_gaps_have_features(transform: str, reduction: str) -> None:
+    X, y = WINE
+    change = fit_features(transform, reduction, X, y) or FeatureMap(
+        X[0], np.full(13, 1e-20), np.ones(13), None, None
+    )
+    rows = X[:4].copy()
+    rows[0, 0], rows[1], rows[2, 3], rows[3] = 1e300, -1e300, np.nan, np.nan
+    found = change.transform(rows)
+    assert np.isfinite(found[:2]).all()
+    assert np.isnan(found[3]).all()
+    # Gaps stay where features are not mixed.
+    assert np.isnan(found[2]).sum() == (1 if reduction == "none" else 0)
+
+
+def test_what_is_tried_depends_on_rows_and_features() -> None:
+    random = np.random.default_rng(0)
+    names = {reduction for _, reduction in transforms(random.normal(size=(50, 4)), 2)}
+    assert names == {"none"}
+    # Discriminants are fewer than the classes, and no use for two of them.
+    assert "discriminants" in {reduction for _, reduction in transforms(random.normal(size=(50, 4)), 3)}
+    wide = transforms(random.normal(size=(50, 300)), 2)
+    assert wide
+    assert all(reduction.endswith("components") for _, reduction in wide)
+    gaps = random.normal(size=(50, 20))
+    gaps[0, 0] = np.nan
+    assert all(reduction == "none" for _, reduction in transforms(gaps, 3))
+    assert transforms(random.normal(size=(2, 4)), 2) == [("none", "none")]

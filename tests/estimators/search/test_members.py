@@ -1,0 +1,221 @@
+"""Searches with several members: which are averaged, and what becomes of the average."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+from sklearn.datasets import load_wine
+
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV, load
+from skmix.estimators.rows import sender
+from skmix.estimators.search._base import Rows, Trial, Trials
+from skmix.estimators.search._features import FeatureMap, fit_features
+from skmix.estimators.search.classifier import Selection
+
+X, Y = load_wine(return_X_y=True)
+MAPS = (
+    ("power", "none"),
+    ("none", "none"),
+    ("power", "standardised components"),
+    ("none", "components"),
+    ("power", "discriminants"),
+)
+
+
+def averaged(**settings: Any) -> SharedKernelClassifierCV:
+    """Return a search with a member of each kind of features, whatever it would have chosen."""
+    prototype = SharedKernelClassifier(covariance_prior=None, max_iter=50, tol=1e-2, **settings)
+    search = SharedKernelClassifierCV(
+        prototype, n_kernels=3, covariance_type="tied", tune=False, cv=2, time_limit=0.0, random_state=0
+    ).fit(X, Y)
+    search.classifiers_, search.feature_maps_ = [], []
+    for number, names in enumerate(MAPS):
+        change = fit_features(*names, X, Y)
+        model = SharedKernelClassifier(3 + number, random_state=number, covariance_prior=5.0, **settings)
+        search.classifiers_.append(model.fit(X if change is None else change.transform(X), Y))
+        model.temperature_ = 1.0 + number
+        search.feature_maps_.append(None if change is None else tuple(change))
+    return search
+
+
+@pytest.fixture(scope="module")
+def members() -> SharedKernelClassifierCV:
+    return averaged()
+
+
+# ---------------------------------------------------------------- which are averaged
+
+
+def selection(probabilities: np.ndarray, codes: np.ndarray, weights: Any, n_members: int) -> Selection:
+    """Return a selection whose candidates gave held-out rows these probabilities (T, n, L)."""
+    rows = Rows(np.zeros((len(codes), 1)), codes, codes, weights)
+    trials = Trials(None)
+    for number, each in enumerate(probabilities):
+        score = float(np.average(np.log(each[np.arange(len(codes)), codes]), weights=weights))
+        trials.list.append(Trial("kernels", {"number": number}, score, probabilities=each))
+    trials.best = max(trials.list, key=lambda trial: trial.score)
+    prototype = SharedKernelClassifier()
+    search = SharedKernelClassifierCV(n_members=n_members)
+    return Selection(search, prototype, rows, [(rows, rows)], trials, sender(prototype, rows.X))
+
+
+def test_each_member_lowers_the_loss_most_given_those_before() -> None:
+    random = np.random.default_rng(0)
+    codes, weights = random.integers(0, 3, size=40), random.uniform(0.5, 2.0, size=40)
+    probabilities = random.dirichlet(np.ones(3), size=(6, 40))
+    probabilities[:, np.arange(40), codes] += 1.0
+    probabilities /= probabilities.sum(axis=2, keepdims=True)
+    right = probabilities[:, np.arange(40), codes]
+
+    def loss(members: list[int]) -> float:
+        return -float(np.sum(weights * np.log(right[members].mean(axis=0))))
+
+    for n_members in (1, 3, 6, 9):
+        chosen = selection(probabilities, codes, weights, n_members)._average()
+        numbers = [trial.params["number"] for trial in chosen]
+        assert len(set(numbers)) == min(n_members, 6)
+        for place, number in enumerate(numbers):
+            others = set(range(6)).difference(numbers[:place])
+            assert number == min(others, key=lambda other: loss([*numbers[:place], other]))
+
+
+def test_the_best_stays_alone_where_an_average_is_clearly_worse() -> None:
+    codes = np.zeros(50, dtype=int)
+    good, bad = np.tile([0.99, 0.01], (50, 1)), np.tile([0.2, 0.8], (50, 1))
+    bad[::2] = [0.4, 0.6]
+    chosen = selection(np.stack([bad, good, bad]), codes, None, 2)._average()
+    assert [trial.params["number"] for trial in chosen] == [1]
+    failed = selection(np.stack([bad, good]), codes, None, 2)
+    failed.trials.list[0].probabilities = None
+    assert failed._average() == [failed.trials.list[1]]
+
+
+def test_members_are_fitted_to_all_rows_and_averaged() -> None:
+    random = np.random.default_rng(0)
+    y = np.repeat([0, 1], 60)
+    rows = np.exp(random.normal(size=(120, 3)) + 0.7 * y[:, None])
+    search = SharedKernelClassifierCV(tune=False, n_members=3, cv=2, random_state=0).fit(rows, y)
+    assert 1 < len(search.classifiers_) <= 3
+    assert search.classifier_ is search.classifiers_[0]
+    assert search.classifier_.temperature_ == search.cv_results_["temperature"][search.best_index_]
+    alone = SharedKernelClassifierCV(tune=False, n_members=1, cv=2, random_state=0).fit(rows, y)
+    assert alone.best_params_ == search.best_params_
+    assert len(alone.classifiers_) == 1
+    assert_array_equal(alone.classifier_.means_, search.classifier_.means_)
+    accuracy = SharedKernelClassifierCV(tune=False, scoring="accuracy", cv=2, random_state=0).fit(rows, y)
+    assert len(accuracy.classifiers_) == 1
+
+
+# ---------------------------------------------------------------- what becomes of the average
+
+
+def test_probabilities_are_means_over_the_members(members: SharedKernelClassifierCV) -> None:
+    parts = []
+    for model, change in zip(members.classifiers_, members.feature_maps_, strict=True):
+        features = X if change is None else FeatureMap(*change).transform(X)
+        parts.append(model.predict_log_proba(features))
+    assert_allclose(members.predict_proba(X), np.exp(parts).mean(axis=0), rtol=1e-12)
+    expected = logsumexp(parts, axis=0) - np.log(len(parts))
+    assert_allclose(members.predict_log_proba(X), expected, rtol=1e-9, atol=1e-12)
+    assert_array_equal(members.predict(X), members.predict_proba(X).argmax(axis=1))
+    assert members.score(X, Y) == np.mean(members.predict(X) == Y)
+    weights = np.arange(178) % 3
+    assert members.score(X, Y, weights) == pytest.approx(np.average(members.predict(X) == Y, weights=weights))
+    best = members.feature_map_
+    assert_array_equal(members.score_samples(X), members.classifier_.score_samples(best.transform(X)))
+
+
+def test_rows_that_the_best_member_refuses_are_outliers() -> None:
+    search = averaged(reject_below=0.1, outlier_label=9)
+    found = search.predict(X)
+    refused = search.score_samples(X) < search.classifier_.threshold_
+    assert 0 < refused.sum() < 40
+    assert_array_equal(found == 9, refused)
+    assert_array_equal(found[~refused], search.predict_proba(X).argmax(axis=1)[~refused])
+
+
+def test_gaps_and_names_reach_every_member(members: SharedKernelClassifierCV) -> None:
+    gaps = X.copy()
+    gaps[::3, 4] = np.nan
+    assert np.isfinite(members.predict_proba(gaps)).all()
+    with pytest.raises(ValueError, match="X has 2 features, but SharedKernelClassifierCV is expecting 13"):
+        members.predict_proba(X[:, :2])
+    frame = load_wine(as_frame=True).data
+    named = SharedKernelClassifierCV(tune=False, n_members=4, cv=2, random_state=0).fit(frame, Y)
+    plain = SharedKernelClassifierCV(tune=False, n_members=4, cv=2, random_state=0).fit(X, Y)
+    assert_array_equal(named.predict_proba(frame), plain.predict_proba(X))
+
+
+def test_members_are_saved_to_the_bit(tmp_path: Path, members: SharedKernelClassifierCV) -> None:
+    members.save(tmp_path / "search.skmix")
+    again = load(tmp_path / "search.skmix")
+    assert_array_equal(again.predict_proba(X), members.predict_proba(X))
+    assert_array_equal(again.score_samples(X), members.score_samples(X))
+    for ours, theirs in zip(members.feature_maps_, again.feature_maps_, strict=True):
+        assert (ours is None) == (theirs is None)
+        for one, other in zip(ours or (), theirs or (), strict=True):
+            assert (one is None) == (other is None)
+            assert one is None or np.array_equal(one, other)
+    pd.testing.assert_frame_equal(pd.DataFrame(again.cv_results_), pd.DataFrame(members.cv_results_))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (0, np.zeros(3), r"shift of feature_maps_\[0\] has shape \(3,\), not \(13\)"),
+        (1, np.zeros(13), r"scale of feature_maps_\[0\] is zero"),
+        (2, np.full(13, np.nan), r"powers of feature_maps_\[0\] has values that are NaN or infinite"),
+        (4, np.ones((13, 2)), r"offset of feature_maps_\[0\]"),
+        (None, (np.zeros(13), np.ones(13)), r"feature_maps_\[0\] must be None or a tuple of shift"),
+    ],
+)
+def test_maps_that_do_not_fit_are_not_saved(tmp_path: Path, place: Any, value: Any, message: str) -> None:
+    search = averaged()
+    change = list(search.feature_maps_[0])
+    if place is not None:
+        change[place] = value
+    search.feature_maps_[0] = value if place is None else tuple(change)
+    with pytest.raises(ValueError, match=message):
+        search.save(tmp_path / "search.skmix")
+
+
+def test_members_that_do_not_belong_together_are_not_saved(tmp_path: Path) -> None:
+    search = averaged()
+    search.feature_maps_ = search.feature_maps_[:2]
+    with pytest.raises(ValueError, match="classifiers_ and feature_maps_ differ in length"):
+        search.save(tmp_path / "search.skmix")
+    search.classifiers_, search.feature_maps_ = [], []
+    with pytest.raises(ValueError, match="differ in length, or are empty"):
+        search.save(tmp_path / "search.skmix")
+    search = averaged()
+    search.feature_maps_[2] = None
+    with pytest.raises(ValueError, match=r"classifiers_ has \d+ features for 13 columns"):
+        search.save(tmp_path / "search.skmix")
+    search = averaged()
+    search.classifiers_[1] = SharedKernelClassifier(2, random_state=0).fit(X, Y + 1)
+    with pytest.raises(ValueError, match="classifiers_ differ in their classes"):
+        search.save(tmp_path / "search.skmix")
+
+
+def test_members_and_maps_are_part_of_the_graph(members: SharedKernelClassifierCV) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    session = runtime.InferenceSession(members.to_onnx().SerializeToString())
+    far = X[:3].copy()
+    far[0, 0], far[1], far[2, :2] = 1e300, -1e300, 1e12
+    rows = np.concatenate([X, far])
+    labels, probabilities, densities = session.run(None, {"X": rows})
+    assert_array_equal(labels, members.predict(rows))
+    assert_allclose(probabilities, members.predict_proba(rows), atol=1e-9)
+    assert_allclose(densities, members.score_samples(rows), rtol=1e-8)
+    gaps = X[:4].copy()
+    gaps[1, 5] = np.nan
+    _, probabilities, densities = session.run(None, {"X": gaps})
+    assert_array_equal(np.isnan(probabilities).any(axis=1), [False, True, False, False])
+    assert_array_equal(np.isnan(densities), [False, True, False, False])
