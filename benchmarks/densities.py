@@ -1,8 +1,8 @@
 """Densities of new rows: SharedKernelMixtureCV beside scikit-learn's GaussianMixture chosen by BIC.
 
 Labels are not used. In each of several random splits, a quarter of the rows is held out; features that are
-constant in the others are left out, and the rest standardised by the others. scikit-learn's mixture has 1 to 10
-components and any of its four covariance types, whichever has the lowest BIC. Both are judged by the mean
+constant in the others are left out, and the rest standardised by the others. scikit-learn's mixture has 1 to
+10 components and any of its four covariance types, whichever has the lowest BIC. Both are judged by the mean
 log-density of the held-out rows, in nats a row.
 
 Rounded values have no density: kernels that collapse onto single values make it as high as their smallest
@@ -107,13 +107,17 @@ def main() -> None:
     parser.add_argument("--files", type=Path, help="folder with tables named after the sets")
     parser.add_argument("--half", choices=list(HALVES), help="one half alone")
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--rows", type=int, default=MOST_ROWS, help="most rows to train with, and to judge by")
+    parser.add_argument(
+        "--rows", type=int, default=MOST_ROWS, help="most rows to train with, and to judge by"
+    )
     parser.add_argument("--raw", action="store_true", help="leave rounded values as they are")
     parser.add_argument("--out", type=Path, help="JSON file of the numbers")
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    found = {} if arguments.files is None else {p.name.split(".")[0]: p for p in arguments.files.rglob("*.csv*")}
+    found = (
+        {} if arguments.files is None else {p.name.split(".")[0]: p for p in arguments.files.rglob("*.csv*")}
+    )
     n_repeats, most_rows = (1, 60) if arguments.small else (arguments.repeats, arguments.rows)
     results = []
     for half in HALVES if arguments.half is None else [arguments.half]:
@@ -125,7 +129,9 @@ def main() -> None:
             path = found.get(name)
             if (arguments.small and name not in ("iris", "wine")) or (path is None and name not in SHIPPED):
                 continue
-            row = compare(load_data(name if path is None else str(path)), n_repeats, most_rows, raw=arguments.raw)
+            row = compare(
+                load_data(name if path is None else str(path)), n_repeats, most_rows, raw=arguments.raw
+            )
             results.append({"half": half, "data": name, **row})
             gains.append(row["gain"])
             table.add_row(
