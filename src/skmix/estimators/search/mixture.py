@@ -14,8 +14,11 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import on_host
+from ...engine.compute.blocks import is_blocks
+from ...engine.compute.dask import is_collection
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray
+from ...io import source_of
 from ..densities import n_parameters
 from ..io import savable
 from ..mixture import SharedKernelMixture
@@ -118,7 +121,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         to_device = sender(prototype, X)
         rows, folds, criterion = None, [], self.criterion
         if criterion == "auto":
-            in_blocks = open_training(clone(prototype), X, y, sample_weight).blocks is not None
+            in_blocks = is_collection(X) or is_blocks(X) or source_of(X) is not None
             criterion = "bic" if in_blocks or self.strategy == "prune" else "log_likelihood"
         if criterion in ("bic", "aic"):
             # Their number is all that the criterion needs of the rows, wherever these are.
