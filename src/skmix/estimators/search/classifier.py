@@ -20,9 +20,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 from ...engine.compute.arrays import on_host
+from ...engine.compute.blocks import Block
 from ...engine.refine.temperature import least_log_loss, log_losses
 from .._settings import check_feature_groups
 from ..classifier import SharedKernelClassifier
+from ..crossfit import quantile
+from ..decisions import check_outlier_label, novelty_threshold
 from ..io import savable
 from ..rows import Sender, sender
 from ._base import Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
@@ -201,6 +204,30 @@ class Selection:
         sizes = [rows.row_weights.sum() for rows in held]
         trial.score = float(np.average(trial.split_scores, weights=sizes))
 
+    def threshold(self, best: Trial, share: float, held_out: list[Rows]) -> float:
+        """Return the log-density below which a share of new rows lies, by the models of the folds."""
+        params, folds = best.params, self._reduced(best.params["reduction"])
+        models = best.models
+        if not models:
+            # A candidate that was asked for may not be the best, whose models alone are stored.
+            models = [
+                self.make(params, rows).fit(self.to_device(rows.X), rows.y, rows.weights) for rows, _ in folds
+            ]
+            if params["trade_off"] is not None:
+                models = [
+                    _tune(each, rows, params["trade_off"])
+                    for each, (rows, _) in zip(models, folds, strict=True)
+                ]
+        if params["reduction"] != "none":
+            held_out = [held for _, held in folds]
+        densities = [
+            on_host(model.score_samples(self.to_device(rows.X)))
+            for model, rows in zip(models, held_out, strict=True)
+        ]
+        return quantile(
+            share, np.concatenate(densities), np.concatenate([each.row_weights for each in held_out])
+        )
+
 
 def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: float) -> SharedKernelClassifier:
     """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
@@ -219,7 +246,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     features; for each covariance type and strength of the prior on covariances, the number of kernels, from
     one for each class upwards while it helps (with 20 classes or more, from one for every four classes); and
     whether the winner is tuned for classification, and with how much of the likelihood. The temperature of
-    the probabilities is fitted to the same rows. The winner is then fitted to all rows.
+    the probabilities is fitted to the same rows, and the threshold of `reject_below` to their densities. The
+    winner is then fitted to all rows.
 
     Parameters
     ----------
@@ -321,9 +349,14 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             label = rows.labelled.y.tolist()[0]
             raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
         prototype = self._prototype(SharedKernelClassifier(max_iter=_MOST_PASSES, tol=_TOLERANCE))
-        seed = prototype.random_state
-        folds = []
+        seed, share = prototype.random_state, prototype.reject_below
+        if share is not None:
+            check_outlier_label(prototype.outlier_label, np.unique(rows.labelled.y.tolist()))
+            # Candidates need no threshold.
+            prototype.set_params(reject_below=None)
+        folds, held_out = [], []
         for training, held in make_folds(rows, self.cv, groups, kept, seed):
+            held_out.append(held)
             fill = filler(training.X, seed)
             folds.append((training.map(fill), held.map(fill)))
         to_device = sender(prototype, X)
@@ -342,6 +375,14 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
             _tune(self.classifier_, complete.map(reduce), best.params["trade_off"])
         self.classifier_.temperature_ = best.columns.get("temperature", 1.0)
+        if share is not None:
+            own = Block(reduced.X, reduced.codes, reduced.weights)
+            self.classifier_.threshold_ = (
+                selection.threshold(best, share, held_out)
+                if folds
+                else novelty_threshold(self.classifier_, share, own)
+            )
+            self.classifier_.set_params(reject_below=share)
         return best
 
     @property
