@@ -163,3 +163,14 @@ def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path) -> 
         ("iris", "LDA"),
     ]
     assert {path.name for path in tmp_path.glob("*.png")} == {"ranks.png", "comparison.png"}
+
+
+def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path) -> None:
+    out = tmp_path / "defaults.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "defaults.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    rows = json.loads(out.read_text())
+    assert {row["half"] for row in rows} == {"development", "judging"}
+    for row in rows:
+        assert f"{row['half']}: better than both on" in done.stdout
+        assert all(0.0 <= row[name] < 0.2 for name in ("LDA", "QDA", "default"))

@@ -486,7 +486,7 @@ def test_a_start_below_the_floor_is_raised_to_it(covariance_type: str) -> None:
 # ---------------------------------------------------------------- no NaN, ever
 
 AWFUL_SHAPES = ("normal", "duplicates", "one row", "binary", "rank one", "heavy tails", "copies")
-START_KINDS = ("class", "k-means++", "random_from_data", "uniform")
+START_KINDS = ("class", "k-means", "k-means++", "random_from_data", "uniform")
 
 
 @st.composite
