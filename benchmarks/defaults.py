@@ -70,8 +70,8 @@ def judge(results: list[dict[str, Any]], half: str) -> str:
     better = sum(value < 0 for value in excess.values())
     kept = excess[worst] <= TOLERATED and 2 * better >= len(own)
     return (
-        f"{half}: better than both on {better} of {len(own)} sets; at worst {100 * excess[worst]:+.1f} points "
-        f"({worst}); criteria {'met' if kept else 'missed'}"
+        f"{half}: better than both on {better} of {len(own)} sets; at worst "
+        f"{100 * excess[worst]:+.1f} points ({worst}); criteria {'met' if kept else 'missed'}"
     )
 
 

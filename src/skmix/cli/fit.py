@@ -92,7 +92,7 @@ def fit(
         str,
         _of_model(
             metavar="auto|none|ROWS",
-            help="Strength of the prior on covariances, in rows; auto shrinks them where rows are few and is mild elsewhere.",
+            help="Strength of the prior on covariances, in rows; auto shrinks them where rows are few.",
         ),
     ] = "auto",
     outliers: Annotated[

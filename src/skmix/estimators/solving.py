@@ -142,9 +142,8 @@ def _with_default_prior(
     prior = saved.prior if saved is not None and resume is not None else None
     if prior is None and resume is None:
         one = given.take(0)
-        if not are_separate(one.weights) and summary.total / unit / n_kernels < structure.rows_wanted(
-            n_features
-        ):
+        few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
+        if few and structure.pools_as is not None and not are_separate(one.weights):
             options = with_shrinkage(training.source, given, options, frame=frame)
         elif isinstance(model.init, str) and model.init != "uniform":
             rows = fill_gaps(X, codes) if summary.gaps else X
