@@ -424,7 +424,7 @@ def test_poor_data_are_survived(covariance_type: str, name: str) -> None:
     X, y = unequal_classes()
     X = POOR[name](X)
     y = y[: len(X)]
-    for init in ("class", "k-means++", "random_from_data"):
+    for init in ("class", "k-means", "k-means++", "random_from_data"):
         model = SharedKernelClassifier(
             8, covariance_type=covariance_type, init=init, n_init=2, random_state=0, max_iter=2000
         ).fit(X, y)
