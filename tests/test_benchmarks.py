@@ -195,3 +195,14 @@ def test_the_benchmark_of_densities_runs(tmp_path: Path) -> None:
         assert row["largest"] < 30.0
     # 60 rows with 13 features: scikit-learn's components collapse, ours do not.
     assert found["wine"]["gain"] > 0.0
+
+
+def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path) -> None:
+    out = tmp_path / "defaults.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "defaults.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    rows = json.loads(out.read_text())
+    assert {row["half"] for row in rows} == {"development", "judging"}
+    for row in rows:
+        assert f"{row['half']}: better than both on" in done.stdout
+        assert all(0.0 <= row[name] < 0.2 for name in ("LDA", "QDA", "default"))

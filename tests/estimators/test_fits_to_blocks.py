@@ -47,7 +47,7 @@ def assert_same(one, other) -> None:
     assert sorted(vars(one)) == sorted(vars(other))
 
 
-@pytest.mark.parametrize("init", ["class", "k-means++", "random_from_data", "uniform"])
+@pytest.mark.parametrize("init", ["class", "k-means", "k-means++", "random_from_data", "uniform"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_a_mixture_of_blocks_is_that_of_the_rows(init: str, weighted: bool) -> None:
     X, y, weights = make_rows()

@@ -251,7 +251,7 @@ def test_what_cannot_be_tuned_is_refused() -> None:
 def test_a_class_of_one_row_is_tuned_to() -> None:
     X, y = bars(40, seed=2)
     keep = np.concatenate([np.flatnonzero(y == "lower"), np.flatnonzero(y == "upper")[:1]])
-    model = fitted().tune(X[keep], y[keep], max_iter=2, random_state=0)
+    model = fitted(covariance_prior=None).tune(X[keep], y[keep], max_iter=2, random_state=0)
     assert model.tuned_["after"]["log_loss"] <= model.tuned_["before"]["log_loss"]
     assert model.predict(X[keep[-1:]]) == ["upper"]
 

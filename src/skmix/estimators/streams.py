@@ -34,7 +34,7 @@ from .rows import (
     sent,
     where_dispatched,
 )
-from .solving import OF_SHRINKAGE, OF_THE_POSTERIOR, best_start, options_of, start_groups
+from .solving import OF_DEFAULT_PRIOR, OF_THE_POSTERIOR, best_start, options_of, start_groups
 
 _OF_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 
@@ -144,7 +144,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been.
-    for name in (*OF_SHRINKAGE, *OF_THE_POSTERIOR):
+    for name in (*OF_DEFAULT_PRIOR, *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
     model.stream_ = running.to_dict()
     model.covariance_type_ = model.covariance_type
