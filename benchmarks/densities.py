@@ -10,8 +10,8 @@ variance allows, which says nothing about the fit. So half a unit of the last pl
 or subtracted at random, in all rows; ``--raw`` leaves the values as they are. The unit is the smallest
 difference between two values, so that features that are not rounded hardly change.
 
-Sets are read from the folder ``--files``, and sets that scikit-learn ships are added. The development half is
-the one by which the candidates and the criterion of the search were chosen.
+Tables are read from the folder ``--files``. The development half of the sets is the one by which the
+candidates and the criterion of the search were chosen.
 """
 
 from __future__ import annotations
@@ -29,20 +29,9 @@ from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixtureCV
 from skmix.engine.model import FloatArray
-from skmix.experiments.field import DataSet, load_data
+from skmix.experiments.field import HALVES, DataSet, find_data
 from skmix.io import replacing
 
-HALVES = {
-    "development": (
-        "optdigits", "vehicle", "phoneme", "banana", "bupa", "heart", "bands", "wine", "wisconsin",
-        "contraceptive",
-    ),
-    "judging": (
-        "digits", "segment", "magic", "twonorm", "saheart", "pima", "australian", "iris", "breast_cancer",
-        "glass", "letter",
-    ),
-}  # fmt: skip
-SHIPPED = ("iris", "wine", "breast_cancer", "digits")
 HELD_OUT, MOST_ROWS = 0.25, 2000
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 
@@ -115,9 +104,6 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    found = (
-        {} if arguments.files is None else {p.name.split(".")[0]: p for p in arguments.files.rglob("*.csv*")}
-    )
     n_repeats, most_rows = (1, 60) if arguments.small else (arguments.repeats, arguments.rows)
     results = []
     for half in HALVES if arguments.half is None else [arguments.half]:
@@ -126,12 +112,9 @@ def main() -> None:
             table.add_column(title, justify="left" if title == "data" else "right")
         gains = []
         for name in HALVES[half]:
-            path = found.get(name)
-            if (arguments.small and name not in ("iris", "wine")) or (path is None and name not in SHIPPED):
+            if arguments.small and name not in ("iris", "wine"):
                 continue
-            row = compare(
-                load_data(name if path is None else str(path)), n_repeats, most_rows, raw=arguments.raw
-            )
+            row = compare(find_data(name, arguments.files), n_repeats, most_rows, raw=arguments.raw)
             results.append({"half": half, "data": name, **row})
             gains.append(row["gain"])
             table.add_row(
