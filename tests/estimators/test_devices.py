@@ -376,7 +376,7 @@ def test_rows_that_a_device_has_no_room_for(
     if kind == "parquet":
         pd.DataFrame(rows, columns=list("abcd")).to_parquet(tmp_path / "rows.parquet")
         given = open_rows(tmp_path / "rows.parquet", chunk_rows=64)
-    settings: dict[str, Any] = {"random_state": 0, "n_init": 2, "reject_below": 0.1}
+    settings: dict[str, Any] = {"random_state": 0, "n_init": 2, "tol": 1e-2, "reject_below": 0.1}
     for covariance_type in ("full", "tied", "diag"):
         settings["covariance_type"] = covariance_type
         ours = SharedKernelClassifier(4, **settings).fit(rows, labels, weights)

@@ -187,7 +187,7 @@ def test_the_threshold_of_a_tuned_model() -> None:
     plain = SharedKernelClassifier(4, random_state=0)
     model = clone(plain).set_params(reject_below=0.2, outlier_label="none").fit(X, y).tune(X, y, **settings)
     densities = []
-    for training, held in parts_of(Block(X, np.searchsorted(model.classes_, y)), seed_of(model)):
+    for training, held in parts_of(Block(X, np.searchsorted(model.classes_, y)), seed_of(model), 4):
         other = clone(plain).fit(X[training], y[training]).tune(X[training], y[training], **settings)
         densities.append(other.score_samples(X[held]))
     assert_allclose(model.threshold_, quantile(0.2, np.concatenate(densities)), rtol=1e-9)

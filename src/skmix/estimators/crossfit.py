@@ -24,8 +24,9 @@ from .densities import log_density
 from .rows import Training, sent, warn_caller
 from .solving import fit_jointly, fit_model
 
-# Rows are held out in this many parts, one after the other, until there are this many held-out rows.
-_N_PARTS, _ENOUGH = 10, 2000
+# Rows are held out in this many parts, one after the other, until there are this many held-out rows; in fewer
+# parts where each fit is tuned, which takes many times as long.
+_N_PARTS, _N_PARTS_TO_TUNE, _ENOUGH = 10, 4, 2000
 
 
 def held_out_densities(
@@ -38,7 +39,8 @@ def held_out_densities(
     estimator itself.
     """
     densities, seen = [], np.empty(0, dtype=np.int64)
-    for training, held in parts_of(rows, seed_of(estimator)):
+    n_parts = _N_PARTS if finish is None else _N_PARTS_TO_TUNE
+    for training, held in parts_of(rows, seed_of(estimator), n_parts):
         if len(seen) >= _ENOUGH:
             break
         try:
@@ -90,7 +92,7 @@ def seed_of(estimator: Any) -> int:
     return int(check_random_state(clone(estimator).random_state).randint(np.iinfo(np.int32).max))
 
 
-def parts_of(rows: Block, seed: int) -> Iterator[tuple[IntArray, IntArray]]:
+def parts_of(rows: Block, seed: int, n_parts: int = _N_PARTS) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield numbers of rows to train with and of held-out rows, which are disjoint and of all classes alike.
 
     A row that is alone in its class always trains.
@@ -98,9 +100,9 @@ def parts_of(rows: Block, seed: int) -> Iterator[tuple[IntArray, IntArray]]:
     codes = np.zeros(rows.X.shape[0], dtype=np.int64) if rows.y is None else rows.y.astype(np.int64)
     order = np.lexsort([np.random.RandomState(seed).permutation(len(codes)), codes])
     part = np.empty(len(codes), dtype=np.int64)
-    part[order] = np.arange(len(codes)) % _N_PARTS
+    part[order] = np.arange(len(codes)) % n_parts
     part[np.bincount(codes + 1)[codes + 1] == 1] = -1
-    for number in range(_N_PARTS):
+    for number in range(n_parts):
         held = part == number
         if held.any():
             yield np.flatnonzero(~held), np.flatnonzero(held)
