@@ -26,14 +26,12 @@ from skmix import plots
 from skmix.experiments.field import (
     FIELD,
     HALVES,
-    NAMES,
-    DataSet,
     Outcome,
     Settings,
     check_claims,
     contenders,
+    find_data,
     key_of,
-    load_data,
     run_comparison,
 )
 from skmix.experiments.field import make_tables as tables_of
@@ -43,16 +41,6 @@ ROOT = Path(__file__).resolve().parents[1]
 SEED, REPEATS, MAX_ROWS = 1, 10, 4000
 SETS = tuple(name for names in HALVES.values() for name in names)
 SECONDS_BETWEEN_WRITES = 60.0
-
-
-def find_data(folder: Path, name: str) -> DataSet:
-    """Return a data set of scikit-learn, or a table, compressed or not, in the folder or below it."""
-    if name in NAMES:
-        return load_data(name, max_rows=MAX_ROWS)
-    found = sorted(path for end in ("csv", "csv.gz") for path in folder.rglob(f"{name}.{end}"))
-    if not found:
-        raise ValueError(f"there is no {name}.csv or {name}.csv.gz in {folder}.")
-    return load_data(str(found[0]), max_rows=MAX_ROWS)
 
 
 def chosen_sets(names: Sequence[str]) -> list[str]:
@@ -121,7 +109,7 @@ def run(arguments: argparse.Namespace) -> list[Outcome]:
     field = contenders(arguments.only_classifiers or (["shared kernels", "LDA"] if small else None))
     settings = Settings(n_repeats=1 if small else arguments.repeats, seed=SEED)
     names = ["iris"] if small else chosen_sets(arguments.only_sets)
-    data = [find_data(arguments.files, name) for name in names]
+    data = [find_data(name, arguments.files, max_rows=MAX_ROWS) for name in names]
     keys = {(each.name, own.name): key_of(each, own, settings) for each in data for own in field}
     results = Results(arguments.out, keys)
     with Store(arguments.store) as store:

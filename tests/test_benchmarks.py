@@ -179,3 +179,30 @@ def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path) -> 
     ]
     assert outcomes[2]["error"] == 0.125
     assert {path.name for path in tmp_path.glob("*.png")} == {"ranks.png", "comparison.png"}
+
+
+def test_the_benchmark_of_densities_runs(tmp_path: Path) -> None:
+    out = tmp_path / "densities.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "densities.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "development half: mean gain" in done.stdout
+    assert "judging half: mean gain" in done.stdout
+    found = {row["data"]: row for row in json.loads(out.read_text())}
+    assert set(found) == {"wine", "iris"}
+    for row in found.values():
+        assert row["gain"] == pytest.approx(row["skmix"] - row["sklearn"])
+        # Kernels do not collapse: e^30 would be a few standard deviations of a thousandth in each feature.
+        assert row["largest"] < 30.0
+    # 60 rows with 13 features: scikit-learn's components collapse, ours do not.
+    assert found["wine"]["gain"] > 0.0
+
+
+def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path) -> None:
+    out = tmp_path / "defaults.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "defaults.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    rows = json.loads(out.read_text())
+    assert {row["half"] for row in rows} == {"development", "judging"}
+    for row in rows:
+        assert f"{row['half']}: better than both on" in done.stdout
+        assert all(0.0 <= row[name] < 0.2 for name in ("LDA", "QDA", "default"))

@@ -3,7 +3,7 @@ Novelty detection
 =================
 
 A classifier has to name one of its classes, even for a row that belongs to none of them. A density can say
-so: ``reject_below`` refuses rows that are less likely than nearly all rows seen in training.
+so: ``reject_below`` refuses rows that are less likely than nearly all rows of the kind it was trained with.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from skmix import SharedKernelClassifier
 
 # %%
-# The model learns the digits 0 to 7 and refuses what is rarer than one training row in fifty. 8 and 9 are
+# The model learns the digits 0 to 7 and refuses about one in fifty of them that are new. 8 and 9 are
 # novel.
 images, digits = load_digits(return_X_y=True)
 known = digits < 8

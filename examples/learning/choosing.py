@@ -26,7 +26,7 @@ X, y = make_shared_kernel_data(means, covariances, weights, 150, random_state=0)
 # %%
 # The Bayesian information criterion weighs the likelihood against the number of parameters.
 mixture = SharedKernelMixture(n_init=8, max_iter=500)
-search = SharedKernelMixtureCV(mixture, n_kernels=range(4, 10), random_state=0).fit(X, y)
+search = SharedKernelMixtureCV(mixture, n_kernels=range(4, 10), criterion="bic", random_state=0).fit(X, y)
 print("chosen:", search.best_params_)
 
 # %%

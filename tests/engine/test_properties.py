@@ -486,7 +486,7 @@ def test_a_start_below_the_floor_is_raised_to_it(covariance_type: str) -> None:
 # ---------------------------------------------------------------- no NaN, ever
 
 AWFUL_SHAPES = ("normal", "duplicates", "one row", "binary", "rank one", "heavy tails", "copies")
-START_KINDS = ("class", "k-means++", "random_from_data", "uniform")
+START_KINDS = ("class", "k-means", "k-means++", "random_from_data", "uniform")
 
 
 @st.composite
@@ -530,8 +530,9 @@ def starts_of_kind(
     if kind == "uniform":
         return starts.uniform(2, n_kernels, n_classes, n_features, structure, random_state)
     frame = measure(X, structure)
-    if kind == "class":
-        return starts.class_wise(X, classes, n_classes, 2, n_kernels, frame, structure, random_state)
+    if kind in ("class", "k-means"):
+        by_class = starts.class_wise if kind == "class" else starts.k_means
+        return by_class(X, classes, n_classes, 2, n_kernels, frame, structure, random_state)
     choose = starts.k_means_plus_plus if kind == "k-means++" else starts.random_from_data
     return choose(X, n_classes, 2, n_kernels, frame, structure, random_state)
 

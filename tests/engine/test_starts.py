@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_structure, random_rows
 
@@ -205,3 +206,76 @@ def test_responsibilities_make_the_start_of_one_m_step(covariance_type: str) -> 
     else:
         expected = as_structure(scatter / mass[:, None, None] + 1e-3 * np.eye(3), covariance_type)
     assert_allclose(found.covariances, expected, rtol=1e-10, atol=1e-12)
+
+
+# ---------------------------------------------------------------- k-means over all rows
+
+
+def all_rows(
+    X: FloatArray, classes: IntArray, n_starts: int, n_kernels: int, weights: FloatArray | None = None
+) -> Parameters:
+    frame, n_classes = measure(X, FULL, row_weights=weights), int(classes.max()) + 1
+    random_state = np.random.RandomState(0)
+    return starts.k_means(X, classes, n_classes, n_starts, n_kernels, frame, FULL, random_state, weights)
+
+
+def test_k_means_finds_clusters_whatever_their_classes() -> None:
+    X, corner = four_clusters()
+    classes = np.where(corner == 3, np.arange(len(X)) % 2, corner % 2)
+    found = all_rows(X, classes, 6, 4)
+    complete = 0
+    for means, weights, covariances in zip(found.means, found.weights, found.covariances, strict=True):
+        nearest = np.argmin(((X[:, None] - means) ** 2).sum(axis=2), axis=1)
+        # Each centre is the mean of its rows, and the weights are the classes' shares, a hundredth spread.
+        assert_allclose(means, [X[nearest == k].mean(axis=0) for k in range(4)], atol=1e-9)
+        shares = [[np.mean(nearest[classes == c] == k) for c in range(2)] for k in range(4)]
+        assert_allclose(weights, 0.99 * np.array(shares) + 0.01 / 4, rtol=1e-12)
+        within = X - means[nearest]
+        pooled = 0.95 * within.T @ within / len(X) + 0.05 * np.diag(X.var(axis=0))
+        assert_allclose(covariances, np.stack([pooled] * 4), rtol=1e-9, atol=1e-9)
+        complete += np.linalg.norm(means[:, None] - CENTRES, axis=2).min(axis=0).max() < 1.0
+    assert complete >= 3
+
+
+def test_k_means_counts_weights_like_rows_and_leaves_unlabelled_rows_to_the_clusters() -> None:
+    X, corner = four_clusters(n_rows=120)
+    weights = np.random.default_rng(3).integers(1, 4, size=len(X)).astype(np.float64)
+    classes = np.where(np.arange(len(X)) % 3 == 0, -1, corner % 2)
+    found = all_rows(X, classes, 1, 4, weights).take(0)
+    nearest = np.argmin(((X[:, None] - found.means) ** 2).sum(axis=2), axis=1)
+    expected = [np.average(X[nearest == k], axis=0, weights=weights[nearest == k]) for k in range(4)]
+    assert_allclose(found.means, expected, atol=1e-9)
+    shares = [
+        [np.average(nearest[classes == c] == k, weights=weights[classes == c]) for c in range(2)]
+        for k in range(4)
+    ]
+    assert_allclose(found.weights, 0.99 * np.array(shares) + 0.01 / 4, rtol=1e-12)
+
+
+def test_k_means_does_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, corner = four_clusters()
+    whole = all_rows(X, corner, 3, 5)
+    monkeypatch.setattr(starts, "_NUMBERS_AT_ONCE", 600)
+    for name, values in vars(all_rows(X, corner, 3, 5)).items():
+        if values is not None:
+            assert_allclose(values, getattr(whole, name), rtol=1e-9, atol=1e-9)
+
+
+@each_library
+def test_k_means_runs_on_the_rows_device(library: str) -> None:
+    X, corner = four_clusters(n_rows=200)
+    ours, theirs = all_rows(X, corner, 2, 4), all_rows(LIBRARIES[library](X), corner, 2, 4)
+    assert_allclose(theirs.means, ours.means, rtol=1e-9)
+    assert_allclose(theirs.covariances, ours.covariances, rtol=1e-9, atol=1e-12)
+
+
+def test_kernels_of_a_class_may_be_its_own() -> None:
+    X, corner = four_clusters()
+    classes = corner // 2
+    frame = measure(X, FULL)
+    arguments = X, classes, 2, 3, 5, frame, FULL, np.random.RandomState(0)
+    found = starts.class_wise(*arguments, own_kernels=np.array([2, 3]))
+    expected = np.array([[1 / 2, 0.0]] * 2 + [[0.0, 1 / 3]] * 3)
+    assert_allclose(found.weights, np.stack([expected] * 3), rtol=1e-15)
+    for means in found.means:
+        assert set(corners_of(means[:2])) <= {0, 1}

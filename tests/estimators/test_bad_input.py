@@ -494,8 +494,9 @@ def test_bad_starts_with_groups() -> None:
 def test_degenerate_data_without_a_floor(covariance_type: str) -> None:
     X = np.repeat([[0.0, 1.0, 2.0], [4.0, 5.0, 9.0]], 10, axis=0)
     y = np.repeat([0, 1], 10)
+    plain = {"covariance_type": covariance_type, "covariance_prior": None, "variance_floor": 0.0}
     for estimator in (SharedKernelMixture, SharedKernelClassifier):
-        model = estimator(2, covariance_type=covariance_type, variance_floor=0.0, n_init=3, random_state=0)
+        model = estimator(2, n_init=3, random_state=0, **plain)
         message = "All 3 starts ended in a singular covariance.* variance_floor.*0.0"
         assert_refused(model, X, y, ValueError, message)
 

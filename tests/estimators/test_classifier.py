@@ -51,7 +51,7 @@ def parameters_of(model: Any) -> Parameters:
 def test_attributes_and_their_shapes(covariance_type: str) -> None:
     X, y = unequal_classes()
     model = SharedKernelClassifier(
-        4, covariance_type=covariance_type, n_init=3, random_state=0, max_iter=900
+        4, covariance_type=covariance_type, covariance_prior=None, n_init=3, random_state=0, max_iter=900
     ).fit(X, y)
     assert_array_equal(model.classes_, [0, 1, 2])
     assert model.weights_.shape == (4, 3)
@@ -424,7 +424,7 @@ def test_poor_data_are_survived(covariance_type: str, name: str) -> None:
     X, y = unequal_classes()
     X = POOR[name](X)
     y = y[: len(X)]
-    for init in ("class", "k-means++", "random_from_data"):
+    for init in ("class", "k-means", "k-means++", "random_from_data"):
         model = SharedKernelClassifier(
             8, covariance_type=covariance_type, init=init, n_init=2, random_state=0, max_iter=2000
         ).fit(X, y)

@@ -86,6 +86,7 @@ class TestOnACluster:
             reject_below=0.1,
             outlier_label="none",
             tol=1e-3,
+            random_state=0,
         )
         far = clone(classifier).fit(lazy[["u", "v", "w"]], lazy["tree"])
         near = clone(classifier).fit(table[["u", "v", "w"]], Y)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import classifier_of, mixture_of, random_classifier, random_product, rows_for
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax, softmax
-from sklearn.base import clone
 from sklearn.metrics import log_loss
 
 from skmix import SharedKernelClassifier
+from skmix.engine.compute.blocks import Block
 from skmix.engine.model import FloatArray, IntArray, Parameters
+from skmix.estimators import crossfit
+from skmix.estimators.crossfit import parts_of, quantile, seed_of
 from skmix.estimators.decisions import best_temperature
 
 reproducible = settings(max_examples=30, deadline=None, derandomize=True)
@@ -30,17 +33,55 @@ def blobs(labels: Any = (0, 1, 2), n: int = 100) -> tuple[FloatArray, np.ndarray
 # ---------------------------------------------------------------- novelty
 
 
-@pytest.mark.parametrize("quantile", [0.01, 0.1, 0.5])
-@pytest.mark.parametrize("groups", [None, [[0, 1], [2]]])
-def test_the_threshold_is_a_quantile_of_the_training_density(quantile: float, groups: Any) -> None:
-    X, y = blobs()
-    model = SharedKernelClassifier(reject_below=quantile, feature_groups=groups, random_state=0).fit(X, y)
-    plain = SharedKernelClassifier(feature_groups=groups, random_state=0).fit(X, y)
-    scores = np.sort(model.score_samples(X))
-    assert_allclose(model.threshold_, scores[int(np.ceil(quantile * 300)) - 1], rtol=1e-12)
-    refused = model.score_samples(X) < model.threshold_
-    # Rounding may put the row that set the threshold on its other side.
-    assert abs(refused.mean() - quantile) <= 1.5 / 300
+def by_rank(share: float, values: np.ndarray) -> float:
+    """Return the log-density of a rank among n rows and one more, between the densities of two rows."""
+    values, rank = np.sort(values), share * (len(values) + 1)
+    below, above = values[max(int(rank), 1) - 1], values[int(rank)]
+    return float(np.log((1.0 - rank % 1.0) * np.exp(below) + rank % 1.0 * np.exp(above)))
+
+
+def with_gaps(X: FloatArray) -> FloatArray:
+    X = X.copy()
+    X[np.random.RandomState(3).uniform(size=X.shape) < 0.1] = np.nan
+    X[np.isnan(X).all(axis=1), 0] = 1.0
+    return X
+
+
+@pytest.mark.parametrize(
+    ("share", "groups", "kind"),
+    [
+        (0.01, None, "plain"),
+        (0.5, None, "plain"),
+        (0.1, [[0, 1], [2]], "plain"),
+        (0.1, None, "gaps"),
+        (0.1, None, "unlabelled"),
+        (0.2, [[2], [1, 0]], "unlabelled"),
+        (0.05, None, "weighted"),
+    ],
+)
+def test_the_threshold_is_a_quantile_of_held_out_densities(share: float, groups: Any, kind: str) -> None:
+    X, y = blobs(n=40)
+    weights = np.random.RandomState(1).randint(1, 4, size=len(X)) if kind == "weighted" else None
+    if kind == "gaps":
+        X = with_gaps(X)
+    if kind == "unlabelled":
+        y = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
+    settings: Any = {"n_kernels": 4, "feature_groups": groups, "random_state": 0, "max_iter": 1000}
+    model = SharedKernelClassifier(reject_below=share, **settings).fit(X, y, weights)
+    codes = np.where(np.isnan(y), -1, y).astype(np.int64)
+    densities, seen = [], []
+    for training, held in parts_of(Block(X, codes, weights), seed_of(model)):
+        other = SharedKernelClassifier(**settings)
+        other.fit(X[training], y[training], None if weights is None else weights[training])
+        densities.append(other.score_samples(X[held]))
+        seen.append(held)
+    values, rows = np.concatenate(densities), np.concatenate(seen)
+    assert_array_equal(np.sort(rows), np.arange(len(X)))
+    assert_allclose(
+        model.threshold_, by_rank(share, np.repeat(values, 1 if weights is None else weights[rows]))
+    )
+    plain = SharedKernelClassifier(**settings).fit(X, y, weights)
+    refused = plain.score_samples(X) < model.threshold_
     assert_array_equal(model.predict(X), np.where(refused, -1, plain.predict(X)))
     assert plain.threshold_ == -np.inf
     far = model.predict([[1e3, -1e3, 0.0]])
@@ -50,15 +91,90 @@ def test_the_threshold_is_a_quantile_of_the_training_density(quantile: float, gr
     assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
 
 
+def test_the_share_of_new_rows_that_is_refused() -> None:
+    # Covariances of 6 features from 25 rows of each class: their own densities say nothing about new rows.
+    refused, beyond = [], []
+    for seed in range(8):
+        random = np.random.RandomState(seed)
+        mix = random.normal(size=(6, 6))
+        y = np.repeat([0, 1, 2, 3], 25)
+        X = random.normal(size=(100, 6)) @ mix + 4.0 * y[:, None]
+        new = random.normal(size=(4000, 6)) @ mix + 4.0 * np.repeat([0, 1, 2, 3], 1000)[:, None]
+        model = SharedKernelClassifier(covariance_prior=None, reject_below=0.1, random_state=seed).fit(X, y)
+        refused.append(np.mean(model.predict(new) == -1))
+        beyond.append(np.mean(model.score_samples(new) < np.quantile(model.score_samples(X), 0.1)))
+    assert 0.1 / 1.5 < np.mean(refused) < 0.1 * 1.5
+    assert np.mean(beyond) > 0.2
+
+
+@pytest.mark.parametrize(("n", "share"), [(30, 0.1), (99, 0.01), (150, 0.01), (40, 0.37)])
+def test_a_new_row_is_below_a_quantile_with_its_probability(n: int, share: float) -> None:
+    # A row of log-density v has a smaller one with the probability exp(v).
+    random = np.random.default_rng(0)
+    found = [np.exp(quantile(share, -random.exponential(size=n))) for _ in range(4000)]
+    assert abs(np.mean(found) - share) < 4.0 * np.std(found) / np.sqrt(4000)
+
+
 def test_a_row_of_weight_three_is_three_rows() -> None:
+    random = np.random.default_rng(0)
+    for n in (3, 20, 100):
+        values, counts = random.normal(size=n), random.integers(1, 5, size=n)
+        for share in (0.001, 0.07, 0.5, 0.999):
+            repeated = np.repeat(values, counts)
+            assert_allclose(quantile(share, values, counts.astype(float)), quantile(share, repeated))
+            # Weights may have any unit: then there are as many rows as there are.
+            assert_allclose(quantile(share, values, np.full(n, 1.0 / n)), quantile(share, values))
+    assert quantile(0.2, values, np.arange(100.0) + 1) != quantile(0.2, values)
+
+
+def test_parts_are_of_all_classes_alike() -> None:
+    codes = np.random.RandomState(0).permutation(np.repeat([-1, 0, 1, 2, 3], [30, 50, 20, 2, 1]))
+    rows = Block(np.zeros((len(codes), 2)), codes)
+    found = list(parts_of(rows, 7))
+    for training, held in found:
+        assert_array_equal(np.sort(np.concatenate([training, held])), np.arange(len(codes)))
+        assert_array_equal(np.bincount(codes[held] + 1, minlength=3)[:3], [3, 5, 2])
+        assert set(codes[training]) == {-1, 0, 1, 2, 3}
+    # The row that is alone in its class is never held out.
+    held = np.concatenate([held for _, held in found])
+    assert_array_equal(np.sort(held), np.flatnonzero(codes != 3))
+    assert any(np.any(a[1] != b[1]) for a, b in zip(found, parts_of(rows, 8), strict=True))
+
+
+def test_of_many_rows_one_part_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = blobs()
-    counts = np.random.RandomState(1).randint(0, 4, size=len(X))
-    start = {"means": np.array([[0.0] * 3, [4.0] * 3, [8.0] * 3])}
-    model = SharedKernelClassifier(init=start, reject_below=0.07)
-    weighted = clone(model).fit(X, y, sample_weight=counts)
-    repeated = clone(model).fit(np.repeat(X, counts, axis=0), np.repeat(y, counts))
-    assert_allclose(weighted.threshold_, repeated.threshold_, rtol=1e-9)
-    assert abs(weighted.threshold_ - clone(model).fit(X, y).threshold_) > 1e-6
+    fits: list[int] = []
+    monkeypatch.setattr(crossfit, "_ENOUGH", 50)
+    refit = crossfit.refit
+    monkeypatch.setattr(crossfit, "refit", lambda *given: fits.append(1) or refit(*given))
+    SharedKernelClassifier(reject_below=0.1, random_state=0).fit(X, y)
+    assert len(fits) == 2
+
+
+def test_rows_that_cannot_be_held_out() -> None:
+    X = np.array([[0.0, 0.0], [3.0, 1.0], [1.0, 5.0]])
+    model = SharedKernelClassifier(covariance_type="spherical", covariance_prior=3.0, reject_below=0.3)
+    with pytest.warns(UserWarning, match="No part of the 3 rows can be held out"):
+        model.fit(X, [1, 2, 3])
+    assert model.threshold_ >= model.score_samples(X).min() - 1e-9
+
+
+def test_the_threshold_changes_no_fit() -> None:
+    X, y = blobs()
+    states = np.random.RandomState(0), np.random.RandomState(0)
+    plain = SharedKernelClassifier(5, random_state=states[0]).fit(X, y)
+    model = SharedKernelClassifier(5, random_state=states[1], reject_below=0.1).fit(X, y)
+    assert_array_equal(model.means_, plain.means_)
+    assert states[0].randint(1 << 30) == states[1].randint(1 << 30)
+
+
+def test_columns_are_found_by_name() -> None:
+    X, y = blobs()
+    table = pd.DataFrame(X, columns=["a", "b", "c"])
+    settings: Any = {"reject_below": 0.1, "random_state": 0, "priors": [0.2, 0.3, 0.5]}
+    named = SharedKernelClassifier(feature_groups=[["c"], ["a", "b"]], **settings).fit(table, y)
+    numbered = SharedKernelClassifier(feature_groups=[[2], [0, 1]], **settings).fit(X, y)
+    assert named.threshold_ == numbered.threshold_
 
 
 def test_a_fit_without_rejection_forgets_the_threshold() -> None:

@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.compute.blocks import Block
+from skmix.engine.sources import blocks
 from skmix.engine.sources.blocks import BlockRows
 from skmix.estimators.decisions import density_quantile, disordered, ordered
 
@@ -46,7 +47,7 @@ def assert_same(one, other) -> None:
     assert sorted(vars(one)) == sorted(vars(other))
 
 
-@pytest.mark.parametrize("init", ["class", "k-means++", "random_from_data", "uniform"])
+@pytest.mark.parametrize("init", ["class", "k-means", "k-means++", "random_from_data", "uniform"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_a_mixture_of_blocks_is_that_of_the_rows(init: str, weighted: bool) -> None:
     X, y, weights = make_rows()
@@ -79,13 +80,17 @@ def test_gaps_unlabelled_rows_and_rows_of_no_weight() -> None:
 def test_kernels_that_do_not_pay_go_in_blocks_too() -> None:
     X, y, _ = make_rows()
     prototype = SharedKernelMixture(tol=1e-3)
-    search = SharedKernelMixtureCV(prototype, n_kernels=6, covariance_type="full", random_state=0)
+    search = SharedKernelMixtureCV(
+        prototype, n_kernels=6, covariance_type="full", criterion="bic", random_state=0
+    )
     for strategy in ("prune", "grid"):
         search.set_params(strategy=strategy)
         here, there = clone(search).fit(X, y), clone(search).fit(cut(X, y))
         assert_same(there.best_estimator_, here.best_estimator_)
         assert there.best_score_ == pytest.approx(here.best_score_, rel=1e-9)
         assert there.n_features_in_ == X.shape[1]
+    # Rows in blocks are not held out by default.
+    assert clone(search).set_params(criterion="auto").fit(cut(X, y)).best_score_ == there.best_score_
 
 
 def test_a_label_that_only_weightless_rows_have_is_no_class() -> None:
@@ -119,6 +124,17 @@ def test_a_classifier_of_feature_groups(gaps: bool) -> None:
     assert there.threshold_ == pytest.approx(here.threshold_, rel=1e-9)
     del there.feature_names_in_
     assert np.array_equal(there.predict(X), here.predict(X))
+
+
+def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, weights = make_rows()
+    monkeypatch.setattr(blocks, "_FEWEST_ROWS", 20)
+    monkeypatch.setattr(blocks, "_MOST_ROWS", 20)
+    model = SharedKernelClassifier(reject_below=0.1, outlier_label=None, random_state=0, tol=1e-3)
+    model.fit(cut(X, y, weights))
+    densities = model.score_samples(X)
+    expected = np.quantile(densities, 0.1, weights=weights, method="inverted_cdf")
+    assert model.threshold_ == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_quantile_of_densities_is_found_digit_by_digit() -> None:

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
+from skmix.estimators.crossfit import quantile
 
 
 def sample(seed: int = 0, n_rows: int = 6000) -> tuple[np.ndarray, np.ndarray]:
@@ -223,6 +224,21 @@ def test_rows_of_an_added_class_are_not_refused() -> None:
     assert uniform.threshold_ == pytest.approx(before + np.log(2 / 3))
     with pytest.raises(ValueError, match="outlier_label"):
         model.add_class(X[:50], "?")
+
+
+def test_the_threshold_of_a_stream_comes_from_rows_it_has_not_learnt() -> None:
+    X, y = sample(18, 600)
+    model = SharedKernelClassifier(4, random_state=0, reject_below=0.1, outlier_label="?")
+    model.partial_fit(X[:200], y[:200], classes=np.unique(y))
+    assert model.threshold_ == pytest.approx(quantile(0.1, model.score_samples(X[:200])))
+    weights = np.random.default_rng(0).integers(1, 4, size=400).astype(float)
+    before = model.score_samples(X[200:])
+    model.partial_fit(X[200:], y[200:], sample_weight=weights)
+    assert model.threshold_ == pytest.approx(quantile(0.1, before, weights))
+    # Rows without any value say nothing.
+    threshold = model.threshold_
+    model.partial_fit(np.full((2, X.shape[1]), np.nan), y[:2])
+    assert model.threshold_ == threshold
 
 
 @pytest.mark.parametrize("freeze", ["kernels", "weights"])

@@ -48,7 +48,7 @@ def test_attributes_and_their_shapes(covariance_type: str) -> None:
     X, y = labelled()
     names = np.array(["ant", "bee", "cat"])
     model = SharedKernelMixture(
-        4, covariance_type=covariance_type, n_init=5, max_iter=500, random_state=0
+        4, covariance_type=covariance_type, covariance_prior=None, n_init=5, max_iter=500, random_state=0
     ).fit(X, names[y])
     assert_array_equal(model.classes_, names)
     assert model.weights_.shape == (4, 3)
@@ -113,8 +113,10 @@ def test_defaults_are_those_of_the_public_face() -> None:
 
 def test_the_number_of_kernels() -> None:
     X, y = labelled()
-    assert SharedKernelMixture(random_state=0).fit(X, y).weights_.shape == (3, 3)
-    assert SharedKernelMixture(random_state=0).fit(X).weights_.shape == (1, 1)
+    # Fifty rows a class, and nine parameters of a kernel.
+    assert SharedKernelMixture(random_state=0, max_iter=900).fit(X, y).weights_.shape == (6, 3)
+    assert SharedKernelMixture(random_state=0).fit(X[:30], y[:30]).weights_.shape == (3, 3)
+    assert SharedKernelMixture(random_state=0).fit(X[:30]).weights_.shape == (1, 1)
     assert SharedKernelMixture(np.int64(5), random_state=0, max_iter=900).fit(X, y).means_.shape == (5, 3)
     assert SharedKernelMixture(init={"means": X[:7]}, max_iter=900).fit(X, y).weights_.shape == (7, 3)
 
@@ -319,9 +321,8 @@ def test_the_floor_is_relative_to_each_features_variance(covariance_type: str) -
     random = np.random.default_rng(1)
     X = np.repeat(random.normal(size=(4, 2)), 10, axis=0)
     X *= 50.0 if covariance_type == "spherical" else np.array([1e3, 1e-3])
-    model = SharedKernelMixture(
-        4, covariance_type=covariance_type, init="k-means++", n_init=10, variance_floor=1e-3, random_state=0
-    ).fit(X)
+    chosen = {"covariance_type": covariance_type, "covariance_prior": None, "variance_floor": 1e-3}
+    model = SharedKernelMixture(4, init="k-means++", n_init=10, random_state=0, **chosen).fit(X)
     floor = 1e-3 * X.var(axis=0)
     expected = as_structure(np.stack([np.diag(floor)] * 4), covariance_type)
     assert_allclose(model.covariances_, expected, rtol=1e-9, atol=1e-9 * floor.min())

@@ -21,7 +21,7 @@ SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
 def model() -> SharedKernelClassifier:
     # Two features, so that there are mistakes to count.
     return SharedKernelClassifier(
-        reject_below=0.05, outlier_label="none", random_state=0, priors=[0.2, 0.3, 0.5]
+        3, reject_below=0.05, outlier_label="none", random_state=0, priors=[0.2, 0.3, 0.5]
     ).fit(X[:, :2], SPECIES)
 
 

@@ -22,6 +22,8 @@ from skmix.cli import _common as cli
 from skmix.cli._progress import watching
 from skmix.cli._tables import Data, Drop, NoHeader, check_place, read, write_model
 from skmix.datasets import TableRows, class_labels
+from skmix.engine.compute.blocks import Block
+from skmix.estimators.decisions import novelty_threshold
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
@@ -99,7 +101,7 @@ def fit(
         float,
         _of_model(
             metavar="SHARE",
-            help="Share of the training rows whose density marks outliers; 0 marks none.",
+            help="Share of new rows to mark as outliers, the least likely; 0 marks none.",
             min=0.0,
             max=0.5,
         ),
@@ -132,9 +134,9 @@ def fit(
     chosen automatically. Empty cells are missing values and need no
     preparation. The model file stores the names of the columns.
 
-    Rows less likely than --outliers of the training rows are outliers: skmix
-    predict marks them, and in Python predict returns 'outlier' for them, or
-    -1 where labels are numbers.
+    Rows less likely than all but a share --outliers of held-out rows are
+    outliers: skmix predict marks them, and in Python predict returns
+    'outlier' for them, or -1 where labels are numbers.
     """
     of_classes = {"--groups": groups, "--priors": priors, "--tune": tune, "--hold-out": hold_out or None}
     for option, given in of_classes.items():
@@ -180,8 +182,7 @@ def fit(
                     settings |= {"reject_below": outliers, "outlier_label": _outlier_label(classes)}
             model, search = _fit(X, y, known, chosen, criterion, tune, settings)
             if y is None and outliers:
-                least = np.quantile(model.score_samples(X), outliers, method="inverted_cdf")
-                metadata["outlier_threshold"] = float(least)
+                metadata["outlier_threshold"] = novelty_threshold(model, outliers, Block(X))
         # A search passes rows on to those of its members that take features as they are.
         members = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
         for each in (model, *(member for member, change in members if change is None)):

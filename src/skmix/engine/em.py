@@ -164,8 +164,11 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
         prior = options.covariance_prior_scale / (frame.scale[:, None] * frame.scale)
     else:
         prior = np.diag(frame.variance / n_kernels ** (2.0 / n_features))
+    floor = options.floor * frame.variance
+    if options.resolution is not None:
+        floor = np.maximum(floor, options.resolution / frame.scale**2)
     return Regulariser(
-        floor=options.floor * frame.variance,
+        floor=floor,
         ridge=options.ridge / frame.scale**2 if options.ridge else None,
         prior_rows=rows or 0.0,
         prior_covariance=prior,

@@ -141,6 +141,7 @@ class Options:
     # each class latches when its log-likelihood changes by less than `tol`, and all must latch.
     stopping: Literal["total", "per-class"] = "total"
     floor: float = 1e-6  # of every covariance, relative to each feature's variance
+    resolution: FloatArray | None = None  # (M,): another floor, in the units of the data
     ridge: float = 0.0  # added to every variance, in the units of the data (scikit-learn's ``reg_covar``)
     covariance_prior: float | None = None  # strength of the inverse-Wishart prior, in rows
     covariance_prior_scale: FloatArray | None = None  # (M, M): its covariance; None: variances over K^(2/M)

@@ -29,6 +29,9 @@ from .sources.summary import FARTHEST, Frame
 # Rows sampled per kernel, and Lloyd iterations of k-means.
 _ROWS_PER_KERNEL = 25
 _LLOYD_PASSES = 3
+# k-means over all rows ends when no centre moves by this squared distance in any feature, in the frame, or
+# after this many passes; it takes as many rows at a time as make about this many numbers.
+_HARDLY, _MOST_LLOYD_PASSES, _NUMBERS_AT_ONCE = 1e-6, 30, 1 << 20
 # Share of the features' variances mixed into a start's covariance, for conditioning with few rows.
 _SHRINKAGE = 0.05
 # Share of a class's starting weight that is spread evenly over all kernels.
@@ -93,6 +96,52 @@ def k_means_plus_plus(
     return Parameters(uniform_weights(n_starts, n_kernels, n_classes), start.means, start.covariances)
 
 
+def k_means(
+    X: Array,
+    classes: IntArray,
+    n_classes: int,
+    n_starts: int,
+    n_kernels: int,
+    frame: Frame,
+    structure: Structure,
+    random_state: np.random.RandomState,
+    row_weights: FloatArray | None = None,
+) -> Parameters:
+    """Return R starts by k-means over the rows X (N, M) of all classes together, seeded by k-means++.
+
+    Lloyd iterations of all starts run together, on the rows' device, until centres hardly move. Covariances
+    are the pooled scatter within clusters. The weights of a class are the shares of its rows in the clusters,
+    by their classes (N,), −1 for none; some is spread over all kernels, because a weight of zero would stay
+    zero. A row with weight (N,) two counts as two.
+    """
+    xp, n_rows, n_features = namespace(X), X.shape[0], X.shape[1]
+    masses = np.ones(n_rows) if row_weights is None else row_weights
+    seeds = []
+    for _ in range(n_starts):
+        draw = _draw(np.arange(n_rows), n_kernels, row_weights, random_state)
+        chances = as_float64(draw.chances, X)
+        seeds.append(operations_of(X).draw_seeds(_rows(X, draw.rows, frame), draw.first, chances))
+    centres, second = xp.stack(seeds), np.zeros((n_features, n_features))
+    size = max(1, _NUMBERS_AT_ONCE // (n_starts * n_kernels + n_features))
+    cuts = [np.arange(a, min(a + size, n_rows)) for a in range(0, n_rows, size)]
+    for cut in cuts:
+        x = _rows(X, cut, frame)
+        second += to_numpy((x.T * as_float64(masses[cut], X)) @ x)
+    for _ in range(_MOST_LLOYD_PASSES):
+        sums, by_class = _lloyd_pass(X, classes, n_classes, masses, centres, frame, cuts)
+        counts = xp.sum(by_class, axis=-1)[..., None]
+        before, centres = centres, xp.where(counts > 0, sums / xp.where(counts > 0, counts, 1.0), centres)
+        if float(xp.max((centres - before) ** 2)) < _HARDLY:
+            break
+    means, own = to_numpy(centres), to_numpy(by_class)
+    between = np.einsum("rk,rkd,rke->rde", own.sum(axis=-1), means, means)
+    covariances = (1.0 - _SHRINKAGE) / masses.sum() * (second - between)
+    covariances += _SHRINKAGE * np.diag(frame.variance)
+    weights = own[..., :n_classes] / own[..., :n_classes].sum(axis=1, keepdims=True)
+    weights = (1.0 - _SPREAD_WEIGHT) * weights + _SPREAD_WEIGHT / n_kernels
+    return _leave(weights, means, covariances, frame, structure)
+
+
 def class_wise(
     X: np.ndarray,
     classes: IntArray,
@@ -103,6 +152,7 @@ def class_wise(
     structure: Structure,
     random_state: np.random.RandomState,
     row_weights: FloatArray | None = None,
+    own_kernels: IntArray | None = None,
 ) -> Parameters:
     """Return R starts seeded by k-means++ within each class (N,), kernels assigned to classes in turn.
 
@@ -110,6 +160,9 @@ def class_wise(
     the rest is spread over the others, because a weight of zero would stay zero. With fewer kernels than
     classes, each start seeds a random subset of classes and gives the others uniform weights. Row weights
     (N,) are proportional to sampling probabilities.
+
+    With `own_kernels` (L,), each class has that many of the K kernels to itself, one class after the other.
+    No weight is spread, so that they remain its own.
     """
     by_class, bounds = np.arange(len(classes)), np.array([0, len(classes)])
     if n_classes > 1:
@@ -122,7 +175,10 @@ def class_wise(
     for r in range(n_starts):
         seeded = random_state.permutation(n_classes)[:n_kernels]
         # The class at place p owns kernels p, p + L, …
-        kernels = [np.arange(p, n_kernels, n_classes) for p in range(len(seeded))]
+        kernels, spread = [np.arange(p, n_kernels, n_classes) for p in range(len(seeded))], _SPREAD_WEIGHT
+        if own_kernels is not None:
+            seeded, spread = np.arange(n_classes), 0.0
+            kernels = np.split(np.arange(n_kernels), np.cumsum(own_kernels)[:-1])
         draws = []
         for c, own in zip(seeded, kernels, strict=True):
             members = by_class[bounds[c] : bounds[c + 1]]
@@ -131,8 +187,8 @@ def class_wise(
         centres, covariances[r] = _cluster(sample, draws)
         order, sizes = np.concatenate(kernels), [len(own) for own in kernels]
         means[r, order] = to_numpy(centres)
-        weights[r][:, seeded] *= _SPREAD_WEIGHT
-        weights[r, order, np.repeat(seeded, sizes)] += (1.0 - _SPREAD_WEIGHT) / np.repeat(sizes, sizes)
+        weights[r][:, seeded] *= spread
+        weights[r, order, np.repeat(seeded, sizes)] += (1.0 - spread) / np.repeat(sizes, sizes)
     covariances *= 1.0 - _SHRINKAGE
     covariances += _SHRINKAGE * np.diag(frame.variance)
     return _leave(weights, means, covariances, frame, structure)
@@ -239,6 +295,33 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[Array, FloatArray]:
     residuals = sample - xp.take(centres, _nearest(sample, centres, parts), axis=0)
     scatter = sum(residuals[rows, :].T @ residuals[rows, :] for rows, _ in parts)
     return centres, to_numpy(scatter) / n_rows
+
+
+def _lloyd_pass(
+    X: Array,
+    classes: IntArray,
+    n_classes: int,
+    masses: FloatArray,
+    centres: Array,
+    frame: Frame,
+    cuts: Sequence[IntArray],
+) -> tuple[Array, Array]:
+    """Return the sums (R, K, M) of the rows nearest to centres (R, K, M), and their masses (R, K, L + 1).
+
+    Masses are by class, with unlabelled rows last; `cuts` are the rows to take at a time.
+    """
+    xp, (n_kernels, n_features) = namespace(X), centres.shape[1:]
+    numbers, found = constant(np.arange, n_kernels, example=centres), []
+    for cut in cuts:
+        x = _rows(X, cut, frame)
+        distances = xp.sum(centres**2, axis=-1)[..., None] - 2.0 * (centres @ x.T)
+        nearest = xp.argmin(distances, axis=1)
+        own = xp.astype(nearest[:, None, :] == numbers[:, None], xp.float64)
+        of_rows = np.eye(n_classes + 1)[classes[cut]] * masses[cut][:, None]
+        weighted = x * as_float64(masses[cut], X)[:, None]
+        found.append(own @ xp.concat([weighted, as_float64(of_rows, X)], axis=1))
+    total = sum(found)
+    return total[..., :n_features], total[..., n_features:]
 
 
 def _sums(sample: Array, assigned: Array, n_clusters: int) -> tuple[Array, Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from typing import Any, Self
 
@@ -18,18 +19,18 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import Array, namespace, on_host
+from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
-from ..engine.refine.discriminative import tune
-from ..engine.sources import open_source
+from ..engine.refine.discriminative import Judge, Labelled, Stage, tune
 from ..io import source_of
 from . import decisions, densities
 from ._settings import check_count, check_covariance_prior, check_distribution, check_feature_groups
+from .crossfit import refit
 from .io import kernels_of, log_probabilities, savable
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
-    Training,
     check_rows,
     check_weights,
     code_labels,
@@ -77,8 +78,12 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
     reject_below : float, default=None
-        A share of the training rows, between 0 and 1: `predict` then refuses rows whose log-density log p(x)
-        is below that quantile of the training rows' and returns `outlier_label` for them.
+        A share of rows, between 0 and 1: `predict` then refuses rows whose log-density log p(x) is below a
+        threshold that this share of new rows of the same kind is below, and returns `outlier_label` for them.
+        The threshold is a quantile of the densities of held-out rows: up to ten further fits, to nine tenths
+        of the rows each, until 2000 rows were held out. Where more rows than a sample of starting rows are in
+        a file or a Dask collection, and of the first batch of a stream, it is that of the training rows
+        themselves; of later batches, that of the batch before it is learnt.
     outlier_label : default=-1
         What `predict` returns for refused rows. It must fit beside the labels: with labels that are strings,
         a string or None.
@@ -336,11 +341,11 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             λ; or several values, each of which goes on from the best model so far, or from the last one where
             no rows are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0; with mini-batches, 0.001 and 0.
         validation : float, tuple or None, default=0.1
-            Share of the rows that is held out, of each class; or held-out rows and their labels, (X, y); or
-            None to take all rounds and keep the last model; use `calibrate` with other rows for its
-            temperature. A fit that has seen the rows that are held out looks better on them than it is, so
-            that tuning stops too early: give rows of their own where the model has many parameters for the
-            rows it has.
+            Share of the rows that is held out, of each class: a model of the same settings is fitted to the
+            others and tuned, and the held-out rows, which neither has seen, decide how far; then this model
+            is tuned as far, on all rows. Or held-out rows and their labels, (X, y), that are in neither the
+            fit nor X. Or None to take all rounds and keep the last model; use `calibrate` with other rows for
+            its temperature.
         max_iter : int, default=None
             Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes over mini-batches
             with Adam's steps, by default 20. Steps shrink to nothing over the passes, so that more of them
@@ -380,26 +385,18 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 batch_size = _BATCH
             if batch_size is not None and batch_size >= len(training.codes):
                 batch_size = None
-            # A copy, so that a failure later on leaves the old model.
-            model = copy(self.models_[0])
-            found = tune(
-                model._parameters,
-                self.class_prior_,
-                training,
-                held_out,
-                # Here kernels move even if the fit kept them, for which it had no floor.
-                replace(
-                    fitted_options(model),
-                    floor=model.variance_floor,
-                    n_jobs=effective_n_jobs(self.n_jobs),
-                ),
-                trade_offs=decisions.check_trade_offs(trade_off, batch_size is not None),
-                max_iter=int(max_iter or (200 if batch_size is None else 20)),
-                batch_size=batch_size,
-                random_state=random,
-            )
+            trade_offs = decisions.check_trade_offs(trade_off, batch_size is not None)
+            max_iter = int(max_iter or (200 if batch_size is None else 20))
+            run = partial(_tuned, max_iter=max_iter, batch_size=batch_size, random_state=random)
+            stages = [(value, max_iter) for value in trade_offs]
+            # Of rows that lack a class none can have been all rows of the fit: they are new to it.
+            if held_out is None or len(training.codes) == len(rows.codes) or not _has_all(self, training):
+                model, found = run(self, training, held_out, stages)
+            else:
+                # The fit has seen the held-out rows: another one that has not decides how far to go.
+                _, found = run(refit(self, training.block()), training, held_out, stages)
+                model, _ = run(self, rows, None, found.stages)
             if found.trade_off is not None:
-                model._store_parameters(found.best)
                 # The sums of a stream, or a posterior, belong to the kernels before tuning.
                 for name in ("stream_", *OF_THE_POSTERIOR):
                     model.__dict__.pop(name, None)
@@ -413,8 +410,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 "rounds": [{"trade_off": trade_off, **vars(scores)} for trade_off, scores in found.rounds],
             }
             if self.reject_below is not None:
-                source = open_source(rows.X, rows.codes, rows.weights)
-                self.threshold_ = decisions.threshold_of(self, Training(source, self.classes_))
+
+                def finish(other: SharedKernelClassifier, own: Block) -> None:
+                    assert own.y is not None
+                    known = Labelled(own.X, own.y, own.weights)
+                    other.models_ = [run(other, known, None, found.stages)[0]]
+
+                self.threshold_ = decisions.novelty_threshold(self, self.reject_below, rows.block(), finish)
         return self
 
     def _parts(self) -> list[Part]:
@@ -473,6 +475,41 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         given: tuple[Any, ...] = (y, self.predict(X), sample_weight)
         given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)
         return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
+
+
+def _has_all(classifier: SharedKernelClassifier, rows: Labelled) -> bool:
+    """Return whether rows are of all classes."""
+    return len(np.unique(rows.codes)) == len(classifier.classes_)
+
+
+def _tuned(
+    classifier: SharedKernelClassifier,
+    training: Labelled,
+    held_out: Labelled | None,
+    stages: Sequence[Stage],
+    *,
+    max_iter: int,
+    batch_size: int | None,
+    random_state: np.random.RandomState,
+) -> tuple[SharedKernelMixture, Judge]:
+    """Return a tuned copy of the classifier's only model, and what held-out rows say of it."""
+    model = copy(classifier.models_[0])
+    # Here kernels move even if the fit kept them, for which it had no floor.
+    floor, n_jobs = model.variance_floor, effective_n_jobs(classifier.n_jobs)
+    found = tune(
+        model._parameters,
+        classifier.class_prior_,
+        training,
+        held_out,
+        replace(fitted_options(model), floor=floor, n_jobs=n_jobs),
+        stages=stages,
+        max_iter=max_iter,
+        batch_size=batch_size,
+        random_state=random_state,
+    )
+    if found.trade_off is not None:
+        model._store_parameters(found.best)
+    return model, found
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -16,6 +16,7 @@ from ..engine.model import FloatArray, IntArray
 from ..engine.refine.discriminative import Labelled
 from ..engine.refine.temperature import least_log_loss
 from ..engine.sources.gaps import has_gaps
+from .crossfit import held_out_densities, quantile
 from .densities import log_density
 from .rows import Training, check_rows, check_weights, code_labels, sent, warn_caller
 
@@ -77,12 +78,25 @@ def check_outlier_label(label: Any, classes: np.ndarray) -> None:
 
 
 def threshold_of(classifier: Any, training: Training) -> float:
-    """Return the log-density below which `reject_below` of the training rows, or of their weight, lie."""
-    if training.blocks is not None:
+    """Return the log-density below which `reject_below` of new rows lie, or of their weight.
+
+    It comes from held-out rows. Of rows in blocks there may be too many for that: then it is the quantile of
+    the training rows' own densities, which so many rows hardly raise.
+    """
+    rows, codes, weights = training.source.start_rows()
+    if training.blocks is not None and rows.shape[0] < training.source.summary.n_rows:
         return density_quantile(classifier, training.blocks, classifier.reject_below)
-    rows, _, weights = training.source.start_rows()
-    densities = on_host(log_density(classifier, rows))
-    return float(np.quantile(densities, classifier.reject_below, weights=weights, method="inverted_cdf"))
+    return novelty_threshold(classifier, classifier.reject_below, Block(rows, codes, weights))
+
+
+def novelty_threshold(
+    model: Any, share: float, rows: Block, finish: Callable[[Any, Block], None] | None = None
+) -> float:
+    """Return the log-density below which a share of new rows lies, given the training rows and their classes.
+
+    `finish` is what was done to the model after its fit, see `held_out_densities`.
+    """
+    return quantile(share, *held_out_densities(model, rows, finish))
 
 
 @dataclass(frozen=True)

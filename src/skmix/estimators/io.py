@@ -287,6 +287,7 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     "KM": ("means_",),
     "K": ("mean_precision_", "degrees_of_freedom_"),
     "L": ("class_count_",),
+    "M": ("variance_floor_",),
     "KL": ("weight_concentration_",),
     "pc": ("log_likelihood_path_",),
     "s": ("lower_bound_path_", "start_log_likelihoods_"),

@@ -45,15 +45,20 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 _PARAMETERS = """
     n_kernels : int, default=None
-        Number K of shared kernels. None takes one for each class, or those of a given start.
+        Number K of shared kernels. None takes √(n / 2p) kernels for each class, at least one, where n is the
+        geometric mean of the numbers of rows of the classes, and p the number of parameters of a kernel's
+        mean and covariance; a class has at most one kernel for M + 1 of its rows. With ``init='class'`` they
+        are then not shared: other classes have no weight on them. With a given start, None takes its kernels,
+        and in `partial_fit` one for each class.
     covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='full'
         Structure of the kernels' covariances. 'low_rank' is for many features: `n_factors` columns of factors
         W and a variance d of each feature, P = WWᵀ + diag(d).
     n_factors : int, default=None
         Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
         features. At most one less than there are features is used, which can make any covariance.
-    init : {'class', 'k-means++', 'random_from_data', 'uniform'} or dict, default='class'
+    init : {'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='class'
         Starting points. 'class' seeds kernels by k-means++ inside each class, 'k-means++' among all rows;
+        'k-means' clusters all rows until it converges, and takes weights of classes from the clusters;
         'random_from_data' takes random rows; 'uniform' is the paper's: means uniform on [0, 1], covariances
         0.3·I. A dict with `means` (K, M) and optionally `covariances` and `weights` (K, L) is used as it is;
         a classifier with `feature_groups` takes a list of dicts, one for each group.
@@ -74,11 +79,15 @@ _PARAMETERS = """
     covariance_prior : {'auto'}, float, tuple or None, default='auto'
         Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
         strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair
-        (rows, covariance of shape (M, M)) gives both; feature groups take their blocks of it. 'auto' is None
-        where kernels have enough rows; where they have fewer than 3 M (full) or 3 (q + 1) (low_rank) rows on
-        average, covariances are shrunk towards the one that kernels have in common. It is found by a first
-        fit, and the strength is that of the highest marginal likelihood. 'auto' shrinks nothing with tied,
-        diag and spherical covariances, with `freeze`, in a variational fit or in `partial_fit`.
+        (rows, covariance of shape (M, M)) gives both; feature groups take their blocks of it. 'auto' is a
+        mild prior, of one row with the covariance that kernels have in common at the start. Where classes
+        have kernels to themselves, its strength is that of the highest marginal likelihood. So it is where
+        kernels have on average fewer than 3 M (full) or 3 (q + 1) (low_rank) rows; the common covariance is
+        then found by a first fit. 'auto' also raises the variance floor to the resolution of each feature:
+        step² / 12 for the median step between its distinct values, and a hundredth of its variance where
+        more than a tenth of the rows have one value; at most a third of its variance. 'auto' does nothing
+        with `freeze`, in a variational fit or in `partial_fit`; with a given start, and with
+        ``init='uniform'``, there is no prior where kernels have enough rows.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
         positive number for a variational fit, where None is 1 / K.
@@ -140,7 +149,8 @@ _FITTED = """
     start_log_likelihoods_ : ndarray of shape (n_init,)
         Total log-likelihood each start reached.
     shrinkage_ : float
-        Where covariances were shrunk, the share of the common one in a kernel with an average number of rows.
+        With the prior of ``covariance_prior='auto'``, the share of the common covariance in a kernel with an
+        average number of rows.
     lower_bound_ : float
         Of a variational fit: lower bound of the log-evidence, the probability of rows given labels with all
         parameters integrated out. The start with the highest is kept.
@@ -190,7 +200,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
         "n_factors": [_COUNT, None],
-        "init": [StrOptions({"class", "k-means++", "random_from_data", "uniform"}), dict],
+        "init": [StrOptions({"class", "k-means", "k-means++", "random_from_data", "uniform"}), dict],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
         "tol": [Interval(Real, 0.0, None, closed="left")],
@@ -603,7 +613,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     n_kernels_ : int
         Number K of kernels.
     covariance_prior_ : tuple of float and ndarray of shape (M, M)
-        Where covariances were shrunk, the prior that did it: its strength in rows, and the common covariance.
+        The prior of ``covariance_prior='auto'``: its strength in rows, and the common covariance.
+    variance_floor_ : ndarray of shape (M,)
+        With ``covariance_prior='auto'``, the smallest variance that a kernel may have in each feature.
     {fitted}
 
     See Also

@@ -23,19 +23,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..engine import starts
-from ..engine.compute.arrays import pick
+from ..engine.compute.arrays import pick, to_numpy
 from ..engine.compute.blocks import Block
 from ..engine.compute.threads import workers
 from ..engine.covariances import Structure, most_factors, structure_of
 from ..engine.density import class_log_likelihood
-from ..engine.em import Run, RunState, fit, one_pass, rule_of
+from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rule_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
-from ..engine.refine.shrink import share_of, with_shrinkage
-from ..engine.rules.likelihood import with_frozen
+from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
+from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
 from ..engine.sources import make_setting, open_source
-from ..engine.sources.summary import Frame, fill_gaps
+from ..engine.sources.summary import Frame, fill_gaps, resolution_of
 from ._settings import check_covariance_prior, check_start
 from .callbacks import SavedRun, saving
 from .rows import Training, columns_of, device_and_precision, warn_caller
@@ -47,11 +47,13 @@ OF_THE_POSTERIOR = (
     "mean_precision_",
     "degrees_of_freedom_",
 )
-OF_SHRINKAGE = ("shrinkage_", "covariance_prior_")
+OF_DEFAULT_PRIOR = ("shrinkage_", "covariance_prior_", "variance_floor_")
 # A class this improbable changes no digit of the sums.
 _NEGLIGIBLE = 1e-12
 # Starts run together while their covariances have at most this many numbers, otherwise in several groups.
 NUMBERS_TOGETHER = 1 << 17
+# Rows from which resolution and mild prior are estimated.
+_SOME_ROWS = 1 << 12
 
 
 def fit_model(
@@ -77,17 +79,14 @@ def fit_model(
     if path is not None and not prune:
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
         resume = saved.read()
-    for name in (*OF_SHRINKAGE, "stream_"):
+    for name in (*OF_DEFAULT_PRIOR, "stream_"):
         vars(model).pop(name, None)
     # With callbacks, and when pruning, all starts run together.
     apart = path is None and watching is None and not prune
     groups = start_groups(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
     given = next(groups)
     if isinstance(model.covariance_prior, str) and options.inference == "em" and not (prune or model.freeze):
-        # Weights that sum to one do not mean that there is one row.
-        rows_per_kernel = max(summary.total, summary.n_rows) / given.means.shape[1]
-        if rows_per_kernel < structure.of(given.covariances).rows_wanted(n_features):
-            options = _shrink(model, training, given, options, frame, saved, resume)
+        options = _with_default_prior(model, training, given, options, frame, saved, resume)
     log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
     best: Result | None = None
     status, reached = [], []
@@ -119,7 +118,7 @@ def _objective(result: Result) -> float:
     return float(np.where(result.status == Status.FAILED, -np.inf, result.objective).max())
 
 
-def _shrink(
+def _with_default_prior(
     model: Any,
     training: Training,
     given: Parameters,
@@ -128,18 +127,46 @@ def _shrink(
     saved: SavedRun | None,
     resume: RunState | None,
 ) -> Options:
-    """Return options with the prior that shrinks covariances, found by a first fit or before a checkpoint."""
-    if resume is None:
-        options = with_shrinkage(training.source, given, options, frame=frame)
-    elif saved is not None and saved.prior is not None:
-        options = replace(options, covariance_prior=saved.prior[0], covariance_prior_scale=saved.prior[1])
+    """Return options with the prior of ``covariance_prior='auto'`` and the resolution of the features.
+
+    The prior is that of a checkpoint, found by a first fit where rows are few, or a mild one.
+    """
+    summary, structure = training.source.summary, structure_of(options.covariance_type).of(given.covariances)
+    n_kernels, n_features = given.means.shape[1:]
+    X, codes, weights = _some_rows(training)
+    resolution = resolution_of(X, weights, frame)
+    options = replace(options, resolution=resolution)
+    model.variance_floor_ = np.maximum(options.floor * frame.variance * frame.scale**2, resolution)
+    # Weights that sum to one do not mean that there is one row.
+    unit = min(1.0, summary.total / summary.n_rows)
+    prior = saved.prior if saved is not None and resume is not None else None
+    if prior is None and resume is None:
+        one = given.take(0)
+        few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
+        if few and structure.pools_as is not None and not are_separate(one.weights):
+            options = with_shrinkage(training.source, given, options, frame=frame)
+        elif isinstance(model.init, str) and model.init != "uniform":
+            rows = fill_gaps(X, codes) if summary.gaps else X
+            masses = None if weights is None else weights / unit
+            regulariser = regulariser_of(options, frame, structure, n_kernels)
+            strength, common = prior_of_start(rows, codes, masses, one, structure, regulariser, frame)
+            prior = strength * unit, common
+    if prior is not None:
+        options = replace(options, covariance_prior=prior[0], covariance_prior_scale=prior[1])
     if options.covariance_prior is not None and options.covariance_prior_scale is not None:
         model.covariance_prior_ = options.covariance_prior, options.covariance_prior_scale
-        rows_per_kernel = training.source.summary.total / given.means.shape[1]
-        model.shrinkage_ = share_of(options.covariance_prior, rows_per_kernel)
+        model.shrinkage_ = share_of(options.covariance_prior, summary.total / n_kernels)
         if saved is not None:
             saved.prior = model.covariance_prior_
     return options
+
+
+def _some_rows(training: Training) -> tuple[FloatArray, IntArray, FloatArray | None]:
+    """Return at most `_SOME_ROWS` of the rows for starts, evenly spaced, on the host."""
+    rows, codes, weights = training.source.start_rows()
+    chosen = np.unique(np.linspace(0, len(codes) - 1, _SOME_ROWS).round().astype(np.int64))
+    some = to_numpy(pick(rows, chosen)).astype(np.float64)
+    return some, codes[chosen], None if weights is None else weights[chosen]
 
 
 # ---------------------------------------------------------------- settings
@@ -175,7 +202,7 @@ def fitted_options(model: Any) -> Options:
     if hasattr(model, "covariance_prior_"):
         rows, scale = model.covariance_prior_
         options = replace(options, covariance_prior=rows, covariance_prior_scale=scale)
-    return options
+    return replace(options, resolution=getattr(model, "variance_floor_", None))
 
 
 def check_inference(estimator: Any, *, prune: bool = False) -> None:
@@ -234,7 +261,8 @@ def start_groups(
         start = check_start(model.init, structure, n_kernels, n_classes, variances)
         yield replace(start, class_prior=prior).batch()
         return
-    n_kernels = n_classes if n_kernels is None else int(n_kernels)
+    own_kernels = default_kernels(training, structure) if n_kernels is None else None
+    n_kernels = int(own_kernels.sum()) if own_kernels is not None else int(n_kernels)
     random_state = check_random_state(model.random_state)
     rows, codes, weights = training.source.start_rows()
     if training.source.summary.gaps:
@@ -250,11 +278,28 @@ def start_groups(
         if model.init == "uniform":
             found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif model.init == "class":
-            found = starts.class_wise(rows, codes, n_classes, *shared)
+            found = starts.class_wise(rows, codes, n_classes, *shared, own_kernels)
+        elif model.init == "k-means":
+            found = starts.k_means(rows, codes, n_classes, *shared)
         else:
             choose = starts.k_means_plus_plus if model.init == "k-means++" else starts.random_from_data
             found = choose(rows, n_classes, *shared)
         yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
+
+
+def default_kernels(training: Training, structure: Structure) -> IntArray:
+    """Return the default number (L,) of kernels of each class.
+
+    It is √(n / 2p), for n rows, the geometric mean over classes, and p parameters of a kernel. A class has at
+    most one kernel for M + 1 of its rows, and at least one. Classes with different numbers would compete on
+    unequal terms.
+    """
+    summary, n_features = training.source.summary, training.n_features
+    # Weights that sum to one do not mean that there is one row.
+    rows = training.sizes * max(1.0, summary.n_rows / summary.total)
+    n_parameters = 2.0 * price_of_kernel(structure, n_features)
+    usual = np.sqrt(np.exp(np.log(rows).mean()) / (2.0 * n_parameters)).round()
+    return np.maximum(1, np.minimum(usual, rows // (n_features + 1))).astype(np.int64)
 
 
 # ---------------------------------------------------------------- results

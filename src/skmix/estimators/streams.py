@@ -19,7 +19,9 @@ from ..engine.refine.online import Running, absorb, resume
 from ..engine.sources import open_source
 from ..engine.sources.summary import Frame, frame_of, measure
 from ..engine.starts import uniform_weights
-from .decisions import check_outlier_label, threshold_of
+from .crossfit import quantile
+from .decisions import check_outlier_label
+from .densities import log_density
 from .rows import (
     Training,
     check_gaps,
@@ -32,7 +34,7 @@ from .rows import (
     sent,
     where_dispatched,
 )
-from .solving import OF_SHRINKAGE, OF_THE_POSTERIOR, best_start, options_of, start_groups
+from .solving import OF_DEFAULT_PRIOR, OF_THE_POSTERIOR, best_start, options_of, start_groups
 
 _OF_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 
@@ -86,6 +88,11 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
         raise ValueError(f"decay must be above 0.5 and at most 1, got {decay!r}.")
     first = "class_prior_" not in vars(estimator)
     sizes = _sizes(batch, classes) + (0.0 if first else estimator.class_count_)
+    refuses = estimator.reject_below is not None
+    threshold = vars(estimator).get("threshold_")
+    if refuses and not first and batch.X.shape[0]:
+        # The batch is new to the model, as rows will be that it is to refuse.
+        threshold = _threshold(estimator, batch)
     parts = estimator._parts_to_fit(batch.X.shape[1], stream=True)
     for group, (columns, model) in enumerate(parts):
         own = _columns_of(batch, columns)
@@ -98,9 +105,13 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
         return  # no row has a value in any group
     best = max(streaming, key=lambda model: model.stream_["n_rows"])
     estimator._store(parts, sizes, best.class_prior_)
-    if estimator.reject_below is not None and batch.X.shape[0]:
-        source = open_source(batch.X, batch.y, batch.weights)
-        estimator.threshold_ = threshold_of(estimator, Training(source, classes))
+    if refuses:
+        estimator.threshold_ = _threshold(estimator, batch) if first else threshold
+
+
+def _threshold(estimator: Any, rows: Block) -> float:
+    """Return the log-density below which `reject_below` of the rows lie, or of their weight."""
+    return quantile(estimator.reject_below, on_host(log_density(estimator, rows.X)), rows.weights)
 
 
 def _columns_of(rows: Block, columns: list[int]) -> Block:
@@ -133,7 +144,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been.
-    for name in (*OF_SHRINKAGE, *OF_THE_POSTERIOR):
+    for name in (*OF_DEFAULT_PRIOR, *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
     model.stream_ = running.to_dict()
     model.covariance_type_ = model.covariance_type
@@ -229,8 +240,7 @@ def add_class(estimator: Any, new: Block, label: Any) -> None:
     if estimator.reject_below is not None:
         # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
         shifted = before["threshold_"] + np.log1p(-estimator.class_prior_[place])
-        training = Training(open_source(new.X, None, new.weights), estimator.classes_)
-        estimator.threshold_ = float(min(threshold_of(estimator, training), shifted))
+        estimator.threshold_ = float(min(_threshold(estimator, new), shifted))
 
 
 def _insert(model: Any, new: Block, label: Any, place: int) -> None:

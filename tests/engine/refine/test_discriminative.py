@@ -93,7 +93,7 @@ def test_adam_is_the_published_one_with_shrinking_steps_and_averaged_models() ->
     """Kingma & Ba (2015), algorithm 1, with a step that falls linearly, and an average of its iterates."""
     rows = Labelled(np.linspace(0.5, 1.5, 10)[:, None], np.zeros(10, dtype=np.int64))
     watcher, bowl, max_iter = Watcher(), Bowl(), 400
-    given: Any = (bowl, rows, max_iter, watcher, None, 4, np.random.RandomState(7))
+    given: Any = (bowl, rows, max_iter, max_iter, watcher, None, 4, np.random.RandomState(7))
     adam(*given)
     x, average, m, v = np.zeros((4, 3))
     random, t = np.random.RandomState(7), 0
@@ -114,7 +114,7 @@ def test_adam_is_the_published_one_with_shrinking_steps_and_averaged_models() ->
 def test_adam_stops_when_held_out_rows_lose_patience() -> None:
     watcher = Watcher(patience=3)
     rows = Labelled(np.ones((10, 1)), np.zeros(10, dtype=np.int64))
-    given: Any = (Bowl(), rows, 50, watcher, None, 5, np.random.RandomState(0))
+    given: Any = (Bowl(), rows, 50, 50, watcher, None, 5, np.random.RandomState(0))
     adam(*given)
     assert len(watcher.seen) == 3 + 5
 

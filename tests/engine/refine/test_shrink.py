@@ -14,10 +14,12 @@ from scipy.stats import invgamma, invwishart, wishart
 
 from skmix.engine.compute.blocks import Block
 from skmix.engine.covariances import structure_of
+from skmix.engine.em import regulariser_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.refine.shrink import (
     likeliest_rows,
     log_marginal_likelihood,
+    prior_of_start,
     reduce_correlations,
     relative_spreads,
 )
@@ -175,3 +177,51 @@ def test_blocks_find_the_same_prior() -> None:
     expected = with_shrinkage(X, classes, starts, options, frame=frame)
     found = with_shrinkage(blocks, None, starts, options, frame=frame)
     assert found.covariance_prior == pytest.approx(expected.covariance_prior, rel=1e-6)
+
+
+# ---------------------------------------------------------------- without a fit
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_the_prior_of_separate_kernels_is_the_pooled_covariance_at_its_likeliest_strength(
+    covariance_type: str,
+) -> None:
+    random, structure = np.random.default_rng(0), structure_of(covariance_type)
+    sizes = np.array([30, 50, 80])
+    classes = np.repeat(np.arange(3), sizes)
+    roots = np.linalg.cholesky(invwishart(10.0, 6.0 * np.eye(3)).rvs(3, random_state=1))
+    X = 3.0 * classes[:, None] + np.einsum("nde,ne->nd", roots[classes], random.normal(size=(160, 3)))
+    frame = measure(X, structure)
+    # Kernels may start anywhere: each class has one.
+    start = Parameters(np.eye(3), random.normal(size=(3, 3)), np.zeros(0))
+    regulariser = regulariser_of(Options(covariance_type=covariance_type), frame, structure, 3)
+    rows, common = prior_of_start(X, classes, None, start, structure, regulariser, frame)
+    scatters = np.stack([n * np.cov(X[classes == c].T, bias=True) for c, n in enumerate(sizes)])
+    assert_allclose(common, reduce_correlations(scatters.sum(axis=0) / 160.0, 157.0), rtol=1e-9)
+    if covariance_type == "diag":
+        scatters = np.diagonal(scatters, axis1=1, axis2=2)
+    spreads, order = relative_spreads(scatters, common, sizes), 3 if covariance_type == "full" else 1
+    assert 1.0 < rows < 160.0
+    best = log_marginal_likelihood(rows, sizes, spreads, order)
+    for other in (0.8 * rows, 1.25 * rows):
+        assert log_marginal_likelihood(other, sizes, spreads, order) < best
+    shared = replace(start, weights=np.full((3, 3), 1 / 3))
+    assert prior_of_start(X, classes, None, shared, structure, regulariser, frame)[0] == 1.0
+
+
+def test_the_mild_prior_puts_rows_into_the_nearest_kernel_of_their_class() -> None:
+    random, full = np.random.default_rng(0), structure_of("full")
+    classes = np.arange(400) % 2
+    place = np.where(np.arange(400) % 4 < 2, 0.0, 50.0)
+    X = random.normal(size=(400, 2)) + place[:, None]
+    frame = measure(X, full)
+    means = np.array([[0.0, 0.0], [50.0, 50.0], [0.0, 0.0], [50.0, 50.0]])
+    own = Parameters(np.array([[0.5, 0.0], [0.5, 0.0], [0.0, 0.5], [0.0, 0.5]]), means, np.zeros(0))
+    regulariser = regulariser_of(Options(), frame, full, 4)
+    _, common = prior_of_start(X, classes, None, own, full, regulariser, frame)
+    assert_allclose(np.diagonal(common), 1.0, rtol=0.2)
+    # Rows without a label do not count.
+    labelled = np.where(np.arange(400) < 200, classes, -1)
+    some = prior_of_start(X, labelled, None, own, full, regulariser, frame)
+    only = prior_of_start(X[:200], classes[:200], np.ones(200), own, full, regulariser, frame)
+    assert_allclose(some[1], only[1], rtol=1e-9)

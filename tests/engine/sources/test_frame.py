@@ -9,7 +9,7 @@ from oracles import COVARIANCE_TYPES, random_model, random_rows
 
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray
-from skmix.engine.sources.summary import measure, power_of_two, turn
+from skmix.engine.sources.summary import measure, power_of_two, resolution_of, turn
 
 FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
 
@@ -110,3 +110,28 @@ def test_turning_in_pieces_is_transposing(shape: tuple[int, int]) -> None:
     out = np.full(shape[::-1], np.nan)
     turn(matrix, out)
     assert_array_equal(out, matrix.T)
+
+
+def resolution(X: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    return resolution_of(X, weights, measure(X, FULL, row_weights=weights))
+
+
+def test_the_resolution_is_that_of_an_interval_as_wide_as_a_step() -> None:
+    random = np.random.default_rng(0)
+    dice, halves = random.integers(1, 20, size=300), 0.5 * random.integers(0, 30, size=300)
+    coin, rare = np.arange(300) % 2, np.arange(300) < 30
+    real = random.normal(size=300)
+    mass = np.where(np.arange(300) < 60, 0.0, random.exponential(size=300))
+    X = np.column_stack([dice, halves, coin, rare, real, mass, np.full(300, 7.0)]).astype(np.float64)
+    found = resolution(X)
+    # Whole numbers, halves, two values equally often or not, a mass beside real numbers, and a constant.
+    expected = [1 / 12, 1 / 48, 1 / 12, 0.03, None, 0.01 * X[:, 5].var(), 0.0]
+    for j in (0, 1, 2, 3, 5, 6):
+        assert found[j] == pytest.approx(expected[j], rel=1e-12)
+    assert 0.0 < found[4] < 1e-4
+    assert_allclose(resolution(1024.0 * X), 1024.0**2 * found, rtol=1e-12)
+    twice = np.concatenate([X, X[:100]])
+    weights = np.where(np.arange(300) < 100, 2.0, 1.0)
+    assert_allclose(resolution(X, weights), resolution(twice), rtol=1e-12)
+    X[::3, 0] = np.nan
+    assert resolution_of(X, None, measure(X[:, :], FULL))[0] == pytest.approx(1 / 12)

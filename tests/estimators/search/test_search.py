@@ -100,7 +100,8 @@ def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:
     for i, params in enumerate(search.cv_results_["params"]):
         total = 0.0
         for fold, (training, held) in enumerate(cv.split(X, y)):
-            fitted = clone(search.best_estimator_).set_params(**params).fit(X[training], y[training])
+            settings = {"covariance_prior": "auto", **params}
+            fitted = clone(search.best_estimator_).set_params(**settings).fit(X[training], y[training])
             scores = fitted.score_samples(X[held], y[held])
             assert_allclose(search.cv_results_[f"split{fold}_test_score"][i], scores.mean(), rtol=1e-9)
             total += scores.sum()
@@ -132,7 +133,9 @@ def test_the_number_of_clusters_is_found(criterion: str) -> None:
 @pytest.mark.slow
 def test_more_kernels_are_tried_while_the_largest_is_best() -> None:
     prototype = SharedKernelMixture(n_init=8)
-    search = SharedKernelMixtureCV(prototype, covariance_type="spherical", random_state=0).fit(clusters(12))
+    search = SharedKernelMixtureCV(
+        prototype, covariance_type="spherical", criterion="bic", random_state=0
+    ).fit(clusters(12))
     assert search.cv_results_["param_n_kernels"].tolist()[-2:] == [12, 15]
     assert search.best_params_["n_kernels"] == 12
 
@@ -166,8 +169,36 @@ def test_the_covariance_type_is_found(truth: str) -> None:
             for centre, root in zip((0.0, 6.0), roots, strict=True)
         ]
     )
-    search = SharedKernelMixtureCV(SharedKernelMixture(n_init=2, max_iter=1000), n_kernels=2, random_state=0)
+    prototype = SharedKernelMixture(n_init=2, max_iter=1000)
+    search = SharedKernelMixtureCV(prototype, n_kernels=2, criterion="bic", random_state=0)
     assert search.fit(X).best_params_ == {"n_kernels": 2, "covariance_type": truth}
+
+
+def test_held_out_rows_choose_by_default_where_there_are_any() -> None:
+    X = clusters(2, 20)
+    settings: Any = {"n_kernels": [1, 2], "covariance_type": "spherical", "random_state": 0}
+    search = SharedKernelMixtureCV(**settings).fit(X)
+    by_density = SharedKernelMixtureCV(**settings, criterion="log_likelihood").fit(X)
+    assert search.best_params_["n_kernels"] == 2
+    assert_array_equal(search.cv_results_["mean_test_score"], by_density.cv_results_["mean_test_score"])
+    # Each class has one row: none can be held out.
+    few = SharedKernelMixtureCV(**{**settings, "n_kernels": 1}).fit(X[:3], [0, 1, 2])
+    assert few.best_score_ == -few.cv_results_["bic"][0]
+
+
+def test_a_prior_is_tried_for_the_best_kernels() -> None:
+    # A row far from all others has no density to speak of under kernels that have not seen it.
+    X = np.concatenate([clusters(2, 30), np.random.default_rng(1).normal(scale=40.0, size=(6, 2))])
+    settings: Any = {"n_kernels": [6, 8], "covariance_type": "diag", "random_state": 0}
+    search = SharedKernelMixtureCV(**settings).fit(X)
+    table = pd.DataFrame(search.cv_results_)
+    assert table["stage"].tolist()[:4] == ["kernels", "kernels", "prior", "prior"]
+    assert table["param_covariance_prior"].tolist()[:4] == [None, None, 0.1, 1.0]
+    assert table["param_n_kernels"][2:4].nunique() == 1
+    assert search.best_params_["covariance_prior"] in (0.1, 1.0)
+    assert search.best_estimator_.covariance_prior == search.best_params_["covariance_prior"]
+    given = SharedKernelMixtureCV(SharedKernelMixture(covariance_prior=2.0), **settings).fit(X)
+    assert set(given.cv_results_["stage"]) == {"kernels"}
 
 
 def test_pruning_leaves_what_is_needed() -> None:
@@ -439,6 +470,23 @@ def test_shared_kernels_are_tried_alone_where_weights_have_a_prior(iris: Data) -
         "a kernel for each of 3 classes, got n_kernels=2",
         SharedKernelClassifierCV(n_kernels=2, kernels="own"),
     )
+
+
+def test_the_best_candidate_has_the_threshold_of_its_own_fit(iris: Data) -> None:
+    X, y = iris
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+    prototype = SharedKernelClassifier(3, covariance_prior=5.0, reject_below=0.2, outlier_label=9)
+    search = SharedKernelClassifierCV(
+        prototype, n_kernels=3, covariance_type="full", random_state=0, cv=3, tune=False, n_members=2
+    ).fit(X, y, weights)
+    features = by_hand(search.best_params_, X, y)
+    asked = clone(search.classifier_).fit(features(X), y, weights)
+    assert asked.reject_below == 0.2
+    assert_allclose(search.classifier_.threshold_, asked.threshold_)
+    assert [each.reject_below for each in search.classifiers_[1:]] == [None] * (len(search.classifiers_) - 1)
+    prototype.set_params(outlier_label=1)
+    with pytest.raises(ValueError, match="outlier_label=1 is one of the classes"):
+        clone(search).set_params(estimator=prototype).fit(X, y)
 
 
 def test_candidates_are_fitted_on_the_device_of_the_estimator(iris: Data) -> None:

@@ -42,6 +42,7 @@ def test_the_robust_way_is_the_mixture_from_the_papers_start(data: StudyData, se
             "covariances": np.tile(0.3 * np.eye(4), (10, 1, 1)),
             "weights": np.full((10, 10), 0.1),
         },
+        covariance_prior=None,
         stopping="per-class",
         tol=0.1,
         max_iter=settings.max_iter,

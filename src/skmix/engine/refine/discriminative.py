@@ -21,6 +21,7 @@ import numpy as np
 from scipy.optimize import Bounds, minimize
 from scipy.special import logsumexp
 
+from ..compute.blocks import Block
 from ..compute.threads import Workers, Workspace, workers
 from ..covariances import Structure, structure_of
 from ..em import regulariser_of
@@ -29,6 +30,8 @@ from ..sources.summary import Frame, measure, turn
 from .temperature import least_log_loss
 
 Answer = TypeVar("Answer")
+Stage = tuple[float, int]
+"""A value of λ and its number of rounds."""
 
 # Largest size of a part: numbers in expanded rows, and rows.
 _NUMBERS, _MOST = 1 << 20, 2112
@@ -67,6 +70,10 @@ class Labelled:
         """Return the rows that `index` selects."""
         weights = None if self.weights is None else self.weights[index]
         return Labelled(self.X[index], self.codes[index], weights)
+
+    def block(self) -> Block:
+        """Return the same rows as a block."""
+        return Block(self.X, self.codes, self.weights)
 
     @property
     def size(self) -> float:
@@ -405,7 +412,13 @@ class Judge:
             self.before = score(objective.log_joints(given, validation, pool), validation)
         self.after = self.before  # of the best model
         self.rounds: list[tuple[float, Scores]] = []  # λ and scores of every round
+        self.stages: list[Stage] = []  # from the given model to the best one
         self.n_seen = self.since_better = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a stage, from the best model."""
+        self._earlier, self._first, self.since_better = self.stages, self.n_seen, 0
 
     def see(self, objective: Objective, numbers: FloatArray) -> Parameters | None:
         """Score a model; return it with raised covariances if any was below the floor, else None."""
@@ -424,6 +437,7 @@ class Judge:
             better = scores.log_loss < self.after.log_loss and scores.error <= self.before.error
         if better:
             self.best, self.after, self.trade_off, self.since_better = parameters, scores, trade_off, 0
+            self.stages = [*self._earlier, (trade_off, self.n_seen - self._first)]
         else:
             self.since_better += 1
         return parameters if sunk else None
@@ -436,7 +450,7 @@ def tune(
     validation: Labelled | None,
     fitted: Options,
     *,
-    trade_offs: Sequence[float],
+    stages: Sequence[Stage],
     max_iter: int,
     batch_size: int | None,
     random_state: np.random.RandomState,
@@ -445,9 +459,9 @@ def tune(
 
     The class priors (L,) are not trained. Held-out rows serve early stopping and model selection; without
     them all rounds are run. `fitted` are the options of the fit: its structure, floor and priors, and the
-    number of threads. Each value of λ in `trade_offs` is a stage, which continues from the best model so far,
-    for up to `max_iter` passes over mini-batches of `batch_size` rows, or steps of L-BFGS over all rows if
-    that is None.
+    number of threads. Each stage continues from the best model so far, for up to its number of passes over
+    mini-batches of `batch_size` rows, or steps of L-BFGS over all rows if that is None. A stage may be the
+    first of `max_iter` passes over mini-batches, in which steps shrink to nothing.
     """
     structure = structure_of(fitted.covariance_type)
     frame = measure(training.X, structure, row_weights=training.weights)
@@ -460,13 +474,13 @@ def tune(
     with workers(fitted.n_jobs) as pool:
         given = Objective(inside, structure, frame, class_prior, regulariser, training.size)
         judge = Judge(given, validation, regulariser.floor, pool)
-        for trade_off in trade_offs:
-            judge.since_better = 0
+        for trade_off, n_rounds in stages:
+            judge.begin()
             objective = replace(given, parameters=judge.best, trade_off=trade_off, temperature=_TEMPERATURE)
             if batch_size is None:
-                lbfgs(objective, training, max_iter, judge, pool)
+                lbfgs(objective, training, n_rounds, judge, pool)
             else:
-                adam(objective, training, max_iter, judge, pool, batch_size, random_state)
+                adam(objective, training, n_rounds, max_iter, judge, pool, batch_size, random_state)
     judge.best = frame.leave(judge.best.batch(), structure).take(0)
     return judge
 
@@ -506,18 +520,19 @@ def lbfgs(objective: Objective, rows: Labelled, max_iter: int, judge: Judge, poo
 def adam(
     objective: Objective,
     rows: Labelled,
+    n_rounds: int,
     max_iter: int,
     judge: Judge,
     pool: Workers,
     batch_size: int,
     random_state: np.random.RandomState,
 ) -> None:
-    """Make up to `max_iter` passes over mini-batches with Adam, its step size decaying linearly to zero."""
+    """Make up to `n_rounds` passes over mini-batches with Adam, its steps shrinking to zero in `max_iter`."""
     n_rows = len(rows.codes)
     n_batches = -(-n_rows // batch_size)
     n_steps = max_iter * n_batches
     numbers, average, mean, square = np.zeros((4, objective.size))
-    for step in range(1, n_steps + 1):
+    for step in range(1, n_rounds * n_batches + 1):
         batch = (step - 1) % n_batches
         if batch == 0:
             order = random_state.permutation(n_rows)

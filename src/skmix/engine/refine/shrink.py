@@ -13,11 +13,14 @@ kernel's m rows about their mean, and the kernel's covariance P ~ inverse-Wishar
 and the mean of P given S is (S + νT) / (ν + m − 1). If scatters differ only by chance, ν is unbounded.
 Diagonal covariances have one such factor, of M = 1, for each feature. So do low-rank ones, since only the
 diagonals of their scatters are known.
+
+Where rows are not few, `prior_of_start` finds a mild prior without a fit.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 from scipy.linalg import eigh
@@ -28,10 +31,10 @@ from ..compute.arrays import to_numpy
 from ..compute.threads import workers
 from ..covariances import Structure, structure_of, unpack
 from ..em import expect, fit
-from ..model import FloatArray, Options, Parameters, Status
+from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Status
 from ..rules.variational import default_rows
 from ..sources import RowSource, make_setting
-from ..sources.summary import Frame
+from ..sources.summary import FARTHEST, Frame
 
 # The range of ν, in rows.
 _FEWEST, _MOST = 1e-2, 1e6
@@ -41,6 +44,10 @@ _PASSES = 50
 _FEWEST_ROWS = 2.0
 # A feature with less than this share of the common variance counts as constant among a kernel's rows.
 _CONSTANT = 1e-3
+# Smallest variance of T in any direction, relative to each feature's.
+_LEAST = 1e-6
+# A kernel is one of a class if it has more than this share of an average kernel's weight.
+_OWN = 0.1
 
 
 def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, frame: Frame) -> Options:
@@ -70,6 +77,59 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
     if options.inference == "variational":
         rows = max(rows, default_rows(structure, n_features))
     return replace(options, covariance_prior=rows, covariance_prior_scale=target)
+
+
+def prior_of_start(
+    X: FloatArray,
+    classes: IntArray,
+    row_weights: FloatArray | None,
+    start: Parameters,
+    structure: Structure,
+    regulariser: Regulariser,
+    frame: Frame,
+) -> tuple[float, FloatArray]:
+    """Return ν and T (M, M) of a mild prior, from labelled rows X (n, M) and one start, without a fit.
+
+    T is the mean covariance within kernels, each row in the nearest kernel of its class (n,). Where each
+    class has kernels to itself, ν is that of the highest marginal likelihood, up to the number of rows: such
+    kernels hardly leave their rows. Elsewhere it is one row, enough to keep a kernel from collapsing: kernels
+    that overlap differ more than the parts into which they divide the rows.
+    """
+    n_kernels, n_classes = start.weights.shape
+    x = np.clip(X / frame.scale - frame.shift, -FARTHEST, FARTHEST)
+    inside = np.clip(start.means / frame.scale - frame.shift, -FARTHEST, FARTHEST)
+    masses, nearest = np.ones(len(X)) if row_weights is None else row_weights, np.full(len(X), -1)
+    for c in range(n_classes):
+        rows, own = np.flatnonzero(classes == c), np.flatnonzero(start.weights[:, c] > _OWN / n_kernels)
+        distances = np.sum(inside[own] ** 2, axis=1) - 2.0 * (x[rows] @ inside[own].T)
+        nearest[rows] = own[np.argmin(distances, axis=1)]
+    parts = [(x[nearest == k], masses[nearest == k]) for k in np.unique(nearest[nearest >= 0])]
+    scatter = reduce(np.add, (_scatter(*part) for part in parts))
+    mass = np.array([of_rows.sum() for _, of_rows in parts])
+    floor = np.maximum(regulariser.floor, _LEAST * frame.variance)
+    raised, _ = structure_of("tied").raised(scatter[None] / mass.sum(), floor)
+    target = reduce_correlations(raised[0], float(mass.sum()) - len(parts))
+    strength = 1.0
+    if are_separate(start.weights) and structure.pools_as is not None:
+        by_feature = not structure.triangular
+        spreads = np.concatenate([
+            relative_spreads(_scatter(*part, by_feature)[None], target, own[None])
+            for part, own in zip(parts, mass, strict=True)
+        ])  # fmt: skip
+        enough = mass > _FEWEST_ROWS
+        strength = likeliest_rows(mass[enough], spreads[enough], 1 if by_feature else X.shape[1])
+    return min(strength, float(len(X))), target * (frame.scale[:, None] * frame.scale)
+
+
+def are_separate(weights: FloatArray) -> bool:
+    """Return whether each of several classes has kernels to itself, given weights (K, L)."""
+    return weights.shape[1] > 1 and bool(np.all(np.count_nonzero(weights, axis=1) == 1))
+
+
+def _scatter(x: FloatArray, masses: FloatArray, by_feature: bool = False) -> FloatArray:
+    """Return the scatter (M, M) of rows (n, M) with masses (n,) about their mean, or its diagonal (M,)."""
+    x = x - masses @ x / masses.sum()
+    return masses @ x**2 if by_feature else (x.T * masses) @ x
 
 
 def share_of(rows: float, rows_per_kernel: float) -> float:

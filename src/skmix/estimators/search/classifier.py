@@ -29,6 +29,7 @@ from ...engine.model import FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
 from .._settings import check_feature_groups
 from ..classifier import SharedKernelClassifier
+from ..decisions import check_outlier_label
 from ..io import savable
 from ..rows import Sender, sender
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
@@ -408,7 +409,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     covariances and in the strength of the prior on these. All are compared on one fold, the best on all
     folds; the very best are tuned for classification as well, with several shares of the likelihood. The
     temperature of the probabilities is fitted to held-out rows. Those candidates that together predict
-    held-out rows best are fitted to all rows and averaged.
+    held-out rows best are fitted to all rows and averaged. Of these the best has the threshold of
+    `reject_below`.
 
     Parameters
     ----------
@@ -492,6 +494,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         "scoring": [str, callable],
     }
     _selection: type[Selection] = Selection
+    classifiers_: list[SharedKernelClassifier]
+    feature_maps_: list[Any]
 
     def __init__(
         self,
@@ -530,7 +534,11 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             label = rows.labelled.y.tolist()[0]
             raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
         prototype = self._prototype(SharedKernelClassifier(max_iter=_MOST_PASSES, tol=_TOLERANCE))
-        seed = prototype.random_state
+        seed, share = prototype.random_state, prototype.reject_below
+        if share is not None:
+            check_outlier_label(prototype.outlier_label, np.unique(rows.labelled.y.tolist()))
+            # Candidates need no threshold.
+            prototype.set_params(reject_below=None)
         folds = []
         for training, held in make_folds(rows, self.cv, groups, kept, seed):
             fill = filler(training.X, seed)
@@ -547,7 +555,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             if change is not None:
                 filled, mapped = complete.map(change.transform), rows.map(change.transform)
                 given = to_device(mapped.X), mapped.y, mapped.weights
-            classifier = selection.make(params, filled, seed + number).fit(*given)
+            classifier = selection.make(params, filled, seed + number)
+            classifier.set_params(reject_below=share if number == 0 else None).fit(*given)
             if params["trade_off"] is not None:
                 # The model may have the names of a data frame's columns, which filled rows lack.
                 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)

@@ -14,8 +14,11 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import on_host
+from ...engine.compute.blocks import is_blocks
+from ...engine.compute.dask import is_collection
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray
+from ...io import source_of
 from ..densities import n_parameters
 from ..io import savable
 from ..mixture import SharedKernelMixture
@@ -25,6 +28,12 @@ from ._base import Rows, Search, Trial, Trials, delegated, documented, make_fold
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
 # again while the largest is the best.
 _KERNELS_PER_CLASS, _FEWEST_TO_REACH = 4, 10
+# By held-out rows, priors on covariances of so many rows are tried for the best number and type.
+_PRIOR_ROWS = (0.1, 1.0)
+# A covariance type is given up after so many numbers of kernels that were no better than one before.
+_IN_VAIN = 3
+# Starts and tolerance of fits unless an estimator is given: one start may miss what the next number finds.
+_N_STARTS, _TOLERANCE = 4, 1e-3
 
 
 @savable
@@ -35,16 +44,20 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     Parameters
     ----------
     estimator : SharedKernelMixture, default=None
-        Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors.
+        Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors. None takes the best
+        of 4 starts, which end when the mean log-likelihood changes by less than 0.001.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one for each class to four, at least to 10, in steps of a
         quarter, and on while the largest is the best.
     covariance_type : str, list of str or 'auto', default='auto'
         Covariance types to try; 'auto' is full, tied, diag and spherical.
-    criterion : {'bic', 'icl', 'aic', 'log_likelihood'}, default='bic'
-        What the choice is made by: the Bayesian information criterion; the same plus twice the entropy of the
-        responsibilities, which prefers kernels that do not overlap; Akaike's criterion; or the log-density of
-        held-out rows, each in its own class, by cross-validation.
+    criterion : {'auto', 'log_likelihood', 'bic', 'icl', 'aic'}, default='auto'
+        What the choice is made by: the log-density of held-out rows, each in its own class, by
+        cross-validation, for the best density; the Bayesian information criterion, for the number of
+        clusters; the same plus twice the entropy of the responsibilities, which prefers kernels that do not
+        overlap; or Akaike's criterion. 'auto' is the log-density, and BIC for rows in files or Dask
+        collections, for pruning, and where no class has two rows. With the log-density, a covariance prior of
+        0.1 or 1 row is tried for the winner unless the estimator has one, and then more kernels.
     strategy : {'grid', 'prune'}, default='grid'
         'grid' fits every candidate. 'prune' starts with `n_kernels` and removes those that do not explain
         enough rows for their parameters (Figueiredo & Jain, 2002), then the lightest one by one, and takes
@@ -57,7 +70,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     best_estimator_ : SharedKernelMixture
         The winner, fitted to all rows.
     best_params_ : dict
-        Its `n_kernels` and `covariance_type`.
+        Its `n_kernels` and `covariance_type`, and the `covariance_prior` if one was better than none.
     best_score_ : float
         Its score: the mean log-density of held-out rows, or minus the criterion; larger is better.
     {results}
@@ -74,7 +87,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **Search._parameter_constraints,
         "estimator": [SharedKernelMixture, None],
-        "criterion": [StrOptions({"bic", "icl", "aic", "log_likelihood"})],
+        "criterion": [StrOptions({"auto", "bic", "icl", "aic", "log_likelihood"})],
         "strategy": [StrOptions({"grid", "prune"})],
     }
 
@@ -84,7 +97,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         *,
         n_kernels: int | Sequence[int] | str = "auto",
         covariance_type: str | Sequence[str] = "auto",
-        criterion: str = "bic",
+        criterion: str = "auto",
         strategy: str = "grid",
         cv: Any = None,
         time_limit: float | None = None,
@@ -104,10 +117,13 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
-        prototype = self._prototype(SharedKernelMixture())
+        prototype = self._prototype(SharedKernelMixture(n_init=_N_STARTS, tol=_TOLERANCE))
         to_device = sender(prototype, X)
-        rows, folds = None, []
-        if self.criterion in ("bic", "aic"):
+        rows, folds, criterion = None, [], self.criterion
+        if criterion == "auto":
+            in_blocks = is_collection(X) or is_blocks(X) or source_of(X) is not None
+            criterion = "bic" if in_blocks or self.strategy == "prune" else "log_likelihood"
+        if criterion in ("bic", "aic"):
             # Their number is all that the criterion needs of the rows, wherever these are.
             training = open_training(clone(prototype), X, y, sample_weight)
             n_classes, summary = len(training.classes), training.source.summary
@@ -119,9 +135,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 float(rows.row_weights.sum()),
                 rows.X.shape,
             )
-        if rows is not None and self.criterion == "log_likelihood":
+        if rows is not None and criterion == "log_likelihood":
             folds = make_folds(rows, self.cv, groups, kept, prototype.random_state)
-            if not folds:
+            if not folds and self.criterion == "auto":
+                rows, criterion = None, "bic"
+            elif not folds:
                 raise ValueError(f"{n_rows} rows are too few to hold any out: each class has one.")
 
         def fit(trial: Trial, *given: Any) -> SharedKernelMixture:
@@ -131,8 +149,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         def evaluate(trial: Trial) -> None:
             if not folds:
                 trial.models = [fit(trial, X, y, sample_weight)]
-                trial.columns = self._criteria(trial.models[0], size, rows, to_device)
-                trial.score = -trial.columns[self.criterion]
+                trial.columns = _criteria(criterion, trial.models[0], size, rows, to_device)
+                trial.score = -trial.columns[criterion]
                 return
             for training, held in folds:
                 model = fit(trial, to_device(training.X), training.y, training.weights)
@@ -146,11 +164,26 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         reach = np.inf
         if numbers is None:
             numbers, reach = self._numbers(n_classes, n_rows, n_features)
+        scores: dict[str, list[float]] = {name: [] for name in types or STRUCTURES}
         for n_kernels in numbers:
-            for name in types or STRUCTURES:
-                trials.add("kernels", {"n_kernels": n_kernels, "covariance_type": name}, evaluate)
+            for name, own in scores.items():
+                # Cross-validation takes long, and more kernels seldom help after several in a row did not.
+                if folds and np.isfinite(reach) and len(own) - int(np.argmax([*own, -np.inf])) > _IN_VAIN:
+                    continue
+                trial = trials.add("kernels", {"n_kernels": n_kernels, "covariance_type": name}, evaluate)
+                own.append(-np.inf if trial is None else trial.score)
             if reach <= n_kernels != trials.best.params["n_kernels"]:
                 break
+        if folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
+            best = trials.best.params
+            for strength in _PRIOR_ROWS:
+                trials.add("prior", {**best, "covariance_prior": strength}, evaluate)
+            # With a prior, more kernels may pay.
+            more = [k for k in numbers if k > best["n_kernels"] and trials.best.params != best]
+            for n_kernels in more:
+                trials.add("prior", {**trials.best.params, "n_kernels": n_kernels}, evaluate)
+                if n_kernels != trials.best.params["n_kernels"]:
+                    break
         trials.check()
         self.best_estimator_ = (trials.best.models or [fit(trials.best, X, y, sample_weight)])[0]
         return trials.best
@@ -165,16 +198,6 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         if self.strategy == "prune":
             return [max(k for k in numbers if k <= max(reach, n_classes))], np.inf
         return numbers, reach
-
-    def _criteria(
-        self, model: SharedKernelMixture, size: float, rows: Rows | None, to_device: Sender
-    ) -> dict[str, float]:
-        """Return the criterion of a model fitted to rows of that total weight, and what it is made of."""
-        free = n_parameters(model)
-        value = free * (2.0 if self.criterion == "aic" else np.log(size)) - 2.0 * model.log_likelihood_
-        if rows is not None:
-            value += 2.0 * _entropy(model, rows, to_device)
-        return {self.criterion: value, "log_likelihood": model.log_likelihood_, "n_parameters": free}
 
     def _finish(self) -> None:
         model = self.best_estimator_
@@ -209,6 +232,17 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 @_fit_context(prefer_skip_nested_validation=True)  # which tears callbacks down
 def _fit_pruned(model: SharedKernelMixture, X: Any, y: Any, sample_weight: Any) -> SharedKernelMixture:
     return model._fit(X, y, sample_weight, prune=True)
+
+
+def _criteria(
+    criterion: str, model: SharedKernelMixture, size: float, rows: Rows | None, to_device: Sender
+) -> dict[str, float]:
+    """Return the criterion of a model fitted to rows of that total weight, and what it is made of."""
+    free = n_parameters(model)
+    value = free * (2.0 if criterion == "aic" else np.log(size)) - 2.0 * model.log_likelihood_
+    if rows is not None:
+        value += 2.0 * _entropy(model, rows, to_device)
+    return {criterion: value, "log_likelihood": model.log_likelihood_, "n_parameters": free}
 
 
 def _entropy(model: SharedKernelMixture, rows: Rows, to_device: Sender) -> float:

@@ -11,7 +11,7 @@ from .classifiers import (
     count_parameters,
 )
 from .comparison import Outcome, Settings, key_of, run_cell, run_comparison
-from .data import HALVES, NAMES, DataSet, Simulation, TrueDensities, half_of, load_data, simulate
+from .data import HALVES, NAMES, DataSet, Simulation, TrueDensities, find_data, half_of, load_data, simulate
 from .sharing import (
     ROWS_PER_CLASS,
     SHARING_DATA,
@@ -44,6 +44,7 @@ __all__ = [
     "contenders",
     "count_parameters",
     "draw",
+    "find_data",
     "gain_table",
     "half_of",
     "in_study_order",

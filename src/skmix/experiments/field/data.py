@@ -145,6 +145,18 @@ def load_data(name: str, *, max_rows: int | None = None, label: str | None = Non
     return DataSet(found.name, found.X[divisible], found.y[divisible])
 
 
+def find_data(name: str, folder: Path | None, *, max_rows: int | None = None) -> DataSet:
+    """Return a data set of `NAMES`, or a table of that name, compressed or not, in a folder or below it."""
+    if name in NAMES:
+        return load_data(name, max_rows=max_rows)
+    found = (
+        [] if folder is None else [path for e in ("csv", "csv.gz") for path in folder.rglob(f"{name}.{e}")]
+    )
+    if not found:
+        raise ValueError(f"there is no {name}.csv or {name}.csv.gz in {folder}.")
+    return load_data(str(min(found)), max_rows=max_rows)
+
+
 def half_of(name: str) -> str:
     """Return the half of the comparison that a data set belongs to; empty for others.
 

@@ -103,7 +103,7 @@ def fit_illustration(
     Whether the fit converged is in ``model.converged_`` of the record.
     """
     rule: dict[str, Any] = {"max_iter": example.max_iter, "stopping": "per-class", "tol": TOLERANCE}
-    model = SharedKernelMixture(init=_start(example), **rule)
+    model = SharedKernelMixture(init=_start(example), covariance_prior=None, **rule)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y)

@@ -185,7 +185,7 @@ def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:
     The paper's thirteen features do not always distinguish 0 from 8 or 2 from 5, with any classifier.
     Principal components of the pixels do. `seed` is that of components and starts.
     """
-    ours = SharedKernelClassifier(n_kernels=MAIN_KERNELS, priors="uniform", random_state=seed)
+    ours = SharedKernelClassifier(MAIN_KERNELS, covariance_prior=None, priors="uniform", random_state=seed)
     components = PCA(_N_COMPONENTS, svd_solver="randomized", random_state=seed)
     images = (data.train_images, data.test_images)
     pixels = [each.reshape(len(each), -1).astype(np.float64) / 255.0 for each in images]

@@ -1,0 +1,163 @@
+"""What a fit without settings does: number of kernels, mild prior, resolution of the features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from calls import Listed
+from libraries import LIBRARIES, each_library
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+import skmix
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.engine.compute.arrays import to_numpy
+from skmix.engine.compute.blocks import Block
+
+
+def whole_numbers(n_rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of five whole-number features, two of them binary, and two classes that overlap."""
+    random = np.random.default_rng(seed)
+    y = np.arange(n_rows) % 2
+    means = np.where(y[:, None] == 0, [2.0, 3.0, 1.0, 0.2, 0.4], [3.0, 4.0, 2.0, 0.7, 0.6])
+    counts = random.poisson(means[:, :3])
+    return np.column_stack([counts, random.random((n_rows, 2)) < means[:, 3:]]).astype(float), y
+
+
+def smallest_eigenvalues(model: Any, floor: np.ndarray) -> np.ndarray:
+    """Return the smallest eigenvalue of each full covariance relative to diag(floor)."""
+    return np.linalg.eigvalsh(model.covariances_ / np.sqrt(np.outer(floor, floor)))[:, 0]
+
+
+def test_no_kernel_lives_on_one_whole_number() -> None:
+    X, y = whole_numbers()
+    model = SharedKernelMixture(8, random_state=0).fit(X, y)
+    expected = np.minimum(1.0 / 12.0, X.var(axis=0) / 3.0)
+    assert_allclose(model.variance_floor_, expected, rtol=1e-12)
+    assert smallest_eigenvalues(model, expected).min() > 1.0 - 1e-9
+    plain = SharedKernelMixture(8, covariance_prior=None, random_state=0).fit(X, y)
+    assert smallest_eigenvalues(plain, expected).min() < 0.01
+    assert not hasattr(plain, "variance_floor_")
+
+
+def test_no_kernel_lives_on_a_mass_at_zero() -> None:
+    random = np.random.default_rng(0)
+    X = np.where(random.random((400, 2)) < 0.5, 0.0, random.exponential(size=(400, 2)))
+    model = SharedKernelMixture(4, random_state=0).fit(X)
+    assert_allclose(model.variance_floor_, 0.01 * X.var(axis=0), rtol=1e-9)
+    assert smallest_eigenvalues(model, model.variance_floor_).min() > 1.0 - 1e-9
+
+
+def test_defaults_do_not_depend_on_units() -> None:
+    X, y = whole_numbers()
+    # Starts depend on units only by less than a power of two.
+    units = 2.0 ** np.array([-10, 3, 0, 13, -1])
+    ours, theirs = (SharedKernelClassifier(random_state=0).fit(rows, y) for rows in (X, X * units))
+    assert ours.n_kernels_ == theirs.n_kernels_
+    assert_allclose(theirs.predict_proba(X * units), ours.predict_proba(X), atol=1e-9)
+
+
+def test_a_classifier_without_settings_is_no_worse_than_discriminant_analysis() -> None:
+    new, found = whole_numbers(2000, seed=9), []
+    for seed in range(5):
+        X, y = whole_numbers(seed=seed)
+        models = LinearDiscriminantAnalysis(), SharedKernelClassifier(random_state=0)
+        found.append([model.fit(X, y).score(*new) for model in models])
+    linear, ours = np.mean(found, axis=0)
+    assert ours > linear - 0.02
+
+
+@pytest.mark.parametrize(("covariance_type", "n_parameters"), [("full", 5), ("tied", 2), ("diag", 4)])
+def test_kernels_grow_with_the_root_of_the_rows(covariance_type: str, n_parameters: int) -> None:
+    random = np.random.default_rng(0)
+    sizes = np.array([5, 400, 800])
+    y = np.repeat([0, 1, 2], sizes)
+    X = random.normal(size=(len(y), 2))
+    model = SharedKernelMixture(covariance_type=covariance_type, tol=1e-2, random_state=0).fit(X, y)
+    usual = round((np.prod(sizes) ** (1 / 3) / (2 * n_parameters)) ** 0.5)
+    expected = np.array([1, usual, usual])
+    assert usual > 1
+    assert model.n_kernels_ == expected.sum()
+    # Each class has its kernels to itself.
+    assert_array_equal(np.count_nonzero(model.weights_, axis=0), expected)
+    assert np.count_nonzero(model.weights_, axis=1).max() == 1
+    weighted = SharedKernelMixture(covariance_type=covariance_type, tol=1e-2, random_state=0)
+    assert weighted.fit(X, y, sample_weight=np.full(len(y), 1e-3)).n_kernels_ == model.n_kernels_
+
+
+def test_a_given_number_of_kernels_is_shared() -> None:
+    X, y = whole_numbers()
+    assert SharedKernelClassifier(2, random_state=0).fit(X, y).weights_.min() > 0.0
+
+
+def test_a_mild_prior_has_one_row_and_the_covariance_within_kernels() -> None:
+    random = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]])
+    kernel = np.arange(900) % 3
+    spread = np.array([[2.0, 0.0], [1.5, 0.5]])
+    X = centres[kernel] + random.normal(size=(900, 2)) @ spread.T
+    model = SharedKernelMixture(3, random_state=0).fit(X)
+    rows, common = model.covariance_prior_
+    within = np.mean([np.cov(X[kernel == k].T, bias=True) for k in range(3)], axis=0)
+    assert rows == 1.0
+    assert_allclose(common, within, rtol=0.02)
+    assert model.shrinkage_ == pytest.approx(1.0 / 301.0)
+    # With one cluster for each kernel, the M-step is (m S + ν T) / (m + ν).
+    for k in range(3):
+        members = X[model.predict(X) == k]
+        expected = (300.0 * np.cov(members.T, bias=True) + common) / 301.0
+        assert_allclose(model.covariances_[k], expected, rtol=1e-6)
+
+
+def test_weights_count_like_rows() -> None:
+    X, y = whole_numbers(80)
+    weights = np.random.default_rng(1).integers(0, 3, size=80)
+    again = np.repeat(np.arange(80), weights)
+    weighted = SharedKernelMixture(random_state=0).fit(X, y, sample_weight=weights)
+    repeated = SharedKernelMixture(random_state=0).fit(X[again], y[again])
+    assert_allclose(weighted.variance_floor_, repeated.variance_floor_, rtol=1e-12)
+
+
+def test_blocks_have_the_same_defaults() -> None:
+    X, y = whole_numbers(90)
+    together = SharedKernelMixture(random_state=0).fit(X, y)
+    apart = SharedKernelMixture(random_state=0).fit(Listed([Block(X[:31], y[:31]), Block(X[31:], y[31:])]))
+    assert apart.covariance_prior_[0] == pytest.approx(together.covariance_prior_[0], rel=1e-6)
+    for name in ("variance_floor_", "covariances_", "weights_"):
+        assert_allclose(getattr(apart, name), getattr(together, name), rtol=1e-6)
+
+
+@each_library
+def test_rows_on_a_device_have_the_same_defaults(library: str) -> None:
+    X, y = whole_numbers(90)
+    ours = SharedKernelClassifier(random_state=0).fit(X, y)
+    theirs = SharedKernelClassifier(device="cpu", random_state=0).fit(*map(LIBRARIES[library], (X, y)))
+    assert_allclose(to_numpy(theirs.covariances_), ours.covariances_, rtol=1e-6)
+
+
+def test_missing_values_do_not_make_a_feature_finer() -> None:
+    X, y = whole_numbers()
+    X[np.random.default_rng(1).random(X.shape) < 0.2] = np.nan
+    model = SharedKernelMixture(4, random_state=0).fit(X, y)
+    assert_allclose(model.variance_floor_, np.minimum(1.0 / 12.0, np.nanvar(X, axis=0) / 3.0), rtol=1e-12)
+
+
+def test_tuning_respects_the_resolution_and_files_keep_it(tmp_path: Path) -> None:
+    X, y = whole_numbers()
+    model = SharedKernelClassifier(4, random_state=0).fit(X, y)
+    model.tune(X, y, trade_off=0.01, validation=None, max_iter=20)
+    floor = model.models_[0].variance_floor_
+    assert smallest_eigenvalues(model, floor).min() > 1.0 - 1e-6
+    model.save(tmp_path / "model.skmix")
+    assert_array_equal(skmix.load(tmp_path / "model.skmix").models_[0].variance_floor_, floor)
+
+
+@pytest.mark.parametrize("said", [{"covariance_prior": 3.0}, {"inference": "variational"}])
+def test_other_priors_have_their_own_floor(said: dict[str, Any]) -> None:
+    X, y = whole_numbers(80)
+    model = SharedKernelMixture(2, random_state=0, tol=1e-2, **said).fit(X, y)
+    assert not hasattr(model, "variance_floor_")
+    assert not hasattr(model, "covariance_prior_")
