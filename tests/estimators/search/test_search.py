@@ -503,6 +503,8 @@ def test_time_is_up_after_the_first_candidate(iris: Data) -> None:
     assert search.best_index_ == 1
     assert search.cv_results_["rank_test_score"].tolist() == [2, 1]
     assert search.cv_results_["params"][0] == search.best_params_
+    tuned = SharedKernelClassifierCV(tune=0.5, time_limit=0.0, random_state=0).fit(*iris)
+    assert len(tuned.classifiers_) == 1
     few = quick(time_limit=0.0).fit(*iris)
     assert few.cv_results_["stage"].tolist() == ["kernels"]
     mixture = SharedKernelMixtureCV(time_limit=0.0, random_state=0).fit(iris[0])
@@ -568,6 +570,16 @@ def test_two_rows_of_a_class_and_one_feature_will_do(iris: Data) -> None:
     assert SharedKernelClassifierCV(random_state=0).fit(X[two], y[two]).score(X[two], y[two]) == 1.0
     one = SharedKernelClassifierCV(random_state=0, feature_groups="auto").fit(X[::3, 2:3], y[::3])
     assert one.score(X[:, 2:3], y) > 0.9
+
+
+@pytest.mark.slow
+def test_more_features_than_rows_will_do() -> None:
+    random = np.random.default_rng(0)
+    y, fresh = np.repeat(np.arange(4), 10), np.repeat(np.arange(4), 50)
+    X, rows = (random.normal(size=(len(each), 200)) + 4.0 * np.eye(4, 200)[each] for each in (y, fresh))
+    assert SharedKernelClassifierCV(random_state=0).fit(X, y).score(rows, fresh) > 0.8
+    same = SharedKernelClassifierCV(random_state=0, cv=2).fit(np.ones((20, 20)), np.repeat([0, 1], 10))
+    assert_allclose(same.predict_proba(np.ones((1, 20))), 0.5)
 
 
 def test_missing_values_are_filled_to_choose_and_to_tune(iris: Data) -> None:

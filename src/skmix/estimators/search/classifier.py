@@ -493,7 +493,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         "n_members": [Interval(Integral, 1, None, closed="left")],
         "scoring": [str, callable],
     }
-    _selection: type[Selection] = Selection
     classifiers_: list[SharedKernelClassifier]
     feature_maps_: list[Any]
 
@@ -544,7 +543,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             fill = filler(training.X, seed)
             folds.append((training.map(fill), held.map(fill)))
         to_device = sender(prototype, X)
-        selection = self._selection(self, prototype, rows, folds, trials, to_device)
+        selection = Selection(self, prototype, rows, folds, trials, to_device)
         chosen = selection.choose()
         complete = rows.map(filler(rows.X, seed))
         classifiers, maps = [], []
@@ -572,13 +571,12 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     @property
     def classifier_(self) -> SharedKernelClassifier:
         """The classifier of the best candidate."""
-        classifier: SharedKernelClassifier = self.classifiers_[0]
-        return classifier
+        return self.classifiers_[0]
 
     @property
     def feature_map_(self) -> FeatureMap | None:
         """What it takes of rows; None where features stay as they are."""
-        first: Any = self.feature_maps_[0]
+        first = self.feature_maps_[0]
         return None if first is None else FeatureMap(*first)
 
     @property
