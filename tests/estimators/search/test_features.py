@@ -139,10 +139,12 @@ def test_what_is_tried_depends_on_rows_and_features() -> None:
     assert names == {"none"}
     # Discriminants are fewer than the classes, and no use for two of them.
     assert "discriminants" in {reduction for _, reduction in transforms(random.normal(size=(50, 4)), 3)}
-    wide = transforms(random.normal(size=(50, 300)), 2)
+    many, gaps = random.normal(size=(50, 300)), random.normal(size=(50, 20))
+    wide = transforms(many, 2)
     assert wide
     assert all(reduction.endswith("components") for _, reduction in wide)
-    gaps = random.normal(size=(50, 20))
+    many[0, 0] = np.nan
+    assert transforms(many, 2) == wide
     gaps[0, 0] = np.nan
     assert all(reduction == "none" for _, reduction in transforms(gaps, 3))
     assert transforms(random.normal(size=(2, 4)), 2) == [("none", "none")]

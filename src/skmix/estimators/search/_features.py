@@ -133,14 +133,18 @@ def likeliest_powers(z: np.ndarray) -> FloatArray:
 
 
 def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
-    """Return the transformations and reductions to try for rows X (n, M): only complete rows are reduced."""
+    """Return the transformations and reductions to try for rows X (n, M).
+
+    With missing values features are only reduced where there are too many of them.
+    """
     n_rows, n_features = X.shape
     if n_rows <= 2:
         return [("none", "none")]
-    complete = not np.isnan(X).any()
-    found = [] if complete and n_features > _TOO_MANY_FEATURES else [("none", "none"), ("power", "none")]
-    if not complete:
-        return found
+    found: list[tuple[str, str]] = []
+    if n_features <= _TOO_MANY_FEATURES:
+        found = [("none", "none"), ("power", "none")]
+        if np.isnan(X).any():
+            return found
     if n_features > _FEW_FEATURES:
         found += [("none", "components"), ("none", "standardised components")]
         found += [("power", "standardised components")]

@@ -46,8 +46,6 @@ FOREST, BOOSTING = "random forest", "gradient boosting"
 _N_FOLDS = 3
 _FEWEST_TO_VALIDATE = 6
 _MANY_FEATURES, _VARIANCE_KEPT = 100, 0.95
-_KERNELS_PER_CLASS, _KERNELS_PER_CLASS_OF_GROUP = (1, 2, 4, 8, 16), (1, 2, 4)
-_ROWS_PER_KERNEL = 3
 
 
 @dataclass(frozen=True)
