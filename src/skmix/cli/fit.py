@@ -24,6 +24,7 @@ from skmix.cli._tables import Data, Drop, NoHeader, check_place, read, write_mod
 from skmix.datasets import TableRows, class_labels
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
+from skmix.estimators.search.classifier import QUICK_FITS
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
@@ -122,7 +123,10 @@ def fit(
         ),
     ] = None,
     starts: Annotated[int, _of_search(help="Starting points; the best one wins.", min=1)] = 1,
-    max_passes: Annotated[int, _of_search(help="Largest number of passes of EM.", min=1)] = 200,
+    max_passes: Annotated[
+        int | None,
+        _of_search(help="Largest number of passes of EM; by default 200, of a search 100.", min=1),
+    ] = None,
     jobs: Annotated[int | None, _of_search(help="Threads; the model does not depend on it.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**32 - 1)] = 0,
     as_json: cli.Json = False,
@@ -162,7 +166,7 @@ def fit(
     settings: dict[str, Any] = {
         "covariance_prior": strength,
         "n_init": starts,
-        "max_iter": max_passes,
+        **({} if max_passes is None else {"max_iter": max_passes}),
         "n_jobs": jobs,
         "random_state": seed,
     }
@@ -327,7 +331,7 @@ def _fit(
     common = {name: settings[name] for name in ("n_jobs", "random_state")}
     search: Any = None
     if is_open and y is not None and criterion == "cv":
-        classifier = SharedKernelClassifier(**settings | {"feature_groups": None})
+        classifier = SharedKernelClassifier(**QUICK_FITS | settings | {"feature_groups": None})
         search = SharedKernelClassifierCV(
             classifier, **chosen, feature_groups=groups, tune="auto" if tune is None else tune, **common
         ).fit(X, y)

@@ -66,7 +66,8 @@ _TUNED, _TRADE_OFFS, _TUNING = 2, (0.1, 0.0), {"validation": None, "max_iter": 2
 # A model with more numbers in its means than this, for each row, is not tuned: gradients would take longer
 # than everything else.
 _MOST_NUMBERS_A_ROW = 2
-_MOST_PASSES, _TOLERANCE = 100, 1e-2
+# Settings of fits unless an estimator is given: candidates can be judged before the last digits are there.
+QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
 # A probability of zero counts as this.
 _SMALLEST = np.finfo(np.float64).tiny
 # Strength of the prior where no row can be held out to choose one.
@@ -532,7 +533,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         if rows.codes.max() < 1:
             label = rows.labelled.y.tolist()[0]
             raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
-        prototype = self._prototype(SharedKernelClassifier(max_iter=_MOST_PASSES, tol=_TOLERANCE))
+        prototype = self._prototype(SharedKernelClassifier(**QUICK_FITS))
         seed, share = prototype.random_state, prototype.reject_below
         if share is not None:
             check_outlier_label(prototype.outlier_label, np.unique(rows.labelled.y.tolist()))
