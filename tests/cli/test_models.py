@@ -146,7 +146,7 @@ def test_settings_reach_the_model(folder: Path, tmp_path: Path) -> None:
 def test_what_is_left_open_is_searched_for(folder: Path, tmp_path: Path) -> None:
     arguments = ("fit", folder / "even.csv", "-t", "species", "-o", tmp_path / "m", "--outliers", 0)
     printed = json.loads(run(*arguments, "--json").stdout)
-    search = SharedKernelClassifierCV(SharedKernelClassifier(max_iter=200), random_state=0)
+    search = SharedKernelClassifierCV(random_state=0)
     search.fit(X[::2], SPECIES[::2])
     model = skmix.load(tmp_path / "m")
     assert_array_equal(model.predict_proba(pd.DataFrame(X, columns=NAMES)), search.predict_proba(X))
