@@ -12,6 +12,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 
 from skmix.estimators.search import _features
+from skmix.estimators.search._base import Rows
 from skmix.estimators.search._features import (
     FeatureMap,
     fit_features,
@@ -21,6 +22,11 @@ from skmix.estimators.search._features import (
 )
 
 WINE = load_wine(return_X_y=True)
+
+
+def rows_of(X: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None) -> Rows:
+    """Return rows X (n, M) of classes (n,)."""
+    return Rows(X, codes, codes, weights)
 
 
 def power_transformer(powers: np.ndarray) -> PowerTransformer:
@@ -54,7 +60,7 @@ def test_powers_are_the_likeliest_within_a_step() -> None:
     z = StandardScaler().fit_transform(X)
     expected = [yeojohnson_normmax(column) for column in z.T]
     assert np.abs(expected[0] - 1.0) > 0.5
-    found = likeliest_powers(z)
+    found = likeliest_powers(z, np.ones(400))
     assert np.max(np.abs(found - expected)) <= 0.25
     for power, column in zip(found, z.T, strict=True):
         best = max(yeojohnson_llf(other, column) for other in np.arange(-4.0, 6.1, 0.25))
@@ -63,12 +69,12 @@ def test_powers_are_the_likeliest_within_a_step() -> None:
 
 def test_two_values_and_constants_keep_their_scale() -> None:
     X = np.column_stack([np.arange(60) % 2, np.full(60, 0.1), np.full(60, 1e9), np.zeros(60)]).astype(float)
-    found = fit_features("power", "none", X, np.arange(60) % 3)
+    found = fit_features("power", "none", rows_of(X, np.arange(60) % 3))
     assert found is not None
     assert_array_equal(found.powers, 1.0)
     assert_allclose(found.transform(X)[:, 1:], 0.0, atol=1e-6)
     for reduction in ("none", "components", "discriminants"):
-        assert fit_features("power", reduction, X[:, 1:], np.arange(60) % 3) is None
+        assert fit_features("power", reduction, rows_of(X[:, 1:], np.arange(60) % 3)) is None
 
 
 # ---------------------------------------------------------------- maps
@@ -80,7 +86,7 @@ def test_maps_are_those_of_scikit_learn(transform: str, reduction: str) -> None:
     X, y = np.column_stack([WINE[0], np.full(178, 0.1)]), WINE[1]
     some = np.arange(178) % 2 == 0
     codes = np.where(np.arange(178) % 6 == 0, -1, y)
-    found = fit_features(transform, reduction, X[some], codes[some])
+    found = fit_features(transform, reduction, rows_of(X[some], codes[some]))
     if transform == reduction == "none":
         assert found is None
         return
@@ -103,6 +109,18 @@ def test_maps_are_those_of_scikit_learn(transform: str, reduction: str) -> None:
     assert_allclose(np.abs(found.transform(X)), np.abs(expected), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("reduction", ["none", "components", "standardised components"])
+def test_a_row_of_weight_two_counts_as_two(reduction: str) -> None:
+    X, y = WINE
+    twice = np.arange(178) % 3 == 0
+    weighted = fit_features("power", reduction, rows_of(X, y, np.where(twice, 2.0, 1.0)))
+    both = np.concatenate([np.arange(178), np.flatnonzero(twice)])
+    repeated = fit_features("power", reduction, rows_of(X[both], y[both]))
+    assert weighted is not None
+    assert repeated is not None
+    assert_allclose(np.abs(weighted.transform(X)), np.abs(repeated.transform(X)), rtol=1e-7, atol=1e-9)
+
+
 def test_gaps_of_projected_rows_are_filled_by_least_squares() -> None:
     """Rows in the span of three directions are known from any three values or more."""
     random = np.random.default_rng(0)
@@ -121,7 +139,7 @@ def test_gaps_of_projected_rows_are_filled_by_least_squares() -> None:
 @pytest.mark.parametrize("reduction", ["none", "components", "standardised components", "discriminants"])
 def test_far_rows_and_gaps_have_features(transform: str, reduction: str) -> None:
     X, y = WINE
-    change = fit_features(transform, reduction, X, y) or FeatureMap(
+    change = fit_features(transform, reduction, rows_of(X, y)) or FeatureMap(
         X[0], np.full(13, 1e-20), np.ones(13), None, None
     )
     rows = X[:4].copy()

@@ -36,7 +36,7 @@ def averaged(**settings: Any) -> SharedKernelClassifierCV:
     ).fit(X, Y)
     search.classifiers_, search.feature_maps_ = [], []
     for number, names in enumerate(MAPS):
-        change = fit_features(*names, X, Y)
+        change = fit_features(*names, Rows(X, Y, Y, None))
         model = SharedKernelClassifier(3 + number, random_state=number, covariance_prior=5.0, **settings)
         search.classifiers_.append(model.fit(X if change is None else change.transform(X), Y))
         model.temperature_ = 1.0 + number

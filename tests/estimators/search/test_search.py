@@ -28,6 +28,7 @@ from skmix import (
 from skmix.datasets import illustration, make_shared_kernel_data
 from skmix.engine.covariances import STRUCTURES
 from skmix.estimators.search import classifier as search_of_classifiers
+from skmix.estimators.search._base import Rows
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
 from skmix.estimators.search.classifier import own_kernels
 
@@ -61,9 +62,9 @@ def quick(**settings: Any) -> SharedKernelClassifierCV:
     return SharedKernelClassifierCV(prototype, **{**given, **settings})
 
 
-def by_hand(params: dict[str, Any], training: np.ndarray, y: np.ndarray) -> Any:
+def by_hand(params: dict[str, Any], training: np.ndarray, y: np.ndarray, weights: Any = None) -> Any:
     """Return the function that makes a candidate's features of rows."""
-    change = fit_features(params["transform"], params["reduction"], training, y)
+    change = fit_features(params["transform"], params["reduction"], Rows(training, y, y, weights))
     return (lambda rows: rows) if change is None else change.transform
 
 
@@ -272,7 +273,7 @@ def test_the_log_loss_of_a_candidate_is_that_of_folds_by_hand(iris: Data) -> Non
         logs = np.empty((len(X), 3))
         for training, held in cv.split(X, y):
             model = clone(search.classifier_).set_params(n_kernels=params["n_kernels"])
-            features = by_hand(params, X[training], y[training])
+            features = by_hand(params, X[training], y[training], weights[training])
             model.fit(features(X[training]), y[training], weights[training])
             logs[held] = model.predict_log_proba(features(X[held]))
 
@@ -307,9 +308,9 @@ def test_no_map_has_seen_a_held_out_row(monkeypatch: pytest.MonkeyPatch) -> None
     folds = list(StratifiedKFold(3).split(X, y))
     seen = []
 
-    def spy(transform: str, reduction: str, rows: np.ndarray, codes: np.ndarray) -> FeatureMap | None:
-        seen.append(rows)
-        return fit_features(transform, reduction, rows, codes)
+    def spy(transform: str, reduction: str, rows: Rows) -> FeatureMap | None:
+        seen.append(rows.X)
+        return fit_features(transform, reduction, rows)
 
     monkeypatch.setattr(search_of_classifiers, "fit_features", spy)
     quick(cv=folds).fit(X, y)
@@ -334,6 +335,70 @@ def test_rows_without_a_label_train_in_every_fold(monkeypatch: pytest.MonkeyPatc
     assert seen[-1] == (30, 150)
     assert search.classes_.tolist() == [0, 1, 2]
     SharedKernelMixtureCV(n_kernels=3, criterion="log_likelihood", cv=3, random_state=0).fit(X, y)
+
+
+def test_groups_stay_together_by_default(monkeypatch: pytest.MonkeyPatch, iris: Data) -> None:
+    X, y = iris
+    groups, seen = np.arange(150) // 5, []
+    make = search_of_classifiers.make_folds
+
+    def spy(*given: Any) -> Any:
+        seen.extend(make(*given))
+        return seen
+
+    monkeypatch.setattr(search_of_classifiers, "make_folds", spy)
+    numbered = np.column_stack([X, np.arange(150.0)])
+    quick().fit(numbered, y, groups=groups)
+    assert len(seen) == 5
+    for training, held in seen:
+        assert not set(groups[training.X[:, -1].astype(int)]) & set(groups[held.X[:, -1].astype(int)])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        quick().fit(X, y, groups=groups[:-1])
+
+
+def test_splits_may_be_masks_and_must_be_there(iris: Data) -> None:
+    X, y = iris
+    folds = list(StratifiedKFold(3).split(X, y))
+    masks = [(np.isin(np.arange(150), a), np.isin(np.arange(150), b)) for a, b in folds]
+    assert quick(cv=masks).fit(X, y).best_score_ == quick(cv=folds).fit(X, y).best_score_
+    with pytest.raises(ValueError, match="cv yields no split"):
+        quick(cv=[]).fit(X, y)
+
+
+def test_weights_are_relative_and_reach_scorers_that_take_them(iris: Data) -> None:
+    X, y = iris
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, 150)
+    weights *= 150 / weights.sum()
+    one, other = (quick().fit(X, y, w).predict_proba(X) for w in (weights, weights / 150))
+    assert_allclose(one, other, rtol=1e-6, atol=1e-12)
+    assert quick(scoring=lambda model, X, y: model.score(X, y)).fit(X, y, weights).best_score_ > 0.9
+
+
+def test_labels_keep_their_kind_beside_rows_without_one(iris: Data) -> None:
+    X, y = iris
+    some = np.where(np.arange(150) % 4 == 0, -1, y + 2)
+    search = SharedKernelClassifierCV(
+        n_kernels=3, covariance_type="tied", tune=False, cv=2, n_members=4, random_state=0
+    ).fit(X, some)
+    assert {each.classes_.dtype.kind for each in search.classifiers_} == {"i"}
+
+
+def test_a_fit_that_fails_leaves_the_last_one_whole(iris: Data) -> None:
+    X, y = iris
+    search = quick().fit(X, y)
+    before = search.predict(X)
+    with pytest.raises(ValueError, match="weight"):
+        search.fit(np.column_stack([X, X]), y, sample_weight=-np.ones(150))
+    assert_array_equal(search.predict(X), before)
+
+
+def test_shared_kernels_of_many_features_and_few_rows() -> None:
+    random = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    X = random.normal(size=(40, 150)) + y[:, None]
+    search = SharedKernelClassifierCV(kernels="shared", tune=False, cv=2, random_state=0).fit(X, y)
+    assert set(search.cv_results_["param_kernels"]) == {"shared"}
+    assert search.score(X, y) > 0.9
 
 
 def test_groups_reach_the_splitter(iris: Data) -> None:
@@ -479,7 +544,7 @@ def test_the_best_candidate_has_the_threshold_of_its_own_fit(iris: Data) -> None
     search = SharedKernelClassifierCV(
         prototype, n_kernels=3, covariance_type="full", random_state=0, cv=3, tune=False, n_members=2
     ).fit(X, y, weights)
-    features = by_hand(search.best_params_, X, y)
+    features = by_hand(search.best_params_, X, y, weights)
     asked = clone(search.classifier_).fit(features(X), y, weights)
     assert asked.reject_below == 0.2
     assert_allclose(search.classifier_.threshold_, asked.threshold_)

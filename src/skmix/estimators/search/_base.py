@@ -15,10 +15,15 @@ from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, _fit_context, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit, check_cv
+from sklearn.model_selection import (
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    StratifiedShuffleSplit,
+    check_cv,
+)
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import _check_n_features, check_is_fitted
+from sklearn.utils.validation import _check_n_features, check_consistent_length, check_is_fitted
 
 from ...engine.compute.arrays import on_host
 from ...engine.covariances import COVARIANCE_TYPES
@@ -138,6 +143,8 @@ def make_folds(rows: Rows, cv: Any, groups: Any, kept: IntArray, seed: int) -> l
                 f"Fold {number} of cv {what}. Use a stratified splitter, fewer folds or cv=None."
             )
         folds.append((rows.take(training), rows.take(held)))
+    if cv is not None and not folds:
+        raise ValueError("cv yields no split: an iterator is exhausted after one fit; give a list of splits.")
     return folds
 
 
@@ -146,10 +153,20 @@ def _splits(
 ) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield training and held-out row numbers; by default, rows alone in their class always train."""
     if isinstance(cv, Iterable) and not hasattr(cv, "split"):
-        for training, held in cv:
-            yield np.flatnonzero(np.isin(kept, training)), np.flatnonzero(np.isin(kept, held))
+        for parts in cv:
+            # Numbers of rows, or masks.
+            numbers = [
+                np.flatnonzero(part) if part.dtype == bool else part for part in map(np.asarray, parts)
+            ]
+            training, held = (np.flatnonzero(np.isin(kept, part)) for part in numbers)
+            yield training, held
         return
     split, always = np.flatnonzero(codes >= 0), np.empty(0, dtype=np.int64)
+    groups = None if groups is None else np.asarray(groups)[kept]
+    if cv is None and groups is not None:
+        n_folds = _N_FOLDS if len(split) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
+        n_folds = min(n_folds, len(np.unique(groups[split])))
+        cv = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
     if cv is None:
         counts = np.bincount(codes[split])[codes[split]]
         split, always, counts = split[counts > 1], split[counts == 1], counts[counts > 1]
@@ -161,8 +178,9 @@ def _splits(
         else:
             n_folds = _N_FOLDS if len(split) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
             cv = StratifiedKFold(min(n_folds, counts.min()), shuffle=True, random_state=seed)
-    own, groups = codes[split], None if groups is None else np.asarray(groups)[kept][split]
-    for training, held in check_cv(cv, own, classifier=True).split(own, own, groups):
+    for training, held in check_cv(cv, codes[split], classifier=True).split(
+        split, codes[split], None if groups is None else groups[split]
+    ):
         yield np.union1d(split[training], always), np.sort(split[held])
 
 
@@ -321,7 +339,8 @@ class Search(FileMixin, BaseEstimator):
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows, in fits and in scores.
         groups : array-like of shape (N,), default=None
-            Groups of the rows for a `cv` that keeps them together.
+            Groups of the rows, for a `cv` that keeps them together; by default stratified
+            folds of whole groups.
 
         Returns
         -------
@@ -330,12 +349,23 @@ class Search(FileMixin, BaseEstimator):
         """
         if y is None and is_classifier(self):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        if groups is not None:
+            check_consistent_length(X, groups)
         trials = Trials(self.time_limit)
         choosing = progress_bar("choosing settings", None)
-        with choosing as trials.report, warnings.catch_warnings():
-            # A fit that stops at the largest number of passes is judged as it is.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            best = self._choose(trials, X, y, sample_weight, on_host(groups))
+        names = ("n_features_in_", "feature_names_in_")
+        before = {name: vars(self)[name] for name in names if name in vars(self)}
+        try:
+            with choosing as trials.report, warnings.catch_warnings():
+                # A fit that stops at the largest number of passes is judged as it is.
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                best = self._choose(trials, X, y, sample_weight, on_host(groups))
+        except BaseException:
+            # What was fitted before stays whole.
+            for name in names:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
+            raise
         self.cv_results_ = trials.table()
         self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
         self.best_params_ = dict(best.params)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import combinations, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils import check_random_state
+from sklearn.utils.extmath import svd_flip
 
 from ...engine.model import BoolArray, FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
@@ -115,18 +116,22 @@ def yeo_johnson(z: np.ndarray, powers: FloatArray) -> np.ndarray:
     return np.where(exponent == 1.0, z, np.copysign(size, z))
 
 
-def likeliest_powers(z: np.ndarray) -> FloatArray:
+def likeliest_powers(z: np.ndarray, weights: FloatArray) -> FloatArray:
     """Return the powers (M,) after which standardised values z (n, M) are most likely under a Gaussian.
 
     They are multiples of 1/4: closer ones make no difference to kernels.
     """
-    z = z[:: -(-len(z) // _ROWS_FOR_POWERS)]
-    slopes = (np.sign(z) * np.log1p(np.abs(z))).mean(axis=0)
+    step = -(-len(z) // _ROWS_FOR_POWERS)
+    z, weights = z[::step], weights[::step]
+    slopes = np.average(np.sign(z) * np.log1p(np.abs(z)), axis=0, weights=weights)
+
+    def log_variance(power: float) -> FloatArray:
+        values = yeo_johnson(z, np.full(z.shape[1], power))
+        values = values - np.average(values, axis=0, weights=weights)
+        return np.log(np.average(values**2, axis=0, weights=weights))
+
     with np.errstate(divide="ignore"):
-        likelihoods = [
-            (power - 1.0) * slopes - 0.5 * np.log(yeo_johnson(z, np.full(z.shape[1], power)).var(axis=0))
-            for power in _POWERS
-        ]
+        likelihoods = [(power - 1.0) * slopes - 0.5 * log_variance(power) for power in _POWERS]
     # A feature of two values is as likely after any power.
     likelihoods[_POWERS.tolist().index(1.0)] += _LEAST_GAIN
     return _POWERS[np.argmax(np.nan_to_num(likelihoods, nan=-np.inf, posinf=-np.inf), axis=0)]
@@ -153,14 +158,16 @@ def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
     return found
 
 
-def fit_features(transform: str, reduction: str, X: np.ndarray, codes: IntArray) -> FeatureMap | None:
-    """Return the map fitted to complete rows X (n, M) of classes (n,); None where features stay as they are.
+def fit_features(transform: str, reduction: str, rows: Rows) -> FeatureMap | None:
+    """Return the map fitted to complete rows; None where features stay as they are.
 
-    Rows of class −1 have no label: discriminants are of the others.
+    Discriminants are of the rows that have a label, and take them for equally heavy.
     """
     if transform == reduction == "none":
         return None
-    shift, deviations = X.mean(axis=0), X.std(axis=0)
+    X, codes, weights = rows.X, rows.codes, rows.row_weights
+    shift = np.average(X, axis=0, weights=weights)
+    deviations = np.sqrt(np.average((X - shift) ** 2, axis=0, weights=weights))
     # A constant feature must not be divided by what rounding leaves of its deviation.
     varies = deviations > _LEAST_DEVIATION * np.abs(shift)
     if not varies.any():
@@ -168,24 +175,38 @@ def fit_features(transform: str, reduction: str, X: np.ndarray, codes: IntArray)
     scale = np.where(varies, deviations, 1.0)
     powers, standard = np.ones(X.shape[1]), (X - shift) / scale
     if transform == "power":
-        powers = np.where(varies, likeliest_powers(standard), 1.0)
+        powers = np.where(varies, likeliest_powers(standard, weights), 1.0)
     features = yeo_johnson(standard, powers)
     if reduction == "none":
         return FeatureMap(shift, scale, powers, None, None)
-    spread = scale if reduction == "components" else 1.0 / np.maximum(features.std(axis=0), _TINY**0.5)
+    spread = scale
+    if reduction != "components":
+        centred = features - np.average(features, axis=0, weights=weights)
+        spread = np.average(centred**2, axis=0, weights=weights)
+        spread = 1.0 / np.sqrt(np.maximum(spread, _TINY))
     spread = np.where(varies, spread, 0.0)
     scaled = features * spread
+    offset = np.average(scaled, axis=0, weights=weights)
     if reduction == "discriminants":
         own = codes >= 0
         discriminants = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
-        discriminants.fit(scaled[own], codes[own])
-        n_directions = len(discriminants.classes_) - 1
-        offset, matrix = scaled.mean(axis=0), discriminants.scalings_[:, :n_directions]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of classes with a single row
+            discriminants.fit(scaled[own], codes[own])
+        matrix = discriminants.scalings_[:, : len(discriminants.classes_) - 1]
     else:
-        components = PCA(_VARIANCE_KEPT, svd_solver="full").fit(scaled)
-        offset, matrix = components.mean_, components.components_.T
+        matrix = principal_components(scaled - offset, weights)
     offset = np.divide(offset, spread, out=np.zeros_like(offset), where=spread > 0.0)
     return FeatureMap(shift, scale, powers, offset, spread[:, None] * matrix)
+
+
+def principal_components(centred: np.ndarray, weights: FloatArray) -> np.ndarray:
+    """Return the directions (M, q) of largest variance of centred rows (n, M) with weights (n,)."""
+    left, sizes, directions = np.linalg.svd(np.sqrt(weights)[:, None] * centred, full_matrices=False)
+    _, directions = svd_flip(left, directions, u_based_decision=False)
+    shares = np.cumsum(sizes**2) / np.sum(sizes**2)
+    found: np.ndarray = directions[: np.searchsorted(shares, _VARIANCE_KEPT, side="right") + 1].T
+    return found
 
 
 def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None = None) -> FloatArray:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
+from inspect import signature
 from itertools import product
 from numbers import Integral, Real
 from operator import add
@@ -31,7 +32,7 @@ from .._settings import check_feature_groups
 from ..classifier import SharedKernelClassifier
 from ..decisions import check_outlier_label
 from ..io import savable
-from ..rows import Sender, sender
+from ..rows import Sender, read_labels, sender
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import (
     FeatureMap,
@@ -203,7 +204,9 @@ class Selection:
         for name in types or ["tied", "full"]:
             if name in ("full", "low_rank"):
                 found += [("own", m, name, rows) for m, rows in _OWN_FULL]
-                shared: Sequence[tuple[float, float]] = _SHARED_FULL if reduction == "none" else ()
+                shared: Sequence[tuple[float, float]] = (
+                    _SHARED_FULL if reduction == "none" else _SHARED_FULL[:1]
+                )
             else:
                 found += [("own", m, name, _PRIOR_OF_SIMPLE) for m in _OWN_SIMPLE]
                 shared = [(m, _PRIOR_OF_SIMPLE) for m in _SHARED_SIMPLE]
@@ -275,7 +278,7 @@ class Selection:
     def _map(self, number: int, transform: str, reduction: str) -> Fold:
         """Return a fold with other features; their map is fitted to its training rows."""
         training, held = self.folds[number]
-        change = fit_features(transform, reduction, training.X, training.codes)
+        change = fit_features(transform, reduction, training)
         if change is None:
             return training, held
         return training.map(change.transform), held.map(change.transform)
@@ -315,7 +318,8 @@ class Selection:
             if self.search.scoring == "neg_log_loss":
                 score = -np.average(log_losses(log, rows.codes, temperature), weights=rows.weights)
             else:
-                given = {} if rows.weights is None else {"sample_weight": rows.weights}
+                weighted = rows.weights is not None and "sample_weight" in signature(self._scorer).parameters
+                given = {"sample_weight": rows.weights} if weighted else {}
                 model.temperature_ = temperature
                 score = self._scorer(model, rows.X, rows.y, **given)
                 model.temperature_ = 1.0
@@ -409,16 +413,17 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     in whether kernels are shared by all classes or belong to one each, in the number of kernels, in their
     covariances and in the strength of the prior on these. All are compared on one fold, the best on all
     folds; the very best are tuned for classification as well, with several shares of the likelihood. The
-    temperature of the probabilities is fitted to held-out rows. Those candidates that together predict
-    held-out rows best are fitted to all rows and averaged. Of these the best has the threshold of
+    temperature of the probabilities is fitted to held-out rows. Candidates that predict held-out
+    rows well together are fitted to all rows and averaged. Of these the best has the threshold of
     `reject_below`.
 
     Parameters
     ----------
     estimator : SharedKernelClassifier, default=None
         Settings that are not searched: `init`, `n_init`, `max_iter`, `priors`, `reject_below` and so on. Its
-        `covariance_prior` and `weight_prior` are searched unless they differ from the default. None stops
-        fits after 100 passes, or when the mean log-likelihood changes by less than 0.01.
+        `covariance_prior`, and with feature groups its `weight_prior`, are searched unless they differ from
+        the default. None stops fits after 100 passes, or when the mean log-likelihood changes by less than
+        0.01.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. With ``kernels='own'`` every class has as many: a number is rounded down to
         a multiple of the number of classes.
@@ -436,10 +441,11 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         so where held-out rows are predicted better; a number is the share of the likelihood, and always used,
         for a single model.
     n_members : int, default=8
-        How many fitted models have their probabilities averaged, where that does not predict held-out rows
+        How many fitted models have their probabilities averaged, unless that predicts held-out rows clearly
         worse; 1 is the best candidate alone, and so is any `scoring` but the log-loss.
     scoring : str or callable, default='neg_log_loss'
-        What is maximised: the name of a scorer of scikit-learn, or a callable ``scorer(estimator, X, y)``.
+        What is maximised: the name of a scorer of scikit-learn, or a callable ``scorer(estimator, X, y)``,
+        which gets weights if it takes a `sample_weight`.
         The log-loss is that at the best temperature, of all held-out rows together.
     {parameters}
 
@@ -533,6 +539,11 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         if rows.codes.max() < 1:
             label = rows.labelled.y.tolist()[0]
             raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
+        if rows.weights is not None:
+            # Priors are in rows, and weights that sum to one do not mean that there is one row.
+            factor = max(1.0, len(rows.weights) / rows.weights.sum())
+            rows = replace(rows, weights=factor * rows.weights)
+            sample_weight = factor * np.asarray(on_host(sample_weight), dtype=np.float64)
         prototype = self._prototype(SharedKernelClassifier(**QUICK_FITS))
         seed, share = prototype.random_state, prototype.reject_below
         if share is not None:
@@ -543,6 +554,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         for training, held in make_folds(rows, self.cv, groups, kept, seed):
             fill = filler(training.X, seed)
             folds.append((training.map(fill), held.map(fill)))
+        # In the kind that was given, which folds may have had to change.
+        labels = read_labels(on_host(y), len(on_host(X)))[kept]
         to_device = sender(prototype, X)
         selection = Selection(self, prototype, rows, folds, trials, to_device)
         chosen = selection.choose()
@@ -550,11 +563,11 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         classifiers, maps = [], []
         for number, trial in enumerate(chosen):
             params, given = trial.params, (X, y, sample_weight)
-            change = fit_features(params["transform"], params["reduction"], complete.X, complete.codes)
+            change = fit_features(params["transform"], params["reduction"], complete)
             filled = complete
             if change is not None:
                 filled, mapped = complete.map(change.transform), rows.map(change.transform)
-                given = to_device(mapped.X), mapped.y, mapped.weights
+                given = to_device(mapped.X), labels, mapped.weights
             classifier = selection.make(params, filled, seed + number)
             classifier.set_params(reject_below=share if number == 0 else None).fit(*given)
             if params["trade_off"] is not None:
