@@ -181,20 +181,20 @@ def test_rows_without_some_class_are_new_to_the_fit() -> None:
     assert model.tuned_["before"] is not None
 
 
-@pytest.mark.parametrize("kind", ["stream", "other rows", "unlabelled"])
+@pytest.mark.parametrize("kind", ["stream", "more rows", "unlabelled"])
 def test_rows_that_are_not_all_of_the_fit_judge_the_model_itself(kind: str) -> None:
-    X, y = bars(300, seed=0)
     own, labels = bars(80, seed=2)
-    codes = (y == "upper").astype(float)
     known = (labels == "upper").astype(float)
 
     def model() -> SharedKernelClassifier:
         plain = SharedKernelClassifier(4, covariance_type="spherical", random_state=0)
         if kind == "stream":
             return plain.partial_fit(own, known, classes=[0.0, 1.0])
-        if kind == "other rows":
-            return plain.fit(X, codes)
-        return plain.fit(np.concatenate([own, X]), np.concatenate([known, np.full(300, np.nan)]))
+        if kind == "more rows":
+            return plain.fit(np.tile(own, (2, 1)), np.tile(known, 2))
+        return plain.fit(
+            np.concatenate([own, bars(300, seed=0)[0]]), np.concatenate([known, np.full(300, np.nan)])
+        )
 
     settings: Any = {"max_iter": 5, "trade_off": 0.1}
     tuned, by_hand = model().tune(own, known, random_state=0, **settings), model()
