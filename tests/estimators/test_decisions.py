@@ -47,6 +47,7 @@ def with_gaps(X: FloatArray) -> FloatArray:
     return X
 
 
+@pytest.mark.parametrize("n_kernels", [4, None])
 @pytest.mark.parametrize(
     ("share", "groups", "kind"),
     [
@@ -59,14 +60,18 @@ def with_gaps(X: FloatArray) -> FloatArray:
         (0.05, None, "weighted"),
     ],
 )
-def test_the_threshold_is_a_quantile_of_held_out_densities(share: float, groups: Any, kind: str) -> None:
+def test_the_threshold_is_a_quantile_of_held_out_densities(
+    share: float, groups: Any, kind: str, n_kernels: int | None
+) -> None:
     X, y = blobs(n=40)
     weights = np.random.RandomState(1).randint(1, 4, size=len(X)) if kind == "weighted" else None
     if kind == "gaps":
         X = with_gaps(X)
     if kind == "unlabelled":
         y = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
-    settings: Any = {"n_kernels": 4, "feature_groups": groups, "random_state": 0, "max_iter": 1000}
+    settings: Any = {
+        "n_kernels": n_kernels, "feature_groups": groups, "random_state": 0, "max_iter": 1000,
+    }  # fmt: skip
     model = SharedKernelClassifier(reject_below=share, **settings).fit(X, y, weights)
     codes = np.where(np.isnan(y), -1, y).astype(np.int64)
     densities, seen = [], []
@@ -157,6 +162,15 @@ def test_rows_that_cannot_be_held_out() -> None:
     with pytest.warns(UserWarning, match="No part of the 3 rows can be held out"):
         model.fit(X, [1, 2, 3])
     assert model.threshold_ >= model.score_samples(X).min() - 1e-9
+
+
+def test_fits_that_all_fail_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> None:
+        raise ValueError("these rows are odd")
+
+    monkeypatch.setattr(crossfit, "refit", fail)
+    with pytest.warns(UserWarning, match="can be held out.*these rows are odd"):
+        SharedKernelClassifier(reject_below=0.1, random_state=0).fit(*blobs())
 
 
 def test_the_threshold_changes_no_fit() -> None:

@@ -11,6 +11,7 @@ from calls import Listed
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import ConvergenceWarning
 
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
@@ -84,8 +85,32 @@ def test_kernels_grow_with_the_root_of_the_rows(covariance_type: str, n_paramete
     # Each class has its kernels to itself.
     assert_array_equal(np.count_nonzero(model.weights_, axis=0), expected)
     assert np.count_nonzero(model.weights_, axis=1).max() == 1
-    weighted = SharedKernelMixture(covariance_type=covariance_type, tol=1e-2, random_state=0)
-    assert weighted.fit(X, y, sample_weight=np.full(len(y), 1e-3)).n_kernels_ == model.n_kernels_
+    for weight in (1e-3, 1e4):
+        weighted = SharedKernelMixture(covariance_type=covariance_type, tol=1e-2, random_state=0)
+        assert weighted.fit(X, y, sample_weight=np.full(len(y), weight)).n_kernels_ == model.n_kernels_
+
+
+def test_a_class_has_at_most_fifty_kernels() -> None:
+    X = np.random.default_rng(0).normal(size=(12_000, 1))
+    with pytest.warns(ConvergenceWarning):
+        model = SharedKernelMixture(covariance_type="spherical", max_iter=1, random_state=0).fit(X)
+    assert model.n_kernels_ == 50
+
+
+@pytest.mark.parametrize(("n_kernels", "gaps"), [(None, False), (3, False), (3, True)])
+def test_few_labels_among_many_rows_are_enough(n_kernels: int | None, gaps: bool) -> None:
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(20_000, 2)), np.full(20_000, np.nan)
+    y[[1, 3, 7, 11]], y[[13, 17, 19, 23]] = 0, 1
+    X[[13, 17, 19, 23]] += 3.0
+    if gaps:
+        # Only rows without a label have values of the second feature.
+        X[:24, 1] = np.nan
+    with pytest.warns(ConvergenceWarning):
+        model = SharedKernelMixture(n_kernels, max_iter=2, random_state=0).fit(X, y)
+    assert_array_equal(model.class_count_, [4, 4])
+    assert model.covariance_prior_[0] > 0.0
+    assert np.isfinite(model.covariance_prior_[1]).all()
 
 
 def test_a_given_number_of_kernels_is_shared() -> None:

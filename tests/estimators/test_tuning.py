@@ -181,6 +181,32 @@ def test_rows_without_some_class_are_new_to_the_fit() -> None:
     assert model.tuned_["before"] is not None
 
 
+@pytest.mark.parametrize("kind", ["stream", "more rows", "unlabelled"])
+def test_rows_that_are_not_all_of_the_fit_judge_the_model_itself(kind: str) -> None:
+    own, labels = bars(80, seed=2)
+    known = (labels == "upper").astype(float)
+
+    def model() -> SharedKernelClassifier:
+        plain = SharedKernelClassifier(4, covariance_type="spherical", random_state=0)
+        if kind == "stream":
+            return plain.partial_fit(own, known, classes=[0.0, 1.0])
+        if kind == "more rows":
+            return plain.fit(np.tile(own, (2, 1)), np.tile(known, 2))
+        return plain.fit(
+            np.concatenate([own, bars(300, seed=0)[0]]), np.concatenate([known, np.full(300, np.nan)])
+        )
+
+    settings: Any = {"max_iter": 5, "trade_off": 0.1}
+    tuned, by_hand = model().tune(own, known, random_state=0, **settings), model()
+    random = np.random.RandomState(0)
+    training, held_out = split_rows(by_hand, labelled_rows(by_hand, own, known), 0.1, random)
+    assert held_out is not None
+    validation = held_out.X, by_hand.classes_[held_out.codes]
+    by_hand.tune(training.X, by_hand.classes_[training.codes], validation=validation, **settings)
+    assert tuned.tuned_ == by_hand.tuned_
+    assert_array_equal(tuned.means_, by_hand.means_)
+
+
 def test_the_threshold_of_a_tuned_model() -> None:
     X, y = bars(120, seed=2)
     settings: Any = {"trade_off": 0.1, "validation": None, "max_iter": 4}

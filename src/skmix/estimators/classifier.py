@@ -343,9 +343,11 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         validation : float, tuple or None, default=0.1
             Share of the rows that is held out, of each class: a model of the same settings is fitted to the
             others and tuned, and the held-out rows, which neither has seen, decide how far; then this model
-            is tuned as far, on all rows. Or held-out rows and their labels, (X, y), that are in neither the
-            fit nor X. Or None to take all rounds and keep the last model; use `calibrate` with other rows for
-            its temperature.
+            is tuned as far, on all rows. Where X is not all that the model was fitted to (class counts
+            differ, some rows had no label, or it comes from `partial_fit`), such a fit would be another
+            model: this one is tuned on the others and judged by the held-out rows. Or held-out rows and their
+            labels, (X, y), that are in neither the fit nor X. Or None to take all rounds and keep the last
+            model; use `calibrate` with other rows for its temperature.
         max_iter : int, default=None
             Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes over mini-batches
             with Adam's steps, by default 20. Steps shrink to nothing over the passes, so that more of them
@@ -389,8 +391,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             max_iter = int(max_iter or (200 if batch_size is None else 20))
             run = partial(_tuned, max_iter=max_iter, batch_size=batch_size, random_state=random)
             stages = [(value, max_iter) for value in trade_offs]
-            # Of rows that lack a class none can have been all rows of the fit: they are new to it.
-            if held_out is None or len(training.codes) == len(rows.codes) or not _has_all(self, training):
+            given = held_out is None or len(training.codes) == len(rows.codes)
+            if given or not _are_of_fit(self, rows):
                 model, found = run(self, training, held_out, stages)
             else:
                 # The fit has seen the held-out rows: another one that has not decides how far to go.
@@ -477,9 +479,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
 
 
-def _has_all(classifier: SharedKernelClassifier, rows: Labelled) -> bool:
-    """Return whether rows are of all classes."""
-    return len(np.unique(rows.codes)) == len(classifier.classes_)
+def _are_of_fit(classifier: SharedKernelClassifier, rows: Labelled) -> bool:
+    """Return whether rows are as many of each class as those of the fit, which had no others."""
+    model = classifier.models_[0]
+    counts = np.bincount(rows.codes, weights=rows.weights, minlength=len(classifier.classes_))
+    # With rows without a label, class priors are not the shares of the classes.
+    labelled = np.allclose(model.class_prior_, counts / counts.sum(), rtol=1e-9, atol=0.0)
+    return "stream_" not in vars(model) and labelled and np.allclose(model.class_count_, counts, rtol=1e-9)
 
 
 def _tuned(

@@ -38,7 +38,7 @@ def held_out_densities(
     which there is no fit are left out. Where there is no such part at all, the densities are those of the
     estimator itself.
     """
-    densities, seen = [], np.empty(0, dtype=np.int64)
+    densities, seen, error = [], np.empty(0, dtype=np.int64), ""
     n_parts = _N_PARTS if finish is None else _N_PARTS_TO_TUNE
     for training, held in parts_of(rows, seed_of(estimator), n_parts):
         if len(seen) >= _ENOUGH:
@@ -47,22 +47,26 @@ def held_out_densities(
             model = refit(estimator, rows.rows(training))
             if finish is not None:
                 finish(model, rows.rows(training))
-        except ValueError:
+        except ValueError as reason:
             # Too few rows, or too few values of some feature, are left.
+            error = f" The last fit failed: {reason}"
             continue
         densities.append(on_host(log_density(model, pick(rows.X, held))))
         seen = np.concatenate([seen, held])
     if not densities:
         warn_caller(
             f"No part of the {rows.X.shape[0]} rows can be held out: the threshold is a quantile of their "
-            "own densities, which is too high for new rows."
+            f"own densities, which is too high for new rows.{error}"
         )
         return on_host(log_density(estimator, rows.X)), rows.weights
     return np.concatenate(densities), None if rows.weights is None else rows.weights[seen]
 
 
 def refit(estimator: Any, rows: Block) -> Any:
-    """Return another estimator with the settings of a fitted one, and as many kernels, fitted to rows."""
+    """Return another estimator with the settings of a fitted one, fitted to rows.
+
+    Without `n_kernels`, it has the default number for these rows.
+    """
     other = clone(estimator)
     vars(other).pop("_skl_callbacks", None)
     other.n_features_in_ = estimator.n_features_in_
@@ -73,9 +77,6 @@ def refit(estimator: Any, rows: Block) -> Any:
     if not training.sizes.all():
         raise ValueError("Some class has no row.")
     parts = other._parts_to_fit(training.n_features)
-    for (_, model), (_, fitted) in zip(parts, estimator._parts(), strict=True):
-        if model.n_kernels is None:
-            model.set_params(n_kernels=fitted.n_kernels_)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         if len(parts) > 1 and training.n_unlabelled:

@@ -47,9 +47,9 @@ _PARAMETERS = """
     n_kernels : int, default=None
         Number K of shared kernels. None takes √(n / 2p) kernels for each class, at least one, where n is the
         geometric mean of the numbers of rows of the classes, and p the number of parameters of a kernel's
-        mean and covariance; a class has at most one kernel for M + 1 of its rows. With ``init='class'`` they
-        are then not shared: other classes have no weight on them. With a given start, None takes its kernels,
-        and in `partial_fit` one for each class.
+        mean and covariance; a class has at most 50, and at most one for M + 1 of its rows. With
+        ``init='class'`` they are then not shared: other classes have no weight on them. With a given start,
+        None takes its kernels, and in `partial_fit` one for each class.
     covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='full'
         Structure of the kernels' covariances. 'low_rank' is for many features: `n_factors` columns of factors
         W and a variance d of each feature, P = WWᵀ + diag(d).
@@ -58,10 +58,11 @@ _PARAMETERS = """
         features. At most one less than there are features is used, which can make any covariance.
     init : {'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='class'
         Starting points. 'class' seeds kernels by k-means++ inside each class, 'k-means++' among all rows;
-        'k-means' clusters all rows until it converges, and takes weights of classes from the clusters;
-        'random_from_data' takes random rows; 'uniform' is the paper's: means uniform on [0, 1], covariances
-        0.3·I. A dict with `means` (K, M) and optionally `covariances` and `weights` (K, L) is used as it is;
-        a classifier with `feature_groups` takes a list of dicts, one for each group.
+        'k-means' clusters the rows that starts are drawn from (all rows in memory, a sample of files and Dask
+        collections) until it converges, and takes weights of classes from the clusters; 'random_from_data'
+        takes random rows; 'uniform' is the paper's: means uniform on [0, 1], covariances 0.3·I. A dict with
+        `means` (K, M) and optionally `covariances` and `weights` (K, L) is used as it is; a classifier with
+        `feature_groups` takes a list of dicts, one for each group.
     n_init : int, default=1
         Number of starts; the best is kept. They run as one batch, or in several where they are large.
     max_iter : int, default=200
@@ -86,8 +87,9 @@ _PARAMETERS = """
         then found by a first fit. 'auto' also raises the variance floor to the resolution of each feature:
         step² / 12 for the median step between its distinct values, and a hundredth of its variance where
         more than a tenth of the rows have one value; at most a third of its variance. 'auto' does nothing
-        with `freeze`, in a variational fit or in `partial_fit`; with a given start, and with
-        ``init='uniform'``, there is no prior where kernels have enough rows.
+        with `freeze`, when pruning, in a variational fit or in `partial_fit`, nor with feature groups and
+        unlabelled rows together; with a given start, and with ``init='uniform'``, there is no prior where
+        kernels have enough rows.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
         positive number for a variational fit, where None is 1 / K.

@@ -54,6 +54,8 @@ _NEGLIGIBLE = 1e-12
 NUMBERS_TOGETHER = 1 << 17
 # Rows from which resolution and mild prior are estimated.
 _SOME_ROWS = 1 << 12
+# Largest default number of kernels of a class.
+_MOST_KERNELS = 50
 
 
 def fit_model(
@@ -133,7 +135,7 @@ def _with_default_prior(
     """
     summary, structure = training.source.summary, structure_of(options.covariance_type).of(given.covariances)
     n_kernels, n_features = given.means.shape[1:]
-    X, codes, weights = _some_rows(training)
+    X, _, weights = _some_rows(training)
     resolution = resolution_of(X, weights, frame)
     options = replace(options, resolution=resolution)
     model.variance_floor_ = np.maximum(options.floor * frame.variance * frame.scale**2, resolution)
@@ -146,7 +148,8 @@ def _with_default_prior(
         if few and structure.pools_as is not None and not are_separate(one.weights):
             options = with_shrinkage(training.source, given, options, frame=frame)
         elif isinstance(model.init, str) and model.init != "uniform":
-            rows = fill_gaps(X, codes) if summary.gaps else X
+            # Few rows may have a label, and others are in no class.
+            rows, codes, weights = _some_rows(training, labelled=True)
             masses = None if weights is None else weights / unit
             regulariser = regulariser_of(options, frame, structure, n_kernels)
             strength, common = prior_of_start(rows, codes, masses, one, structure, regulariser, frame)
@@ -161,10 +164,18 @@ def _with_default_prior(
     return options
 
 
-def _some_rows(training: Training) -> tuple[FloatArray, IntArray, FloatArray | None]:
-    """Return at most `_SOME_ROWS` of the rows for starts, evenly spaced, on the host."""
+def _some_rows(
+    training: Training, *, labelled: bool = False
+) -> tuple[FloatArray, IntArray, FloatArray | None]:
+    """Return at most `_SOME_ROWS` of the rows for starts, evenly spaced, on the host.
+
+    Of labelled rows only, gaps are filled.
+    """
     rows, codes, weights = training.source.start_rows()
-    chosen = np.unique(np.linspace(0, len(codes) - 1, _SOME_ROWS).round().astype(np.int64))
+    if labelled and training.source.summary.gaps:
+        rows = fill_gaps(rows, codes)
+    among = np.flatnonzero(codes >= 0) if labelled else np.arange(len(codes))
+    chosen = among[np.unique(np.linspace(0, len(among) - 1, _SOME_ROWS).round().astype(np.int64))]
     some = to_numpy(pick(rows, chosen)).astype(np.float64)
     return some, codes[chosen], None if weights is None else weights[chosen]
 
@@ -291,15 +302,16 @@ def default_kernels(training: Training, structure: Structure) -> IntArray:
     """Return the default number (L,) of kernels of each class.
 
     It is √(n / 2p), for n rows, the geometric mean over classes, and p parameters of a kernel. A class has at
-    most one kernel for M + 1 of its rows, and at least one. Classes with different numbers would compete on
-    unequal terms.
+    most one kernel for M + 1 of its rows and 50 in all, and at least one. Classes with different numbers
+    would compete on unequal terms. Weights of rows are relative: neither small nor large ones change their
+    number.
     """
     summary, n_features = training.source.summary, training.n_features
-    # Weights that sum to one do not mean that there is one row.
-    rows = training.sizes * max(1.0, summary.n_rows / summary.total)
+    rows = training.sizes * (summary.n_rows / summary.total)
     n_parameters = 2.0 * price_of_kernel(structure, n_features)
     usual = np.sqrt(np.exp(np.log(rows).mean()) / (2.0 * n_parameters)).round()
-    return np.maximum(1, np.minimum(usual, rows // (n_features + 1))).astype(np.int64)
+    most = np.minimum(rows // (n_features + 1), _MOST_KERNELS)
+    return np.maximum(1, np.minimum(usual, most)).astype(np.int64)
 
 
 # ---------------------------------------------------------------- results

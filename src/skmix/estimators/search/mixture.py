@@ -28,8 +28,6 @@ from ._base import Rows, Search, Trial, Trials, delegated, documented, make_fold
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
 # again while the largest is the best.
 _KERNELS_PER_CLASS, _FEWEST_TO_REACH = 4, 10
-# By held-out rows, priors on covariances of so many rows are tried for the best number and type.
-_PRIOR_ROWS = (0.1, 1.0)
 # A covariance type is given up after so many numbers of kernels that were no better than one before.
 _IN_VAIN = 3
 # Starts and tolerance of fits unless an estimator is given: one start may miss what the next number finds.
@@ -56,8 +54,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         cross-validation, for the best density; the Bayesian information criterion, for the number of
         clusters; the same plus twice the entropy of the responsibilities, which prefers kernels that do not
         overlap; or Akaike's criterion. 'auto' is the log-density, and BIC for rows in files or Dask
-        collections, for pruning, and where no class has two rows. With the log-density, a covariance prior of
-        0.1 or 1 row is tried for the winner unless the estimator has one, and then more kernels.
+        collections, for pruning, and where no class has two rows.
     strategy : {'grid', 'prune'}, default='grid'
         'grid' fits every candidate. 'prune' starts with `n_kernels` and removes those that do not explain
         enough rows for their parameters (Figueiredo & Jain, 2002), then the lightest one by one, and takes
@@ -70,7 +67,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     best_estimator_ : SharedKernelMixture
         The winner, fitted to all rows.
     best_params_ : dict
-        Its `n_kernels` and `covariance_type`, and the `covariance_prior` if one was better than none.
+        Its `n_kernels` and `covariance_type`.
     best_score_ : float
         Its score: the mean log-density of held-out rows, or minus the criterion; larger is better.
     {results}
@@ -174,16 +171,6 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 own.append(-np.inf if trial is None else trial.score)
             if reach <= n_kernels != trials.best.params["n_kernels"]:
                 break
-        if folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
-            best = trials.best.params
-            for strength in _PRIOR_ROWS:
-                trials.add("prior", {**best, "covariance_prior": strength}, evaluate)
-            # With a prior, more kernels may pay.
-            more = [k for k in numbers if k > best["n_kernels"] and trials.best.params != best]
-            for n_kernels in more:
-                trials.add("prior", {**trials.best.params, "n_kernels": n_kernels}, evaluate)
-                if n_kernels != trials.best.params["n_kernels"]:
-                    break
         trials.check()
         self.best_estimator_ = (trials.best.models or [fit(trials.best, X, y, sample_weight)])[0]
         return trials.best
