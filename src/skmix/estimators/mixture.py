@@ -632,7 +632,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     >>> from skmix import SharedKernelMixture
     >>> X = np.array([[0.0], [0.2], [0.1], [5.0], [5.1], [4.9]])
     >>> y = np.array(["a", "a", "b", "b", "b", "a"])
-    >>> model = SharedKernelMixture(n_kernels=2, random_state=0).fit(X, y)
+    >>> model = SharedKernelMixture(n_kernels=2, init="k-means", random_state=0).fit(X, y)
     >>> np.sort(model.means_.ravel()).round(1)
     array([0.1, 5. ])
     """

@@ -22,6 +22,7 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import accuracy_score, check_scoring
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -32,7 +33,7 @@ from .._settings import check_feature_groups
 from ..classifier import SharedKernelClassifier
 from ..decisions import check_outlier_label
 from ..io import savable
-from ..rows import Sender, read_labels, sender
+from ..rows import Sender, sender
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import (
     FeatureMap,
@@ -555,7 +556,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             fill = filler(training.X, seed)
             folds.append((training.map(fill), held.map(fill)))
         # In the kind that was given, which folds may have had to change.
-        labels = read_labels(on_host(y), len(on_host(X)))[kept]
+        labels = column_or_1d(on_host(y))[kept]
         to_device = sender(prototype, X)
         selection = Selection(self, prototype, rows, folds, trials, to_device)
         chosen = selection.choose()
