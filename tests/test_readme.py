@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -56,6 +57,10 @@ def test_the_commands_run_and_print_what_is_shown(tmp_path: Path, monkeypatch: p
         printed = (
             result.output if kept == shown else "".join(result.output.splitlines(True)[: kept.count("\n")])
         )
+        if arguments.startswith("fit"):
+            # Which of nearly equal candidates a search chooses may differ between machines.
+            ends = [0, -1]
+            printed, kept = ("\n".join(np.array(text.splitlines())[ends]) for text in (printed, kept))
         assert NUMBER.sub("#", printed) == NUMBER.sub("#", kept)
         compare_numbers(printed, kept)
     assert len(Path("predictions.csv").read_text().splitlines()) == 1001

@@ -555,8 +555,10 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         for training, held in make_folds(rows, self.cv, groups, kept, seed):
             fill = filler(training.X, seed)
             folds.append((training.map(fill), held.map(fill)))
-        # In the kind that was given, which folds may have had to change.
-        labels = column_or_1d(on_host(y))[kept]
+        # In the kind that was given, which folds may have had to change. Where rows of no weight are left out,
+        # -1 may mean something else.
+        labels = column_or_1d(on_host(y))
+        labels = labels if len(labels) == len(kept) else rows.y
         to_device = sender(prototype, X)
         selection = Selection(self, prototype, rows, folds, trials, to_device)
         chosen = selection.choose()
