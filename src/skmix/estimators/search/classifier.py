@@ -555,7 +555,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         for training, held in make_folds(rows, self.cv, groups, kept, seed):
             fill = filler(training.X, seed)
             folds.append((training.map(fill), held.map(fill)))
-        # In the kind that was given, which folds may have had to change. Where rows of no weight are left out,
+        # In the kind that was given, which folds may have had to change. Without rows of no weight,
         # -1 may mean something else.
         labels = column_or_1d(on_host(y))
         labels = labels if len(labels) == len(kept) else rows.y
