@@ -41,7 +41,7 @@ class Failing:
     classes_ = np.arange(3)
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Failing:
-        raise ValueError("not today")
+        raise ValueError('all fits failed:\n  File "/somewhere/here.py", line 1\n\n not today\n')
 
 
 class Undecided(ClassifierMixin, BaseEstimator):

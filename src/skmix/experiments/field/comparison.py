@@ -192,7 +192,9 @@ def measure(
             predicted, probabilities = model.predict(data.X[held]), found
             n_parameters, chosen = count_parameters(model), _choice(model[-1])
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-            failure = f"{type(error).__name__}: {error}"
+            # A search that fails in every fold tells of files of this machine before it comes to the reason.
+            lines = [line for line in str(error).splitlines() if line.strip()] or [""]
+            failure = f"{type(error).__name__}: {lines[-1].strip()}"
         loss = float(log_loss(codes[held], probabilities, labels=np.arange(len(classes))))
     return Outcome(
         data=data.name,
