@@ -307,7 +307,8 @@ _GAUSSIAN = (
 )
 _SEARCH: tuple[str, ...] = ("best_params_", "cv_results_", "n_features_in_")
 _MEMBERS = ("classifiers_", "feature_maps_")
-_MAP = ("shift", "scale", "powers", "offset", "matrix")
+# Parts of what a member takes of rows, and their axes; the last three may be missing.
+_MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M", "matrix": "MQ"}
 
 
 def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
@@ -511,11 +512,15 @@ def _width_of(change: Any, n_features: int, number: int) -> int:
     if not isinstance(change, tuple) or len(change) != len(_MAP):
         raise ValueError(f"{name} must be None or a tuple of {', '.join(_MAP)}")
     matrix = change[-1]
-    for part, array in zip(_MAP, change, strict=True):
-        if matrix is not None or part not in ("offset", "matrix"):
-            _check_array(f"the {part} of {name}", array, "MQ" if part == "matrix" else "M", {"M": n_features})
+    for (part, axes), array in zip(_MAP.items(), change, strict=True):
+        # Curves and projection are there or not.
+        step = {"curves": change[3], "offset": matrix, "matrix": matrix}
+        if step.get(part, array) is not None:
+            _check_array(f"the {part} of {name}", array, axes, {"M": n_features, "C": 2})
     if np.any(change[1] == 0):
         raise ValueError(f"the scale of {name} is zero")
+    if change[3] is not None and np.any(np.diff(change[3][0]) < 0):
+        raise ValueError(f"the knots of the curves of {name} are not in ascending order")
     return n_features if matrix is None else int(matrix.shape[1])
 
 

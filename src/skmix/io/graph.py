@@ -22,8 +22,8 @@ _OPERATORS, _FILE_VERSION = 18, 8
 # Standardised values are clipped to this magnitude, as by `FeatureMap`.
 _FARTHEST = 1e8
 
-Features = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]
-"""Shift, scale and powers (M,), and offset (M,) and matrix (M, q) of a projection; see `FeatureMap`."""
+Features = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]
+"""Shift, scale and powers (M,), curves (2, M, k), offset (M,) and matrix (M, q); see `FeatureMap`."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class _Graph:
 
     def mapped(self, rows: str, features: Features) -> str:
         """Return rows (n, M) standardised, by powers, and projected (n, q)."""
-        shift, scale, powers, offset, matrix = features
+        shift, scale, powers, curves, offset, matrix = features
         z = self.add("Div", self.add("Sub", rows, shift), scale)
         z = self.add("Clip", z, np.array(-_FARTHEST), np.array(_FARTHEST))
         if np.any(powers != 1.0):
@@ -110,9 +110,21 @@ class _Graph:
             positive = self.add("GreaterOrEqual", z, np.array(0.0))
             changed = self.add("Where", positive, sides[0], self.add("Neg", sides[1]))
             z = self.add("Where", powers == 1.0, z, changed)
+        if curves is not None:
+            z = self.along(curves, z)
         if offset is None or matrix is None:
             return z
         return self.add("MatMul", self.add("Sub", z, offset), matrix)
+
+    def along(self, curves: np.ndarray, z: str) -> str:
+        """Return values (n, M) along piecewise linear curves (2, M, q): the sum of what each piece rises."""
+        places, values = curves
+        widths, rises = np.diff(places), np.diff(values)
+        passed = self.add("Sub", self.add("Unsqueeze", z, np.array([2])), places[:, :-1])
+        shares = self.add("Div", passed, np.where(widths > 0.0, widths, 1.0))
+        shares = self.add("Clip", shares, np.array(0.0), np.array(1.0))
+        risen = self.add("Mul", shares, np.where(widths > 0.0, rises, 0.0))
+        return self.add("Add", self.add("ReduceSum", risen, np.array([2]), keepdims=0), values[:, 0])
 
     def posterior(
         self,

@@ -8,6 +8,7 @@ from itertools import combinations, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils import check_random_state
@@ -31,6 +32,8 @@ _MOST_FOR_DISCRIMINANTS = 500
 # Standardised values are clipped to this magnitude, so that powers of them stay finite. The powers that are
 # tried, and with how many rows.
 _FARTHEST, _POWERS, _ROWS_FOR_POWERS = 1e8, np.linspace(-4.0, 6.0, 41), 2000
+# Scores of ranks are known at so many values of a feature, and between them by lines; the farthest one.
+_N_KNOTS, _FARTHEST_SCORE = 32, 3.0
 # A feature whose deviation is below this share of its mean is constant.
 _LEAST_DEVIATION = 1e-12
 # A power must be more likely than one by this, in nats a row.
@@ -70,15 +73,18 @@ def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 class FeatureMap(NamedTuple):
-    """What kernels see of rows: standardised, by a power of each feature, and projected.
+    """What kernels see of rows: standardised, by a power or the rank of each feature, and projected.
 
     Values z = (x − shift) / scale are transformed by Yeo and Johnson's powers, of which one changes nothing,
-    and then to (t − offset) A. Without a matrix there is no such step.
+    then by a curve, and then to (t − offset) A. Without curves or a matrix there is no such step.
     """
 
     shift: FloatArray  # (M,)
     scale: FloatArray  # (M,)
     powers: FloatArray  # (M,)
+    curves: (
+        FloatArray | None
+    )  # (2, M, q): where each curve has knots, in ascending order, and its values there
     offset: FloatArray | None  # (M,)
     matrix: FloatArray | None  # (M, q)
 
@@ -90,7 +96,7 @@ class FeatureMap(NamedTuple):
         """
         with np.errstate(over="ignore"):
             # What overflows is clipped.
-            features = yeo_johnson((X - self.shift) / self.scale, self.powers)
+            features = along(self.curves, yeo_johnson((X - self.shift) / self.scale, self.powers))
         if self.matrix is None or self.offset is None:
             return features
         centred = features - self.offset
@@ -137,6 +143,37 @@ def likeliest_powers(z: np.ndarray, weights: FloatArray) -> FloatArray:
     return _POWERS[np.argmax(np.nan_to_num(likelihoods, nan=-np.inf, posinf=-np.inf), axis=0)]
 
 
+def along(curves: FloatArray | None, z: np.ndarray) -> np.ndarray:
+    """Return values z (n, M) along piecewise linear curves (2, M, q), constant beyond their ends."""
+    if curves is None:
+        return z
+    return np.column_stack([np.interp(column, *curve) for column, curve in zip(z.T, curves.swapaxes(0, 1))])
+
+
+def normal_scores(z: np.ndarray, weights: FloatArray) -> FloatArray:
+    """Return the curves (2, M, q) that make features of rows z (n, M) with weights (n,) Gaussian.
+
+    A value becomes the quantile of the standard normal distribution at the share of rows below it, rows of
+    the same value counted by half. The least and the largest value of a feature are apart from the others, at
+    the ends of the curve: often they mean something else, such as none or all.
+    """
+    curves = np.empty((2, z.shape[1], _N_KNOTS))
+    for column, curve in zip(z.T, curves.swapaxes(0, 1), strict=True):
+        values, place = np.unique(column, return_inverse=True)
+        masses = np.bincount(place, weights)
+        scores = np.clip(
+            ndtri((np.cumsum(masses) - 0.5 * masses) / masses.sum()), -_FARTHEST_SCORE, _FARTHEST_SCORE
+        )
+        if len(values) > 1:
+            scores[[0, -1]] = -_FARTHEST_SCORE, _FARTHEST_SCORE
+        wanted = np.linspace(scores[0], scores[-1], _N_KNOTS)
+        kept = np.arange(len(values)) if len(values) <= _N_KNOTS else np.searchsorted(scores, wanted)
+        # A curve with fewer knots has its last one several times.
+        kept = np.minimum(np.append(kept, np.full(_N_KNOTS - len(kept), len(values) - 1)), len(values) - 1)
+        curve[:] = values[kept], scores[kept]
+    return curves
+
+
 def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
     """Return the transformations and reductions to try for rows X (n, M).
 
@@ -147,7 +184,7 @@ def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
         return [("none", "none")]
     found: list[tuple[str, str]] = []
     if n_features <= _TOO_MANY_FEATURES:
-        found = [("none", "none"), ("power", "none")]
+        found = [("none", "none"), ("power", "none"), ("ranks", "none")]
         if np.isnan(X).any():
             return found
     if n_features > _FEW_FEATURES:
@@ -176,9 +213,10 @@ def fit_features(transform: str, reduction: str, rows: Rows) -> FeatureMap | Non
     powers, standard = np.ones(X.shape[1]), (X - shift) / scale
     if transform == "power":
         powers = np.where(varies, likeliest_powers(standard, weights), 1.0)
-    features = yeo_johnson(standard, powers)
+    curves = normal_scores(standard, weights) if transform == "ranks" else None
+    features = along(curves, yeo_johnson(standard, powers))
     if reduction == "none":
-        return FeatureMap(shift, scale, powers, None, None)
+        return FeatureMap(shift, scale, powers, curves, None, None)
     spread = scale
     if reduction != "components":
         centred = features - np.average(features, axis=0, weights=weights)
@@ -197,7 +235,7 @@ def fit_features(transform: str, reduction: str, rows: Rows) -> FeatureMap | Non
     else:
         matrix = principal_components(scaled - offset, weights)
     offset = np.divide(offset, spread, out=np.zeros_like(offset), where=spread > 0.0)
-    return FeatureMap(shift, scale, powers, offset, spread[:, None] * matrix)
+    return FeatureMap(shift, scale, powers, curves, offset, spread[:, None] * matrix)
 
 
 def principal_components(centred: np.ndarray, weights: FloatArray) -> np.ndarray:

@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import block_diag
 from scipy.special import softmax
+from sklearn import config_context
 from sklearn.base import ClassifierMixin, clone
-from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import accuracy_score, check_scoring
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils import column_or_1d
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ...engine.compute.arrays import namespace, on_host
+from ...engine.compute.arrays import namespace, on_host, operations_of
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
 from .._settings import check_feature_groups
@@ -47,26 +47,36 @@ from ._features import (
 
 # Kernels for each class and strengths of the prior that are tried: rows of the covariance within the classes,
 # for each feature. Kernels belong to one class each, or are shared by all.
-_OWN_FULL = ((1, 1.0), (1, 0.1), (1, 8.0), (4, 2.0), (2, 0.5), (2, 2.0), (4, 0.5), (8, 0.5))
-_SHARED_FULL = ((1, 2.0), (2, 0.5), (4, 0.5), (8, 0.5), (8, 2.0), (16, 0.5), (16, 2.0), (32, 0.5))
-_OWN_SIMPLE, _SHARED_SIMPLE, _PRIOR_OF_SIMPLE = (1, 4, 16), (16, 64), 0.5
+_OWN_FULL = (
+    *((1, 1.0), (1, 0.1), (1, 8.0), (2, 0.5), (2, 2.0), (4, 2.0), (4, 0.5), (8, 0.5), (8, 2.0)),
+    *((16, 0.5), (16, 2.0), (32, 0.5), (64, 0.5), (128, 0.5)),
+)
+_SHARED_FULL = (
+    *((1, 2.0), (2, 0.5), (4, 0.5), (8, 0.5), (8, 2.0), (16, 0.5), (16, 2.0), (32, 0.5), (32, 2.0)),
+    *((64, 0.5), (128, 0.5)),
+)
+_OWN_SIMPLE, _SHARED_SIMPLE, _PRIOR_OF_SIMPLE = (1, 16), (64,), 0.5
 # With many classes there may be fewer kernels than classes, which then differ in their weights alone.
 _FEWER_THAN_CLASSES, _MANY_CLASSES = (0.25, 0.5), 20
 # There are at least so many rows for each kernel, unless there is one a class, and at most so many kernels.
 _ROWS_PER_KERNEL, _MOST_KERNELS = 3, 512
-# Candidates are first compared on one fold, with about so many of its rows; so many go on. Before that,
-# features are compared by a few candidates, and so many ways to make them go on.
+# Candidates are first compared on one fold, or two of five, with about so many of its rows; so many go on.
+# Before that, features are compared by a few candidates, and so many ways to make them go on.
 _ROWS_TO_SCREEN, _KEPT, _KEPT_FEATURES = 2000, 12, 3
+# More kernels of a kind are tried until so many numbers in a row were worse.
+_WORSE_NUMBERS = 2
 _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
 # Tried for feature groups: kernels of each group, or of each class and group, strengths of the prior, and
 # concentrations of weights.
 _KERNELS_OF_GROUP, _OWN_OF_GROUP = (4, 8, 16), (1, 2, 4)
 _PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (0.5, 4.0), (1.0, 1.1)
 # How many of the best candidates are tuned for classification, and the shares of the likelihood, each from
-# the model that EM found. All rounds are taken, so that folds and the final fit do the same.
-_TUNED, _TRADE_OFFS, _TUNING = 2, (0.1, 0.0), {"validation": None, "max_iter": 20}
-# A model with more numbers in its means than this, for each row, is not tuned: gradients would take longer
-# than everything else.
+# the model that EM found. All rounds are taken, so that folds and the final fit do the same; with many rows
+# the likelihood is not needed to hold them back, and more rounds pay.
+_TUNED, _TRADE_OFFS, _ROUNDS = 3, (0.1, 0.0), 20
+_MANY_ROWS, _ROUNDS_WITH_MANY = 1000, 60
+# There are at most so many numbers in the means of full kernels, for each row, and in those of a model that is
+# tuned: gradients would take longer than everything else.
 _MOST_NUMBERS_A_ROW = 2
 # Settings of fits unless an estimator is given: candidates can be judged before the last digits are there.
 QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
@@ -74,6 +84,8 @@ QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
 _SMALLEST = np.finfo(np.float64).tiny
 # Strength of the prior where no row can be held out to choose one.
 _BLIND_PRIOR = 2.0
+# From so many folds on, two of them screen candidates.
+_MANY_FOLDS = 5
 
 
 @dataclass
@@ -90,6 +102,7 @@ class Selection:
     def __post_init__(self) -> None:
         self._scorer = check_scoring(self.prototype, scoring=self.search.scoring)
         self._mapped = cache(self._map)
+        self._screened_models: dict[str, list[SharedKernelClassifier]] = {}
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return those to average, the best first."""
@@ -107,13 +120,26 @@ class Selection:
             candidates = self._screened(self._with_best_features(candidates))
         for params in candidates:
             trials.add("kernels", params, self._evaluate)
+        self._screened_models.clear()
         trials.check()
         tuned = self._tune_best()
         return self._average() if tuned is None else [tuned]
 
     def _screened(self, candidates: list[Params]) -> list[Params]:
         """Return the best candidates on one fold, the best first."""
-        screened = [self.trials.add(SCREENING, params, self._screen) for params in candidates]
+        paths: dict[tuple[Any, ...], dict[int, float]] = {}
+        screened = []
+        for params in candidates:
+            kind = tuple(params[name] for name in ("transform", "reduction", "kernels", "covariance_type"))
+            path = paths.setdefault(kind, {})
+            if isinstance(self.search.n_kernels, str) and params["n_kernels"] not in path:
+                last = list(path.values())[-_WORSE_NUMBERS:]
+                if len(path) > _WORSE_NUMBERS and max(last) < max(path.values()):
+                    continue
+            trial = self.trials.add(SCREENING, params, self._screen)
+            score = -np.inf if trial is None else trial.score
+            path[params["n_kernels"]] = max(score, path.get(params["n_kernels"], -np.inf))
+            screened.append(trial)
         known = [trial for trial in screened if trial is not None and np.isfinite(trial.score)]
         known.sort(key=lambda trial: -trial.score)
         return [trial.params for trial in known[:_KEPT]] or candidates[:1]
@@ -175,7 +201,10 @@ class Selection:
         else:
             n_train = min(len(training.X) for training, _ in self.folds)
             for transform, reduction in transforms(self.rows.X, n_classes):
-                for kernels, k, name, rows in self.kernels(n_classes, n_train, numbers, types, reduction):
+                width = self._mapped(0, transform, reduction)[0].X.shape[1]
+                for kernels, k, name, rows in self.kernels(
+                    n_classes, n_train, width, numbers, types, reduction
+                ):
                     yield {
                         **params, "transform": transform, "reduction": reduction, "kernels": kernels,
                         "n_kernels": k, "covariance_type": name, "prior_rows": None if given else rows,
@@ -187,7 +216,13 @@ class Selection:
         return self.prototype.inference != "em" or self.prototype.weight_prior is not None
 
     def kernels(
-        self, n_classes: int, n_train: int, numbers: list[int] | None, types: list[str] | None, reduction: str
+        self,
+        n_classes: int,
+        n_train: int,
+        width: int,
+        numbers: list[int] | None,
+        types: list[str] | None,
+        reduction: str,
     ) -> list[tuple[str, int, str, float]]:
         """Return what is tried of kernels: whose they are, how many, their covariances and their prior."""
         allowed = ("own", "shared") if self.search.kernels == "auto" else (self.search.kernels,)
@@ -215,10 +250,12 @@ class Selection:
                 shared = [*((m, 2.0) for m in _FEWER_THAN_CLASSES), *shared]
             found += [("shared", m, name, rows) for m, rows in shared]
         most = min(_MOST_KERNELS, n_train // _ROWS_PER_KERNEL)
+        # Means have at most so many numbers for each row: a kernel needs rows to find its directions.
+        most_full = min(most, _MOST_NUMBERS_A_ROW * n_train // width)
         tried = [
             (kernels, round(m * n_classes), name, rows)
             for kernels, m, name, rows in found
-            if kernels in allowed and (m <= 1 or m * n_classes <= most)
+            if kernels in allowed and (m <= 1 or m * n_classes <= (most_full if name == "full" else most))
         ]
         # Shared kernels of a simple type are many, and there may be too few rows for any of these numbers.
         fewer = sorted({n_classes, max(n_classes, most)})
@@ -285,11 +322,17 @@ class Selection:
         return training.map(change.transform), held.map(change.transform)
 
     def _screen(self, trial: Trial) -> None:
-        """Score a candidate on one fold, with some of its rows."""
-        seed = self.prototype.random_state
-        training, held = self._mapped(0, trial.params["transform"], trial.params["reduction"])
-        some = [fewer_rows(rows, seed, _ROWS_TO_SCREEN) for rows in (training, held)]
-        self._score(trial, [(some[0], some[1])], [])
+        """Score a candidate on one fold or two, with some of their rows."""
+        seed, names = self.prototype.random_state, (trial.params["transform"], trial.params["reduction"])
+        whole = [self._mapped(number, *names) for number in range(1 if len(self.folds) < _MANY_FOLDS else 2)]
+        some = [
+            (fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN))
+            for training, held in whole
+        ]
+        self._score(trial, some, [])
+        if all(part[0] is fold[0] for part, fold in zip(some, whole, strict=True)):
+            # They need not be fitted again.
+            self._screened_models[repr(trial.params)] = trial.models
 
     def _evaluate(self, trial: Trial, fitted: Sequence[SharedKernelClassifier] = ()) -> None:
         """Score a candidate, or tuned models, on all folds."""
@@ -298,19 +341,24 @@ class Selection:
 
     def _score(self, trial: Trial, folds: list[Fold], fitted: Sequence[SharedKernelClassifier]) -> None:
         """Fit a candidate, or tune fitted models, and score it at the temperature of least log-loss."""
-        params = trial.params
-        if fitted:
-            pairs = zip(fitted, folds, strict=True)
-            trial.models = [_tune(deepcopy(model), rows, params["trade_off"]) for model, (rows, _) in pairs]
-        else:
-            trial.models = [
-                self.make(params, rows).fit(self.to_device(rows.X), rows.y, rows.weights) for rows, _ in folds
+        params, held = trial.params, [held for _, held in folds]
+        # Rows and settings have been checked, once for all fits.
+        with config_context(assume_finite=True, skip_parameter_validation=True):
+            if fitted:
+                trial.models = [
+                    self.tune(deepcopy(model), rows, params["trade_off"])
+                    for model, (rows, _) in zip(fitted, folds, strict=True)
+                ]
+            else:
+                known = self._screened_models.pop(repr(params), [])
+                trial.models = known + [
+                    self.make(params, rows).fit(self.to_device(rows.X), rows.y, rows.weights)
+                    for rows, _ in folds[len(known) :]
+                ]
+            logs = [
+                on_host(model.predict_log_proba(self.to_device(rows.X)))
+                for model, rows in zip(trial.models, held, strict=True)
             ]
-        held = [held for _, held in folds]
-        logs = [
-            on_host(model.predict_log_proba(self.to_device(rows.X)))
-            for model, rows in zip(trial.models, held, strict=True)
-        ]
         codes = np.concatenate([rows.codes for rows in held])
         weights = np.concatenate([rows.row_weights for rows in held])
         temperature, _ = least_log_loss(np.concatenate(logs), codes, weights)
@@ -328,6 +376,19 @@ class Selection:
         sizes = [rows.row_weights.sum() for rows in held]
         trial.score = float(np.average(trial.split_scores, weights=sizes))
         trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
+
+    def tune(self, model: SharedKernelClassifier, rows: Rows, trade_off: float) -> SharedKernelClassifier:
+        """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
+        own, many = rows.labelled, trade_off == 0.0 and len(self.rows.X) >= _MANY_ROWS
+        return model.tune(
+            own.X,
+            own.y,
+            trade_off=trade_off,
+            sample_weight=own.weights,
+            validation=None,
+            max_iter=_ROUNDS_WITH_MANY if many else _ROUNDS,
+            random_state=model.random_state,
+        )
 
     def _tune_best(self) -> Trial | None:
         """Try to tune the best candidates; return the one to take alone where tuning is asked for."""
@@ -388,21 +449,21 @@ class Selection:
 
 
 def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: Any) -> dict[str, FloatArray]:
-    """Return a start in which each class has its own kernels; EM keeps weights of zero at zero."""
+    """Return a start in which each class has its own kernels; EM keeps weights of zero at zero.
+
+    Means are rows of the class, drawn as by k-means++ in units of the features' deviations.
+    """
     own = [rows[codes == c] for c in range(int(codes.max()) + 1)]
     if per_class == 1:
         return {"means": np.stack([each.mean(axis=0) for each in own]), "weights": np.eye(len(own))}
-    means = [kmeans_plusplus(each, min(per_class, len(each)), random_state=seed)[0] for each in own]
+    deviations, random_state = rows.std(axis=0), check_random_state(seed)
+    scale = np.where(deviations > 0.0, deviations, 1.0)
+    draw_seeds, means = operations_of(rows).draw_seeds, []
+    for each in own:
+        chances = random_state.uniform(size=min(per_class, len(each)) - 1)
+        means.append(draw_seeds(each / scale, random_state.randint(len(each)), chances) * scale)
     weights = block_diag(*(np.full((len(each), 1), 1.0 / len(each)) for each in means))
     return {"means": np.concatenate(means), "weights": weights}
-
-
-def _tune(model: SharedKernelClassifier, rows: Rows, trade_off: float) -> SharedKernelClassifier:
-    """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
-    own, seed = rows.labelled, model.random_state
-    return model.tune(
-        own.X, own.y, trade_off=trade_off, sample_weight=own.weights, random_state=seed, **_TUNING
-    )
 
 
 @savable
@@ -546,6 +607,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             rows = replace(rows, weights=factor * rows.weights)
             sample_weight = factor * np.asarray(on_host(sample_weight), dtype=np.float64)
         prototype = self._prototype(SharedKernelClassifier(**QUICK_FITS))
+        prototype._validate_params()
         seed, share = prototype.random_state, prototype.reject_below
         if share is not None:
             check_outlier_label(prototype.outlier_label, np.unique(rows.labelled.y.tolist()))
@@ -576,7 +638,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             if params["trade_off"] is not None:
                 # The model may have the names of a data frame's columns, which filled rows lack.
                 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-                _tune(classifier, filled, params["trade_off"])
+                selection.tune(classifier, filled, params["trade_off"])
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
             classifiers.append(classifier)
             maps.append(None if change is None else tuple(change))

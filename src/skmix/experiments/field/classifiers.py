@@ -214,7 +214,8 @@ def _chosen(kind: type, grid: dict[str, Any], seed: int, **settings: Any) -> Any
 
 _LDA, _QDA = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 _BOOSTING = HistGradientBoostingClassifier
-_RIDGES = {"reg_param": [0.5, 0.1, 1e-2, 1e-4]}
+# The solver that takes classes with fewer rows than features.
+_RIDGES = {"shrinkage": ["auto", 0.5, 0.1, 1e-2, 1e-4]}
 _PENALTIES = {"C": [0.01, 0.1, 1.0, 10.0, 100.0]}
 _NEIGHBOURS = {"n_neighbors": [1, 3, 5, 9, 15, 25], "weights": ["uniform", "distance"]}
 _TREES = {"max_features": ["sqrt", 0.5], "min_samples_leaf": [1, 5]}
@@ -231,7 +232,7 @@ FIELD: tuple[Contender, ...] = (
         ours=True,
     ),
     Contender("LDA", True, partial(_make, _LDA, solver="lsqr", shrinkage="auto")),
-    Contender("QDA", True, partial(_chosen, _QDA, _RIDGES)),
+    Contender("QDA", True, partial(_chosen, _QDA, _RIDGES, solver="eigen")),
     Contender("naive Bayes", True, partial(_make, GaussianNB)),
     Contender("separate mixtures", True, partial(_make, SeparateMixtures)),
     Contender("logistic regression", False, partial(_chosen, LogisticRegression, _PENALTIES, max_iter=1000)),
