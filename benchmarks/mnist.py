@@ -1,4 +1,4 @@
-"""MNIST by one pipeline: deskewing, principal components, EM, tuning. Three models of it, on the test images.
+"""MNIST by one pipeline: deskewing, components, EM, tuning, averaging. Three settings, on the test images.
 
     python benchmarks/mnist.py --folder mnist --seeds 0 1 2 --out benchmarks/results/mnist.json
 
@@ -13,7 +13,7 @@ added, and none is altered but by deskewing.
 
 runs all combinations of these settings, each ``--try`` its own; the others are the defaults of `Recipe`.
 Times are wall-clock, with `--threads` threads for each process: processes times threads should not exceed
-the cores.
+the cores. Models that are averaged are fitted side by side, one a thread, in processes of their own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ import sklearn
 from rich.console import Console
 from rich.table import Table
 from sklearn.decomposition import PCA
+from sklearn.ensemble import VotingClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import log_loss, zero_one_loss
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
@@ -52,7 +55,7 @@ N_CLASSES = 10
 N_VALIDATION = 10_000
 # The images that settings are judged by are always the same ones.
 SEED_OF_VALIDATION = 20
-STEPS = ("prepare", "fit", "tune")
+STEPS = ("prepare", "fit")
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class Recipe:
     judge : bool
         Whether these images say when tuning stops. Otherwise it takes all its passes, and they set the
         temperature alone.
+    members : int
+        Number of models, of different starts, splits and mini-batches, whose probabilities are averaged.
     """
 
     deskew: bool = False
@@ -103,13 +108,16 @@ class Recipe:
     batch: int = 500
     held_out: float = 0.1
     judge: bool = True
+    members: int = 1
 
 
-_CHOSEN = Recipe(start="separate", prior=1.0, held_out=0.02, judge=False)
+_CHOSEN = Recipe(start="separate", prior=1.0, passes=20, held_out=0.02, judge=False, members=4)
 RECIPES = {
     "raw": _CHOSEN,
     "deskewed": replace(_CHOSEN, deskew=True),
-    "smallest": replace(_CHOSEN, deskew=True, components=22, kernels=1, start="class", prior=10.0, passes=40),
+    "smallest": replace(
+        _CHOSEN, deskew=True, components=22, kernels=1, start="class", prior=10.0, passes=40, members=1
+    ),
 }
 
 
@@ -126,15 +134,15 @@ class Outcome:
     error, log_loss : float
         Of the images that were kept for judging.
     error_before, error_after : float
-        Of the held-out images, before and after tuning.
+        Of the held-out images, before and after tuning: means over the members, each alone.
     kept : bool
-        Whether a tuned model was kept; where none was better, the numbers are those of EM's.
+        Whether tuned models were kept; where none was better, the numbers are those of EM's.
     rounds : int
-        Passes of tuning that were made.
+        Passes of tuning that were made, by the member with most of them.
     parameters, parameters_of_components : int
-        Numbers in the classifier, and in the projection before it.
+        Numbers in the classifiers of all members, and in the projection before them.
     seconds : dict of str to float
-        Wall-clock time of each step.
+        Wall-clock time of each step; `fit` is EM, tuning and calibration of all members.
     """
 
     recipe: Recipe
@@ -148,6 +156,17 @@ class Outcome:
     parameters: int
     parameters_of_components: int
     seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One fitted model, and what `Outcome` tells of it."""
+
+    model: SharedKernelClassifier
+    error_before: float
+    error_after: float
+    kept: bool
+    rounds: int
 
 
 def prior_of(recipe: Recipe) -> dict[str, Any]:
@@ -182,60 +201,77 @@ def start_of(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, seed: int, th
     }
 
 
+def fit_member(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, threads: int, seed: int) -> Member:
+    """Return a model of rows (N, M) of components, calibrated by those that it holds out."""
+    fitted, held_out, fitted_labels, held_out_labels = train_test_split(
+        rows, labels, test_size=recipe.held_out, stratify=labels, random_state=seed
+    )
+    with threadpool_limits(threads):
+        model = SharedKernelClassifier(
+            N_CLASSES * recipe.kernels,
+            init=start_of(recipe, fitted, fitted_labels, seed, threads),
+            **prior_of(recipe),
+            max_iter=recipe.max_iter,
+            tol=recipe.tol,
+            n_jobs=threads,
+            random_state=seed,
+        )
+        model.fit(fitted, fitted_labels)
+        error_before = zero_one_loss(held_out_labels, model.predict(held_out))
+        model.tune(
+            fitted,
+            fitted_labels,
+            trade_off=recipe.trade_off,
+            validation=(held_out, held_out_labels) if recipe.judge else None,
+            max_iter=recipe.passes,
+            batch_size=recipe.batch,
+            random_state=seed,
+        )
+        if not recipe.judge:
+            model.calibrate(held_out, held_out_labels)
+        error_after = zero_one_loss(held_out_labels, model.predict(held_out))
+    tuned: dict[str, Any] = model.tuned_
+    rounds = len(tuned["rounds"]) or recipe.passes
+    return Member(model, float(error_before), float(error_after), tuned["trade_off"] is not None, rounds)
+
+
+def fit_members(
+    recipe: Recipe, rows: np.ndarray, labels: np.ndarray, threads: int, seed: int
+) -> list[Member]:
+    """Return all members; no other seed has the same ones."""
+    processes = min(threads, recipe.members)
+    fit = partial(fit_member, recipe, rows, labels, threads // processes)
+    seeds = range(recipe.members * seed, recipe.members * (seed + 1))
+    if processes == 1:
+        return [fit(each) for each in seeds]
+    with fresh_processes(processes) as pool:
+        return list(pool.map(fit, seeds))
+
+
 def measure(recipe: Recipe, data: SplitImages, seed: int, threads: int) -> Outcome:
     """Return how a recipe does on the test images of `data`, which need not be MNIST's own."""
-    clock, seconds = time.perf_counter(), {}
-
-    def lap(step: str) -> None:
-        nonlocal clock
-        seconds[step] = time.perf_counter() - clock
-        clock = time.perf_counter()
-
+    begin = time.perf_counter()
     flat = FunctionTransformer(lambda images: images.reshape(len(images), -1).astype(np.float64))
     preparation = make_pipeline(
         Deskew() if recipe.deskew else flat, PCA(recipe.components, random_state=seed)
     )
     rows, labels = preparation.fit_transform(data.train_images), data.train_labels
-    lap("prepare")
-    fitted, held_out, fitted_labels, held_out_labels = train_test_split(
-        rows, labels, test_size=recipe.held_out, stratify=labels, random_state=seed
-    )
-    model = SharedKernelClassifier(
-        N_CLASSES * recipe.kernels,
-        init=start_of(recipe, fitted, fitted_labels, seed, threads),
-        **prior_of(recipe),
-        max_iter=recipe.max_iter,
-        tol=recipe.tol,
-        n_jobs=threads,
-        random_state=seed,
-    )
-    model.fit(fitted, fitted_labels)
-    lap("fit")
-    error_before = zero_one_loss(held_out_labels, model.predict(held_out))
-    model.tune(
-        fitted,
-        fitted_labels,
-        trade_off=recipe.trade_off,
-        validation=(held_out, held_out_labels) if recipe.judge else None,
-        max_iter=recipe.passes,
-        batch_size=recipe.batch,
-        random_state=seed,
-    )
-    if not recipe.judge:
-        model.calibrate(held_out, held_out_labels)
-    lap("tune")
+    prepared = time.perf_counter()
+    members = fit_members(recipe, rows, labels, threads, seed)
+    seconds = {"prepare": prepared - begin, "fit": time.perf_counter() - prepared}
+    frozen = [(str(number), FrozenEstimator(each.model)) for number, each in enumerate(members)]
+    average = VotingClassifier(frozen, voting="soft").fit(rows, labels)
     judged = preparation.transform(data.test_images)
-    tuned: dict[str, Any] = model.tuned_
     return Outcome(
         recipe,
         seed,
-        float(zero_one_loss(data.test_labels, model.predict(judged))),
-        float(log_loss(data.test_labels, model.predict_proba(judged), labels=model.classes_)),
-        float(error_before),
-        float(zero_one_loss(held_out_labels, model.predict(held_out))),
-        tuned["trade_off"] is not None,
-        len(tuned["rounds"]) or recipe.passes,
-        count_parameters(model),
+        float(zero_one_loss(data.test_labels, average.predict(judged))),
+        float(log_loss(data.test_labels, average.predict_proba(judged), labels=average.classes_)),
+        float(np.mean([each.error_before for each in members])),
+        float(np.mean([each.error_after for each in members])),
+        all(each.kept for each in members),
+        max(each.rounds for each in members),
+        sum(count_parameters(each.model) for each in members),
         count_parameters(preparation),
         seconds,
     )
@@ -266,6 +302,11 @@ def run(recipe: Recipe, seed: int, arguments: argparse.Namespace) -> Outcome:
         return measure(recipe, data, seed, arguments.threads)
 
 
+def fresh_processes(number: int) -> ProcessPoolExecutor:
+    """Return a pool of processes that are not forks, which would inherit the state of BLAS threads."""
+    return ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"))
+
+
 def run_all(
     wanted: list[tuple[str, int]], recipes: dict[str, Recipe], arguments: argparse.Namespace
 ) -> Iterator[tuple[str, int, Outcome]]:
@@ -274,9 +315,7 @@ def run_all(
         for name, seed in wanted:
             yield name, seed, run(recipes[name], seed, arguments)
         return
-    # Fresh processes: a fork would inherit the state of BLAS threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(arguments.processes, mp_context=context) as pool:
+    with fresh_processes(arguments.processes) as pool:
         jobs = {pool.submit(run, recipes[name], seed, arguments): (name, seed) for name, seed in wanted}
         for job in as_completed(jobs):
             yield *jobs[job], job.result()
@@ -294,6 +333,8 @@ def parse(text: str, name: str) -> Any:
         return tuple(float(part) for part in text.split("+"))
     if name == "start" and text not in ("class", "separate"):
         raise ValueError(f"start is class or separate, got {text!r}.")
+    if name == "members" and not text.lstrip("0").isdecimal():
+        raise ValueError(f"members is a number from 1 on, got {text!r}.")
     return kind(text)
 
 

@@ -6,11 +6,14 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from sklearn.decomposition import PCA
+from sklearn.metrics import log_loss
 
 from skmix.datasets import SplitImages
 
@@ -89,12 +92,39 @@ def test_models_are_judged_by_the_test_images(
     results = json.loads(out.read_text())
     (outcome,) = results["outcomes"]["smallest"]
     assert outcome["error"] > 0.9
-    assert set(outcome["seconds"]) == {"prepare", "fit", "tune"}
+    assert set(outcome["seconds"]) == {"prepare", "fit"}
     kernels, components = 10 * outcome["recipe"]["kernels"], outcome["recipe"]["components"]
     # Means, covariances, weights that sum to one in each class, and class priors that do too.
     own = kernels * (components + components * (components + 1) // 2) + 10 * (kernels - 1) + 9
     assert outcome["parameters"] == own
     assert outcome["parameters_of_components"] == (components + 1) * 12 * 12
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_members_are_averaged(mnist: ModuleType, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    # Processes would take seconds to start.
+    monkeypatch.setattr(mnist, "fresh_processes", ThreadPoolExecutor)
+    random = np.random.default_rng(1)
+    labels = np.tile(np.arange(10), 30)
+    images = images_of(labels, random)
+    # Some labels are wrong, so that members are of different minds.
+    told = np.where(random.random(300) < 0.2, random.permutation(labels), labels)
+    data = SplitImages(images[:200], told[:200], images[200:], told[200:])
+    recipe = mnist.Recipe(components=5, kernels=1, passes=2, batch=50, judge=False, members=2)
+    outcome = mnist.measure(recipe, data, seed=3, threads=threads)
+
+    flat = images.reshape(300, -1).astype(float)
+    pca = PCA(5, random_state=3).fit(flat[:200])
+    rows, judged = pca.transform(flat[:200]), pca.transform(flat[200:])
+    # Seeds 0, 1 and 2 have the six members before these.
+    members = [mnist.fit_member(recipe, rows, told[:200], 1, seed) for seed in (6, 7)]
+    first, second = (each.model.predict_proba(judged) for each in members)
+    assert np.abs(first - second).max() > 0.01
+    mean = (first + second) / 2
+    assert outcome.log_loss == pytest.approx(log_loss(told[200:], mean))
+    assert outcome.error == pytest.approx(np.mean(mean.argmax(axis=1) != told[200:]))
+    assert outcome.error_after == pytest.approx(np.mean([each.error_after for each in members]))
+    assert outcome.parameters == 2 * (10 * (5 + 15) + 10 * 9 + 9)
 
 
 def test_images_for_judging_are_not_trained_on(mnist: ModuleType) -> None:
@@ -124,6 +154,7 @@ def test_settings_combine(mnist: ModuleType) -> None:
         ("kernels=", "'kernels=' is not"),
         ("deskew=1", "deskew is yes or no, got '1'"),
         ("start=random", "start is class or separate, got 'random'"),
+        ("members=0", "members is a number from 1 on, got '0'"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(mnist: ModuleType, setting: str, message: str) -> None:

@@ -272,9 +272,10 @@ def mnist() -> str:
     rows = []
     for name, own in found["outcomes"].items():
         recipe, seconds = own[0]["recipe"], [sum(each["seconds"].values()) for each in own]
+        averaged = f", average of {recipe['members']}" if recipe["members"] > 1 else ""
         rows.append(
             [
-                f"{name}: {recipe['components']} components, {recipe['kernels']} a digit",
+                f"{name}: {recipe['components']} components, {recipe['kernels']} a digit{averaged}",
                 " ".join(f"{100 * each['error']:.2f}" for each in own),
                 percent(own, "error"),
                 f"{percent(own, 'error_before')} → {percent(own, 'error_after')}",

@@ -172,15 +172,21 @@ class Objective:
             return self._sum(terms, values, own, kernels, pool.workspace)
 
         total = reduce(lambda a, b: Sums(*map(add, a, b)), self._map(work, rows, kernels, pool))
-        gradient = self._gradient(point, total, kernels.origins) / rows.size
+        total = self._about_means(point, total, kernels.origins)
         joint = total.joint / rows.size - self.frame.log_volume()
         value = total.conditional / rows.size + self.trade_off * joint
         if self.regulariser is not None:
-            log_prior, slope = self._log_prior(point, self.regulariser)
+            log_prior, classes, mass, second = self._log_prior(point, self.regulariser)
             # The weight of a row for the kernels of its own class.
             share = (1.0 / self.temperature + self.trade_off) / self.n_rows
             value += share * log_prior
-            gradient += share * slope
+            share *= rows.size
+            total = total._replace(
+                classes=total.classes + share * classes,
+                mass=total.mass + share * mass,
+                second=total.second + share * second,
+            )
+        gradient = self._gradient(point, total) / rows.size
         return value, gradient
 
     def log_joints(self, point: Point, rows: Labelled, pool: Workers) -> FloatArray:
@@ -260,24 +266,31 @@ class Objective:
         memory[-1] = 1.0
         return memory[n_features:]
 
-    def _gradient(self, point: Point, sums: Sums, origins: FloatArray) -> FloatArray:
-        """Return the gradient (Q,) of the summed objective, from sums about origins (K, M)."""
-        of_weights = sums.classes - point.weights * sums.classes.sum(axis=0)
+    def _about_means(self, point: Point, sums: Sums, origins: FloatArray) -> Sums:
+        """Return sums about the means of a model, from sums about origins (K, M)."""
         offset = point.means - origins
         first = sums.first - sums.mass[:, None] * offset
         i, j = self.structure.pairs(offset.shape[1])
         # Σ g (x − μ)(x − μ)ᵀ from moments about another origin.
         second = sums.second - first[:, i] * offset[:, j] - sums.first[:, j] * offset[:, i]
+        return sums._replace(first=first, second=second)
+
+    def _gradient(self, point: Point, sums: Sums) -> FloatArray:
+        """Return the gradient (Q,) of the summed objective, from sums about the means."""
+        of_weights = sums.classes - point.weights * sums.classes.sum(axis=0)
         of_means, of_covariances = self.structure.gradients(
-            self._base, point.stretch, point.factor, (sums.mass, first, second)
+            self._base, point.stretch, point.factor, (sums.mass, sums.first, sums.second)
         )
         return np.concatenate([of_weights.ravel(), of_means.ravel(), of_covariances.ravel()])
 
-    def _log_prior(self, point: Point, regulariser: Regulariser) -> tuple[float, FloatArray]:
-        """Return the logarithm of the priors, up to a constant, and its gradient (Q,).
+    def _log_prior(
+        self, point: Point, regulariser: Regulariser
+    ) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+        """Return the logarithm of the priors, up to a constant, and their part of the sums about the means.
 
-        The prior on covariances acts like rows about each kernel's mean, that on weights like rows of each
-        class in each kernel. Weights of zero, which stay zero, are left out.
+        These are (K, L), (K,) and (K, S) as in `Sums`. The prior on covariances acts like rows about each
+        kernel's mean, that on weights like rows of each class in each kernel. Means have no prior. Weights of
+        zero, which stay zero, are left out.
         """
         n_kernels, n_features = point.means.shape
         positive = point.weights > 0.0
@@ -290,9 +303,7 @@ class Objective:
             mass += regulariser.prior_rows * self._shape[0] / n_kernels
             wanted = self.structure.from_full(np.tile(regulariser.prior_covariance, (1, n_kernels, 1, 1)))
             second += mass[:, None] * self.structure.terms_of(wanted, n_kernels, n_features)[0]
-        # About the means themselves, which have no prior.
-        sums = Sums(0.0, 0.0, classes, mass, np.zeros_like(point.means), second)
-        return value, self._gradient(point, sums, point.means)
+        return value, classes, mass, second
 
     def _sum(
         self, terms: FloatArray, values: FloatArray, rows: Labelled, kernels: Kernels, workspace: Workspace
