@@ -70,6 +70,8 @@ _TUNED, _TRADE_OFFS, _TUNING = 2, (0.1, 0.0), {"validation": None, "max_iter": 2
 _MOST_NUMBERS_A_ROW = 2
 # Settings of fits unless an estimator is given: candidates can be judged before the last digits are there.
 QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
+# Tuning takes about as many times as long as the fit, which matters for the time left that is shown.
+_WORK_OF_TUNING = 2
 # A probability of zero counts as this.
 _SMALLEST = np.finfo(np.float64).tiny
 # Strength of the prior where no row can be held out to choose one.
@@ -103,6 +105,7 @@ class Selection:
             # Every class has a single row, so that none can be held out.
             trials.list.append(Trial("kernels", candidates[0], np.nan))
             return trials.list
+        self._plan(candidates)
         if len(candidates) > _KEPT:
             candidates = self._screened(self._with_best_features(candidates))
         for params in candidates:
@@ -111,8 +114,24 @@ class Selection:
         tuned = self._tune_best()
         return self._average() if tuned is None else [tuned]
 
+    def _plan(self, candidates: list[Params]) -> None:
+        """Tell the progress display how much there is to do; work is in rows that are fitted."""
+        plan, n_fitted = self.trials.plan, sum(len(training.X) for training, _ in self.folds)
+        if len(candidates) > _KEPT:
+            plan(SCREENING, len(candidates), self._n_screened)
+        plan("kernels", min(len(candidates), _KEPT), n_fitted)
+        if self.search.tune is not None and self.search.tune is not False:
+            plan("tuning", _TUNED * len(_TRADE_OFFS), _WORK_OF_TUNING * n_fitted)
+        plan("members", self.search.n_members, len(self.rows.X))
+
+    @property
+    def _n_screened(self) -> int:
+        """Number of rows that a candidate is fitted to in the screening."""
+        return min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
+
     def _screened(self, candidates: list[Params]) -> list[Params]:
         """Return the best candidates on one fold, the best first."""
+        self.trials.plan(SCREENING, len(candidates), self._n_screened)
         screened = [self.trials.add(SCREENING, params, self._screen) for params in candidates]
         known = [trial for trial in screened if trial is not None and np.isfinite(trial.score)]
         known.sort(key=lambda trial: -trial.score)
@@ -562,6 +581,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         to_device = sender(prototype, X)
         selection = Selection(self, prototype, rows, folds, trials, to_device)
         chosen = selection.choose()
+        trials.plan("members", len(chosen), len(rows.X))
         complete = rows.map(filler(rows.X, seed))
         classifiers, maps = [], []
         for number, trial in enumerate(chosen):
@@ -578,6 +598,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
                 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
                 _tune(classifier, filled, params["trade_off"])
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
+            trials.step("members", "fitting to all rows")
             classifiers.append(classifier)
             maps.append(None if change is None else tuple(change))
         for trial in trials.list:
