@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import gen_batches
 
 from skmix.estimators.densities import n_parameters
-from skmix.plots._models import chosen_model, feature_names, groups_of
+from skmix.plots._models import chosen_model, feature_names, groups_of, numbered
 
 _ROWS_AT_A_TIME = 1 << 14
 
@@ -95,7 +95,7 @@ def describe(model: Any) -> dict[str, Any]:
         temperature, and the ``settings`` that differ from their defaults.
     """
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
-    names = names or [f"feature {place}" for place in range(1, int(model.n_features_in_) + 1)]
+    names = names or list(map(numbered, range(int(model.n_features_in_))))
     threshold, target = outlier_threshold(model), metadata_of(model)["target"]
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
     change, n_members = getattr(model, "feature_map_", None), len(getattr(model, "classifiers_", [model]))

@@ -793,6 +793,13 @@ def test_results_are_saved(tmp_path: Path, iris: Data, pixels: Any) -> None:
         assert_array_equal(pickle.loads(pickle.dumps(search)).score_samples(rows), search.score_samples(rows))
 
 
+def test_a_class_of_few_rows_has_fewer_kernels(iris: Data) -> None:
+    kept = np.r_[:52, 100:150]  # two rows of the second class
+    search = SharedKernelClassifierCV(kernels="own", n_kernels=12, tune=False, n_members=1, random_state=0)
+    search.fit(iris[0][kept], iris[1][kept])
+    assert search.best_params_["n_kernels"] == len(search.classifier_.means_) == 4 + 2 + 4
+
+
 def test_the_same_search_makes_the_same_file(tmp_path: Path, iris: Data) -> None:
     for search, given in (
         (SharedKernelClassifierCV(n_kernels=[3, 6], n_members=2, random_state=0), iris),

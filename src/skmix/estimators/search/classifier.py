@@ -606,6 +606,10 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         self.classifiers_, self.feature_maps_ = classifiers, maps
         return chosen[0]
 
+    def _finish(self) -> None:
+        # A class with fewer rows than kernels has one for each row.
+        self.best_params_["n_kernels"] = len(self.classifier_.models_[0].means_)
+
     @property
     def classifier_(self) -> SharedKernelClassifier:
         """The classifier of the best candidate."""
