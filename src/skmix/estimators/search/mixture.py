@@ -23,15 +23,15 @@ from ..densities import n_parameters
 from ..io import savable
 from ..mixture import SharedKernelMixture
 from ..rows import Sender, open_training, sender, warn_caller
-from ._base import Rows, Search, Trial, Trials, delegated, documented, make_folds
+from ._base import Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
 # again while the largest is the best.
 _KERNELS_PER_CLASS, _FEWEST_TO_REACH = 4, 10
 # A covariance type is given up after so many numbers of kernels that were no better than one before.
 _IN_VAIN = 3
-# Starts and tolerance of fits unless an estimator is given: one start may miss what the next number finds.
-_N_STARTS, _TOLERANCE = 4, 1e-3
+# Settings of fits unless an estimator is given: one start may miss what the next number of kernels finds.
+SEVERAL_STARTS: Params = {"n_init": 4, "tol": 1e-3}
 
 
 @savable
@@ -114,7 +114,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
-        prototype = self._prototype(SharedKernelMixture(n_init=_N_STARTS, tol=_TOLERANCE))
+        prototype = self._prototype(SharedKernelMixture(**SEVERAL_STARTS))
         to_device = sender(prototype, X)
         rows, folds, criterion = None, [], self.criterion
         if criterion == "auto":
