@@ -160,6 +160,12 @@ def test_what_is_left_open_is_searched_for(folder: Path, tmp_path: Path) -> None
     settings = skmix.load(tmp_path / "m").get_params()
     assert {name: settings[name] for name in found} == found
 
+    dropped = [part for name in ("species", *NAMES[:2]) for part in ("--drop", name)]
+    printed = run("fit", folder / "even.csv", *dropped, "-o", tmp_path / "m", "--json").stdout
+    search = SharedKernelMixtureCV(random_state=0).fit(X[::2, 2:])
+    assert_array_equal(skmix.load(tmp_path / "m").means_, search.best_estimator_.means_)
+    assert json.loads(printed)["n_candidates"] == len(search.cv_results_["params"])
+
 
 def test_it_says_what_to_try_with_more_time(folder: Path, tmp_path: Path) -> None:
     def said(*arguments: Any) -> str:
@@ -435,11 +441,6 @@ def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> No
     assert len(run("sample", path, 4).stdout.splitlines()) == 5
     assert "not a classifier" in run("evaluate", path, folder / "iris.csv", code=1).stderr
     assert "no classes" in run("sample", path, 4, "--label", "a", code=2).stderr
-    dropped = [part for name in ("species", *NAMES[:2]) for part in ("--drop", name)]
-    printed = run("fit", folder / "even.csv", *dropped, "-o", path, "--json").stdout
-    search = SharedKernelMixtureCV(random_state=0).fit(X[::2, 2:])
-    assert_array_equal(skmix.load(path).means_, search.best_estimator_.means_)
-    assert json.loads(printed)["n_candidates"] == len(search.cv_results_["params"])
 
 
 def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:

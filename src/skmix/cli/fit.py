@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -200,7 +199,6 @@ def fit(
         rows = read(watch, data, target=target, drop=drop, no_header=no_header)
         _check_columns(rows)
         X, y, known, held = _training_rows(rows, target, unlabelled, hold_out, seed)
-        began = time.monotonic()
         with watch.steps("fitting", None):
             if y is not None:
                 classes = np.unique(y[known].tolist())
@@ -209,7 +207,6 @@ def fit(
                 if outliers:
                     settings |= {"reject_below": outliers, "outlier_label": _outlier_label(classes)}
             model, search = _fit(X, y, known, chosen, criterion, tune, time_limit, settings)
-            seconds = time.monotonic() - began
             if y is None and outliers:
                 metadata["outlier_threshold"] = novelty_threshold(model, outliers, Block(X))
         # A search passes rows on to those of its members that take features as they are.
@@ -236,7 +233,7 @@ def fit(
             "training_accuracy": None if y is None else report.evaluate(model, X[known], y[known]).accuracy,
             "held_out": held and report.evaluate(model, *held).as_dict(),
         }
-        outcome["with_more_time"] = _with_more_time(outcome, search, seconds, fixed)
+        outcome["with_more_time"] = _with_more_time(outcome, search, fixed)
     if as_json and out != cli.STANDARD:
         cli.print_json(outcome)
     else:
@@ -289,8 +286,8 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _with_more_time(outcome: dict[str, Any], search: Any, seconds: float, fixed: list[str]) -> str | None:
-    """Return what may give a better model than a fit of some seconds with options that fix settings.
+def _with_more_time(outcome: dict[str, Any], search: Any, fixed: list[str]) -> str | None:
+    """Return what may give a better model than this fit, in which some options fix settings.
 
     None after a complete search.
     """
@@ -299,7 +296,7 @@ def _with_more_time(outcome: dict[str, Any], search: Any, seconds: float, fixed:
         n_fits = np.count_nonzero(~np.isnan(splits), axis=0) if splits else 1
         typical = float(np.median(search.cv_results_["mean_fit_time"] * np.maximum(n_fits, 1)))
         # Later candidates take longer: they have more kernels, or are fitted on all folds.
-        needed = seconds + 2.0 * typical * search.n_untried_
+        needed = search.time_limit + 2.0 * typical * search.n_untried_
         digit = 10.0 ** np.floor(np.log10(needed))
         more = cli.counted(search.n_untried_, "more candidate")
         return f"--time-limit {np.ceil(needed / digit) * digit:g} would try {more}"
