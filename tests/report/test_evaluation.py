@@ -118,7 +118,7 @@ def test_descriptions_are_plain_values(model: SharedKernelClassifier) -> None:
         assert json.loads(json.dumps(described, allow_nan=False)) == described
         assert described["n_parameters"] == n_parameters
     described = describe(groups)
-    assert [group["features"] for group in described["groups"]] == [["feature 1", "feature 2"], ["feature 4"]]
+    assert [group["features"] for group in described["groups"]] == [["feature 0", "feature 1"], ["feature 3"]]
     assert described["settings"] == {"n_kernels": 2, "feature_groups": "[[0, 1], [3]]", "random_state": 0}
     assert describe(model)["classes"][1] == {"label": "versicolor", "n_rows": 50.0, "prior": 0.3}
     assert describe(model)["outlier_threshold"] == model.threshold_

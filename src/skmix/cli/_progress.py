@@ -39,14 +39,16 @@ class Watch(Progress):
         """Show a task of some steps; yields a function to call after each, with a short message."""
         done = 0
 
-        def report(message: str = "", *, steps: int = 1) -> None:
+        def report(message: str = "", *, steps: int = 1, share: float | None = None) -> None:
             nonlocal done
             done += steps
-            # A search may continue beyond the expected number of steps.
-            expected = None if total is None else max(total, done + 1)
+            # A fit may continue beyond the expected number of steps.
+            completed, expected = float(done), None if total is None else max(total, done + 1)
+            if share is not None:
+                completed, expected = share, 1
             # The whole message would hide the time left on a narrow terminal.
             short = message.split(",")[0]
-            self.update(task, completed=done, total=expected, message=short, refresh=steps > 1)
+            self.update(task, completed=completed, total=expected, message=short, refresh=steps > 1)
 
         with self._shown(title, total) as task:
             yield report

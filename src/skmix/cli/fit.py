@@ -25,6 +25,7 @@ from skmix.datasets import TableRows, class_labels
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.search.classifier import QUICK_FITS
+from skmix.estimators.search.mixture import SEVERAL_STARTS
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
@@ -71,8 +72,7 @@ def fit(
     covariance: Annotated[
         Literal["full", "tied", "diag", "spherical", "low_rank", "auto"] | None,
         _of_model(
-            help="Structure of the kernels' covariances; by default auto with --target, and full "
-            "without it or with a number of kernels."
+            help="Structure of the kernels' covariances; by default auto, and full with a number of kernels."
         ),
     ] = None,
     groups: Annotated[
@@ -118,11 +118,24 @@ def fit(
     criterion: Annotated[
         Literal["bic", "icl", "aic", "cv"] | None,
         _of_search(
-            help="Criterion for automatic choices; by default cv (cross-validation) with --target, and bic "
-            "without it."
+            help="Criterion for automatic choices; by default cv, the prediction of held-out rows "
+            "(cross-validation). bic and icl find clusters rather than the best density."
         ),
     ] = None,
-    starts: Annotated[int, _of_search(help="Starting points; the best one wins.", min=1)] = 1,
+    time_limit: Annotated[
+        float | None,
+        _of_search(
+            metavar="SECONDS",
+            help="Time for automatic choices: after it, the best candidate so far is taken. By default as "
+            "long as it takes.",
+        ),
+    ] = None,
+    starts: Annotated[
+        int | None,
+        _of_search(
+            help="Starting points; the best one wins. By default 1; when a mixture is chosen, 4.", min=1
+        ),
+    ] = None,
     max_passes: Annotated[
         int | None,
         _of_search(help="Largest number of passes of EM; by default 200, of a search 100.", min=1),
@@ -152,25 +165,34 @@ def fit(
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
     n_kernels = _parse_number("--kernels", kernels, least=1, whole=True)
+    by_others = target is not None and criterion not in (None, "cv")
+    restricting = {"--kernels": n_kernels != "auto", "--covariance": covariance not in (None, "auto")}
+    fixed = [option for option, given in {**restricting, "--criterion": by_others}.items() if given]
     if covariance is None:
-        covariance = "auto" if n_kernels == "auto" and target is not None else "full"
-    if criterion is None:
-        criterion = "bic" if target is None else "cv"
-    elif criterion != "cv" and groups is not None:
+        covariance = "auto" if n_kernels == "auto" else "full"
+    if criterion not in (None, "cv") and groups is not None:
         cli.stop(f"--criterion {criterion} does not work with --groups; cv does.", cli.WRONG_USE)
     strength = None
     if covariance_prior != "none":
         strength = _parse_number("--covariance-prior", covariance_prior, least=0)
         if strength == 0:
             cli.refuse("--covariance-prior", f"{covariance_prior} is not above 0.")
+    numbers = {"n_init": starts, "max_iter": max_passes}
     settings: dict[str, Any] = {
         "covariance_prior": strength,
-        "n_init": starts,
-        **({} if max_passes is None else {"max_iter": max_passes}),
+        **{name: number for name, number in numbers.items() if number is not None},
         "n_jobs": jobs,
         "random_state": seed,
     }
     chosen = {"n_kernels": n_kernels, "covariance_type": covariance}
+    if time_limit is not None:
+        if not 0.0 < time_limit < np.inf:
+            cli.refuse("--time-limit", f"{time_limit:g} is not a number of seconds above 0.")
+        if "auto" not in (*chosen.values(), groups):
+            cli.stop(
+                "--time-limit is for automatic choices, but everything is given. Leave it out, or --kernels.",
+                cli.WRONG_USE,
+            )
     metadata: dict[str, Any] = {"target": target}
     check_place(out, reading=[data])
     with cli.guarded(), watching() as watch:
@@ -184,7 +206,7 @@ def fit(
                 settings["feature_groups"] = _parse_groups(groups, rows.feature_names)
                 if outliers:
                     settings |= {"reject_below": outliers, "outlier_label": _outlier_label(classes)}
-            model, search = _fit(X, y, known, chosen, criterion, tune, settings)
+            model, search = _fit(X, y, known, chosen, criterion, tune, time_limit, settings)
             if y is None and outliers:
                 metadata["outlier_threshold"] = novelty_threshold(model, outliers, Block(X))
         # A search passes rows on to those of its members that take features as they are.
@@ -194,13 +216,13 @@ def fit(
         model.metadata_ = metadata
         write_model(out, model)
         described = report.describe(model)
-        facts = ("kind", "features", "n_components", "n_members", "target", "classes", "covariance_type")
+        facts = ("kind", "features", "n_transformed", "n_components", "n_members", "target", "classes")
         end = ("converged", "n_iter", "log_likelihood", "outlier_threshold")
         outcome = {
             "model": None if out == cli.STANDARD else out,
             "n_rows": len(X),
             "n_unlabelled": int(np.count_nonzero(~known)),
-            **{name: described[name] for name in (*facts, "n_parameters", *end)},
+            **{name: described[name] for name in (*facts, "covariance_type", "n_parameters", *end)},
             "n_kernels": [group["n_kernels"] for group in described["groups"]],
             "shared": any(
                 np.count_nonzero(kernel) > 1 for g in described["groups"] for kernel in g["weights"]
@@ -211,6 +233,7 @@ def fit(
             "training_accuracy": None if y is None else report.evaluate(model, X[known], y[known]).accuracy,
             "held_out": held and report.evaluate(model, *held).as_dict(),
         }
+        outcome["with_more_time"] = _with_more_time(outcome, search, fixed)
     if as_json and out != cli.STANDARD:
         cli.print_json(outcome)
     else:
@@ -235,11 +258,15 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
         whose += f", in {outcome['n_components']} {outcome['reduction'] or 'components'}"
     shape = outcome["covariance_type"].replace("_", " ")
     lines.append(f"{kernels}{whose}, {shape} covariances, {outcome['n_parameters']} parameters")
+    if outcome["n_transformed"]:
+        lines.append(
+            f"{outcome['n_transformed']} of {cli.counted(len(outcome['features']), 'feature')} transformed "
+            "by a power (Yeo-Johnson), closer to normal"
+        )
     if outcome["n_candidates"]:
         lines.append(f"chosen among {cli.counted(outcome['n_candidates'], 'candidate')}")
         if outcome["n_members"]:
-            others = cli.counted(outcome["n_members"] - 1, "other")
-            lines[-1] += f", probabilities averaged with those of {others}"
+            lines[-1] += f"; the best of {outcome['n_members']} models whose probabilities are averaged"
     if len(numbers) > 1:
         lines.append("groups: " + "; ".join(", ".join(group) for group in outcome["groups"]))
     ended = "converged" if outcome["converged"] else "did not converge"
@@ -254,7 +281,28 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
         )
     if outcome["model"] is not None:
         lines.append(f"written into {outcome['model']}")
+    if outcome["with_more_time"] is not None:
+        lines.append(f"with more time: {outcome['with_more_time']}")
     return lines
+
+
+def _with_more_time(outcome: dict[str, Any], search: Any, fixed: list[str]) -> str | None:
+    """Return what may give a better model than this fit, in which some options fix settings.
+
+    None after a complete search.
+    """
+    if search is not None and search.n_untried_:
+        splits = [column for name, column in search.cv_results_.items() if name.startswith("split")]
+        n_fits = np.count_nonzero(~np.isnan(splits), axis=0) if splits else 1
+        typical = float(np.median(search.cv_results_["mean_fit_time"] * np.maximum(n_fits, 1)))
+        # Later candidates take longer: they have more kernels, or are fitted on all folds.
+        needed = search.time_limit + 2.0 * typical * search.n_untried_
+        digit = 10.0 ** np.floor(np.log10(needed))
+        more = cli.counted(search.n_untried_, "more candidate")
+        return f"--time-limit {np.ceil(needed / digit) * digit:g} would try {more}"
+    if search is None and not outcome["converged"]:
+        return f"--max-passes {2 * outcome['n_iter']} would bring the fit closer to convergence"
+    return f"leave out {' and '.join(fixed)}, and cross-validation chooses" if fixed else None
 
 
 def _check_columns(rows: TableRows) -> None:
@@ -321,16 +369,17 @@ def _fit(
     y: NDArray[Any] | None,
     known: NDArray[np.bool_],
     chosen: dict[str, Any],
-    criterion: str,
+    criterion: str | None,
     tune: bool | None,
+    time_limit: float | None,
     settings: dict[str, Any],
 ) -> tuple[Any, Any]:
     """Return a fitted classifier, or mixture without labels, and the search if anything was 'auto'."""
     groups = settings.get("feature_groups")
     is_open = "auto" in (*chosen.values(), groups)
-    common = {name: settings[name] for name in ("n_jobs", "random_state")}
+    common = {"time_limit": time_limit, **{name: settings[name] for name in ("n_jobs", "random_state")}}
     search: Any = None
-    if is_open and y is not None and criterion == "cv":
+    if is_open and y is not None and criterion in (None, "cv"):
         classifier = SharedKernelClassifier(**QUICK_FITS | settings | {"feature_groups": None})
         search = SharedKernelClassifierCV(
             classifier, **chosen, feature_groups=groups, tune="auto" if tune is None else tune, **common
@@ -346,9 +395,10 @@ def _fit(
         )
     if is_open:
         own = SharedKernelMixture().get_params()
-        mixture = SharedKernelMixture(**{name: value for name, value in settings.items() if name in own})
-        criterion = "log_likelihood" if criterion == "cv" else criterion
-        search = SharedKernelMixtureCV(mixture, **chosen, criterion=criterion, **common).fit(X, y)
+        given = {name: value for name, value in settings.items() if name in own}
+        by = "auto" if criterion is None else "log_likelihood" if criterion == "cv" else criterion
+        mixture = SharedKernelMixture(**SEVERAL_STARTS | given)
+        search = SharedKernelMixtureCV(mixture, **chosen, criterion=by, **common).fit(X, y)
         if y is None:
             return search.best_estimator_, search
         chosen = search.best_params_

@@ -288,6 +288,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
     facts = {
         "features": f"{len(described['features'])}: {_listed(described['features'])}",
+        "powers": described["n_transformed"] and f"of {described['n_transformed']} features (Yeo-Johnson)",
         "components": described["n_components"],
         "averaged": described["n_members"] and f"{described['n_members']} models; the best one follows",
         "target": described["target"],
@@ -303,7 +304,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     }
     cli.say(f"{name}: {described['kind']}")
     for key, fact in facts.items():
-        if fact is not None:
+        if fact:
             cli.say(f"  {key:<12}{fact}")
     if classes:
         rows = [

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import joblib
 import numpy as np
@@ -98,7 +98,14 @@ except ImportError:
 
 # ---------------------------------------------------------------- watchers of all fits
 
-Report = Callable[[str], None]
+
+class Report(Protocol):
+    """What to call after each step."""
+
+    def __call__(self, message: str, *, share: float | None = None) -> None:
+        """Show a message, and the share of the work that is done where steps do not tell it."""
+
+
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
 
 watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
@@ -112,7 +119,8 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
     ----------
     watcher : callable
         Called with the title and the number of steps of what begins, None if it is unknown. It returns a
-        context that yields a function to call after each step with a message.
+        context that yields a function to call after each step with a message. Where the work of steps
+        differs, the function also gets the `share` that is done, from 0 to 1.
     """
     before = watcher_of_fits.set(watcher)
     try:
@@ -124,7 +132,11 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 def progress_bar(title: str, total: int | None) -> AbstractContextManager[Report]:
     """Return a context of a function to call after each of `total` steps with a message."""
     watcher = watcher_of_fits.get()
-    return nullcontext(lambda message: None) if watcher is None else watcher(title, total)
+    return nullcontext(_unseen) if watcher is None else watcher(title, total)
+
+
+def _unseen(message: str, *, share: float | None = None) -> None:
+    """Report to nobody."""
 
 
 # ---------------------------------------------------------------- the passes of a fit

@@ -135,7 +135,7 @@ def groups_of(model: Any) -> list[Kernels]:
             means=np.asarray(part.means_, dtype=np.float64),
             stored=np.asarray(part.covariances_, dtype=np.float64),
             structure=structure_of(getattr(part, "covariance_type_", part.covariance_type)),
-            names=[f"feature {d}" if names is None else names[d] for d in columns],
+            names=[numbered(d) if names is None else names[d] for d in columns],
             columns=[int(d) for d in columns],
         )
         for part, columns in zip(parts, groups, strict=True)
@@ -156,5 +156,9 @@ def feature_names(model: Any) -> list[str] | None:
         return names
     if change.matrix is not None:
         return [f"component {place}" for place in range(1, change.matrix.shape[1] + 1)]
-    names = names or [f"feature {place}" for place in range(len(change.powers))]
-    return [f"{name}, transformed" for name in names]
+    return [f"{name}, transformed" for name in names or map(numbered, range(len(change.powers)))]
+
+
+def numbered(column: int) -> str:
+    """Return the name of a feature that has none."""
+    return f"feature {column}"

@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import gen_batches
 
 from skmix.estimators.densities import n_parameters
-from skmix.plots._models import chosen_model, feature_names, groups_of
+from skmix.plots._models import chosen_model, feature_names, groups_of, numbered
 
 _ROWS_AT_A_TIME = 1 << 14
 
@@ -88,14 +88,15 @@ def describe(model: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        Its ``kind``, ``features``, ``n_components`` (if the features are projected first), ``n_members`` (if
-        several models are averaged: the rest is about the best of them), ``target``, ``classes`` (label,
-        rows, prior), ``groups`` (the features, kernels and weights of each feature group; usually there is
-        one), the number of free parameters of its densities, how the fit ended, the outlier threshold, the
-        temperature, and the ``settings`` that differ from their defaults.
+        Its ``kind``, ``features``, ``n_transformed`` (how many of these are transformed by a power first),
+        ``n_components`` (if they are projected), ``n_members`` (if several models are averaged: the rest is
+        about the best of them), ``target``, ``classes`` (label, rows, prior), ``groups`` (the features,
+        kernels and weights of each feature group; usually there is one), the number of free parameters of its
+        densities, how the fit ended, the outlier threshold, the temperature, and the ``settings`` that differ
+        from their defaults.
     """
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
-    names = names or [f"feature {place}" for place in range(1, int(model.n_features_in_) + 1)]
+    names = names or list(map(numbered, range(int(model.n_features_in_))))
     threshold, target = outlier_threshold(model), metadata_of(model)["target"]
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
     change, n_members = getattr(model, "feature_map_", None), len(getattr(model, "classifiers_", [model]))
@@ -105,6 +106,7 @@ def describe(model: Any) -> dict[str, Any]:
     return {
         "kind": kind,
         "features": names,
+        "n_transformed": 0 if change is None else int(np.count_nonzero(change.powers != 1.0)),
         "n_components": None if change is None or change.matrix is None else len(own),
         "n_members": n_members if n_members > 1 else None,
         "target": target,

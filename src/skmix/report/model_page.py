@@ -117,6 +117,9 @@ def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
         said.append(("log-likelihood of the training rows", f"{fitted.log_likelihood_:.6g}"))
     elif hasattr(fitted, "lower_bound_"):
         said.append(("log-likelihood of a training row", f"{fitted.lower_bound_:.6g}"))
+    if described["n_transformed"]:
+        n_features = len(described["features"])
+        said.append(("features transformed by a power", f"{described['n_transformed']} of {n_features}"))
     if described["n_members"]:
         said.append(("models averaged", f"{described['n_members']}; this is the best one"))
     if described["temperature"] != 1.0:

@@ -162,7 +162,8 @@ def test_members_are_saved_to_the_bit(tmp_path: Path, members: SharedKernelClass
         for one, other in zip(ours or (), theirs or (), strict=True):
             assert (one is None) == (other is None)
             assert one is None or np.array_equal(one, other)
-    pd.testing.assert_frame_equal(pd.DataFrame(again.cv_results_), pd.DataFrame(members.cv_results_))
+    table = pd.DataFrame(members.cv_results_).drop(columns="mean_fit_time")
+    pd.testing.assert_frame_equal(pd.DataFrame(again.cv_results_), table)
 
 
 @pytest.mark.parametrize(

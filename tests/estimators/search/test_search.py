@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -27,8 +30,10 @@ from skmix import (
 )
 from skmix.datasets import illustration, make_shared_kernel_data
 from skmix.engine.covariances import STRUCTURES
+from skmix.estimators import watched_by
+from skmix.estimators.search import _base
 from skmix.estimators.search import classifier as search_of_classifiers
-from skmix.estimators.search._base import Rows
+from skmix.estimators.search._base import Rows, Trials
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
 from skmix.estimators.search.classifier import own_kernels
 
@@ -553,8 +558,74 @@ def test_candidates_are_fitted_on_the_device_of_the_estimator(iris: Data) -> Non
     assert on_device.best_score_ == pytest.approx(quick(cv=2).fit(*iris).best_score_, rel=1e-9)
 
 
+def shares_of(search: Any, *given: Any) -> list[float | None]:
+    """Return the shares of the work that a search reports as done."""
+    shares: list[float | None] = []
+
+    @contextmanager
+    def watcher(title: str, total: int | None) -> Iterator[Any]:
+        def report(message: str, *, share: float | None = None) -> None:
+            if title == "choosing settings":
+                shares.append(share)
+
+        yield report
+
+    with watched_by(watcher):
+        search.fit(*given)
+    return shares
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        SharedKernelClassifierCV(random_state=0),
+        quick(cv=2, tune="auto", n_members=8),
+        quick(cv=2),
+        SharedKernelMixtureCV(n_kernels=[2, 3], random_state=0),
+        SharedKernelMixtureCV(covariance_type="tied", criterion="bic", random_state=0),
+    ],
+)
+def test_a_search_reports_the_share_of_its_work(iris: Data, search: Any) -> None:
+    shares = shares_of(clone(search), *(iris if is_classifier(search) else iris[:1]))
+    assert None not in shares
+    # It goes on to larger numbers of kernels, or chooses fewer features than expected, but ends with all.
+    assert sum(later < earlier for earlier, later in pairwise(shares)) <= 1
+    assert 0.0 < shares[0] < 0.3
+    assert shares[-1] == 1.0
+
+
+def test_the_work_of_stages_is_weighted() -> None:
+    trials, shares = Trials(None), []
+    trials.report = lambda message, *, share=None: shares.append(share)
+    trials.step("feature_groups", "")
+    trials.plan("screening", 4, 1.0)
+    trials.plan("kernels", 2, 8.0)
+    trials.step("screening", "")
+    trials.plan("screening", 1, 1.0)
+    trials.step("screening", "")
+    trials.step("kernels", "")
+    trials.plan("tuning", 1, 6.0)
+    trials.step("tuning", "")
+    assert shares == [None, 1 / 20, 2 / 18, 10 / 18, 1.0]
+
+
+def test_with_little_time_the_share_is_that_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, shares = [100.0], []
+    monkeypatch.setattr(_base.time, "monotonic", lambda: clock[0])
+    trials = Trials(10.0)
+    trials.report = lambda message, *, share=None: shares.append(share)
+    for clock[0] in (101.0, 104.0):
+        trials.step("kernels", "")
+        trials.plan("kernels", 5, 1.0)
+    clock[0] = 112.0
+    trials.step("kernels", "")
+    assert shares == [0.1, 0.4, 1.0]
+
+
 def test_time_is_up_after_the_first_candidate(iris: Data) -> None:
+    assert SharedKernelClassifierCV(n_kernels=[3, 6], random_state=0).fit(*iris).n_untried_ == 0
     search = SharedKernelClassifierCV(time_limit=0.0, random_state=0).fit(*iris)
+    assert search.n_untried_ > 20
     # One candidate on one fold, and then on all.
     assert search.cv_results_["stage"].tolist() == ["screening", "kernels"]
     assert search.best_index_ == 1
@@ -564,8 +635,11 @@ def test_time_is_up_after_the_first_candidate(iris: Data) -> None:
     assert len(tuned.classifiers_) == 1
     few = quick(time_limit=0.0).fit(*iris)
     assert few.cv_results_["stage"].tolist() == ["kernels"]
+    assert few.n_untried_ == len(quick().fit(*iris).cv_results_["params"]) - 1
     mixture = SharedKernelMixtureCV(time_limit=0.0, random_state=0).fit(iris[0])
     assert len(mixture.cv_results_["params"]) == 1
+    # One kernel, then 2 to 8 and 10, of each type.
+    assert mixture.n_untried_ == 9 * len(STRUCTURES) - 1
     groups = SharedKernelClassifierCV(feature_groups="auto", time_limit=0.0, random_state=0).fit(*iris)
     assert groups.cv_results_["stage"].tolist() == ["feature_groups"] * 2 + ["kernels"]
 
@@ -713,9 +787,28 @@ def test_results_are_saved(tmp_path: Path, iris: Data, pixels: Any) -> None:
         assert type(again) is type(search)
         assert_array_equal(again.score_samples(rows), search.score_samples(rows))
         assert again.best_params_ == search.best_params_
-        pd.testing.assert_frame_equal(pd.DataFrame(again.cv_results_), pd.DataFrame(search.cv_results_))
+        table = pd.DataFrame(search.cv_results_).drop(columns="mean_fit_time")
+        pd.testing.assert_frame_equal(pd.DataFrame(again.cv_results_), table)
         assert repr(again.estimator) == repr(search.estimator)
         assert_array_equal(pickle.loads(pickle.dumps(search)).score_samples(rows), search.score_samples(rows))
+
+
+def test_a_class_of_few_rows_has_fewer_kernels(iris: Data) -> None:
+    kept = np.r_[:52, 100:150]  # two rows of the second class
+    search = SharedKernelClassifierCV(kernels="own", n_kernels=12, tune=False, n_members=1, random_state=0)
+    search.fit(iris[0][kept], iris[1][kept])
+    assert search.best_params_["n_kernels"] == len(search.classifier_.means_) == 4 + 2 + 4
+
+
+def test_the_same_search_makes_the_same_file(tmp_path: Path, iris: Data) -> None:
+    for search, given in (
+        (SharedKernelClassifierCV(n_kernels=[3, 6], n_members=2, random_state=0), iris),
+        (SharedKernelMixtureCV(n_kernels=[2, 3], random_state=0), iris[:1]),
+    ):
+        files = [tmp_path / "first.skmix", tmp_path / "second.skmix"]
+        for file in files:
+            clone(search).fit(*given).save(file)
+        assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_a_reduction_is_part_of_the_graph(iris: Data, pixels: Any) -> None:

@@ -28,7 +28,7 @@ from sklearn.utils.validation import _check_n_features, check_consistent_length,
 from ...engine.compute.arrays import on_host
 from ...engine.covariances import COVARIANCE_TYPES
 from ...engine.model import FloatArray, IntArray
-from ..callbacks import progress_bar
+from ..callbacks import Report, progress_bar
 from ..io import FileMixin
 from ..rows import (
     check_gaps,
@@ -73,6 +73,8 @@ _RESULTS = """
         `mean_test_score`, `std_test_score`, `rank_test_score`, `mean_fit_time`; of classifiers `temperature`
         and `member` (whether it is averaged); of mixtures the criterion, `n_parameters` and `log_likelihood`,
         of the training rows or of held-out ones.
+    n_untried_ : int
+        Number of candidates that `time_limit` left no time for.
     classes_ : ndarray of shape (L,)
         Class labels, sorted; ``[0]`` when fitted without labels.
     n_features_in_ : int
@@ -205,29 +207,76 @@ class Trials:
     """What was tried, in order; each candidate once in a stage, and none after `time_limit` seconds.
 
     `best` is the best candidate so far, of all stages but the screening. The `n_kept` best have their fitted
-    models; those of the others are dropped.
+    models; those of the others are dropped. `n_untried` candidates had no time left.
     """
 
     def __init__(self, time_limit: float | None) -> None:
         self.list: list[Trial] = []
         self.best = Trial("", {})
         self.n_kept = 1
-        self.report: Callable[[str], None] = lambda message: None
+        self.report: Report | None = None
         self._error: ValueError | None = None
-        self._deadline = time.monotonic() + (np.inf if time_limit is None else time_limit)
+        self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
+        self._untried: set[str] = set()
+        self._planned: dict[str, tuple[int, float]] = {}  # number of steps of a stage, and work of each
+        self._stage, self._n_done = "", 0
 
     @property
     def time_is_up(self) -> bool:
         """Whether no further candidate is to be tried."""
-        return time.monotonic() > self._deadline
+        return time.monotonic() - self._began > self._time_limit
 
-    def add(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
-        """Return the trial of a candidate whose score `evaluate` finds; None when time is up."""
+    @property
+    def n_untried(self) -> int:
+        """Number of candidates that there was no time for."""
+        return len(self._untried)
+
+    def plan(self, stage: str, n_steps: int, work: float) -> None:
+        """Expect so many more steps of a stage, each of some work in a unit that all stages have.
+
+        Stages are planned in their order; one may be planned again when more is known.
+        """
+        done = self._n_done if stage == self._stage else 0
+        self._planned[stage] = done + n_steps, work
+
+    def step(self, stage: str, message: str, n_steps: int = 1) -> None:
+        """Report that steps of a stage are done."""
+        self._n_done = n_steps + (self._n_done if stage == self._stage else 0)
+        self._stage = stage
+        if self.report is not None:
+            self.report(message, share=self._share())
+
+    def _share(self) -> float | None:
+        """Return the share that is done: of the work, or of the time if that is more; None if unknown."""
+        passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
+        if self._stage not in self._planned:
+            return min(passed, 1.0) if passed else None
+        stages = list(self._planned)
+        works = [n_steps * work for n_steps, work in self._planned.values()]
+        # Of a stage that has ended there is nothing left, whatever was expected.
+        n_ended, (n_steps, work) = stages.index(self._stage), self._planned[self._stage]
+        done = sum(works[:n_ended]) + min(self._n_done, n_steps) * work
+        return min(max(done / sum(works), passed), 1.0)
+
+    def add(
+        self, stage: str, params: Params, evaluate: Callable[[Trial], None], n_steps: int = 1
+    ) -> Trial | None:
+        """Return the trial of a candidate whose score `evaluate` finds; None when time is up.
+
+        It counts as `n_steps` of those that are planned for the stage.
+        """
+        trial = self._try(stage, params, evaluate)
+        scores = [each.score for each in self.list if each.stage == stage]
+        self.step(stage, f"{stage}: best score {max(scores):.6g}" if scores else stage, n_steps)
+        return trial
+
+    def _try(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
         screening = stage == SCREENING
         for trial in self.list:
             if trial.params == params and (trial.stage == SCREENING) == screening:
                 return trial
         if (self.best.params or (screening and self.list)) and self.time_is_up:
+            self._untried.add(repr(params))
             return None
         trial, started = Trial(stage, params), time.monotonic()
         try:
@@ -244,8 +293,6 @@ class Trials:
             fitted = sorted((each for each in self.list if each.models), key=lambda each: -each.score)
             for other in fitted[self.n_kept :]:
                 other.models = []
-        best = max(each.score for each in self.list if each.stage == stage)
-        self.report(f"{stage}: best score {best:.6g}")
         return trial
 
     def check(self) -> None:
@@ -352,11 +399,10 @@ class Search(FileMixin, BaseEstimator):
         if groups is not None:
             check_consistent_length(X, groups)
         trials = Trials(self.time_limit)
-        choosing = progress_bar("choosing settings", None)
         names = ("n_features_in_", "feature_names_in_")
         before = {name: vars(self)[name] for name in names if name in vars(self)}
         try:
-            with choosing as trials.report, warnings.catch_warnings():
+            with progress_bar("choosing settings", None) as trials.report, warnings.catch_warnings():
                 # A fit that stops at the largest number of passes is judged as it is.
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 best = self._choose(trials, X, y, sample_weight, on_host(groups))
@@ -367,6 +413,7 @@ class Search(FileMixin, BaseEstimator):
             self.__dict__.update(before)
             raise
         self.cv_results_ = trials.table()
+        self.n_untried_ = trials.n_untried
         self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
         self.best_params_ = dict(best.params)
         self.best_score_ = float(best.score)

@@ -80,6 +80,8 @@ _MANY_ROWS, _ROUNDS_WITH_MANY = 1000, 60
 _MOST_NUMBERS_A_ROW = 2
 # Settings of fits unless an estimator is given: candidates can be judged before the last digits are there.
 QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
+# Tuning takes about as many times as long as the fit, which matters for the time left that is shown.
+_WORK_OF_TUNING = 2
 # A probability of zero counts as this.
 _SMALLEST = np.finfo(np.float64).tiny
 # Strength of the prior where no row can be held out to choose one.
@@ -116,6 +118,7 @@ class Selection:
             # Every class has a single row, so that none can be held out.
             trials.list.append(Trial("kernels", candidates[0], np.nan))
             return trials.list
+        self._plan(candidates)
         if len(candidates) > _KEPT:
             candidates = self._screened(self._with_best_features(candidates))
         for params in candidates:
@@ -125,8 +128,24 @@ class Selection:
         tuned = self._tune_best()
         return self._average() if tuned is None else [tuned]
 
+    def _plan(self, candidates: list[Params]) -> None:
+        """Tell the progress display how much there is to do; work is in rows that are fitted."""
+        plan, n_fitted = self.trials.plan, sum(len(training.X) for training, _ in self.folds)
+        if len(candidates) > _KEPT:
+            plan(SCREENING, len(candidates), self._n_screened)
+        plan("kernels", min(len(candidates), _KEPT), n_fitted)
+        if self.search.tune is not None and self.search.tune is not False:
+            plan("tuning", _TUNED * len(_TRADE_OFFS), _WORK_OF_TUNING * n_fitted)
+        plan("members", self.search.n_members, len(self.rows.X))
+
+    @property
+    def _n_screened(self) -> int:
+        """Number of rows that a candidate is fitted to in the screening."""
+        return min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
+
     def _screened(self, candidates: list[Params]) -> list[Params]:
         """Return the best candidates on one fold, the best first."""
+        self.trials.plan(SCREENING, len(candidates), self._n_screened)
         paths: dict[tuple[Any, ...], dict[int, float]] = {}
         screened = []
         for params in candidates:
@@ -624,6 +643,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         to_device = sender(prototype, X)
         selection = Selection(self, prototype, rows, folds, trials, to_device)
         chosen = selection.choose()
+        trials.plan("members", len(chosen), len(rows.X))
         complete = rows.map(filler(rows.X, seed))
         classifiers, maps = [], []
         for number, trial in enumerate(chosen):
@@ -640,12 +660,17 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
                 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
                 selection.tune(classifier, filled, params["trade_off"])
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
+            trials.step("members", "fitting to all rows")
             classifiers.append(classifier)
             maps.append(None if change is None else tuple(change))
         for trial in trials.list:
             trial.columns["member"] = any(trial is each for each in chosen)
         self.classifiers_, self.feature_maps_ = classifiers, maps
         return chosen[0]
+
+    def _finish(self) -> None:
+        # A class with fewer rows than kernels has one for each row.
+        self.best_params_["n_kernels"] = len(self.classifier_.models_[0].means_)
 
     @property
     def classifier_(self) -> SharedKernelClassifier:

@@ -23,15 +23,15 @@ from ..densities import n_parameters
 from ..io import savable
 from ..mixture import SharedKernelMixture
 from ..rows import Sender, open_training, sender, warn_caller
-from ._base import Rows, Search, Trial, Trials, delegated, documented, make_folds
+from ._base import Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
 # again while the largest is the best.
 _KERNELS_PER_CLASS, _FEWEST_TO_REACH = 4, 10
 # A covariance type is given up after so many numbers of kernels that were no better than one before.
 _IN_VAIN = 3
-# Starts and tolerance of fits unless an estimator is given: one start may miss what the next number finds.
-_N_STARTS, _TOLERANCE = 4, 1e-3
+# Settings of fits unless an estimator is given: one start may miss what the next number of kernels finds.
+SEVERAL_STARTS: Params = {"n_init": 4, "tol": 1e-3}
 
 
 @savable
@@ -114,7 +114,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
-        prototype = self._prototype(SharedKernelMixture(n_init=_N_STARTS, tol=_TOLERANCE))
+        prototype = self._prototype(SharedKernelMixture(**SEVERAL_STARTS))
         to_device = sender(prototype, X)
         rows, folds, criterion = None, [], self.criterion
         if criterion == "auto":
@@ -132,12 +132,12 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 float(rows.row_weights.sum()),
                 rows.X.shape,
             )
-        if rows is not None and criterion == "log_likelihood":
-            folds = make_folds(rows, self.cv, groups, kept, prototype.random_state)
-            if not folds and self.criterion == "auto":
-                rows, criterion = None, "bic"
-            elif not folds:
-                raise ValueError(f"{n_rows} rows are too few to hold any out: each class has one.")
+            if criterion == "log_likelihood":
+                folds = make_folds(rows, self.cv, groups, kept, prototype.random_state)
+                if not folds and self.criterion == "auto":
+                    rows, criterion = None, "bic"
+                elif not folds:
+                    raise ValueError(f"{n_rows} rows are too few to hold any out: each class has one.")
 
         def fit(trial: Trial, *given: Any) -> SharedKernelMixture:
             model: SharedKernelMixture = clone(prototype).set_params(**trial.params)
@@ -162,13 +162,22 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         if numbers is None:
             numbers, reach = self._numbers(n_classes, n_rows, n_features)
         scores: dict[str, list[float]] = {name: [] for name in types or STRUCTURES}
+
+        def is_given_up(own: list[float]) -> bool:
+            # Cross-validation takes long, and more kernels seldom help after several in a row did not.
+            in_vain = len(own) - int(np.argmax([*own, -np.inf])) > _IN_VAIN
+            return in_vain and bool(folds) and bool(np.isfinite(reach))
+
         for n_kernels in numbers:
-            for name, own in scores.items():
-                # Cross-validation takes long, and more kernels seldom help after several in a row did not.
-                if folds and np.isfinite(reach) and len(own) - int(np.argmax([*own, -np.inf])) > _IN_VAIN:
-                    continue
-                trial = trials.add("kernels", {"n_kernels": n_kernels, "covariance_type": name}, evaluate)
-                own.append(-np.inf if trial is None else trial.score)
+            left = {name: own for name, own in scores.items() if not is_given_up(own)}
+            # Passes take a time that grows with the number of kernels.
+            following = [k for k in numbers if n_kernels <= k <= max(n_kernels, reach)]
+            trials.plan("kernels", sum(following) * len(left), 1.0)
+            for name, own in left.items():
+                params = {"n_kernels": n_kernels, "covariance_type": name}
+                trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
+                if trial is not None:
+                    own.append(trial.score)
             if reach <= n_kernels != trials.best.params["n_kernels"]:
                 break
         trials.check()
