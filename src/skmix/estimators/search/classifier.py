@@ -70,7 +70,7 @@ _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
 # concentrations of weights.
 _KERNELS_OF_GROUP, _OWN_OF_GROUP = (4, 8, 16), (1, 2, 4)
 _PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (0.5, 4.0), (1.0, 1.1)
-# How many of the best candidates are tuned for classification, and the shares of the likelihood, each from
+# How many of the best candidates are tuned for classification, with few rows one less, and the shares of the likelihood, each from
 # the model that EM found. All rounds are taken, so that folds and the final fit do the same; with many rows
 # the likelihood is not needed to hold them back, and more rounds pay.
 _TUNED, _TRADE_OFFS, _ROUNDS = 3, (0.1, 0.0), 20
@@ -113,7 +113,7 @@ class Selection:
             # Where a prior is given, candidates that differ in their prior are the same.
             if params not in candidates:
                 candidates.append(params)
-        trials.n_kept = _TUNED
+        trials.n_kept = self._n_tuned
         if not self.folds:
             # Every class has a single row, so that none can be held out.
             trials.list.append(Trial("kernels", candidates[0], np.nan))
@@ -135,13 +135,23 @@ class Selection:
             plan(SCREENING, len(candidates), self._n_screened)
         plan("kernels", min(len(candidates), _KEPT), n_fitted)
         if self.search.tune is not None and self.search.tune is not False:
-            plan("tuning", _TUNED * len(_TRADE_OFFS), _WORK_OF_TUNING * n_fitted)
+            plan("tuning", self._n_tuned * len(_TRADE_OFFS), _WORK_OF_TUNING * n_fitted)
         plan("members", self.search.n_members, len(self.rows.X))
+
+    @property
+    def _few_rows(self) -> bool:
+        """Whether there are so few rows that one fold is not enough to screen candidates."""
+        return len(self.folds) >= _MANY_FOLDS
 
     @property
     def _n_screened(self) -> int:
         """Number of rows that a candidate is fitted to in the screening."""
-        return min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
+        return (1 + self._few_rows) * min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
+
+    @property
+    def _n_tuned(self) -> int:
+        """How many candidates are tuned."""
+        return _TUNED - self._few_rows
 
     def _screened(self, candidates: list[Params]) -> list[Params]:
         """Return the best candidates on one fold, the best first."""
@@ -327,7 +337,8 @@ class Selection:
         if params["kernels"] == "own":
             per_class = params["n_kernels"] // n_classes
             parts = [own.X] if groups is None else [own.X[:, columns] for columns in groups]
-            starts = [own_kernels(part, own.codes, per_class, seed) for part in parts]
+            projected = params["reduction"] != "none"
+            starts = [own_kernels(part, own.codes, per_class, seed, projected=projected) for part in parts]
             settings |= {"n_kernels": None, "init": starts[0] if groups is None else starts}
         made: SharedKernelClassifier = clone(self.prototype).set_params(**settings, random_state=seed)
         return made
@@ -343,7 +354,7 @@ class Selection:
     def _screen(self, trial: Trial) -> None:
         """Score a candidate on one fold or two, with some of their rows."""
         seed, names = self.prototype.random_state, (trial.params["transform"], trial.params["reduction"])
-        whole = [self._mapped(number, *names) for number in range(1 if len(self.folds) < _MANY_FOLDS else 2)]
+        whole = [self._mapped(number, *names) for number in range(1 + self._few_rows)]
         some = [
             (fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN))
             for training, held in whole
@@ -418,7 +429,7 @@ class Selection:
         best = sorted((t for t in self.trials.list if t.models), key=lambda t: -t.score)
         tried = []
         # Models are dropped as soon as others are better.
-        for params, models in [(t.params, t.models) for t in best[: _TUNED if automatic else 1]]:
+        for params, models in [(t.params, t.models) for t in best[: self._n_tuned if automatic else 1]]:
             unsuited = params["feature_groups"] is not None or params["covariance_type"] == "low_rank"
             n_numbers = params["n_kernels"] * models[0].n_features_in_
             if automatic and (unsuited or n_numbers > _MOST_NUMBERS_A_ROW * len(self.rows.X)):
@@ -467,16 +478,19 @@ class Selection:
         return [best] if mean > max(error, np.log(size) / size) else [self.trials.list[i] for i in chosen]
 
 
-def own_kernels(rows: FloatArray, codes: IntArray, per_class: int, seed: Any) -> dict[str, FloatArray]:
+def own_kernels(
+    rows: FloatArray, codes: IntArray, per_class: int, seed: Any, *, projected: bool = False
+) -> dict[str, FloatArray]:
     """Return a start in which each class has its own kernels; EM keeps weights of zero at zero.
 
-    Means are rows of the class, drawn as by k-means++ in units of the features' deviations.
+    Means are rows of the class, drawn as by k-means++; distances are in units of the features' deviations
+    unless features are projections, whose deviations mean something.
     """
     own = [rows[codes == c] for c in range(int(codes.max()) + 1)]
     if per_class == 1:
         return {"means": np.stack([each.mean(axis=0) for each in own]), "weights": np.eye(len(own))}
     deviations, random_state = rows.std(axis=0), check_random_state(seed)
-    scale = np.where(deviations > 0.0, deviations, 1.0)
+    scale = np.where((deviations > 0.0) & (not projected), deviations, 1.0)
     draw_seeds, means = operations_of(rows).draw_seeds, []
     for each in own:
         chances = random_state.uniform(size=min(per_class, len(each)) - 1)
