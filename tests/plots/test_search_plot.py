@@ -68,10 +68,10 @@ def test_features_of_a_search_are_named_after_its_map() -> None:
     M = len(names)
     search.feature_maps_ = [None]
     assert feature_names(search) == names
-    search.feature_maps_ = [(np.zeros(M), np.ones(M), np.full(M, 0.5), None, None)]
+    search.feature_maps_ = [(np.zeros(M), np.ones(M), np.full(M, 0.5), None, None, None)]
     assert feature_names(search) == [f"{name}, transformed" for name in names]
     assert groups_of(search)[0].names[0] == "alcohol, transformed"
-    search.feature_maps_ = [(np.zeros(M), np.ones(M), np.ones(M), np.zeros(M), np.ones((M, 2)))]
+    search.feature_maps_ = [(np.zeros(M), np.ones(M), np.ones(M), None, np.zeros(M), np.ones((M, 2)))]
     assert feature_names(search) == ["component 1", "component 2"]
     del search.feature_names_in_
     assert feature_names(search) == ["component 1", "component 2"]

@@ -216,7 +216,16 @@ def fit(
         model.metadata_ = metadata
         write_model(out, model)
         described = report.describe(model)
-        facts = ("kind", "features", "n_transformed", "n_components", "n_members", "target", "classes")
+        facts = (
+            "kind",
+            "features",
+            "n_transformed",
+            "by_rank",
+            "n_components",
+            "n_members",
+            "target",
+            "classes",
+        )
         end = ("converged", "n_iter", "log_likelihood", "outlier_threshold")
         outcome = {
             "model": None if out == cli.STANDARD else out,
@@ -261,7 +270,7 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
     if outcome["n_transformed"]:
         lines.append(
             f"{outcome['n_transformed']} of {cli.counted(len(outcome['features']), 'feature')} transformed "
-            "by a power (Yeo-Johnson), closer to normal"
+            f"{'by rank, to normal scores' if outcome['by_rank'] else 'by a power (Yeo-Johnson), closer to normal'}"
         )
     if outcome["n_candidates"]:
         lines.append(f"chosen among {cli.counted(outcome['n_candidates'], 'candidate')}")

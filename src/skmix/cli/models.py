@@ -288,7 +288,8 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
     facts = {
         "features": f"{len(described['features'])}: {_listed(described['features'])}",
-        "powers": described["n_transformed"] and f"of {described['n_transformed']} features (Yeo-Johnson)",
+        "ranks" if described["by_rank"] else "powers": described["n_transformed"]
+        and f"of {described['n_transformed']} features" + ("" if described["by_rank"] else " (Yeo-Johnson)"),
         "components": described["n_components"],
         "averaged": described["n_members"] and f"{described['n_members']} models; the best one follows",
         "target": described["target"],

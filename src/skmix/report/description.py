@@ -88,7 +88,8 @@ def describe(model: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        Its ``kind``, ``features``, ``n_transformed`` (how many of these are transformed by a power first),
+        Its ``kind``, ``features``, ``n_transformed`` (how many of these are transformed first), ``by_rank``
+        (whether by rank, and not by a power),
         ``n_components`` (if they are projected), ``n_members`` (if several models are averaged: the rest is
         about the best of them), ``target``, ``classes`` (label, rows, prior), ``groups`` (the features,
         kernels and weights of each feature group; usually there is one), the number of free parameters of its
@@ -106,7 +107,8 @@ def describe(model: Any) -> dict[str, Any]:
     return {
         "kind": kind,
         "features": names,
-        "n_transformed": 0 if change is None else int(np.count_nonzero(change.powers != 1.0)),
+        "n_transformed": _n_transformed(change),
+        "by_rank": change is not None and change.curves is not None,
         "n_components": None if change is None or change.matrix is None else len(own),
         "n_members": n_members if n_members > 1 else None,
         "target": target,
@@ -153,3 +155,10 @@ def _classes(model: Any) -> list[dict[str, Any]]:
         {"label": str(label), "n_rows": None if np.isnan(count) else float(count), "prior": float(prior)}
         for label, count, prior in zip(model.classes_.tolist(), counts, model.class_prior_, strict=True)
     ]
+
+
+def _n_transformed(change: Any) -> int:
+    """Return how many features a map transforms by a power or by rank."""
+    if change is None:
+        return 0
+    return len(change.powers) if change.curves is not None else int(np.count_nonzero(change.powers != 1.0))

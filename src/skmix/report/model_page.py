@@ -119,7 +119,8 @@ def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
         said.append(("log-likelihood of a training row", f"{fitted.lower_bound_:.6g}"))
     if described["n_transformed"]:
         n_features = len(described["features"])
-        said.append(("features transformed by a power", f"{described['n_transformed']} of {n_features}"))
+        how = "by rank" if described["by_rank"] else "by a power"
+        said.append((f"features transformed {how}", f"{described['n_transformed']} of {n_features}"))
     if described["n_members"]:
         said.append(("models averaged", f"{described['n_members']}; this is the best one"))
     if described["temperature"] != 1.0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import yeojohnson_llf, yeojohnson_normmax
+from scipy.stats import norm, rankdata, yeojohnson_llf, yeojohnson_normmax
 from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -15,8 +15,10 @@ from skmix.estimators.search import _features
 from skmix.estimators.search._base import Rows
 from skmix.estimators.search._features import (
     FeatureMap,
+    along,
     fit_features,
     likeliest_powers,
+    normal_scores,
     transforms,
     yeo_johnson,
 )
@@ -77,6 +79,34 @@ def test_two_values_and_constants_keep_their_scale() -> None:
         assert fit_features("power", reduction, rows_of(X[:, 1:], np.arange(60) % 3)) is None
 
 
+# ---------------------------------------------------------------- ranks
+
+
+def test_scores_are_quantiles_of_mean_ranks() -> None:
+    random = np.random.default_rng(0)
+    z = np.column_stack([random.permutation(30), np.arange(30) % 4, np.zeros(30)]).astype(float)
+    found = along(normal_scores(z, np.ones(30)), z)
+    for column, scores in zip(z.T, found.T, strict=True):
+        expected = norm.ppf((rankdata(column) - 0.5) / 30)
+        inner = (column > column.min()) & (column < column.max())
+        assert_allclose(scores[inner], expected[inner], atol=1e-12)
+    # The least and the largest value are apart; a constant has no rank.
+    for column, scores in zip(z.T[:2], found.T, strict=False):
+        assert_array_equal(scores[column == column.min()], -3.0)
+        assert_array_equal(scores[column == column.max()], 3.0)
+    assert_array_equal(found[:, 2], 0.0)
+
+
+def test_scores_between_knots_are_nearly_those_of_all_values() -> None:
+    X = np.random.default_rng(0).lognormal(size=(2000, 2))
+    curves = normal_scores(X, np.ones(2000))
+    expected = norm.ppf((rankdata(X, axis=0) - 0.5) / 2000)
+    inner = np.abs(expected) < 2.5
+    assert np.abs(along(curves, X) - expected)[inner].max() < 0.1
+    # Beyond the rows curves are constant, and gaps stay.
+    assert_array_equal(along(curves, np.array([[0.0, 1e9], [np.nan, 0.0]])), [[-3.0, 3.0], [np.nan, -3.0]])
+
+
 # ---------------------------------------------------------------- maps
 
 
@@ -109,13 +139,14 @@ def test_maps_are_those_of_scikit_learn(transform: str, reduction: str) -> None:
     assert_allclose(np.abs(found.transform(X)), np.abs(expected), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("transform", ["power", "ranks"])
 @pytest.mark.parametrize("reduction", ["none", "components", "standardised components"])
-def test_a_row_of_weight_two_counts_as_two(reduction: str) -> None:
+def test_a_row_of_weight_two_counts_as_two(transform: str, reduction: str) -> None:
     X, y = WINE
     twice = np.arange(178) % 3 == 0
-    weighted = fit_features("power", reduction, rows_of(X, y, np.where(twice, 2.0, 1.0)))
+    weighted = fit_features(transform, reduction, rows_of(X, y, np.where(twice, 2.0, 1.0)))
     both = np.concatenate([np.arange(178), np.flatnonzero(twice)])
-    repeated = fit_features("power", reduction, rows_of(X[both], y[both]))
+    repeated = fit_features(transform, reduction, rows_of(X[both], y[both]))
     assert weighted is not None
     assert repeated is not None
     assert_allclose(np.abs(weighted.transform(X)), np.abs(repeated.transform(X)), rtol=1e-7, atol=1e-9)
@@ -130,17 +161,17 @@ def test_gaps_of_projected_rows_are_filled_by_least_squares() -> None:
     X = offset + features @ directions.T
     X[np.arange(19), np.arange(19) % 8] = np.nan
     X[19] = np.nan
-    found = FeatureMap(np.zeros(8), np.ones(8), np.ones(8), offset, directions).transform(X)
+    found = FeatureMap(np.zeros(8), np.ones(8), np.ones(8), None, offset, directions).transform(X)
     assert_allclose(found[:19], features[:19], atol=1e-10)
     assert np.isnan(found[19]).all()
 
 
-@pytest.mark.parametrize("transform", ["none", "power"])
+@pytest.mark.parametrize("transform", ["none", "power", "ranks"])
 @pytest.mark.parametrize("reduction", ["none", "components", "standardised components", "discriminants"])
 def test_far_rows_and_gaps_have_features(transform: str, reduction: str) -> None:
     X, y = WINE
     change = fit_features(transform, reduction, rows_of(X, y)) or FeatureMap(
-        X[0], np.full(13, 1e-20), np.ones(13), None, None
+        X[0], np.full(13, 1e-20), np.ones(13), None, None, None
     )
     rows = X[:4].copy()
     rows[0, 0], rows[1], rows[2, 3], rows[3] = 1e300, -1e300, np.nan, np.nan

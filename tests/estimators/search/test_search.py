@@ -33,7 +33,7 @@ from skmix.engine.covariances import STRUCTURES
 from skmix.estimators import watched_by
 from skmix.estimators.search import _base
 from skmix.estimators.search import classifier as search_of_classifiers
-from skmix.estimators.search._base import Rows, Trials
+from skmix.estimators.search._base import Rows, Trial, Trials
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
 from skmix.estimators.search.classifier import own_kernels
 
@@ -490,6 +490,27 @@ def test_the_winner_is_the_classifier_one_would_ask_for(iris: Data) -> None:
     assert_array_equal(again.predict_proba(X), search.predict_proba(X))
 
 
+def test_more_kernels_are_tried_until_two_numbers_in_a_row_are_worse(
+    iris: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel a class is best where scores fall with the number of kernels, and is followed by two."""
+    X, y = iris
+    screened: list[dict[str, Any]] = []
+
+    def score(self: Any, trial: Trial) -> None:
+        screened.append(trial.params)
+        trial.score = -float(trial.params["n_kernels"])
+
+    monkeypatch.setattr(search_of_classifiers.Selection, "_screen", score)
+    settings: dict[str, Any] = {"covariance_type": "full", "kernels": "own", "tune": False, "cv": 2}
+    SharedKernelClassifierCV(random_state=0, **settings).fit(X, y)
+    assert {params["n_kernels"] for params in screened if params["transform"] == "ranks"} == {3, 6, 12}
+    screened.clear()
+    # Given numbers are all tried.
+    SharedKernelClassifierCV(n_kernels=[3, 6, 9, 12], random_state=0, **settings).fit(X, y)
+    assert {params["n_kernels"] for params in screened} == {3, 6, 9, 12}
+
+
 def test_own_kernels_belong_to_one_class(iris: Data) -> None:
     X, y = iris
     search = SharedKernelClassifierCV(
@@ -511,7 +532,7 @@ def test_own_kernels_belong_to_one_class(iris: Data) -> None:
     assert_array_equal(few["weights"], np.kron(np.eye(3), np.full((4, 1), 0.25)))
     for c in range(3):
         rows = X[y == c, :2]
-        assert all((rows == mean).all(axis=1).any() for mean in few["means"][4 * c : 4 * c + 4])
+        assert all(np.isclose(rows, mean).all(axis=1).any() for mean in few["means"][4 * c : 4 * c + 4])
 
 
 def test_shared_kernels_are_tried_alone_where_weights_have_a_prior(iris: Data) -> None:

@@ -230,7 +230,7 @@ class Selection:
         else:
             n_train = min(len(training.X) for training, _ in self.folds)
             for transform, reduction in transforms(self.rows.X, n_classes):
-                width = self._mapped(0, transform, reduction)[0].X.shape[1]
+                width = self._width(transform, reduction)
                 for kernels, k, name, rows in self.kernels(
                     n_classes, n_train, width, numbers, types, reduction
                 ):
@@ -350,6 +350,13 @@ class Selection:
         if change is None:
             return training, held
         return training.map(change.transform), held.map(change.transform)
+
+    def _width(self, transform: str, reduction: str) -> int:
+        """Return how many features there are after a map; all of them where it cannot be fitted."""
+        try:
+            return int(self._mapped(0, transform, reduction)[0].X.shape[1])
+        except ValueError:
+            return int(self.rows.X.shape[1])
 
     def _screen(self, trial: Trial) -> None:
         """Score a candidate on one fold or two, with some of their rows."""
@@ -504,10 +511,10 @@ def own_kernels(
 class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with its settings chosen by cross-validation.
 
-    Candidates differ in their features (as they are, a power of each, principal components, discriminants),
+    Candidates differ in their features (as they are, a power or the rank of each, principal components, discriminants),
     in whether kernels are shared by all classes or belong to one each, in the number of kernels, in their
-    covariances and in the strength of the prior on these. All are compared on one fold, the best on all
-    folds; the very best are tuned for classification as well, with several shares of the likelihood. The
+    covariances and in the strength of the prior on these. All are compared on one fold or two, the best on
+    all folds; the very best are tuned for classification as well, with several shares of the likelihood. The
     temperature of the probabilities is fitted to held-out rows. Candidates that predict held-out
     rows well together are fitted to all rows and averaged. Of these the best has the threshold of
     `reject_below`.
@@ -556,8 +563,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     classifiers_ : list of SharedKernelClassifier
         All members, the best candidate first.
     feature_maps_ : list of tuple or None
-        What each of them takes of rows: shift, scale and powers (M,), and offset (M,) and matrix (M, q) of a
-        projection, or None.
+        What each of them takes of rows: shift, scale and powers (M,), curves (2, M, k) of ranks or None, and
+        offset (M,) and matrix (M, q) of a projection or None; None where features stay as they are.
     best_params_ : dict
         Settings of the best candidate: `transform` and `reduction` of the features, `kernels` (shared or
         own), `n_kernels`, `covariance_type`, `prior_rows` (strength of the prior in rows for each feature),
