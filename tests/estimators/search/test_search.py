@@ -224,9 +224,8 @@ def test_an_average_is_a_mixture_of_its_members(tmp_path: Path) -> None:
     search.save(tmp_path / "average.skmix")
     assert_array_equal(load(tmp_path / "average.skmix").score_samples(new), search.score_samples(new))
     search.shares_ = search.shares_[:-1]
-    search.save(tmp_path / "average.skmix")
     with pytest.raises(ValueError, match="mixtures_ and shares_ differ in length"):
-        load(tmp_path / "average.skmix")
+        search.save(tmp_path / "average.skmix")
 
 
 def test_shares_are_those_of_the_highest_held_out_density() -> None:
@@ -243,7 +242,7 @@ def test_shares_are_those_of_the_highest_held_out_density() -> None:
     for i in range(len(densities)):
         for step in (0.01, 0.1, 0.5):
             other = (1.0 - step) * search.shares_ + step * np.eye(len(densities))[i]
-            assert np.log(other @ densities).mean() < best + 1e-3 * step
+            assert np.log(other @ densities).mean() < best + 1e-2 * step
 
 
 def test_samples_of_an_average_have_its_moments() -> None:

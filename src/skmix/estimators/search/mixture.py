@@ -38,7 +38,7 @@ _PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
 # A kind of candidates is given up after so many numbers of kernels that were no better than one before.
 _IN_VAIN = 3
 # Starts and tolerance of fits unless an estimator is given: one start may miss what the next number finds.
-_N_STARTS, _TOLERANCE = 4, 1e-3
+_N_STARTS, _TOLERANCE = 2, 1e-3
 # Passes of EM for the shares of an average.
 _PASSES = 100
 
@@ -56,7 +56,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     ----------
     estimator : SharedKernelMixture, default=None
         Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors; a `covariance_prior`
-        other than 'auto' is not searched either. None takes the best of 4 starts, which end when the mean
+        other than 'auto' is not searched either. None takes the better of 2 starts, which end when the mean
         log-likelihood changes by less than 0.001.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one for each class to four, at least to 10, in steps of a
