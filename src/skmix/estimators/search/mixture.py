@@ -271,7 +271,9 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 
     def _averaged(self, parts: Iterable[Any]) -> Any:
         """Return the logarithm of the members' average, given the logarithm of each."""
-        logs = [part + log for part, log in zip(parts, log_probabilities(self.shares_), strict=True)]
+        # Some libraries take no scalars of NumPy.
+        shares = log_probabilities(self.shares_).tolist()
+        logs = [part + share for part, share in zip(parts, shares, strict=True)]
         return reduce(namespace(logs[0]).logaddexp, logs)
 
     def _graph_parts(self) -> dict[str, Any]:
