@@ -350,10 +350,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             differ, some rows had no label, or it comes from `partial_fit`), such a fit would be another
             model: this one is tuned on the others and judged by the held-out rows. Where these would be fewer
             than 100, four parts of X are held out in turn, and each is judged by this model tuned, in the
-            same way, on the others; unless the log-loss of all rows falls by more than its standard error,
+            same way, on the others; unless the log-loss of all rows falls by more than two standard errors,
             and no more of them are misclassified, the fitted model stays, and otherwise it is tuned on all
-            rows, for the median number of rounds. Or held-out rows and their labels, (X, y), that are in
-            neither the fit nor X. Or None to take all rounds and keep the last model; use `calibrate` with
+            rows, for as few rounds as in any of the four. Or held-out rows and their labels, (X, y), that are
+            in neither the fit nor X. Or None to take all rounds and keep the last model; use `calibrate` with
             other rows for its temperature.
         max_iter : int, default=None
             Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes over mini-batches
@@ -512,8 +512,8 @@ def _cross_fitted(
     """Return scores of rows that are new to a classifier before and after tuning, all rounds, and what to do.
 
     Each part of the rows is judged by a copy tuned to the others. Where there are more errors, or the
-    log-loss is not lower by more than its standard error, nothing is done; otherwise what is done to the
-    copy with the median number of rounds.
+    log-loss is not lower by more than two standard errors, nothing is done; otherwise what is done to the
+    copy with the fewest rounds.
     """
     fitted = densities.log_joint(classifier, rows.X)
     tuned, rounds, paths = fitted.copy(), [], []
@@ -535,10 +535,9 @@ def _cross_fitted(
     weights = np.ones(len(gains)) if rows.weights is None else rows.weights
     mean = before.log_loss - after.log_loss
     error = np.sqrt(np.sum((weights * (gains - mean)) ** 2)) / weights.sum()
-    if not mean > error or after.error > before.error:
+    if not mean > 2.0 * error or after.error > before.error:
         return before, before, rounds, []
-    paths.sort(key=lambda path: sum(n_rounds for _, n_rounds in path))
-    return before, after, rounds, paths[(len(paths) - 1) // 2]
+    return before, after, rounds, min(paths, key=lambda path: sum(n_rounds for _, n_rounds in path))
 
 
 def _tuned(
