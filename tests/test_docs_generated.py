@@ -161,6 +161,17 @@ def test_examples_of_help_texts_keep_their_lines(generated: ModuleType) -> None:
     )
 
 
+def test_gains_in_density_are_those_of_the_results(generated: ModuleType) -> None:
+    measured = {row["data"]: row for row in json.loads((RESULTS / "densities.json").read_text())}
+    text = generated.densities()
+    shown = [row for row in cells(text) if row[0] in measured]
+    assert len(shown) == len(measured) == 21
+    for row in shown:
+        assert float(row[5].split(" ± ")[0]) == pytest.approx(measured[row[0]]["gain"], abs=0.005)
+    gains = [row["gain"] for row in measured.values() if row["half"] == "judging"]
+    assert f"Mean gain {sum(gains) / len(gains):+.2f}" in text
+
+
 def test_errors_on_mnist_are_those_of_the_results(generated: ModuleType) -> None:
     measured = json.loads((RESULTS / "mnist.json").read_text())["outcomes"]
     shown = {row[0].partition(":")[0]: row for row in cells(generated.mnist())[1:]}

@@ -12,6 +12,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -291,6 +292,38 @@ def mnist() -> str:
     return table(headings, rows)
 
 
+def densities() -> str:
+    """Return log-densities of held-out rows by the search and by scikit-learn's mixture chosen by BIC."""
+    found = read("densities.json")
+    parts = []
+    for half in dict.fromkeys(row["half"] for row in found):
+        own = [row for row in found if row["half"] == half]
+        rows = [
+            [
+                row["data"],
+                *(f"{row[name]}" for name in ("rows", "features")),
+                *(f"{row[name]:.2f}" for name in ("sklearn", "skmix")),
+                f"{row['gain']:+.2f} ± {row['error']:.2f}",
+                f"{row['skmix_seconds'] / row['sklearn_seconds']:.0f}×",
+            ]
+            for row in own
+        ]
+        headings = [f"{half} half", "rows", "features", "scikit-learn", "skmix", "gain", "time"]
+        gains = [row["gain"] for row in own]
+        level = sum(row["gain"] > -max(row["error"], 0.02) for row in own)
+        parts += [
+            table(headings, rows),
+            f"Mean gain {sum(gains) / len(gains):+.2f}, median {median(gains):+.2f}; better or level (within "
+            f"a standard error, or 0.02) on {level} of {len(own)} sets.",
+        ]
+    splits = found[0]["splits"]
+    parts.append(
+        f"Gains are means over {splits} splits, with standard errors; time is the search's processor time in "
+        "units of that of scikit-learn's 40 fits."
+    )
+    return "\n\n".join(parts)
+
+
 def percent(outcomes: Sequence[dict[str, Any]], name: str) -> str:
     """Return the mean of a share over outcomes, in per cent."""
     return f"{100 * sum(each[name] for each in outcomes) / len(outcomes):.2f}"
@@ -351,6 +384,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "cluster": cluster,
     "commands": commands,
     "cores": cores,
+    "densities": densities,
     "device": device,
     "files": files,
     "fits": fits,

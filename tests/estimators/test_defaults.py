@@ -137,6 +137,17 @@ def test_a_mild_prior_has_one_row_and_the_covariance_within_kernels() -> None:
         assert_allclose(model.covariances_[k], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("n_rows", [300, 12])
+def test_a_weak_prior_is_a_hundredth_of_it_with_the_same_floor(n_rows: int) -> None:
+    # With 12 rows, strength and covariance are those of a first fit.
+    X, _ = whole_numbers(n_rows)
+    mild, weak = (SharedKernelMixture(2, covariance_prior=p, random_state=0).fit(X) for p in ("auto", "weak"))
+    assert_allclose(weak.covariance_prior_[0], mild.covariance_prior_[0] / 100.0, rtol=1e-12)
+    assert_array_equal(weak.covariance_prior_[1], mild.covariance_prior_[1])
+    assert_array_equal(weak.variance_floor_, mild.variance_floor_)
+    assert weak.shrinkage_ < mild.shrinkage_
+
+
 def test_weights_count_like_rows() -> None:
     X, y = whole_numbers(80)
     weights = np.random.default_rng(1).integers(0, 3, size=80)

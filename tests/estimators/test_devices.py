@@ -268,8 +268,10 @@ def test_a_search_sends_rows_to_the_device_of_that_name(monkeypatch: pytest.Monk
     settings: dict[str, Any] = {
         "n_kernels": [2, 3], "covariance_type": "full", "criterion": "bic", "random_state": 0,
     }  # fmt: skip
-    ours = SharedKernelMixtureCV(**settings).fit(with_gaps(0.0))
-    theirs = SharedKernelMixtureCV(device="cpu:0", **settings).fit(with_gaps(0.0))
+    # Of several starts that end in the same place, rounding says which is the best.
+    estimator = SharedKernelMixture(n_init=1)
+    ours = SharedKernelMixtureCV(estimator, **settings).fit(with_gaps(0.0))
+    theirs = SharedKernelMixtureCV(estimator, device="cpu:0", **settings).fit(with_gaps(0.0))
     assert len(sent) == 3  # to count the rows, and for each candidate
     assert isinstance(theirs.best_estimator_.means_, np.ndarray)
     assert_allclose(theirs.best_estimator_.means_, ours.best_estimator_.means_, rtol=1e-9)

@@ -183,7 +183,8 @@ def test_rows_without_some_class_are_new_to_the_fit() -> None:
 
 @pytest.mark.parametrize("kind", ["stream", "more rows", "unlabelled"])
 def test_rows_that_are_not_all_of_the_fit_judge_the_model_itself(kind: str) -> None:
-    own, labels = bars(80, seed=2)
+    # Enough rows for a tenth of them to judge.
+    own, labels = bars(1000, seed=2)
     known = (labels == "upper").astype(float)
 
     def model() -> SharedKernelClassifier:
@@ -205,6 +206,37 @@ def test_rows_that_are_not_all_of_the_fit_judge_the_model_itself(kind: str) -> N
     by_hand.tune(training.X, by_hand.classes_[training.codes], validation=validation, **settings)
     assert tuned.tuned_ == by_hand.tuned_
     assert_array_equal(tuned.means_, by_hand.means_)
+
+
+def test_few_new_rows_do_no_harm_on_average() -> None:
+    means = np.array([[0.0, 0.0, 0.0, 0.0], [1.5, 0.0, 0.0, 0.0]])
+    losses = []
+    for seed in range(5):
+        random = np.random.RandomState(seed)
+        y = random.randint(0, 2, size=1224)
+        X = means[y] + random.normal(size=(1224, 4))
+        model = SharedKernelClassifier(4, random_state=0).fit(X[:200], y[:200])
+        before = log_loss(y[224:], model.predict_proba(X[224:]))
+        # A tenth of 24 rows are three: they find some of the many rounds better by chance.
+        model.tune(X[200:224], y[200:224], max_iter=30, random_state=0)
+        losses.append((before, log_loss(y[224:], model.predict_proba(X[224:]))))
+    before, after = np.mean(losses, axis=0)
+    assert after < before + 0.02
+
+
+def test_few_new_rows_tune_where_all_of_them_gain() -> None:
+    X, y = bars(120, seed=2)
+    new, labels = bars(2000, seed=1)
+    model = fitted()
+    plain = clone(model).fit(*bars(300, seed=0)).calibrate(X, y)
+    before = log_loss(labels, plain.predict_proba(new))
+    model.tune(X, y, max_iter=30, random_state=0)
+    assert model.tuned_["trade_off"] is not None
+    assert log_loss(labels, model.predict_proba(new)) < 0.8 * before
+    # Those of all rows, by copies that have not seen them.
+    joints = np.log(fitted().predict_proba(X)[np.arange(120), np.searchsorted(model.classes_, y)])
+    assert model.tuned_["before"]["log_loss"] <= -joints.mean()
+    assert model.tuned_["after"]["log_loss"] < model.tuned_["before"]["log_loss"]
 
 
 def test_the_threshold_of_a_tuned_model() -> None:
@@ -277,9 +309,14 @@ def test_what_cannot_be_tuned_is_refused() -> None:
 def test_a_class_of_one_row_is_tuned_to() -> None:
     X, y = bars(40, seed=2)
     keep = np.concatenate([np.flatnonzero(y == "lower"), np.flatnonzero(y == "upper")[:1]])
-    model = fitted(covariance_prior=None).tune(X[keep], y[keep], max_iter=2, random_state=0)
+    model = fitted(covariance_prior=None)
+    rows = labelled_rows(model, X[keep], y[keep])
+    training, held_out = split_rows(model, rows, 0.1, np.random.RandomState(0))
+    assert held_out is not None
+    assert np.bincount(training.codes)[1] == 1
+    assert set(held_out.codes) == {0}
+    model.tune(X[keep], y[keep], max_iter=2, random_state=0)
     assert model.tuned_["after"]["log_loss"] <= model.tuned_["before"]["log_loss"]
-    assert model.predict(X[keep[-1:]]) == ["upper"]
 
 
 def test_long_steps_overflow_nothing() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -23,11 +23,12 @@ from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
-from ..engine.refine.discriminative import Judge, Labelled, Stage, tune
+from ..engine.refine.discriminative import Judge, Labelled, Scores, Stage, score, tune
+from ..engine.refine.temperature import log_losses
 from ..io import source_of
 from . import decisions, densities
 from ._settings import check_count, check_covariance_prior, check_distribution, check_feature_groups
-from .crossfit import refit
+from .crossfit import N_PARTS_TO_TUNE, parts_of, refit
 from .io import kernels_of, log_probabilities, savable
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
@@ -44,6 +45,8 @@ from .solving import OF_THE_POSTERIOR, fitted_options
 # With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
 _ALL_AT_ONCE = 10_000
 _BATCH = 500
+# Where fewer rows of those that are new to the fit would be held out, all parts of them are, in turn.
+_ENOUGH_HELD_OUT = 100
 
 
 def _of_its_model(name: str, *, alone: bool = True) -> Any:
@@ -345,9 +348,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             others and tuned, and the held-out rows, which neither has seen, decide how far; then this model
             is tuned as far, on all rows. Where X is not all that the model was fitted to (class counts
             differ, some rows had no label, or it comes from `partial_fit`), such a fit would be another
-            model: this one is tuned on the others and judged by the held-out rows. Or held-out rows and their
-            labels, (X, y), that are in neither the fit nor X. Or None to take all rounds and keep the last
-            model; use `calibrate` with other rows for its temperature.
+            model: this one is tuned on the others and judged by the held-out rows. Where these would be fewer
+            than 100, four parts of X are held out in turn, and each is judged by this model tuned, in the
+            same way, on the others; unless the log-loss of all rows falls by more than two standard errors,
+            and no more of them are misclassified, the fitted model stays, and otherwise it is tuned on all
+            rows, for as few rounds as in any of the four. Or held-out rows and their labels, (X, y), that are
+            in neither the fit nor X. Or None to take all rounds and keep the last model; use `calibrate` with
+            other rows for its temperature.
         max_iter : int, default=None
             Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes over mini-batches
             with Adam's steps, by default 20. Steps shrink to nothing over the passes, so that more of them
@@ -392,7 +399,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             run = partial(_tuned, max_iter=max_iter, batch_size=batch_size, random_state=random)
             stages = [(value, max_iter) for value in trade_offs]
             given = held_out is None or len(training.codes) == len(rows.codes)
-            if given or not _are_of_fit(self, rows):
+            new = not given and not _are_of_fit(self, rows)
+            if held_out is not None and new and len(held_out.codes) < _ENOUGH_HELD_OUT:
+                # So few rows would prefer some of many rounds by chance.
+                before, after, rounds, path = _cross_fitted(self, rows, validation, random, run, stages)
+                model, found = run(self, rows, None, path)
+                found.before, found.after, found.rounds = before, after, rounds
+            elif given or new:
                 model, found = run(self, training, held_out, stages)
             else:
                 # The fit has seen the held-out rows: another one that has not decides how far to go.
@@ -486,6 +499,45 @@ def _are_of_fit(classifier: SharedKernelClassifier, rows: Labelled) -> bool:
     # With rows without a label, class priors are not the shares of the classes.
     labelled = np.allclose(model.class_prior_, counts / counts.sum(), rtol=1e-9, atol=0.0)
     return "stream_" not in vars(model) and labelled and np.allclose(model.class_count_, counts, rtol=1e-9)
+
+
+def _cross_fitted(
+    classifier: SharedKernelClassifier,
+    rows: Labelled,
+    validation: Any,
+    random_state: np.random.RandomState,
+    run: Callable[..., tuple[SharedKernelMixture, Judge]],
+    stages: Sequence[Stage],
+) -> tuple[Scores, Scores, list[tuple[float, Scores]], list[Stage]]:
+    """Return scores of rows that are new to a classifier before and after tuning, all rounds, and what to do.
+
+    Each part of the rows is judged by a copy tuned to the others. Where there are more errors, or the
+    log-loss is not lower by more than two standard errors, nothing is done; otherwise what is done to the
+    copy with the fewest rounds.
+    """
+    fitted = densities.log_joint(classifier, rows.X)
+    tuned, rounds, paths = fitted.copy(), [], []
+    for others, held in parts_of(rows.block(), random_state.randint(np.iinfo(np.int32).max), N_PARTS_TO_TUNE):
+        other = copy(classifier)
+        try:
+            split = decisions.split_rows(classifier, rows.take(others), validation, random_state)
+        except ValueError:
+            continue  # too few rows are left: these stay as they are
+        model, found = run(classifier, *split, stages)
+        other.models_ = [model]
+        rounds += found.rounds
+        paths.append(found.stages)
+        tuned[held] = densities.log_joint(other, rows.X[held])
+    before, after = score(fitted, rows), score(tuned, rows)
+    gains = log_losses(fitted, rows.codes, before.temperature) - log_losses(
+        tuned, rows.codes, after.temperature
+    )
+    weights = np.ones(len(gains)) if rows.weights is None else rows.weights
+    mean = before.log_loss - after.log_loss
+    error = np.sqrt(np.sum((weights * (gains - mean)) ** 2)) / weights.sum()
+    if not mean > 2.0 * error or after.error > before.error:
+        return before, before, rounds, []
+    return before, after, rounds, min(paths, key=lambda path: sum(n_rounds for _, n_rounds in path))
 
 
 def _tuned(

@@ -26,7 +26,7 @@ from .solving import fit_jointly, fit_model
 
 # Rows are held out in this many parts, one after the other, until there are this many held-out rows; in fewer
 # parts where each fit is tuned, which takes many times as long.
-_N_PARTS, _N_PARTS_TO_TUNE, _ENOUGH = 10, 4, 2000
+_N_PARTS, N_PARTS_TO_TUNE, _ENOUGH = 10, 4, 2000
 
 
 def held_out_densities(
@@ -39,7 +39,7 @@ def held_out_densities(
     estimator itself.
     """
     densities, seen, error = [], np.empty(0, dtype=np.int64), ""
-    n_parts = _N_PARTS if finish is None else _N_PARTS_TO_TUNE
+    n_parts = _N_PARTS if finish is None else N_PARTS_TO_TUNE
     for training, held in parts_of(rows, seed_of(estimator), n_parts):
         if len(seen) >= _ENOUGH:
             break

@@ -286,7 +286,7 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     float: ("log_likelihood_", "lower_bound_", "temperature_", "threshold_"),
     np.ndarray: ("classes_", "covariances_", "start_status_"),
     tuple: ("covariance_prior_",),
-    list: ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "models_"),
+    list: ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "mixtures_", "models_"),
     dict: ("best_params_", "cv_results_"),
     "KM": ("means_",),
     "K": ("mean_precision_", "degrees_of_freedom_"),
@@ -310,7 +310,7 @@ _GAUSSIAN = (
     *("precisions_", "precisions_cholesky_", "weights_"),
 )
 _SEARCH: tuple[str, ...] = ("best_params_", "cv_results_", "n_features_in_", "n_untried_")
-_MEMBERS = ("classifiers_", "feature_maps_")
+_CLASSIFIERS, _MIXTURES = ("classifiers_", "feature_maps_"), ("mixtures_", "shares_")
 # Parts of what a member takes of rows, and their axes; the last three may be missing.
 _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M", "matrix": "MQ"}
 
@@ -488,24 +488,23 @@ def _check_gaussian(model: Any) -> None:
 
 def _check_search(search: Any) -> None:
     """Check a search, its models, and what they take of rows."""
-    members = is_classifier(search)
-    n_features = _check_attributes(search, (*_SEARCH, *(_MEMBERS if members else ())))["M"]
+    members = _CLASSIFIERS if is_classifier(search) else _MIXTURES
+    n_features = _check_attributes(search, (*_SEARCH, *members))["M"]
     if len({len(column) for column in search.cv_results_.values()}) != 1:
         raise ValueError("the columns of cv_results_ differ in length")
-    if not members:
-        found = vars(search).get("best_estimator_")
-        _check_part(found, "SharedKernelMixture", n_features, "best_estimator_")
-        return
-    n_members = len(search.classifiers_)
-    if not n_members or len(search.feature_maps_) != n_members:
-        raise ValueError("classifiers_ and feature_maps_ differ in length, or are empty")
-    classes = None
-    for number, (part, change) in enumerate(zip(search.classifiers_, search.feature_maps_, strict=True)):
-        _check_part(part, "SharedKernelClassifier", _width_of(change, n_features, number), "classifiers_")
-        labels = part.classes_.tolist()
-        if classes is not None and labels != classes:
-            raise ValueError("classifiers_ differ in their classes")
-        classes = labels
+    parts, others = (vars(search)[name] for name in members)
+    if not len(parts) or len(others) != len(parts):
+        raise ValueError(f"{members[0]} and {members[1]} differ in length, or are empty")
+    if members is _MIXTURES:
+        _check_distribution(search, "shares_", "S", {"S": len(parts)})
+    for number, part in enumerate(parts):
+        if members is _MIXTURES:
+            _check_part(part, "SharedKernelMixture", n_features, members[0])
+        else:
+            width = _width_of(others[number], n_features, number)
+            _check_part(part, "SharedKernelClassifier", width, members[0])
+        if part.classes_.tolist() != parts[0].classes_.tolist():
+            raise ValueError(f"{members[0]} differ in their classes")
 
 
 def _width_of(change: Any, n_features: int, number: int) -> int:

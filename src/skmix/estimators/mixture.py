@@ -77,7 +77,7 @@ _PARAMETERS = """
         Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
         not an addition: kernels above it are untouched, and the likelihood still never falls. Zero removes
         it.
-    covariance_prior : {'auto'}, float, tuple or None, default='auto'
+    covariance_prior : {'auto', 'weak'}, float, tuple or None, default='auto'
         Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
         strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair
         (rows, covariance of shape (M, M)) gives both; feature groups take their blocks of it. 'auto' is a
@@ -89,7 +89,8 @@ _PARAMETERS = """
         more than a tenth of the rows have one value; at most a third of its variance. 'auto' does nothing
         with `freeze`, when pruning, in a variational fit or in `partial_fit`, nor with feature groups and
         unlabelled rows together; with a given start, and with ``init='uniform'``, there is no prior where
-        kernels have enough rows.
+        kernels have enough rows. 'weak' is 'auto' with a hundredth of its strength, for kernels that may be
+        much narrower than others in some features; `SharedKernelMixtureCV` tries both.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
         positive number for a variational fit, where None is 1 / K.
@@ -208,7 +209,12 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         "tol": [Interval(Real, 0.0, None, closed="left")],
         "stopping": [StrOptions({"total", "per-class"})],
         "variance_floor": [Interval(Real, 0.0, None, closed="left")],
-        "covariance_prior": [StrOptions({"auto"}), Interval(Real, 0.0, None, closed="neither"), tuple, None],
+        "covariance_prior": [
+            StrOptions({"auto", "weak"}),
+            Interval(Real, 0.0, None, closed="neither"),
+            tuple,
+            None,
+        ],
         "weight_prior": [Interval(Real, 0.0, None, closed="neither"), None],
         "inference": [StrOptions({"em", "variational"})],
         "accelerate": ["boolean"],
@@ -615,7 +621,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     n_kernels_ : int
         Number K of kernels.
     covariance_prior_ : tuple of float and ndarray of shape (M, M)
-        The prior of ``covariance_prior='auto'``: its strength in rows, and the common covariance.
+        The prior of ``covariance_prior='auto'`` or 'weak': its strength in rows, and the common covariance.
     variance_floor_ : ndarray of shape (M,)
         With ``covariance_prior='auto'``, the smallest variance that a kernel may have in each feature.
     {fitted}

@@ -54,6 +54,8 @@ _NEGLIGIBLE = 1e-12
 NUMBERS_TOGETHER = 1 << 17
 # Rows from which resolution and mild prior are estimated.
 _SOME_ROWS = 1 << 12
+# Strength of covariance_prior='weak', relative to 'auto'.
+_WEAK = 0.01
 # Largest default number of kernels of a class.
 _MOST_KERNELS = 50
 
@@ -129,7 +131,7 @@ def _with_default_prior(
     saved: SavedRun | None,
     resume: RunState | None,
 ) -> Options:
-    """Return options with the prior of ``covariance_prior='auto'`` and the resolution of the features.
+    """Return options with the prior of ``covariance_prior='auto'`` or 'weak', and the features' resolution.
 
     The prior is that of a checkpoint, found by a first fit where rows are few, or a mild one.
     """
@@ -146,7 +148,9 @@ def _with_default_prior(
         one = given.take(0)
         few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
         if few and structure.pools_as is not None and not are_separate(one.weights):
-            options = with_shrinkage(training.source, given, options, frame=frame)
+            found = with_shrinkage(training.source, given, options, frame=frame)
+            if found.covariance_prior is not None and found.covariance_prior_scale is not None:
+                prior = found.covariance_prior, found.covariance_prior_scale
         elif isinstance(model.init, str) and model.init != "uniform":
             # Few rows may have a label, and others are in no class.
             rows, codes, weights = _some_rows(training, labelled=True)
@@ -154,6 +158,8 @@ def _with_default_prior(
             regulariser = regulariser_of(options, frame, structure, n_kernels)
             strength, common = prior_of_start(rows, codes, masses, one, structure, regulariser, frame)
             prior = strength * unit, common
+        if prior is not None and model.covariance_prior == "weak":
+            prior = _WEAK * prior[0], prior[1]
     if prior is not None:
         options = replace(options, covariance_prior=prior[0], covariance_prior_scale=prior[1])
     if options.covariance_prior is not None and options.covariance_prior_scale is not None:

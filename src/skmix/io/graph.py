@@ -168,6 +168,7 @@ def build_graph(
     probabilities: str = "probabilities",
     features: Features | None = None,
     others: Sequence[dict[str, Any]] = (),
+    log_shares: np.ndarray | None = None,
 ) -> ModelProto:
     """Return a graph from X (n, M) to ``label`` (n,), probabilities (n, J) and ``log_density`` (n,).
 
@@ -175,7 +176,8 @@ def build_graph(
     without labels there is no such output. X and the results are of type `dtype`, everything between is
     float64. Log-posteriors are divided by the temperature before they are normalised; `probabilities` is the
     name of that output. The groups' columns are those of `features` of X. With `others`, further models as
-    arguments of this function, probabilities are averaged; the density is the first one's.
+    arguments of this function, probabilities are averaged, and the density is the first one's; but with
+    `log_shares`, of all models, densities are averaged with these shares, and probabilities are the first's.
     """
     try:
         from onnx import TensorProto, checker, helper
@@ -188,7 +190,12 @@ def build_graph(
     first = {"groups": groups, "log_prior": log_prior, "temperature": temperature, "features": features}
     parts = [graph.posterior(rows, **_arguments(each)) for each in (first, *others)]
     scores, density, posterior = parts[0]
-    if others:
+    if log_shares is not None:
+        along = np.array([1])
+        columns = [graph.add("Unsqueeze", own, along) for _, own, _ in parts]
+        _, density = graph.log_sum(graph.add("Add", graph.add("Concat", *columns, axis=1), log_shares))
+        density = graph.add("Squeeze", density, along)
+    elif others:
         total = reduce(lambda one, other: graph.add("Add", one, other), [own for *_, own in parts])
         scores = posterior = graph.add("Div", total, np.array(float(len(parts))))
     results = []

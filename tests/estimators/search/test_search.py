@@ -117,7 +117,8 @@ def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:
 def test_the_winner_is_the_plain_model_to_the_bit() -> None:
     X, y = shared_kernels()
     for criterion in ("bic", "log_likelihood"):
-        search = SharedKernelMixtureCV(n_kernels=[2, 3], criterion=criterion, random_state=5).fit(X, y)
+        search = SharedKernelMixtureCV(n_kernels=[2, 3], criterion=criterion, n_members=1, random_state=5)
+        search.fit(X, y)
         again = clone(search.best_estimator_).fit(X, y)
         assert again.n_kernels == search.best_params_["n_kernels"]
         assert_array_equal(search.best_estimator_.means_, again.means_)
@@ -195,8 +196,89 @@ def test_held_out_rows_choose_by_default_where_there_are_any() -> None:
 def test_held_out_rows_reward_no_collapse_on_whole_numbers() -> None:
     X = np.random.default_rng(0).poisson([2.0, 5.0], size=(120, 2)).astype(float)
     search = SharedKernelMixtureCV(n_kernels=[1, 3, 6, 12], covariance_type="diag", random_state=0).fit(X)
-    # The variance of a whole number within its step.
-    assert search.best_estimator_.covariances_.min() > 1.0 / 12.0 - 1e-9
+    assert {mixture.covariance_prior for mixture in search.mixtures_} == {"auto", "weak"}
+    for mixture in search.mixtures_:
+        # The variance of a whole number within its step.
+        assert mixture.covariances_.min() > 1.0 / 12.0 - 1e-9
+
+
+# ---------------------------------------------------------------- densities: averages
+
+
+def test_an_average_is_a_mixture_of_its_members(tmp_path: Path) -> None:
+    X, y = shared_kernels(60)
+    search = SharedKernelMixtureCV(n_kernels=[2, 3], n_members=3, random_state=0).fit(X, y)
+    assert len(search.mixtures_) == 3
+    assert search.best_estimator_ is search.mixtures_[0]
+    assert_allclose(search.shares_.sum(), 1.0, rtol=1e-12)
+    shown = search.cv_results_["share"]
+    assert_allclose(np.sort(shown[shown > 0]), np.sort(search.shares_), rtol=1e-12)
+    assert shown[search.best_index_] == search.shares_[0]
+    new = X[:40] + 0.1
+    for labels in (None, y[:40]):
+        expected = sum(
+            share * np.exp(each.score_samples(new, labels))
+            for share, each in zip(search.shares_, search.mixtures_, strict=True)
+        )
+        assert_allclose(np.exp(search.score_samples(new, labels)), expected, rtol=1e-9)
+        assert_allclose(search.score(new, labels), np.log(expected).mean(), rtol=1e-9)
+    own = np.exp(search.class_log_likelihood(new))[np.arange(40), np.searchsorted(search.classes_, y[:40])]
+    assert_allclose(own, expected, rtol=1e-9)
+    # Kernels are those of the best candidate.
+    assert_array_equal(search.predict_proba(new), search.best_estimator_.predict_proba(new))
+    search.save(tmp_path / "average.skmix")
+    assert_array_equal(load(tmp_path / "average.skmix").score_samples(new), search.score_samples(new))
+    search.shares_ = search.shares_[:-1]
+    with pytest.raises(ValueError, match="mixtures_ and shares_ differ in length"):
+        search.save(tmp_path / "average.skmix")
+
+
+def test_shares_are_those_of_the_highest_held_out_density() -> None:
+    X = clusters(3, 40)
+    cv = [(np.flatnonzero(np.arange(len(X)) % 3 != 0), np.arange(0, len(X), 3))]
+    search = SharedKernelMixtureCV(n_kernels=[1, 3, 5], covariance_type="diag", cv=cv, random_state=0)
+    search.fit(X)
+    (training, held), densities = cv[0], []
+    for each in search.mixtures_:
+        densities.append(np.exp(clone(each).fit(X[training]).score_samples(X[held])))
+    best = np.log(search.shares_ @ densities).mean()
+    assert best > search.best_score_
+    # No other shares are better.
+    for i in range(len(densities)):
+        for step in (0.01, 0.1, 0.5):
+            other = (1.0 - step) * search.shares_ + step * np.eye(len(densities))[i]
+            assert np.log(other @ densities).mean() < best + 1e-2 * step
+
+
+def test_samples_of_an_average_have_its_moments() -> None:
+    X = clusters(2, 60)
+    search = SharedKernelMixtureCV(n_kernels=[1, 2, 3], n_members=4, random_state=0).fit(X)
+    drawn, labels = search.sample(20_000)
+    assert drawn.shape == (20_000, 2)
+    assert set(labels) == {0}
+    means = [each.weights_[:, 0] @ each.means_ for each in search.mixtures_]
+    assert_allclose(drawn.mean(axis=0), search.shares_ @ means, atol=4 * drawn.std() / np.sqrt(20_000))
+    # Rows of all members in no order: halves are alike.
+    assert abs(drawn[:10_000].mean() - drawn[10_000:].mean()) < 0.1
+    assert len(np.unique(drawn, axis=0)) == 20_000
+
+
+def test_a_feature_of_mostly_one_value_has_narrow_kernels() -> None:
+    random = np.random.default_rng(0)
+
+    def rows(n: int) -> np.ndarray:
+        spike = np.where(random.random(n) < 0.7, random.uniform(-0.01, 0.01, n), random.normal(1.0, 1.0, n))
+        return np.stack([spike, random.normal(size=n)], axis=1)
+
+    X, new = rows(150), rows(2000)
+    search = SharedKernelMixtureCV(covariance_type="diag", random_state=0).fit(X)
+    # With a row of the common covariance, no kernel is as narrow as the spike.
+    mild = SharedKernelMixtureCV(
+        SharedKernelMixture(n_init=4, covariance_prior=1.0), covariance_type="diag", random_state=0
+    ).fit(X)
+    assert search.best_params_["covariance_prior"] == "weak"
+    assert "covariance_prior" not in mild.best_params_
+    assert search.score(new) > mild.score(new) + 0.5
 
 
 def test_pruning_leaves_what_is_needed() -> None:
@@ -843,9 +925,11 @@ def test_a_reduction_is_part_of_the_graph(iris: Data, pixels: Any) -> None:
         assert_allclose(probabilities, search.predict_proba(X), atol=1e-9)
         assert_allclose(densities, search.score_samples(X), rtol=1e-9)
     mixture = SharedKernelMixtureCV(n_kernels=2, random_state=0).fit(iris[0])
+    assert len(mixture.mixtures_) > 1
     session = runtime.InferenceSession(mixture.to_onnx().SerializeToString())
-    shares = session.run(["responsibilities"], {"X": iris[0]})[0]
+    shares, densities = session.run(["responsibilities", "log_density"], {"X": iris[0]})
     assert_allclose(shares, mixture.best_estimator_.transform(iris[0]), atol=1e-9)
+    assert_allclose(densities, mixture.score_samples(iris[0]), rtol=1e-9)
 
 
 def test_unfitted_searches_say_so() -> None:

@@ -70,13 +70,13 @@ _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
 # concentrations of weights.
 _KERNELS_OF_GROUP, _OWN_OF_GROUP = (4, 8, 16), (1, 2, 4)
 _PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (0.5, 4.0), (1.0, 1.1)
-# How many of the best candidates are tuned for classification, with few rows one less, and the shares of the likelihood, each from
-# the model that EM found. All rounds are taken, so that folds and the final fit do the same; with many rows
+# How many of the best candidates are tuned for classification, with few rows one less, and the shares of the
+# likelihood, each from the model that EM found. All rounds are taken, so that folds and the final fit do the same; with many rows
 # the likelihood is not needed to hold them back, and more rounds pay.
 _TUNED, _TRADE_OFFS, _ROUNDS = 3, (0.1, 0.0), 20
 _MANY_ROWS, _ROUNDS_WITH_MANY = 1000, 60
-# There are at most so many numbers in the means of full kernels, for each row, and in those of a model that is
-# tuned: gradients would take longer than everything else.
+# There are at most so many numbers in the means of full kernels, for each row, and in those of a model that
+# is tuned: gradients would take longer than everything else.
 _MOST_NUMBERS_A_ROW = 2
 # Settings of fits unless an estimator is given: candidates can be judged before the last digits are there.
 QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
@@ -511,8 +511,8 @@ def own_kernels(
 class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with its settings chosen by cross-validation.
 
-    Candidates differ in their features (as they are, a power or the rank of each, principal components, discriminants),
-    in whether kernels are shared by all classes or belong to one each, in the number of kernels, in their
+    Candidates differ in their features (as they are, a power or the rank of each, principal components,
+    discriminants), in whether kernels are shared by all classes or belong to one each, in the number of kernels, in their
     covariances and in the strength of the prior on these. All are compared on one fold or two, the best on
     all folds; the very best are tuned for classification as well, with several shares of the likelihood. The
     temperature of the probabilities is fitted to held-out rows. Candidates that predict held-out

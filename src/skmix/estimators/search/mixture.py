@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
+from functools import reduce
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,17 +13,19 @@ from numpy.typing import ArrayLike
 from scipy.special import xlogy
 from sklearn.base import DensityMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ...engine.compute.arrays import on_host
+from ...engine.compute.arrays import namespace, on_host
 from ...engine.compute.blocks import is_blocks
 from ...engine.compute.dask import is_collection
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray
 from ...io import source_of
+from .._settings import check_count
 from ..densities import n_parameters
-from ..io import savable
+from ..io import log_probabilities, savable
 from ..mixture import SharedKernelMixture
 from ..rows import Sender, open_training, sender, warn_caller
 from ._base import Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
@@ -28,10 +33,14 @@ from ._base import Params, Rows, Search, Trial, Trials, delegated, documented, m
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
 # again while the largest is the best.
 _KERNELS_PER_CLASS, _FEWEST_TO_REACH = 4, 10
-# A covariance type is given up after so many numbers of kernels that were no better than one before.
+# Strengths of the prior on covariances. Kernels that are narrow in some features alone need a weak one.
+_PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
+# A kind of candidates is given up after so many numbers of kernels that were no better than one before.
 _IN_VAIN = 3
 # Settings of fits unless an estimator is given: one start may miss what the next number of kernels finds.
-SEVERAL_STARTS: Params = {"n_init": 4, "tol": 1e-3}
+SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
+# Passes of EM for the shares of an average.
+_PASSES = 100
 
 
 @savable
@@ -39,11 +48,16 @@ SEVERAL_STARTS: Params = {"n_init": 4, "tol": 1e-3}
 class SharedKernelMixtureCV(DensityMixin, Search):
     """SharedKernelMixture with the number of kernels and the covariance type chosen by a criterion.
 
+    By the log-density of held-out rows, the strength of the prior on covariances is chosen as well, and the
+    densities of several candidates are averaged: `score_samples`, `score`, `class_log_likelihood` and
+    `sample` are of the average, while `predict` and `predict_proba` give kernels of the best candidate.
+
     Parameters
     ----------
     estimator : SharedKernelMixture, default=None
-        Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors. None takes the best
-        of 4 starts, which end when the mean log-likelihood changes by less than 0.001.
+        Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors; a `covariance_prior`
+        other than 'auto' is not searched either. None takes the better of 2 starts, which end when the mean
+        log-likelihood changes by less than 0.001.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one for each class to four, at least to 10, in steps of a
         quarter, and on while the largest is the best.
@@ -55,6 +69,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         clusters; the same plus twice the entropy of the responsibilities, which prefers kernels that do not
         overlap; or Akaike's criterion. 'auto' is the log-density, and BIC for rows in files or Dask
         collections, for pruning, and where no class has two rows.
+    n_members : int, default=8
+        How many candidates at most are averaged, by the log-density of held-out rows: those of the largest
+        shares in the average of all candidates that gives these rows the highest density, and always the
+        best. 1 is the best candidate alone, and so is any other criterion.
     strategy : {'grid', 'prune'}, default='grid'
         'grid' fits every candidate. 'prune' starts with `n_kernels` and removes those that do not explain
         enough rows for their parameters (Figueiredo & Jain, 2002), then the lightest one by one, and takes
@@ -65,9 +83,13 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     Attributes
     ----------
     best_estimator_ : SharedKernelMixture
-        The winner, fitted to all rows.
+        The best candidate, fitted to all rows.
+    mixtures_ : list of SharedKernelMixture
+        All members, fitted to all rows, the best candidate first.
+    shares_ : ndarray of shape (S,)
+        Shares of the members in the average p(x | c) = Σ_s shares_[s] p_s(x | c).
     best_params_ : dict
-        Its `n_kernels` and `covariance_type`.
+        The best candidate's `n_kernels` and `covariance_type`, and `covariance_prior` where it is searched.
     best_score_ : float
         Its score: the mean log-density of held-out rows, or minus the criterion; larger is better.
     {results}
@@ -84,6 +106,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **Search._parameter_constraints,
         "estimator": [SharedKernelMixture, None],
+        "n_members": [Interval(Integral, 1, None, closed="left")],
         "criterion": [StrOptions({"auto", "bic", "icl", "aic", "log_likelihood"})],
         "strategy": [StrOptions({"grid", "prune"})],
     }
@@ -95,6 +118,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         n_kernels: int | Sequence[int] | str = "auto",
         covariance_type: str | Sequence[str] = "auto",
         criterion: str = "auto",
+        n_members: int = 8,
         strategy: str = "grid",
         cv: Any = None,
         time_limit: float | None = None,
@@ -106,6 +130,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
         self.criterion = criterion
+        self.n_members = n_members
         self.strategy = strategy
         self.cv = cv
         self.time_limit = time_limit
@@ -139,9 +164,14 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 elif not folds:
                     raise ValueError(f"{n_rows} rows are too few to hold any out: each class has one.")
 
+        held_weights = np.concatenate([held.row_weights for _, held in folds] or [np.empty(0)])
+
         def fit(trial: Trial, *given: Any) -> SharedKernelMixture:
             model: SharedKernelMixture = clone(prototype).set_params(**trial.params)
             return _fit_pruned(model, *given) if self.strategy == "prune" else model.fit(*given)
+
+        # Candidates and the log-densities (n,) of held-out rows.
+        tried: list[tuple[Trial, FloatArray]] = []
 
         def evaluate(trial: Trial) -> None:
             if not folds:
@@ -149,19 +179,27 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 trial.columns = _criteria(criterion, trial.models[0], size, rows, to_device)
                 trial.score = -trial.columns[criterion]
                 return
+            densities = []
             for training, held in folds:
                 model = fit(trial, to_device(training.X), training.y, training.weights)
-                densities = on_host(model.score_samples(to_device(held.X), held.y))
-                trial.split_scores.append(float(np.average(densities, weights=held.weights)))
-            sizes = np.array([held.row_weights.sum() for _, held in folds])
-            trial.columns["log_likelihood"] = float(sizes @ trial.split_scores)
-            trial.score = trial.columns["log_likelihood"] / float(sizes.sum())
+                densities.append(on_host(model.score_samples(to_device(held.X), held.y)))
+                trial.split_scores.append(float(np.average(densities[-1], weights=held.weights)))
+            tried.append((trial, np.concatenate(densities)))
+            trial.columns["log_likelihood"] = float(held_weights @ tried[-1][1])
+            trial.score = trial.columns["log_likelihood"] / float(held_weights.sum())
 
         numbers, types = self._candidates()
         reach = np.inf
         if numbers is None:
             numbers, reach = self._numbers(n_classes, n_rows, n_features)
-        scores: dict[str, list[float]] = {name: [] for name in types or STRUCTURES}
+        kinds: list[dict[str, str]] = [{"covariance_type": name} for name in types or STRUCTURES]
+        if folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
+            kinds = [
+                {**kind, "covariance_prior": prior}
+                for kind in kinds
+                for prior in _PRIORS.get(kind["covariance_type"], ("auto",))
+            ]
+        scores: list[list[float]] = [[] for _ in kinds]
 
         def is_given_up(own: list[float]) -> bool:
             # Cross-validation takes long, and more kernels seldom help after several in a row did not.
@@ -169,19 +207,25 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             return in_vain and bool(folds) and bool(np.isfinite(reach))
 
         for n_kernels in numbers:
-            left = {name: own for name, own in scores.items() if not is_given_up(own)}
+            left = [(kind, own) for kind, own in zip(kinds, scores, strict=True) if not is_given_up(own)]
             # Passes take a time that grows with the number of kernels.
             following = [k for k in numbers if n_kernels <= k <= max(n_kernels, reach)]
             trials.plan("kernels", sum(following) * len(left), 1.0)
-            for name, own in left.items():
-                params = {"n_kernels": n_kernels, "covariance_type": name}
+            for kind, own in left:
+                params = {"n_kernels": n_kernels, **kind}
                 trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
-                if trial is not None:
-                    own.append(trial.score)
+                own.append(-np.inf if trial is None else trial.score)
             if reach <= n_kernels != trials.best.params["n_kernels"]:
                 break
         trials.check()
-        self.best_estimator_ = (trials.best.models or [fit(trials.best, X, y, sample_weight)])[0]
+        members, self.shares_ = [trials.best], np.ones(1)
+        if folds and np.isfinite(trials.best.score):
+            members, self.shares_ = _average(tried, held_weights, self.n_members)
+            for trial in trials.list:
+                trial.columns["share"] = sum(
+                    share for each, share in zip(members, self.shares_, strict=True) if each is trial
+                )
+        self.mixtures_ = [(each.models or [fit(each, X, y, sample_weight)])[0] for each in members]
         return trials.best
 
     def _numbers(self, n_classes: int, n_rows: int, n_features: int) -> tuple[list[int], float]:
@@ -194,6 +238,14 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         if self.strategy == "prune":
             return [max(k for k in numbers if k <= max(reach, n_classes))], np.inf
         return numbers, reach
+
+    @property
+    def best_estimator_(self) -> SharedKernelMixture:
+        """The best candidate, fitted to all rows."""
+        try:
+            return self.mixtures_[0]
+        except AttributeError:
+            raise AttributeError("The search is not fitted yet: it has no best_estimator_.") from None
 
     def _finish(self) -> None:
         model = self.best_estimator_
@@ -209,9 +261,34 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 
     predict = delegated(SharedKernelMixture.predict)
     predict_proba = delegated(SharedKernelMixture.predict_proba)
-    class_log_likelihood = delegated(SharedKernelMixture.class_log_likelihood)
-    score_samples = delegated(SharedKernelMixture.score_samples)
-    score = delegated(SharedKernelMixture.score)
+
+    def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
+        """Return log p(x | class j), shape (n, L), of rows X (n, M)."""
+        rows = self._accept(X)
+        return self._averaged(each.class_log_likelihood(rows) for each in self.mixtures_)
+
+    def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+        """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
+        rows = self._accept(X)
+        return self._averaged(each.score_samples(rows, y) for each in self.mixtures_)
+
+    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
+        """Return the mean log-density of the rows; see `score_samples`."""
+        rows = self._accept(X)
+        return float(np.mean(self._averaged(each._scores(rows, y) for each in self.mixtures_)))
+
+    def _averaged(self, parts: Iterable[Any]) -> Any:
+        """Return the logarithm of the members' average, given the logarithm of each."""
+        # Some libraries take no scalars of NumPy.
+        shares = log_probabilities(self.shares_).tolist()
+        logs = [part + share for part, share in zip(parts, shares, strict=True)]
+        return reduce(namespace(logs[0]).logaddexp, logs)
+
+    def _graph_parts(self) -> dict[str, Any]:
+        first, *others = [each._graph_parts() for each in self.mixtures_]
+        if not others:
+            return first
+        return {**first, "others": others, "log_shares": log_probabilities(self.shares_)}
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> np.ndarray:
         """Choose, fit and return the most probable kernel (N,) of each row of X (N, M)."""
@@ -221,13 +298,49 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw n rows (n, M) and their labels (n,), see `SharedKernelMixture.sample`."""
         check_is_fitted(self)
-        drawn: tuple[FloatArray, np.ndarray] = self.best_estimator_.sample(n_samples, label)
-        return drawn
+        check_count(n_samples, "n_samples must be")
+        random_state = check_random_state(self.best_estimator_.random_state)
+        drawn = []
+        for mixture, count in zip(
+            self.mixtures_, random_state.multinomial(n_samples, self.shares_), strict=True
+        ):
+            if count:
+                # Members that have a seed of their own would all draw the same numbers.
+                own = copy(mixture)
+                own.random_state = random_state
+                drawn.append(own.sample(int(count), label))
+        order = random_state.permutation(n_samples)
+        X, labels = (np.concatenate(parts)[order] for parts in zip(*drawn, strict=True))
+        return X, labels
 
 
 @_fit_context(prefer_skip_nested_validation=True)  # which tears callbacks down
 def _fit_pruned(model: SharedKernelMixture, X: Any, y: Any, sample_weight: Any) -> SharedKernelMixture:
     return model._fit(X, y, sample_weight, prune=True)
+
+
+def _average(
+    tried: list[tuple[Trial, FloatArray]], weights: FloatArray, most: int
+) -> tuple[list[Trial], FloatArray]:
+    """Return the trials to average, the best one first, and their shares.
+
+    The average of all candidates that gives held-out rows the highest density is a mixture, whose shares EM
+    finds; those of the largest shares stay, and shares are found again.
+    """
+    finite = [each for each in tried if np.isfinite(each[0].score)]
+    trials, densities = zip(*sorted(finite, key=lambda each: -each[0].score), strict=True)
+    logs = np.array(densities)
+    shares = _best_shares(logs, weights)
+    kept = [0, *(1 + np.argsort(-shares[1:], kind="stable")[: most - 1])]
+    return [trials[i] for i in kept], _best_shares(logs[kept], weights)
+
+
+def _best_shares(logs: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the shares (S,) of densities in the average of the highest likelihood, from logs (S, n)."""
+    shares, densities = np.full(len(logs), 1.0 / len(logs)), np.exp(logs - logs.max(axis=0))
+    for _ in range(_PASSES):
+        shares = shares * (densities @ (weights / (shares @ densities))) / weights.sum()
+    return shares / shares.sum()
 
 
 def _criteria(
