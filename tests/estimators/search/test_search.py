@@ -741,8 +741,8 @@ def test_time_is_up_after_the_first_candidate(iris: Data) -> None:
     assert few.n_untried_ == len(quick().fit(*iris).cv_results_["params"]) - 1
     mixture = SharedKernelMixtureCV(time_limit=0.0, random_state=0).fit(iris[0])
     assert len(mixture.cv_results_["params"]) == 1
-    # One kernel, then 2 to 8 and 10, of each type.
-    assert mixture.n_untried_ == 9 * len(STRUCTURES) - 1
+    # One kernel, then 2 to 8 and 10, of each type, full and diagonal ones with two priors.
+    assert mixture.n_untried_ == 9 * (len(STRUCTURES) + 2) - 1
     groups = SharedKernelClassifierCV(feature_groups="auto", time_limit=0.0, random_state=0).fit(*iris)
     assert groups.cv_results_["stage"].tolist() == ["feature_groups"] * 2 + ["kernels"]
 

@@ -147,7 +147,8 @@ def along(curves: FloatArray | None, z: np.ndarray) -> np.ndarray:
     """Return values z (n, M) along piecewise linear curves (2, M, q), constant beyond their ends."""
     if curves is None:
         return z
-    return np.column_stack([np.interp(column, *curve) for column, curve in zip(z.T, curves.swapaxes(0, 1))])
+    pairs = zip(z.T, curves.swapaxes(0, 1), strict=True)
+    return np.column_stack([np.interp(column, *curve) for column, curve in pairs])
 
 
 def normal_scores(z: np.ndarray, weights: FloatArray) -> FloatArray:

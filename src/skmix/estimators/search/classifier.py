@@ -71,8 +71,8 @@ _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
 _KERNELS_OF_GROUP, _OWN_OF_GROUP = (4, 8, 16), (1, 2, 4)
 _PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (0.5, 4.0), (1.0, 1.1)
 # How many of the best candidates are tuned for classification, with few rows one less, and the shares of the
-# likelihood, each from the model that EM found. All rounds are taken, so that folds and the final fit do the same; with many rows
-# the likelihood is not needed to hold them back, and more rounds pay.
+# likelihood, each from the model that EM found. All rounds are taken, so that folds and the final fit do the
+# same; with many rows the likelihood is not needed to hold them back, and more rounds pay.
 _TUNED, _TRADE_OFFS, _ROUNDS = 3, (0.1, 0.0), 20
 _MANY_ROWS, _ROUNDS_WITH_MANY = 1000, 60
 # There are at most so many numbers in the means of full kernels, for each row, and in those of a model that
@@ -512,9 +512,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with its settings chosen by cross-validation.
 
     Candidates differ in their features (as they are, a power or the rank of each, principal components,
-    discriminants), in whether kernels are shared by all classes or belong to one each, in the number of kernels, in their
-    covariances and in the strength of the prior on these. All are compared on one fold or two, the best on
-    all folds; the very best are tuned for classification as well, with several shares of the likelihood. The
+    discriminants), in whether kernels are shared by all classes or belong to one each, in the number of
+    kernels, in their covariances and in the strength of the prior on these. All are compared on one fold or
+    two, the best on all folds; the very best are tuned for classification as well, with several shares of the likelihood. The
     temperature of the probabilities is fitted to held-out rows. Candidates that predict held-out
     rows well together are fitted to all rows and averaged. Of these the best has the threshold of
     `reject_below`.

@@ -214,7 +214,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             for kind, own in left:
                 params = {"n_kernels": n_kernels, **kind}
                 trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
-                own.append(-np.inf if trial is None else trial.score)
+                if trial is not None:
+                    own.append(trial.score)
             if reach <= n_kernels != trials.best.params["n_kernels"]:
                 break
         trials.check()
