@@ -514,9 +514,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     Candidates differ in their features (as they are, a power or the rank of each, principal components,
     discriminants), in whether kernels are shared by all classes or belong to one each, in the number of
     kernels, in their covariances and in the strength of the prior on these. All are compared on one fold or
-    two, the best on all folds; the very best are tuned for classification as well, with several shares of the likelihood. The
-    temperature of the probabilities is fitted to held-out rows. Candidates that predict held-out
-    rows well together are fitted to all rows and averaged. Of these the best has the threshold of
+    two, the best on all folds; the very best are tuned for classification as well, with several shares of the
+    likelihood. The temperature of the probabilities is fitted to held-out rows. Candidates that predict
+    held-out rows well together are fitted to all rows and averaged. Of these the best has the threshold of
     `reject_below`.
 
     Parameters
