@@ -285,7 +285,7 @@ def start_groups(
     together = model.n_init if n_numbers is None else max(1, int(n_numbers // size))
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
-        shared = n_starts, n_kernels, frame, structure, random_state, weights
+        shared = n_starts, n_kernels, frame.standardised(structure), structure, random_state, weights
         if model.init == "uniform":
             found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif model.init == "class":
