@@ -115,7 +115,7 @@ def prior_of_start(
         nearest[rows] = own[np.argmin(distances, axis=1)]
     among = np.flatnonzero(nearest >= 0)
     x, masses, (kernels, part) = x[among], masses[among], np.unique(nearest[among], return_inverse=True)
-    parts = [_Part(x[part == k], masses[part == k]) for k in range(len(kernels))]
+    parts = [Part(x[part == k], masses[part == k]) for k in range(len(kernels))]
     total = float(masses.sum())
     raised, _ = structure_of("tied").raised(
         reduce(np.add, (own.scatter for own in parts))[None] / total, floor / frame.scale**2
@@ -148,7 +148,7 @@ def prior_of_start(
     return strength, target * (frame.scale[:, None] * frame.scale)
 
 
-class _Part:
+class Part:
     """The rows x (n, M) nearest to one kernel, with masses (n,): mass, mean and scatter about it."""
 
     def __init__(self, x: FloatArray, masses: FloatArray) -> None:
@@ -162,7 +162,7 @@ def errors_left_out(
     x: FloatArray,
     masses: FloatArray,
     part: IntArray,
-    parts: Sequence[_Part],
+    parts: Sequence[Part],
     classes: IntArray,
     strengths: FloatArray,
     target: FloatArray,

@@ -78,7 +78,7 @@ class Frame:
         )
 
     def standardised(self, structure: Structure) -> Frame:
-        """Return the frame of features divided by their deviations, in which distances do not depend on units.
+        """Return the frame of features divided by their deviations: its distances do not depend on units.
 
         Their multiples are rounded, unlike those of powers of two. Spherical kernels have one unit for all
         features: for them the frame stays as it is.
