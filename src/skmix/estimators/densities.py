@@ -153,18 +153,18 @@ def n_parameters(model: Any) -> int:
         structure = structure_of(covariance_type).of(part.covariances_)
         total += structure.n_parameters(n_kernels, n_features)
         weights = part.weights_.reshape(n_kernels, -1)
-        n_weights = n_kernels if _has_own_kernels(part) else weights.size
+        n_weights = n_kernels if _has_own_kernels(part, weights) else weights.size
         total += n_kernels * n_features + n_weights - weights.shape[1]
     return total
 
 
-def _has_own_kernels(part: Any) -> bool:
-    """Return whether each class of a mixture had kernels to itself from the start.
+def _has_own_kernels(part: Any, weights: FloatArray) -> bool:
+    """Return whether each class of a mixture with weights (K, L) had kernels to itself from the start.
 
     A given number of kernels starts with all weights positive: those that became zero were estimated.
     """
     shared = getattr(part, "n_kernels", None) is not None and isinstance(part.init, str)
-    return not shared and are_separate(part.weights_)
+    return not shared and are_separate(weights)
 
 
 # ---------------------------------------------------------------- models of some features
