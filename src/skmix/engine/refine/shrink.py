@@ -14,7 +14,7 @@ and the mean of P given S is (S + νT) / (ν + m − 1). If scatters differ only
 Diagonal covariances have one such factor, of M = 1, for each feature. So do low-rank ones, since only the
 diagonals of their scatters are known.
 
-Where rows are not few, `prior_of_start` finds a mild prior without a fit.
+Where rows are not few, or classes have kernels to themselves, `prior_of_start` finds a prior without a fit.
 """
 
 from __future__ import annotations
