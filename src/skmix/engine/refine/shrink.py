@@ -117,45 +117,56 @@ def prior_of_start(
     x, masses, (kernels, part) = x[among], masses[among], np.unique(nearest[among], return_inverse=True)
     parts = [Part(x[part == k], masses[part == k]) for k in range(len(kernels))]
     total = float(masses.sum())
-    raised, _ = structure_of("tied").raised(
-        reduce(np.add, (own.scatter for own in parts))[None] / total, floor / frame.scale**2
-    )
+    scatter = reduce(np.add, (own.scatter for own in parts))
+    raised, _ = structure_of("tied").raised(scatter[None] / total, floor / frame.scale**2)
     by_chance = share_by_chance(raised[0], total - len(parts))
     target = _reduced(raised[0], by_chance)
     strength = 1.0
     if are_separate(start.weights) and structure.pools_as is not None:
-        by_feature, mass = not structure.triangular, np.array([own.mass for own in parts])
-        scatters = [np.diagonal(own.scatter) if by_feature else own.scatter for own in parts]
-        enough = np.flatnonzero(mass > _FEWEST_ROWS)
-        spreads = [relative_spreads(scatters[k][None], target, mass[k : k + 1]) for k in enough]
         most = _MOST_OF_ROWS * max(total, 1.0)
-        strength = most
-        if len(enough):
-            found = likeliest_rows(mass[enough], np.concatenate(spreads), 1 if by_feature else X.shape[1])
-            strength = min(found, most)
+        strength = min(_likeliest_of_parts(parts, target, by_feature=not structure.triangular), most)
         tried = np.append(strength, np.geomspace(1.0, most, _N_STRENGTHS))
-        size = len(parts) * X.shape[1]
-        n_some = min(len(x), max(_FEWEST_LEFT_OUT, _NUMBERS // size))
-        some = np.unique(np.linspace(0, len(x) - 1, n_some).astype(np.int64))
+        n_some = max(_FEWEST_LEFT_OUT, _NUMBERS // (len(parts) * x.shape[1]))
+        some = np.unique(np.linspace(0, len(x) - 1, min(len(x), n_some)).astype(np.int64))
         errors = errors_left_out(
             x[some], masses[some], part[some], parts, start.weights[kernels].argmax(axis=1), tried, target,
-            1.0 - by_chance, by_feature=by_feature,
+            1.0 - by_chance, by_feature=not (structure.triangular or structure.projects),
         )  # fmt: skip
-        gain = errors[:, 0] - errors[:, np.argmin(errors.sum(axis=0))]
+        best = int(np.argmin(errors.sum(axis=0)))
+        gain = errors[:, 0] - errors[:, best]
         # The likeliest, unless another is better by more than one standard error.
         if gain.sum() > np.sqrt(np.sum((gain - gain.mean()) ** 2)):
-            strength = float(tried[np.argmin(errors.sum(axis=0))])
+            strength = float(tried[best])
     return strength, target * (frame.scale[:, None] * frame.scale)
 
 
 class Part:
-    """The rows x (n, M) nearest to one kernel, with masses (n,): mass, mean and scatter about it."""
+    """The rows x (n, M) nearest to one kernel, with masses (n,)."""
 
     def __init__(self, x: FloatArray, masses: FloatArray) -> None:
         self.mass = float(masses.sum())
         self.mean = masses @ x / self.mass
+        self._rows = x, masses
+
+    @property
+    def scatter(self) -> FloatArray:
+        """Scatter (M, M) about the mean; with many features, those of all kernels may not fit in memory."""
+        x, masses = self._rows
         about = x - self.mean
-        self.scatter = (about.T * masses) @ about
+        return (about.T * masses) @ about
+
+
+def _likeliest_of_parts(parts: Sequence[Part], target: FloatArray, *, by_feature: bool) -> float:
+    """Return the likeliest ν for the scatters of the rows of each kernel."""
+    own = [part for part in parts if part.mass > _FEWEST_ROWS]
+    if not own:
+        return _MOST
+    mass = np.array([part.mass for part in own])
+    spreads = [
+        relative_spreads((np.diagonal(part.scatter) if by_feature else part.scatter)[None], target, each)
+        for part, each in zip(own, mass[:, None], strict=True)
+    ]
+    return likeliest_rows(mass, np.concatenate(spreads), 1 if by_feature else len(target))
 
 
 def errors_left_out(
