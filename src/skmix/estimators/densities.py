@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 
 from ..engine import density
-from ..engine.compute.arrays import Array, like, namespace
+from ..engine.compute.arrays import Array, like, namespace, to_numpy
 from ..engine.covariances import structure_of
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
@@ -152,7 +152,7 @@ def n_parameters(model: Any) -> int:
         covariance_type = getattr(part, "covariance_type_", part.covariance_type)
         structure = structure_of(covariance_type).of(part.covariances_)
         total += structure.n_parameters(n_kernels, n_features)
-        weights = part.weights_.reshape(n_kernels, -1)
+        weights = to_numpy(part.weights_).reshape(n_kernels, -1)
         n_weights = n_kernels if _has_own_kernels(part, weights) else weights.size
         total += n_kernels * n_features + n_weights - weights.shape[1]
     return total
