@@ -214,38 +214,42 @@ def test_the_prior_of_separate_kernels_is_the_pooled_covariance_at_its_likeliest
 
 @pytest.mark.parametrize("by_feature", [False, True])
 def test_rows_are_predicted_without_themselves(by_feature: bool) -> None:
-    """Against parts and T that are computed again without each row; T keeps its denominator."""
+    """Against parts and T that are computed again without each row; T keeps its denominator.
+
+    Of a row with a mass above one, one is left out.
+    """
     random = np.random.default_rng(0)
     part, classes = np.repeat([0, 1, 2, 3], [6, 9, 7, 1]), np.array([0, 0, 1, 1])
     x = random.normal(size=(23, 3)) * [1.0, 2.0, 0.5] + part[:, None]
     masses, strengths, kept = random.uniform(0.5, 2.0, size=23), np.array([0.7, 20.0]), 0.8
+    masses[-1] = 0.9
 
-    def moments(rows: IntArray) -> tuple[float, FloatArray, FloatArray]:
-        mean = np.average(x[rows], axis=0, weights=masses[rows])
-        return masses[rows].sum(), mean, (x[rows] - mean).T * masses[rows] @ (x[rows] - mean)
+    def moments(left: FloatArray, k: int) -> tuple[float, FloatArray, FloatArray]:
+        own, rows = left[part == k], x[part == k]
+        mean = np.average(rows, axis=0, weights=own)
+        return own.sum(), mean, (rows - mean).T * own @ (rows - mean)
 
-    def common(rows: IntArray) -> FloatArray:
-        total = sum(moments(rows[part[rows] == k])[2] for k in np.unique(part[rows])) / masses.sum()
+    def common(left: FloatArray) -> FloatArray:
+        total = sum(moments(left, k)[2] for k in np.unique(part[left > 0])) / masses.sum()
         # In the diagonal case only variances count; otherwise rows are taken from what was kept alone.
         rest = np.diag(np.diagonal(whole)) * (1.0 - kept)
         return np.diag(np.diagonal(total)) if by_feature else kept * total + rest
 
-    everyone = np.arange(23)
-    whole = sum(moments(everyone[part == k])[2] for k in range(4)) / masses.sum()
+    whole = sum(moments(masses, k)[2] for k in range(4)) / masses.sum()
     parts = [Part(x[part == k], masses[part == k]) for k in range(4)]
-    target = common(everyone)
+    target = common(masses)
     found = errors_left_out(x, masses, part, parts, classes, strengths, target, kept, by_feature=by_feature)
     for n in range(23):
-        others = np.delete(everyone, n)
+        left = masses - np.minimum(masses, 1.0) * (np.arange(23) == n)
         for rows, error in zip(strengths, found[n], strict=True):
             joint = np.zeros(2)
-            for k in np.unique(part[others]):
-                mass, mean, scatter = moments(others[part[others] == k])
+            for k in np.unique(part[left > 0]):
+                mass, mean, scatter = moments(left, k)
                 scatter = np.diag(np.diagonal(scatter)) if by_feature else scatter
-                covariance = (scatter + rows * common(others)) / (rows + mass)
+                covariance = (scatter + rows * common(left)) / (rows + mass)
                 joint[classes[k]] += mass * multivariate_normal(mean, covariance).pdf(x[n])
             expected = 2.0 * (1.0 - joint[classes[part[n]]] / joint.sum()) ** 2
-            assert error == pytest.approx(masses[n] * expected, rel=1e-6, abs=1e-12)
+            assert error == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
 def test_a_row_whose_class_has_no_other_rows_has_no_error() -> None:
@@ -255,6 +259,19 @@ def test_a_row_whose_class_has_no_other_rows_has_no_error() -> None:
         x, np.ones(3), part, parts, np.arange(2), np.ones(1), np.eye(1), 1.0, by_feature=False
     )
     assert errors[2, 0] == 0.0 < errors[0, 0]
+
+
+def test_a_weight_counts_like_repeated_rows_in_the_prior() -> None:
+    random, full = np.random.default_rng(1), structure_of("full")
+    classes, weights = np.arange(80) % 2, random.integers(1, 4, size=80)
+    X = np.exp(random.normal(size=(80, 2))) + classes[:, None]
+    again, frame = np.repeat(np.arange(80), weights), measure(X, full)
+    start = Parameters(np.eye(2), X[:2], np.zeros(0))
+    regulariser = regulariser_of(Options(), frame, full, 2)
+    weighted = prior_of_start(X, classes, weights.astype(float), start, full, regulariser, frame)
+    repeated = prior_of_start(X[again], classes[again], None, start, full, regulariser, frame)
+    assert weighted[0] == pytest.approx(repeated[0], rel=1e-9)
+    assert_allclose(weighted[1], repeated[1], rtol=1e-9)
 
 
 def test_heavy_tails_need_a_stronger_prior_than_their_scatters_say() -> None:

@@ -132,10 +132,11 @@ def prior_of_start(
             x[some], masses[some], part[some], parts, start.weights[kernels].argmax(axis=1), tried, target,
             1.0 - by_chance, by_feature=not (structure.triangular or structure.projects),
         )  # fmt: skip
-        best = int(np.argmin(errors.sum(axis=0)))
+        counts = masses[some]
+        best = int(np.argmin(counts @ errors))
         gain = errors[:, 0] - errors[:, best]
         # The likeliest, unless another is better by more than one standard error.
-        if gain.sum() > np.sqrt(np.sum((gain - gain.mean()) ** 2)):
+        if counts @ gain > np.sqrt(counts @ (gain - np.average(gain, weights=counts)) ** 2):
             strength = float(tried[best])
     return strength, target * (frame.scale[:, None] * frame.scale)
 
@@ -185,7 +186,8 @@ def errors_left_out(
 
     Each of the rows x (n, M), with masses (n,), is in a part (n,), and each part is a kernel of a class (K,),
     with a covariance of (S + νT) / (ν + m). A row is predicted without its share in the mean, mass and
-    scatter of its part and in T, of whose correlations a share was `kept`. That changes matrices by a
+    scatter of its part and in T, of whose correlations a share was `kept`; of a mass above one, which stands
+    for several rows, one is left out. That changes matrices by a
     multiple of u uᵀ, for the row's deviation u from the mean of its part, so one eigendecomposition for each
     part serves all rows and strengths. `by_feature`, covariances are diagonal. Rows whose class has no other
     rows have no error.
@@ -193,6 +195,7 @@ def errors_left_out(
     total = sum(own.mass for own in parts)
     own_mass = np.array([own.mass for own in parts])[part]
     deviations = x - np.stack([own.mean for own in parts])[part]
+    masses = np.minimum(masses, 1.0)
     left = own_mass - masses
     # The last row of a part leaves nothing of it.
     alone = left <= _NOTHING * own_mass
@@ -222,7 +225,7 @@ def errors_left_out(
     errors = softmax(joint[known], axis=-1)
     errors[np.arange(len(known)), :, own_class[known]] -= 1.0
     found = np.zeros(joint.shape[:2])
-    found[known] = masses[known, None] * (errors**2).sum(axis=-1)
+    found[known] = (errors**2).sum(axis=-1)
     return found
 
 
