@@ -65,7 +65,8 @@ def judge(results: list[dict[str, Any]], half: str) -> str:
     own = [row for row in results if row["half"] == half]
     excess = {row["data"]: row["default"] - min(row["LDA"], row["QDA"]) for row in own}
     worst = max(excess, key=excess.__getitem__)
-    better = sum(value < 0 for value in excess.values())
+    # Means of the same errors may differ in their last digit.
+    better = sum(value < -1e-9 for value in excess.values())
     kept = excess[worst] <= TOLERATED and 2 * better >= len(own)
     return (
         f"{half}: better than both on {better} of {len(own)} sets; at worst "

@@ -14,7 +14,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 
 import skmix
-from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture
 from skmix.engine.compute.arrays import to_numpy
 from skmix.engine.compute.blocks import Block
 
@@ -52,13 +52,18 @@ def test_no_kernel_lives_on_a_mass_at_zero() -> None:
     assert smallest_eigenvalues(model, model.variance_floor_).min() > 1.0 - 1e-9
 
 
-def test_defaults_do_not_depend_on_units() -> None:
-    X, y = whole_numbers()
-    # Starts depend on units only by less than a power of two.
-    units = 2.0 ** np.array([-10, 3, 0, 13, -1])
-    ours, theirs = (SharedKernelClassifier(random_state=0).fit(rows, y) for rows in (X, X * units))
+@pytest.mark.parametrize("n_kernels", [None, 6])
+@pytest.mark.parametrize("init", ["class", "k-means", "k-means++", "random_from_data"])
+def test_a_fit_does_not_depend_on_units(init: str, n_kernels: int | None) -> None:
+    random = np.random.default_rng(0)
+    y = np.arange(300) % 2
+    X = random.gamma(2.0, size=(300, 3)) + y[:, None]
+    units = np.array([2.54, 1.0, 1e-3])
+    models = [SharedKernelClassifier(n_kernels, init=init, tol=1e-2, random_state=0) for _ in range(2)]
+    ours, theirs = (model.fit(rows, y) for model, rows in zip(models, (X, X * units), strict=True))
     assert ours.n_kernels_ == theirs.n_kernels_
-    assert_allclose(theirs.predict_proba(X * units), ours.predict_proba(X), atol=1e-9)
+    assert_allclose(theirs.means_, ours.means_ * units, rtol=1e-6)
+    assert_allclose(theirs.predict_proba(X * units), ours.predict_proba(X), atol=1e-6)
 
 
 def test_a_classifier_without_settings_is_no_worse_than_discriminant_analysis() -> None:
@@ -191,9 +196,91 @@ def test_tuning_respects_the_resolution_and_files_keep_it(tmp_path: Path) -> Non
     assert_array_equal(skmix.load(tmp_path / "model.skmix").models_[0].variance_floor_, floor)
 
 
-@pytest.mark.parametrize("said", [{"covariance_prior": 3.0}, {"inference": "variational"}])
-def test_other_priors_have_their_own_floor(said: dict[str, Any]) -> None:
+def test_variational_fits_have_their_own_prior() -> None:
     X, y = whole_numbers(80)
-    model = SharedKernelMixture(2, random_state=0, tol=1e-2, **said).fit(X, y)
+    model = SharedKernelMixture(2, random_state=0, tol=1e-2, inference="variational").fit(X, y)
     assert not hasattr(model, "variance_floor_")
     assert not hasattr(model, "covariance_prior_")
+
+
+@pytest.mark.parametrize("prior", [1e-3, (1e-3, np.eye(5))])
+def test_given_priors_have_the_resolution_too(prior: Any) -> None:
+    X, y = whole_numbers()
+    model = SharedKernelMixture(8, covariance_prior=prior, random_state=0).fit(X, y)
+    assert smallest_eigenvalues(model, np.minimum(1.0 / 12.0, X.var(axis=0) / 3.0)).min() > 1.0 - 1e-9
+    assert not hasattr(model, "covariance_prior_")
+
+
+def test_no_kernel_of_a_stream_lives_on_one_whole_number(tmp_path: Path) -> None:
+    X, y = whole_numbers(1200)
+    # A feature that is constant in the first batch has no resolution yet, and one is coarse there.
+    X[:300, 4], X[:300, 0] = 0.0, 2.0 * (X[:300, 0] > 2)
+    model, plain = SharedKernelMixture(6, random_state=0), SharedKernelMixture(6, random_state=0)
+    plain.set_params(covariance_prior=None)
+    for first in range(0, 1200, 300):
+        rows = slice(first, first + 300)
+        for each in (model, plain):
+            each.partial_fit(X[rows], y[rows])
+        model.save(tmp_path / "model.skmix")
+        model = skmix.load(tmp_path / "model.skmix")
+    assert_allclose(model.variance_floor_[:3], 1.0 / 12.0, rtol=1e-9)
+    # Neither is more than a third of the variance in a batch.
+    assert np.all((model.variance_floor_[3:] > 0.04) & (model.variance_floor_[3:] <= 1.0 / 12.0))
+    assert smallest_eigenvalues(model, model.variance_floor_).min() > 1.0 - 1e-9
+    assert not hasattr(plain, "variance_floor_")
+    # A stream that goes on from a fit begins with its floor.
+    fitted = SharedKernelMixture(4, random_state=0).fit(X, y)
+    assert_allclose(fitted.partial_fit(X[300:], y[300:]).variance_floor_[:3], 1.0 / 12.0, rtol=1e-9)
+
+
+def test_no_kernel_of_a_group_lives_on_one_whole_number_where_labels_are_missing() -> None:
+    X, y = whole_numbers()
+    hidden = np.where(np.arange(300) % 5 == 0, np.nan, y)
+    groups = [[0, 1, 2], [3, 4]]
+    model = SharedKernelClassifier(6, feature_groups=groups, max_iter=400, random_state=0).fit(X, hidden)
+    for columns, part in zip(groups, model.models_, strict=True):
+        expected = np.minimum(1.0 / 12.0, X[:, columns].var(axis=0) / 3.0)
+        assert_allclose(part.variance_floor_, expected, rtol=1e-9)
+        assert smallest_eigenvalues(part, expected).min() > 1.0 - 1e-9
+
+
+def test_candidates_of_a_search_do_not_live_on_one_whole_number() -> None:
+    X, y = whole_numbers()
+    search = SharedKernelClassifierCV(
+        SharedKernelClassifier(covariance_prior=0.01, max_iter=50, tol=1e-2),
+        n_kernels=8, covariance_type="full", kernels="shared", tune=False, n_members=1, random_state=0,
+    ).fit(X, y)  # fmt: skip
+    model = search.classifier_.models_[0]
+    assert model.covariance_prior == 0.01
+    assert smallest_eigenvalues(model, model.variance_floor_).min() > 1.0 - 1e-9
+
+
+def test_weights_on_kernels_of_other_classes_are_not_parameters() -> None:
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(600, 2)), np.repeat([0, 1, 2], [400, 195, 5])
+    own = SharedKernelMixture(tol=1e-2, random_state=0).fit(X, y)
+    assert np.count_nonzero(own.weights_, axis=0).tolist() == [3, 3, 1]
+    # Seven kernels, each with a mean of two numbers and a covariance of three; 2 + 2 + 0 free weights.
+    free = 7 * (2 + 3) + 4
+    assert own.bic(X, y) == pytest.approx(-2.0 * own.log_likelihood_ + free * np.log(600), rel=1e-9)
+    assert own.aic(X, y) == pytest.approx(-2.0 * own.log_likelihood_ + 2 * free, rel=1e-9)
+    # Where kernels are shared, each of three classes has six free weights.
+    shared = SharedKernelMixture(7, tol=1e-2, random_state=0).fit(X, y)
+    assert shared.aic(X, y) == pytest.approx(-2.0 * shared.log_likelihood_ + 2 * (35 + 18), rel=1e-9)
+
+
+def test_heavy_tails_make_the_classifier_linear() -> None:
+    random = np.random.default_rng(0)
+    y = np.arange(1200) % 2
+    X = np.exp(1.5 * random.normal(size=(1200, 4))) + y[:, None]
+    train = np.arange(1200) < 200
+    linear, ours, likely = (
+        model.fit(X[train], y[train]).score(X[~train], y[~train])
+        for model in (
+            LinearDiscriminantAnalysis(),
+            SharedKernelClassifier(random_state=0),
+            SharedKernelClassifier(covariance_prior=None, random_state=0),
+        )
+    )
+    assert ours > linear - 0.02
+    assert ours > likely

@@ -159,12 +159,18 @@ def test_a_checkpoint_keeps_the_prior(tmp_path: Path) -> None:
     assert_allclose(resumed.covariances_, expected.covariances_, rtol=1e-9)
 
 
-def test_groups_fitted_together_are_not_shrunk() -> None:
+def test_groups_fitted_together_keep_the_prior_of_their_first_fits() -> None:
     X, y = draw(8)
     y = np.where(np.arange(16) % 4 == 3, np.nan, y)
-    model = SharedKernelClassifier(feature_groups=[[0, 1, 2], [3, 4]], **settings()).fit(X, y)
-    assert [part.covariance_prior for part in model.models_] == ["auto", "auto"]
-    assert not any(hasattr(part, "shrinkage_") for part in model.models_)
+    groups = [[0, 1, 2], [3, 4]]
+    model = SharedKernelClassifier(2, feature_groups=groups, max_iter=900, **settings()).fit(X, y)
+    for columns, part in zip(groups, model.models_, strict=True):
+        alone = SharedKernelMixture(2, **settings()).fit(X[:, columns], y)
+        assert part.shrinkage_ == pytest.approx(alone.shrinkage_, rel=1e-9)
+        # A kernel is at least as wide as the share that the prior has in one with all rows.
+        rows, common = part.covariance_prior_
+        least = np.linalg.eigvalsh(part.covariances_ - rows / (rows + 16.0) * common)
+        assert least.min() > -1e-9 * np.trace(common)
 
 
 def test_the_share_is_kept_in_files(tmp_path: Path) -> None:

@@ -268,7 +268,11 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
     shape = outcome["covariance_type"].replace("_", " ")
     lines.append(f"{kernels}{whose}, {shape} covariances, {outcome['n_parameters']} parameters")
     if outcome["n_transformed"]:
-        how = "by rank, to normal scores" if outcome["by_rank"] else "by a power (Yeo-Johnson), closer to normal"
+        how = (
+            "by rank, to normal scores"
+            if outcome["by_rank"]
+            else "by a power (Yeo-Johnson), closer to normal"
+        )
         of_all = f"{outcome['n_transformed']} of {cli.counted(len(outcome['features']), 'feature')}"
         lines.append(f"{of_all} transformed {how}")
     if outcome["n_candidates"]:

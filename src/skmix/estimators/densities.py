@@ -7,7 +7,6 @@ rows (n, M) and, where labels are given, their classes (n,).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -19,9 +18,10 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 
 from ..engine import density
-from ..engine.compute.arrays import Array, like, namespace
+from ..engine.compute.arrays import Array, like, namespace, to_numpy
 from ..engine.covariances import structure_of
 from ..engine.model import FloatArray, IntArray, Parameters
+from ..engine.refine.shrink import are_separate
 from ..engine.sources import gaps
 from ._settings import check_features, check_given
 from .rows import columns_of
@@ -141,15 +141,30 @@ def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) 
 
 
 def n_parameters(model: Any) -> int:
-    """Return the number of free parameters of a model of ours: means, covariances, K − 1 weights a class."""
+    """Return the number of free parameters of a model of ours: means, covariances and weights.
+
+    A class has one free weight less than kernels; where classes have kernels to themselves, less than those
+    of its own.
+    """
     total = 0
     for part in getattr(model, "models_", [model]):
         n_kernels, n_features = part.means_.shape
         covariance_type = getattr(part, "covariance_type_", part.covariance_type)
         structure = structure_of(covariance_type).of(part.covariances_)
         total += structure.n_parameters(n_kernels, n_features)
-        total += n_kernels * n_features + (n_kernels - 1) * (math.prod(part.weights_.shape) // n_kernels)
+        weights = to_numpy(part.weights_).reshape(n_kernels, -1)
+        n_weights = n_kernels if _has_own_kernels(part, weights) else weights.size
+        total += n_kernels * n_features + n_weights - weights.shape[1]
     return total
+
+
+def _has_own_kernels(part: Any, weights: FloatArray) -> bool:
+    """Return whether each class of a mixture with weights (K, L) had kernels to itself from the start.
+
+    A given number of kernels starts with all weights positive: those that became zero were estimated.
+    """
+    shared = getattr(part, "n_kernels", None) is not None and isinstance(part.init, str)
+    return not shared and are_separate(weights)
 
 
 # ---------------------------------------------------------------- models of some features

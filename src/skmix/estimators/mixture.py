@@ -81,16 +81,21 @@ _PARAMETERS = """
         Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
         strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair
         (rows, covariance of shape (M, M)) gives both; feature groups take their blocks of it. 'auto' is a
-        mild prior, of one row with the covariance that kernels have in common at the start. Where classes
-        have kernels to themselves, its strength is that of the highest marginal likelihood. So it is where
-        kernels have on average fewer than 3 M (full) or 3 (q + 1) (low_rank) rows; the common covariance is
-        then found by a first fit. 'auto' also raises the variance floor to the resolution of each feature:
-        step² / 12 for the median step between its distinct values, and a hundredth of its variance where
-        more than a tenth of the rows have one value; at most a third of its variance. 'auto' does nothing
-        with `freeze`, when pruning, in a variational fit or in `partial_fit`, nor with feature groups and
-        unlabelled rows together; with a given start, and with ``init='uniform'``, there is no prior where
-        kernels have enough rows. 'weak' is 'auto' with a hundredth of its strength, for kernels that may be
-        much narrower than others in some features; `SharedKernelMixtureCV` tries both.
+        mild prior, of one row with the covariance that kernels have in common at the start. Where kernels
+        have on average fewer than 3 M (full) or 3 (q + 1) (low_rank) rows, its strength is that of the
+        highest marginal likelihood, and a first fit finds the common covariance. Where classes have kernels
+        to themselves, the strength is the likeliest too, unless another predicts the classes of rows left
+        out better by more than a standard error: as in regularised discriminant analysis, the stronger, the
+        more linear. There is no prior with `freeze`, when pruning and in `partial_fit`; with a given start,
+        and with ``init='uniform'``, there is none where kernels have enough rows. A warm start keeps the
+        prior of the last fit. 'weak' is 'auto' with a hundredth of its strength, for kernels that may be much
+        narrower than others in some features; `SharedKernelMixtureCV` tries both.
+
+        In EM, every prior also raises the variance floor to the resolution of each feature, unless
+        parameters are frozen: step² / 12 for whole numbers and other multiples of a step, and for the median
+        step between distinct values of others; a hundredth of the variance where more than a tenth of the
+        rows have one value beside such others; at most a third of the variance. In a stream it is the finest
+        of all batches.
     weight_prior : float, default=None
         Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
         positive number for a variational fit, where None is 1 / K.
@@ -623,7 +628,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     covariance_prior_ : tuple of float and ndarray of shape (M, M)
         The prior of ``covariance_prior='auto'`` or 'weak': its strength in rows, and the common covariance.
     variance_floor_ : ndarray of shape (M,)
-        With ``covariance_prior='auto'``, the smallest variance that a kernel may have in each feature.
+        With a `covariance_prior`, the smallest variance that a kernel may have in each feature.
     {fitted}
 
     See Also

@@ -83,14 +83,18 @@ def fit_model(
     if path is not None and not prune:
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
         resume = saved.read()
+    # A fit that goes on from the last one has the same prior, or its objective would change.
+    last_prior = vars(model).get("covariance_prior_") if _goes_on(model, training, structure) else None
     for name in (*OF_DEFAULT_PRIOR, "stream_"):
         vars(model).pop(name, None)
     # With callbacks, and when pruning, all starts run together.
     apart = path is None and watching is None and not prune
     groups = start_groups(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
     given = next(groups)
+    X, _, weights = _some_rows(training)
+    options = with_resolution(model, options, X, weights, frame)
     if isinstance(model.covariance_prior, str) and options.inference == "em" and not (prune or model.freeze):
-        options = _with_default_prior(model, training, given, options, frame, saved, resume)
+        options = _with_default_prior(model, training, given, options, frame, saved, resume, last_prior)
     log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
     best: Result | None = None
     status, reached = [], []
@@ -130,20 +134,18 @@ def _with_default_prior(
     frame: Frame,
     saved: SavedRun | None,
     resume: RunState | None,
+    last: tuple[float, FloatArray] | None,
 ) -> Options:
-    """Return options with the prior of ``covariance_prior='auto'`` or 'weak', and the features' resolution.
+    """Return options with the prior of ``covariance_prior='auto'`` or 'weak'.
 
-    The prior is that of a checkpoint, found by a first fit where rows are few, or a mild one.
+    The prior is that of a checkpoint or of the last fit, found by a first fit where rows are few, or a mild
+    one.
     """
     summary, structure = training.source.summary, structure_of(options.covariance_type).of(given.covariances)
     n_kernels, n_features = given.means.shape[1:]
-    X, _, weights = _some_rows(training)
-    resolution = resolution_of(X, weights, frame)
-    options = replace(options, resolution=resolution)
-    model.variance_floor_ = np.maximum(options.floor * frame.variance * frame.scale**2, resolution)
     # Weights that sum to one do not mean that there is one row.
     unit = min(1.0, summary.total / summary.n_rows)
-    prior = saved.prior if saved is not None and resume is not None else None
+    prior = saved.prior if saved is not None and resume is not None else last
     if prior is None and resume is None:
         one = given.take(0)
         few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
@@ -170,6 +172,26 @@ def _with_default_prior(
     return options
 
 
+def with_resolution(
+    model: Any, options: Options, X: FloatArray, weights: FloatArray | None, frame: Frame
+) -> Options:
+    """Return options with the resolution of the features as a floor, and store that floor in the mixture.
+
+    Maximum likelihood, variational fits and frozen parameters have none. X (n, M) are rows on the host with
+    weights (n,). A mixture that has a floor already, in a stream, keeps the finer one of each feature.
+    """
+    if model.covariance_prior is None or options.inference != "em" or options.freeze is not None:
+        return options
+    found, least = resolution_of(X, weights, frame), options.floor * frame.variance * frame.scale**2
+    last = vars(model).get("variance_floor_")
+    if last is not None:
+        # A feature has no resolution in a batch where it is constant.
+        finer = np.where(last > least, np.minimum(found, last), found)
+        found = np.where(found > 0, finer, last)
+    model.variance_floor_ = np.maximum(least, found)
+    return replace(options, resolution=model.variance_floor_)
+
+
 def _some_rows(
     training: Training, *, labelled: bool = False
 ) -> tuple[FloatArray, IntArray, FloatArray | None]:
@@ -181,9 +203,14 @@ def _some_rows(
     if labelled and training.source.summary.gaps:
         rows = fill_gaps(rows, codes)
     among = np.flatnonzero(codes >= 0) if labelled else np.arange(len(codes))
-    chosen = among[np.unique(np.linspace(0, len(among) - 1, _SOME_ROWS).round().astype(np.int64))]
+    chosen = among[evenly_spaced(len(among))]
     some = to_numpy(pick(rows, chosen)).astype(np.float64)
     return some, codes[chosen], None if weights is None else weights[chosen]
+
+
+def evenly_spaced(n_rows: int) -> IntArray:
+    """Return at most `_SOME_ROWS` of the numbers of n rows."""
+    return np.unique(np.linspace(0, n_rows - 1, _SOME_ROWS).round().astype(np.int64))
 
 
 # ---------------------------------------------------------------- settings
@@ -214,7 +241,7 @@ def options_of(model: Any, n_features: int) -> Options:
 
 
 def fitted_options(model: Any) -> Options:
-    """Return the engine's options for a fitted mixture, with the prior that shrank it."""
+    """Return the engine's options for a fitted mixture, with its default prior and floor."""
     options = replace(options_of(model, model.n_features_in_), covariance_type=model.covariance_type_)
     if hasattr(model, "covariance_prior_"):
         rows, scale = model.covariance_prior_
@@ -259,13 +286,9 @@ def start_groups(
     n_classes, n_features = len(classes), training.n_features
     # Only rows without a label need class priors.
     prior = training.class_prior if training.n_unlabelled else None
-    if model.warm_start and "weights_" in vars(model):
-        last = (model.covariance_type_, model.classes_.tolist(), model.means_.shape)
-        expected = len(model.means_) if n_kernels is None else n_kernels
-        same_shape = model.covariances_.shape == structure.shape(expected, n_features)
-        if same_shape and last == (model.covariance_type, classes.tolist(), (expected, n_features)):
-            yield replace(model._parameters, class_prior=prior).batch()
-            return
+    if _goes_on(model, training, structure):
+        yield replace(model._parameters, class_prior=prior).batch()
+        return
     if model.freeze is not None:
         frozen = {"weights": "weights", "kernels": "covariances"}[model.freeze]
         if isinstance(model.init, str) or model.init.get(frozen) is None:
@@ -291,7 +314,7 @@ def start_groups(
     together = model.n_init if n_numbers is None else max(1, int(n_numbers // size))
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
-        shared = n_starts, n_kernels, frame, structure, random_state, weights
+        shared = n_starts, n_kernels, frame.standardised(structure), structure, random_state, weights
         if model.init == "uniform":
             found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif model.init == "class":
@@ -302,6 +325,16 @@ def start_groups(
             choose = starts.k_means_plus_plus if model.init == "k-means++" else starts.random_from_data
             found = choose(rows, n_classes, *shared)
         yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
+
+
+def _goes_on(model: Any, training: Training, structure: Structure) -> bool:
+    """Return whether a fit starts from the parameters of the last one."""
+    if not model.warm_start or "weights_" not in vars(model):
+        return False
+    last = (model.covariance_type_, model.classes_.tolist(), model.means_.shape)
+    n_kernels, n_features = model.n_kernels or len(model.means_), training.n_features
+    same_shape = model.covariances_.shape == structure.shape(n_kernels, n_features)
+    return same_shape and last == (model.covariance_type, training.classes.tolist(), (n_kernels, n_features))
 
 
 def default_kernels(training: Training, structure: Structure) -> IntArray:
@@ -387,13 +420,9 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
         )
     # EM over all groups begins with fits of each.
     for group, (columns, model) in enumerate(parts):
-        setting = model.covariance_prior
-        # The groups are fitted together: there is no first fit to shrink by.
-        model.covariance_prior = None if isinstance(setting, str) else setting
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             fit_model(model, training.take(columns, group), columns)
-        model.covariance_prior = setting
     X, codes, weights = training.source.start_rows()
     weights, n_classes = np.ones(len(X)) if weights is None else weights, len(training.classes)
     known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
@@ -449,8 +478,7 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
 
 def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, FloatArray]:
     """Return parameters after one pass over labelled, weighted rows, and the log-likelihoods (L,) before."""
-    options = options_of(model, len(columns))
-    current = model._parameters.batch()
+    options, current = fitted_options(model), model._parameters.batch()
     structure = structure_of(options.covariance_type).of(current.covariances)
     source = open_source(rows.X, rows.y, rows.weights)
     frame = source.summary.frame(structure, columns)

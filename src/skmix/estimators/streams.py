@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..engine.compute.arrays import on_host, pick
+from ..engine.compute.arrays import on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.covariances import structure_of
 from ..engine.em import fit
@@ -34,7 +34,7 @@ from .rows import (
     sent,
     where_dispatched,
 )
-from .solving import OF_DEFAULT_PRIOR, OF_THE_POSTERIOR, best_start, options_of, start_groups
+from .solving import OF_THE_POSTERIOR, best_start, evenly_spaced, options_of, start_groups, with_resolution
 
 _OF_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 
@@ -124,7 +124,9 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     options, sizes = options_of(model, batch.X.shape[1]), _sizes(batch, classes)
     past: Running | Frame
     if "class_prior_" not in vars(model):
-        past, parameters = _first_batch(model, batch, classes, options)
+        past = measure(batch.X, structure_of(options.covariance_type), row_weights=batch.weights)
+        options = _with_resolution(model, options, batch, past)
+        parameters = _first_batch(model, batch, classes, options, past)
     elif not batch.X.shape[0]:
         return
     else:
@@ -139,12 +141,13 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
             total = float(model.class_count_.sum())
             n_batches = max(1, round(total / batch.X.shape[0]))
             past = resume(parameters, frame, options.covariance_type, n_batches, total)
+        options = _with_resolution(model, options, batch, past.frame)
     assert batch.y is not None
     found, running, log_likelihood = absorb(
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been.
-    for name in (*OF_DEFAULT_PRIOR, *OF_THE_POSTERIOR):
+    for name in ("shrinkage_", "covariance_prior_", *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
     model.stream_ = running.to_dict()
     model.covariance_type_ = model.covariance_type
@@ -176,8 +179,15 @@ def _sizes(batch: Block, classes: np.ndarray) -> FloatArray:
     return sizes[1:].astype(np.float64)
 
 
-def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options) -> tuple[Frame, Parameters]:
-    """Return the frame of the stream and the model of its first batch."""
+def _with_resolution(model: Any, options: Options, batch: Block, frame: Frame) -> Options:
+    """Return options with the finest resolution of the features in the batches so far."""
+    some = evenly_spaced(batch.X.shape[0])
+    weights = None if batch.weights is None else batch.weights[some]
+    return with_resolution(model, options, to_numpy(pick(batch.X, some)).astype(np.float64), weights, frame)
+
+
+def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options, frame: Frame) -> Parameters:
+    """Return the model of the first batch of a stream."""
     sizes = _sizes(batch, classes)
     present = np.flatnonzero(sizes)
     if not len(present):
@@ -190,16 +200,14 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     beginner = model
     if model.n_kernels is None and isinstance(model.init, str):
         beginner = copy(model).set_params(n_kernels=len(classes))
-    structure = structure_of(options.covariance_type)
-    frame = own.source.summary.frame(structure)
-    starts = next(start_groups(beginner, own, frame, structure))
+    starts = next(start_groups(beginner, own, frame, structure_of(options.covariance_type)))
     # With few rows a kernel may collapse onto some of them, and the stream would never free it again.
     careful = replace(options, covariance_prior=options.covariance_prior or own.n_features + 2.0)
     result = fit(own.source, starts, careful, frame=frame)
     best = result.parameters.take(best_start(result, model.variance_floor, len(result.status)))
     weights = uniform_weights(1, len(best.means), len(classes))[0]
     weights[:, present] = best.weights
-    return frame, Parameters(weights, best.means, best.covariances, prior)
+    return Parameters(weights, best.means, best.covariances, prior)
 
 
 # ---------------------------------------------------------------- one more class

@@ -10,13 +10,15 @@ from calls import Listed, fit, with_shrinkage
 from numpy.testing import assert_allclose
 from oracles import random_covariances
 from scipy.integrate import quad
-from scipy.stats import invgamma, invwishart, wishart
+from scipy.stats import invgamma, invwishart, multivariate_normal, wishart
 
 from skmix.engine.compute.blocks import Block
 from skmix.engine.covariances import structure_of
 from skmix.engine.em import regulariser_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.refine.shrink import (
+    Part,
+    errors_left_out,
     likeliest_rows,
     log_marginal_likelihood,
     prior_of_start,
@@ -190,7 +192,8 @@ def test_the_prior_of_separate_kernels_is_the_pooled_covariance_at_its_likeliest
     sizes = np.array([30, 50, 80])
     classes = np.repeat(np.arange(3), sizes)
     roots = np.linalg.cholesky(invwishart(10.0, 6.0 * np.eye(3)).rvs(3, random_state=1))
-    X = 3.0 * classes[:, None] + np.einsum("nde,ne->nd", roots[classes], random.normal(size=(160, 3)))
+    # So far apart that every strength predicts the classes.
+    X = 30.0 * classes[:, None] + np.einsum("nde,ne->nd", roots[classes], random.normal(size=(160, 3)))
     frame = measure(X, structure)
     # Kernels may start anywhere: each class has one.
     start = Parameters(np.eye(3), random.normal(size=(3, 3)), np.zeros(0))
@@ -207,6 +210,100 @@ def test_the_prior_of_separate_kernels_is_the_pooled_covariance_at_its_likeliest
         assert log_marginal_likelihood(other, sizes, spreads, order) < best
     shared = replace(start, weights=np.full((3, 3), 1 / 3))
     assert prior_of_start(X, classes, None, shared, structure, regulariser, frame)[0] == 1.0
+
+
+@pytest.mark.parametrize("by_feature", [False, True])
+def test_rows_are_predicted_without_themselves(by_feature: bool) -> None:
+    """Against parts and T that are computed again without each row; T keeps its denominator.
+
+    Of a row with a mass above one, one is left out.
+    """
+    random = np.random.default_rng(0)
+    part, classes = np.repeat([0, 1, 2, 3], [6, 9, 7, 1]), np.array([0, 0, 1, 1])
+    x = random.normal(size=(23, 3)) * [1.0, 2.0, 0.5] + part[:, None]
+    masses, strengths, kept = random.uniform(0.5, 2.0, size=23), np.array([0.7, 20.0]), 0.8
+    masses[-1] = 0.9
+
+    def moments(left: FloatArray, k: int) -> tuple[float, FloatArray, FloatArray]:
+        own, rows = left[part == k], x[part == k]
+        mean = np.average(rows, axis=0, weights=own)
+        return own.sum(), mean, (rows - mean).T * own @ (rows - mean)
+
+    def common(left: FloatArray) -> FloatArray:
+        total = sum(moments(left, k)[2] for k in np.unique(part[left > 0])) / masses.sum()
+        # In the diagonal case only variances count; otherwise rows are taken from what was kept alone.
+        rest = np.diag(np.diagonal(whole)) * (1.0 - kept)
+        return np.diag(np.diagonal(total)) if by_feature else kept * total + rest
+
+    whole = sum(moments(masses, k)[2] for k in range(4)) / masses.sum()
+    parts = [Part(x[part == k], masses[part == k]) for k in range(4)]
+    target = common(masses)
+    found = errors_left_out(x, masses, part, parts, classes, strengths, target, kept, by_feature=by_feature)
+    for n in range(23):
+        left = masses - np.minimum(masses, 1.0) * (np.arange(23) == n)
+        for rows, error in zip(strengths, found[n], strict=True):
+            joint = np.zeros(2)
+            for k in np.unique(part[left > 0]):
+                mass, mean, scatter = moments(left, k)
+                scatter = np.diag(np.diagonal(scatter)) if by_feature else scatter
+                covariance = (scatter + rows * common(left)) / (rows + mass)
+                joint[classes[k]] += mass * multivariate_normal(mean, covariance).pdf(x[n])
+            expected = 2.0 * (1.0 - joint[classes[part[n]]] / joint.sum()) ** 2
+            assert error == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_a_row_whose_class_has_no_other_rows_has_no_error() -> None:
+    x, part = np.array([[0.0], [1.0], [5.0]]), np.array([0, 0, 1])
+    parts = [Part(x[part == k], np.ones(np.sum(part == k))) for k in range(2)]
+    errors = errors_left_out(
+        x, np.ones(3), part, parts, np.arange(2), np.ones(1), np.eye(1), 1.0, by_feature=False
+    )
+    assert errors[2, 0] == 0.0 < errors[0, 0]
+
+
+def test_a_weight_counts_like_repeated_rows_in_the_prior() -> None:
+    random, full = np.random.default_rng(1), structure_of("full")
+    classes, weights = np.arange(80) % 2, random.integers(1, 4, size=80)
+    X = np.exp(random.normal(size=(80, 2))) + classes[:, None]
+    again, frame = np.repeat(np.arange(80), weights), measure(X, full)
+    start = Parameters(np.eye(2), X[:2], np.zeros(0))
+    regulariser = regulariser_of(Options(), frame, full, 2)
+    weighted = prior_of_start(X, classes, weights.astype(float), start, full, regulariser, frame)
+    repeated = prior_of_start(X[again], classes[again], None, start, full, regulariser, frame)
+    assert weighted[0] == pytest.approx(repeated[0], rel=1e-9)
+    assert_allclose(weighted[1], repeated[1], rtol=1e-9)
+
+
+def test_heavy_tails_need_a_stronger_prior_than_their_scatters_say() -> None:
+    random, full = np.random.default_rng(0), structure_of("full")
+    classes = np.arange(200) % 2
+    X = np.exp(1.5 * random.normal(size=(200, 4))) + classes[:, None]
+    frame = measure(X, full)
+    start = Parameters(np.eye(2), np.stack([X[classes == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
+    rows, common = prior_of_start(
+        X, classes, None, start, full, regulariser_of(Options(), frame, full, 2), frame
+    )
+    scatters = np.stack([100 * np.cov(X[classes == c].T, bias=True) for c in (0, 1)])
+    sizes = np.array([100.0, 100.0])
+    assert likeliest_rows(sizes, relative_spreads(scatters, common, sizes), 4) < 20.0
+    assert rows > 200.0
+
+
+def test_the_mild_prior_does_not_depend_on_units() -> None:
+    random, full = np.random.default_rng(0), structure_of("full")
+    classes = np.arange(300) % 2
+    X = random.normal(size=(300, 3)) * (1.0 + classes[:, None]) + random.integers(0, 3, size=(300, 1))
+    means, weights = X[:6], np.eye(2)[np.arange(6) % 2] / 3.0
+    units = np.array([2.54, 1.0, 0.3048])
+    ours, theirs = (
+        prior_of_start(
+            X * unit, classes, None, Parameters(weights, means * unit, np.zeros(0)), full,
+            regulariser_of(Options(), measure(X * unit, full), full, 6), measure(X * unit, full),
+        )
+        for unit in (np.ones(3), units)
+    )  # fmt: skip
+    assert theirs[0] == pytest.approx(ours[0], rel=1e-6)
+    assert_allclose(theirs[1], ours[1] * np.outer(units, units), rtol=1e-9)
 
 
 def test_the_mild_prior_puts_rows_into_the_nearest_kernel_of_their_class() -> None:

@@ -135,3 +135,34 @@ def test_the_resolution_is_that_of_an_interval_as_wide_as_a_step() -> None:
     assert_allclose(resolution(X, weights), resolution(twice), rtol=1e-12)
     X[::3, 0] = np.nan
     assert resolution_of(X, None, measure(X[:, :], FULL))[0] == pytest.approx(1 / 12)
+
+
+def test_counts_have_the_resolution_of_their_step_however_heavy_the_tail() -> None:
+    random = np.random.default_rng(0)
+    geometric, poisson = random.geometric(0.1, size=500) - 1, random.poisson(0.5, size=500)
+    tail = np.where(random.random(500) < 0.5, 0, np.floor(random.pareto(0.8, size=500)))
+    codes = 0.1 * random.choice([0, 1, 2, 7], size=500, p=[0.7, 0.1, 0.1, 0.1])
+    X = np.column_stack([geometric, poisson, tail, codes])
+    assert tail.var() > 100.0
+    assert_allclose(resolution(X), np.array([1, 1, 1, 0.01]) / 12.0, rtol=1e-9)
+
+
+def test_a_mass_beside_sparse_whole_numbers_is_a_mass() -> None:
+    random = np.random.default_rng(0)
+    income = np.where(random.random(400) < 0.4, 1.0, random.integers(1, 100_000, size=400))
+    found = resolution(income[:, None])[0]
+    assert found == pytest.approx(0.01 * income.var(), rel=1e-9)
+
+
+def test_a_standardised_frame_has_the_same_rows_in_any_unit() -> None:
+    X = np.random.default_rng(0).normal(size=(50, 2)) + 3.0
+    units = np.array([2.54, 1e-3])
+    ours, theirs = (measure(rows, FULL).standardised(FULL) for rows in (X, X * units))
+    assert_allclose(
+        X * units / theirs.scale - theirs.shift, X / ours.scale - ours.shift, rtol=1e-9, atol=1e-12
+    )
+    assert_allclose((X / ours.scale).std(axis=0), 1.0, rtol=1e-12)
+    # Spherical kernels have one unit for all features.
+    spherical = structure_of("spherical")
+    frame = measure(X, spherical)
+    assert frame.standardised(spherical) is frame

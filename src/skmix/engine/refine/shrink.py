@@ -14,18 +14,19 @@ and the mean of P given S is (S + νT) / (ν + m − 1). If scatters differ only
 Diagonal covariances have one such factor, of M = 1, for each feature. So do low-rank ones, since only the
 diagonals of their scatters are known.
 
-Where rows are not few, `prior_of_start` finds a mild prior without a fit.
+Where rows are not few, or classes have kernels to themselves, `prior_of_start` finds a prior without a fit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.optimize import minimize_scalar
-from scipy.special import gammaln
+from scipy.special import gammaln, softmax
 
 from ..compute.arrays import to_numpy
 from ..compute.threads import workers
@@ -46,6 +47,12 @@ _FEWEST_ROWS = 2.0
 _CONSTANT = 1e-3
 # Smallest variance of T in any direction, relative to each feature's.
 _LEAST = 1e-6
+# Strengths that are tried by leaving rows out: this many, from one row to this multiple of all rows.
+_N_STRENGTHS, _MOST_OF_ROWS = 16, 100.0
+# Rows that are left out are at least this many, and as many as make this many numbers over all kernels.
+_FEWEST_LEFT_OUT, _NUMBERS = 1 << 9, 1 << 24
+# A share this small is rounding.
+_NOTHING = 1e-9
 # A kernel is one of a class if it has more than this share of an average kernel's weight.
 _OWN = 0.1
 
@@ -91,11 +98,14 @@ def prior_of_start(
     """Return ν and T (M, M) of a mild prior, from labelled rows X (n, M) and one start, without a fit.
 
     T is the mean covariance within kernels, each row in the nearest kernel of its class (n,). Where each
-    class has kernels to itself, ν is that of the highest marginal likelihood, up to the number of rows: such
-    kernels hardly leave their rows. Elsewhere it is one row, enough to keep a kernel from collapsing: kernels
-    that overlap differ more than the parts into which they divide the rows.
+    class has kernels to itself, ν is that of the highest marginal likelihood, or, where rows are not Gaussian
+    enough for that to be good, the one with which rows predict each other's classes best: the more ν, the
+    more the classifier is like linear discriminant analysis. Elsewhere ν is one row, enough to keep a kernel
+    from collapsing: kernels that overlap differ more than the parts into which they divide the rows.
     """
     n_kernels, n_classes = start.weights.shape
+    floor = np.maximum(regulariser.floor, _LEAST * frame.variance) * frame.scale**2
+    frame = frame.standardised(structure)
     x = np.clip(X / frame.scale - frame.shift, -FARTHEST, FARTHEST)
     inside = np.clip(start.means / frame.scale - frame.shift, -FARTHEST, FARTHEST)
     masses, nearest = np.ones(len(X)) if row_weights is None else row_weights, np.full(len(X), -1)
@@ -103,33 +113,150 @@ def prior_of_start(
         rows, own = np.flatnonzero(classes == c), np.flatnonzero(start.weights[:, c] > _OWN / n_kernels)
         distances = np.sum(inside[own] ** 2, axis=1) - 2.0 * (x[rows] @ inside[own].T)
         nearest[rows] = own[np.argmin(distances, axis=1)]
-    parts = [(x[nearest == k], masses[nearest == k]) for k in np.unique(nearest[nearest >= 0])]
-    scatter = reduce(np.add, (_scatter(*part) for part in parts))
-    mass = np.array([of_rows.sum() for _, of_rows in parts])
-    floor = np.maximum(regulariser.floor, _LEAST * frame.variance)
-    raised, _ = structure_of("tied").raised(scatter[None] / mass.sum(), floor)
-    target = reduce_correlations(raised[0], float(mass.sum()) - len(parts))
+    among = np.flatnonzero(nearest >= 0)
+    x, masses, (kernels, part) = x[among], masses[among], np.unique(nearest[among], return_inverse=True)
+    parts = [Part(x[part == k], masses[part == k]) for k in range(len(kernels))]
+    total = float(masses.sum())
+    scatter = reduce(np.add, (own.scatter for own in parts))
+    raised, _ = structure_of("tied").raised(scatter[None] / total, floor / frame.scale**2)
+    by_chance = share_by_chance(raised[0], total - len(parts))
+    target = _reduced(raised[0], by_chance)
     strength = 1.0
     if are_separate(start.weights) and structure.pools_as is not None:
-        by_feature = not structure.triangular
-        spreads = np.concatenate([
-            relative_spreads(_scatter(*part, by_feature)[None], target, own[None])
-            for part, own in zip(parts, mass, strict=True)
-        ])  # fmt: skip
-        enough = mass > _FEWEST_ROWS
-        strength = likeliest_rows(mass[enough], spreads[enough], 1 if by_feature else X.shape[1])
-    return min(strength, float(len(X))), target * (frame.scale[:, None] * frame.scale)
+        most = _MOST_OF_ROWS * max(total, 1.0)
+        strength = min(_likeliest_of_parts(parts, target, by_feature=not structure.triangular), most)
+        tried = np.append(strength, np.geomspace(1.0, most, _N_STRENGTHS))
+        n_some = max(_FEWEST_LEFT_OUT, _NUMBERS // (len(parts) * x.shape[1]))
+        some = np.unique(np.linspace(0, len(x) - 1, min(len(x), n_some)).astype(np.int64))
+        errors = errors_left_out(
+            x[some], masses[some], part[some], parts, start.weights[kernels].argmax(axis=1), tried, target,
+            1.0 - by_chance, by_feature=not (structure.triangular or structure.projects),
+        )  # fmt: skip
+        counts = masses[some]
+        best = int(np.argmin(counts @ errors))
+        gain = errors[:, 0] - errors[:, best]
+        # The likeliest, unless another is better by more than one standard error.
+        if counts @ gain > np.sqrt(counts @ (gain - np.average(gain, weights=counts)) ** 2):
+            strength = float(tried[best])
+    return strength, target * (frame.scale[:, None] * frame.scale)
+
+
+class Part:
+    """The rows x (n, M) nearest to one kernel, with masses (n,)."""
+
+    def __init__(self, x: FloatArray, masses: FloatArray) -> None:
+        self.mass = float(masses.sum())
+        self.mean = masses @ x / self.mass
+        self._rows = x, masses
+
+    @property
+    def scatter(self) -> FloatArray:
+        """Scatter (M, M) about the mean; with many features, those of all kernels may not fit in memory."""
+        x, masses = self._rows
+        about = x - self.mean
+        return (about.T * masses) @ about
+
+
+def _likeliest_of_parts(parts: Sequence[Part], target: FloatArray, *, by_feature: bool) -> float:
+    """Return the likeliest ν for the scatters of the rows of each kernel."""
+    own = [part for part in parts if part.mass > _FEWEST_ROWS]
+    if not own:
+        return _MOST
+    mass = np.array([part.mass for part in own])
+    spreads = [
+        relative_spreads((np.diagonal(part.scatter) if by_feature else part.scatter)[None], target, each)
+        for part, each in zip(own, mass[:, None], strict=True)
+    ]
+    return likeliest_rows(mass, np.concatenate(spreads), 1 if by_feature else len(target))
+
+
+def errors_left_out(
+    x: FloatArray,
+    masses: FloatArray,
+    part: IntArray,
+    parts: Sequence[Part],
+    classes: IntArray,
+    strengths: FloatArray,
+    target: FloatArray,
+    kept: float,
+    *,
+    by_feature: bool,
+) -> FloatArray:
+    """Return squared errors (n, G) of the class probabilities of rows, each left out, for strengths ν (G,).
+
+    Each of the rows x (n, M), with masses (n,), is in a part (n,), and each part is a kernel of a class (K,),
+    with a covariance of (S + νT) / (ν + m). A row is predicted without its share in the mean, mass and
+    scatter of its part and in T, of whose correlations a share was `kept`; of a mass above one, which stands
+    for several rows, one is left out. That changes matrices by a
+    multiple of u uᵀ, for the row's deviation u from the mean of its part, so one eigendecomposition for each
+    part serves all rows and strengths. `by_feature`, covariances are diagonal. Rows whose class has no other
+    rows have no error.
+    """
+    total = sum(own.mass for own in parts)
+    own_mass = np.array([own.mass for own in parts])[part]
+    deviations = x - np.stack([own.mean for own in parts])[part]
+    masses = np.minimum(masses, 1.0)
+    left = own_mass - masses
+    # The last row of a part leaves nothing of it.
+    alone = left <= _NOTHING * own_mass
+    left = np.where(alone, 1.0, left)
+    # What a row contributes to the scatter of its part is this multiple of u uᵀ.
+    lost = np.where(alone, 0.0, masses * own_mass / left)[:, None]
+    joint = np.full((len(x), len(strengths), int(classes.max()) + 1), -np.inf)
+    variances = np.diagonal(target)
+    for k, own in enumerate(parts):
+        mine = part == k
+        less = lost * (mine[:, None] + strengths * (1.0 if by_feature else kept) / total)
+        mass = np.where(mine, left, own.mass)[:, None]
+        if by_feature:
+            spreads, axes = np.diagonal(own.scatter) / variances, np.diag(1.0 / np.sqrt(variances))
+        else:
+            spreads, axes = eigh(own.scatter, target)
+        a, u = (x - own.mean) @ axes, deviations @ axes
+        a[mine] *= (own_mass / left)[mine, None]
+        spread = np.maximum(spreads, 0.0) + strengths[:, None]
+        distances, log_determinants = (_by_feature if by_feature else _along)(a, u, spread, less)
+        logs = np.log(mass) - 0.5 * (log_determinants + (mass + strengths) * distances)
+        logs += 0.5 * x.shape[1] * np.log(mass + strengths)
+        logs[mine & alone] = -np.inf
+        joint[..., classes[k]] = np.logaddexp(joint[..., classes[k]], logs)
+    own_class = classes[part]
+    known = np.flatnonzero(np.isfinite(joint[np.arange(len(x)), 0, own_class]))
+    errors = softmax(joint[known], axis=-1)
+    errors[np.arange(len(known)), :, own_class[known]] -= 1.0
+    found = np.zeros(joint.shape[:2])
+    found[known] = (errors**2).sum(axis=-1)
+    return found
+
+
+def _along(
+    a: FloatArray, u: FloatArray, spread: FloatArray, less: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return a A⁻¹ aᵀ and log |A| (n, G) for rows a and u (n, M) and A = diag(spread) − less · uᵀu.
+
+    The spreads are (G, M), the multiples (n, G).
+    """
+    inverse = 1.0 / spread.T
+    remaining = np.maximum(1.0 - less * (u**2 @ inverse), _NOTHING)
+    distances = a**2 @ inverse + less * ((a * u) @ inverse) ** 2 / remaining
+    return distances, np.log(spread).sum(axis=1) + np.log(remaining)
+
+
+def _by_feature(
+    a: FloatArray, u: FloatArray, spread: FloatArray, less: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the same where each feature has a variance of its own."""
+    distances, log_determinants = np.empty(less.shape), np.empty(less.shape)
+    for g, own in enumerate(spread):
+        variances = np.maximum(own - less[:, g, None] * u**2, _NOTHING * own)
+        distances[:, g] = (a**2 / variances).sum(axis=1)
+        log_determinants[:, g] = np.log(variances).sum(axis=1)
+    return distances, log_determinants
 
 
 def are_separate(weights: FloatArray) -> bool:
     """Return whether each of several classes has kernels to itself, given weights (K, L)."""
     return weights.shape[1] > 1 and bool(np.all(np.count_nonzero(weights, axis=1) == 1))
-
-
-def _scatter(x: FloatArray, masses: FloatArray, by_feature: bool = False) -> FloatArray:
-    """Return the scatter (M, M) of rows (n, M) with masses (n,) about their mean, or its diagonal (M,)."""
-    x = x - masses @ x / masses.sum()
-    return masses @ x**2 if by_feature else (x.T * masses) @ x
 
 
 def share_of(rows: float, rows_per_kernel: float) -> float:
@@ -138,7 +265,12 @@ def share_of(rows: float, rows_per_kernel: float) -> float:
 
 
 def reduce_correlations(covariance: FloatArray, n_rows: float) -> FloatArray:
-    """Shrink the correlations of a covariance (M, M) by the share due to chance in n rows.
+    """Shrink the correlations of a covariance (M, M) by the share due to chance in n rows."""
+    return _reduced(covariance, share_by_chance(covariance, n_rows))
+
+
+def share_by_chance(covariance: FloatArray, n_rows: float) -> float:
+    """Return the share of the correlations of a covariance (M, M) that is due to chance in n rows.
 
     The intensity is that of Schäfer & Strimmer (2005), with the variance (1 − ρ²)² / (n − 1) of a correlation
     of Gaussian rows.
@@ -146,9 +278,13 @@ def reduce_correlations(covariance: FloatArray, n_rows: float) -> FloatArray:
     deviations = np.sqrt(np.diagonal(covariance))
     correlations = covariance / (deviations[:, None] * deviations)
     off_diagonal = correlations[~np.eye(len(covariance), dtype=bool)]
-    chance = np.sum((1.0 - off_diagonal**2) ** 2) / max(n_rows - 1.0, 1.0)
-    found = np.sum(off_diagonal**2)
-    share = 1.0 if chance >= found else chance / found
+    chance = float(np.sum((1.0 - off_diagonal**2) ** 2)) / max(n_rows - 1.0, 1.0)
+    found = float(np.sum(off_diagonal**2))
+    return 1.0 if chance >= found else chance / found
+
+
+def _reduced(covariance: FloatArray, share: float) -> FloatArray:
+    """Return a covariance (M, M) with that share of its correlations removed."""
     return np.where(np.eye(len(covariance), dtype=bool), covariance, (1.0 - share) * covariance)
 
 
