@@ -497,35 +497,31 @@ def tune(
 
 
 def lbfgs(objective: Objective, rows: Labelled, max_iter: int, judge: Judge, pool: Workers) -> None:
-    """Take up to `max_iter` steps of L-BFGS over all rows."""
-    sunk: Parameters | None = None
+    """Take up to `max_iter` steps of L-BFGS over all rows.
+
+    Steps go on from a model whose covariances have sunk below the floor; the judge sees it raised. To start
+    again from the floor would forget the curvature, at every step where values are coarse.
+    """
 
     def negative(numbers: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = objective.evaluate(numbers, rows, pool)
         return -value, -gradient
 
     def look(numbers: FloatArray) -> None:
-        nonlocal sunk
-        sunk = judge.see(objective, numbers)
-        if sunk is not None or judge.since_better >= _PATIENCE_OF_STEPS:
+        judge.see(objective, numbers)
+        if judge.since_better >= _PATIENCE_OF_STEPS:
             raise StopIteration
 
-    last = judge.n_seen + max_iter
-    while judge.n_seen < last and judge.since_better < _PATIENCE_OF_STEPS:
-        sunk, limits = None, objective.limits()
-        minimize(
-            negative,
-            np.zeros(objective.size),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=Bounds(-limits, limits),
-            callback=look,
-            options={"maxiter": last - judge.n_seen},
-        )
-        if sunk is None:
-            return
-        # A covariance fell below the floor: continue from the floor.
-        objective = replace(objective, parameters=sunk)
+    limits = objective.limits()
+    minimize(
+        negative,
+        np.zeros(objective.size),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=Bounds(-limits, limits),
+        callback=look,
+        options={"maxiter": max_iter},
+    )
 
 
 def adam(
