@@ -197,6 +197,17 @@ def test_the_benchmark_of_densities_runs(tmp_path: Path) -> None:
     assert found["wine"]["gain"] > 0.0
 
 
+def test_the_benchmark_of_novelty_compares_shares(tmp_path: Path) -> None:
+    out = tmp_path / "coverage.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "coverage.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    rows = json.loads(out.read_text())
+    assert [row["nominal"] for row in rows] == [0.01, 0.05, 0.1]
+    # A tenth quantile of the training rows' own densities refuses 13 % of these new ones.
+    assert abs(rows[2]["refused"] - 0.1) < 0.025
+    assert "nominal 5 %: within a factor of 1.5 on" in done.stdout
+
+
 def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path) -> None:
     out = tmp_path / "defaults.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "defaults.py"), "--small", "--out", str(out)]
