@@ -35,8 +35,6 @@ def expected_failures(estimator):
             "starts are drawn from the rows in their order, which the check changes; from the same start "
             "weighted and repeated rows agree (tests/engine/sources/test_incomplete.py)"
         )
-    if isinstance(estimator, SharedKernelMixtureCV):
-        reason = "copies of a row may be held out of each other's fit, and starts depend on the rows' order"
     return {} if reason is None else {"check_sample_weight_equivalence_on_dense_data": reason}
 
 
