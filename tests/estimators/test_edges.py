@@ -239,8 +239,9 @@ def test_tuning_has_a_floor_after_a_fit_that_kept_its_kernels() -> None:
     start = {"means": X[[5, 100]], "covariances": np.tile(np.eye(2), (2, 1, 1))}
     kept = SharedKernelClassifier(2, init=start, freeze="kernels", variance_floor=0.5).fit(X, y)
     kept.tune(X, y, trade_off=0.0, validation=None, max_iter=30)
-    shares = kept.models_[0].covariances_ / X.var(axis=0)
-    assert np.linalg.eigvalsh(shares).min() > 0.25
+    # The floor is P ⪰ diag(floor): in units of the features' deviations, no eigenvalue is below a half.
+    units = np.outer(X.std(axis=0), X.std(axis=0))
+    assert np.linalg.eigvalsh(kept.models_[0].covariances_ / units).min() > 0.5 - 1e-6
 
 
 def test_tuning_says_that_its_counts_may_be_none() -> None:
