@@ -927,8 +927,8 @@ def test_a_class_of_few_rows_has_fewer_kernels(iris: Data) -> None:
 
 def test_the_same_search_makes_the_same_file(tmp_path: Path, iris: Data) -> None:
     for search, given in (
-        (SharedKernelClassifierCV(n_kernels=[3, 6], n_members=2, random_state=0), iris),
-        (SharedKernelMixtureCV(n_kernels=[2, 3], random_state=0), iris[:1]),
+        (SharedKernelClassifierCV(n_kernels=[3, 6], n_members=2, cv=2, random_state=0), iris),
+        (SharedKernelMixtureCV(n_kernels=[2, 3], covariance_type="diag", cv=2, random_state=0), iris[:1]),
     ):
         files = [tmp_path / "first.skmix", tmp_path / "second.skmix"]
         for file in files:
