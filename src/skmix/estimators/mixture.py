@@ -85,7 +85,7 @@ _PARAMETERS = """
         have on average fewer than 3 M (full) or 3 (q + 1) (low_rank) rows, its strength is that of the
         highest marginal likelihood, and a first fit finds the common covariance. Where classes have kernels
         to themselves, the strength is the likeliest too, unless another predicts the classes of rows left
-        out better by more than a standard error: as in regularised discriminant analysis, the stronger, the
+        out clearly better: as in regularised discriminant analysis, the stronger, the
         more linear. There is no prior with `freeze`, when pruning and in `partial_fit`; with a given start,
         and with ``init='uniform'``, there is none where kernels have enough rows. A warm start keeps the
         prior of the last fit. 'weak' is 'auto' with a hundredth of its strength, for kernels that may be much

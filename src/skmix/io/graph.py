@@ -117,7 +117,7 @@ class _Graph:
         return self.add("MatMul", self.add("Sub", z, offset), matrix)
 
     def along(self, curves: np.ndarray, z: str) -> str:
-        """Return values (n, M) along piecewise linear curves (2, M, q): the sum of what each piece rises."""
+        """Return values (n, M) along piecewise linear curves (2, M, k): the sum of what each piece rises."""
         places, values = curves
         widths, rises = np.diff(places), np.diff(values)
         passed = self.add("Sub", self.add("Unsqueeze", z, np.array([2])), places[:, :-1])

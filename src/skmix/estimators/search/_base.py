@@ -165,8 +165,8 @@ def _splits(
         return
     split, always = np.flatnonzero(codes >= 0), np.empty(0, dtype=np.int64)
     groups = None if groups is None else np.asarray(groups)[kept]
+    n_folds = _N_FOLDS if len(split) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
     if cv is None and groups is not None:
-        n_folds = _N_FOLDS if len(split) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
         n_folds = min(n_folds, len(np.unique(groups[split])))
         cv = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
     if cv is None:
@@ -178,7 +178,6 @@ def _splits(
             n_held = max(int(_HELD_OUT * len(split)), len(np.unique(codes[split])))
             cv = StratifiedShuffleSplit(1, test_size=n_held, random_state=seed)
         else:
-            n_folds = _N_FOLDS if len(split) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
             cv = StratifiedKFold(min(n_folds, counts.min()), shuffle=True, random_state=seed)
     for training, held in check_cv(cv, codes[split], classifier=True).split(
         split, codes[split], None if groups is None else groups[split]

@@ -82,9 +82,7 @@ class FeatureMap(NamedTuple):
     shift: FloatArray  # (M,)
     scale: FloatArray  # (M,)
     powers: FloatArray  # (M,)
-    curves: (
-        FloatArray | None
-    )  # (2, M, q): where each curve has knots, in ascending order, and its values there
+    curves: FloatArray | None  # (2, M, k): ascending knots of each curve, and its values there
     offset: FloatArray | None  # (M,)
     matrix: FloatArray | None  # (M, q)
 
@@ -144,7 +142,7 @@ def likeliest_powers(z: np.ndarray, weights: FloatArray) -> FloatArray:
 
 
 def along(curves: FloatArray | None, z: np.ndarray) -> np.ndarray:
-    """Return values z (n, M) along piecewise linear curves (2, M, q), beyond their ends with slope one."""
+    """Return values z (n, M) along piecewise linear curves (2, M, k), beyond their ends with slope one."""
     if curves is None:
         return z
     pairs = zip(z.T, curves.swapaxes(0, 1), strict=True)
@@ -153,7 +151,7 @@ def along(curves: FloatArray | None, z: np.ndarray) -> np.ndarray:
 
 
 def normal_scores(z: np.ndarray, weights: FloatArray) -> FloatArray:
-    """Return the curves (2, M, q) that make features of rows z (n, M) with weights (n,) Gaussian.
+    """Return the curves (2, M, k) that make features of rows z (n, M) with weights (n,) Gaussian.
 
     A value becomes the quantile of the standard normal distribution at the share of rows below it, rows of
     the same value counted by half. The least and the largest value of a feature are apart from the others, at

@@ -70,7 +70,7 @@ _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
 # concentrations of weights.
 _KERNELS_OF_GROUP, _OWN_OF_GROUP = (4, 8, 16), (1, 2, 4)
 _PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (0.5, 4.0), (1.0, 1.1)
-# How many of the best candidates are tuned for classification, with few rows one less, and the shares of the
+# How many of the best candidates are tuned for classification, one less with small folds, and shares of the
 # likelihood, each from the model that EM found. All rounds are taken, so that folds and the final fit do the
 # same; with many rows the likelihood is not needed to hold them back, and more rounds pay.
 _TUNED, _TRADE_OFFS, _ROUNDS = 3, (0.1, 0.0), 20
@@ -139,22 +139,25 @@ class Selection:
         plan("members", self.search.n_members, len(self.rows.X))
 
     @property
-    def _few_rows(self) -> bool:
-        """Whether there are so few rows that one fold is not enough to screen candidates."""
+    def _many_folds(self) -> bool:
+        """Whether folds are so small that one is not enough to screen candidates."""
         return len(self.folds) >= _MANY_FOLDS
 
     @property
     def _n_screened(self) -> int:
         """Number of rows that a candidate is fitted to in the screening."""
-        return (1 + self._few_rows) * min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
+        return (1 + self._many_folds) * min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
 
     @property
     def _n_tuned(self) -> int:
         """How many candidates are tuned."""
-        return _TUNED - self._few_rows
+        return _TUNED - self._many_folds
 
     def _screened(self, candidates: list[Params]) -> list[Params]:
-        """Return the best candidates on one fold, the best first."""
+        """Return the best candidates of the screening, the best first.
+
+        More kernels of a kind are tried until two numbers in a row were worse, unless numbers are given.
+        """
         self.trials.plan(SCREENING, len(candidates), self._n_screened)
         paths: dict[tuple[Any, ...], dict[int, float]] = {}
         screened = []
@@ -361,7 +364,7 @@ class Selection:
     def _screen(self, trial: Trial) -> None:
         """Score a candidate on one fold or two, with some of their rows."""
         seed, names = self.prototype.random_state, (trial.params["transform"], trial.params["reduction"])
-        whole = [self._mapped(number, *names) for number in range(1 + self._few_rows)]
+        whole = [self._mapped(number, *names) for number in range(1 + self._many_folds)]
         some = [
             (fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN))
             for training, held in whole
