@@ -210,7 +210,7 @@ class Logicle(ChannelTransformer):
     >>> from skmix.features import Logicle
     >>> scale = Logicle().fit([[0.0]])
     >>> scale.transform([[-100.0], [0.0], [1000.0], [262144.0]]).ravel().round(3)
-    array([0.004, 0.111, 0.382, 1.   ])
+    array([0.009, 0.111, 0.454, 1.   ])
     """
 
     def __init__(self, T: Any = 262144.0, W: Any = 0.5, M: Any = 4.5, A: Any = 0.0) -> None:
