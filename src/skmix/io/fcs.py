@@ -142,17 +142,15 @@ class FcsFile:
         self, records: NDArray[Any], columns: Sequence[int], dtype: np.dtype[Any], *, compensate: bool
     ) -> NDArray[Any]:
         """Return some channels of records (n,) as rows (n, M) of a type."""
-        X = np.empty((len(records), len(columns)), dtype=dtype)
-        for place, column in enumerate(columns):
-            X[:, place] = self.channels[column].scaled(records[str(column)])
-        if compensate:
-            mixed, matrix = self.spilling
+        mixed, matrix = self.spilling if compensate else ([], np.empty((0, 0)))
+        true: NDArray[Any] = np.empty(0)
+        if not set(mixed).isdisjoint(columns):
             # Each row of observed values is the row of true ones times the matrix.
             observed = np.array([self.channels[c].scaled(records[str(c)]) for c in mixed], dtype=np.float64)
             true = np.linalg.solve(matrix.T, observed)
-            for place, column in enumerate(columns):
-                if column in mixed:
-                    X[:, place] = true[mixed.index(column)]
+        X = np.empty((len(records), len(columns)), dtype=dtype)
+        for place, c in enumerate(columns):
+            X[:, place] = true[mixed.index(c)] if c in mixed else self.channels[c].scaled(records[str(c)])
         return X
 
     @cached_property
