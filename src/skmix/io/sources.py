@@ -767,7 +767,7 @@ def _refuse_lists(X: Any) -> None:
     if isinstance(X, (list, tuple)) and len(X) and all(_is_path(each) for each in X):
         raise ValueError(
             f"X is a list of {len(X)} strings or paths, such as {str(X[0])!r}. Give a single path: put "
-            "Parquet files that belong together in a folder, and give the path of the folder."
+            "Parquet or FCS files that belong together in a folder, and give the path of the folder."
         )
 
 
