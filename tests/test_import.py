@@ -8,6 +8,7 @@ import sys
 HEAVY = (
     "dask",
     "distributed",
+    "flowio",
     "jinja2",
     "matplotlib",
     "onnx",

@@ -72,7 +72,7 @@ def test_dark_images_and_flat_ones_come_out_whole() -> None:
 
 def test_images_do_not_depend_on_the_batch(digits: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     together = Deskew().fit_transform(digits)
-    monkeypatch.setattr("skmix.features._IMAGES_AT_A_TIME", 3)
+    monkeypatch.setattr("skmix.features.images._IMAGES_AT_A_TIME", 3)
     assert_allclose(Deskew().fit_transform(digits), together, rtol=0, atol=1e-10)
 
 

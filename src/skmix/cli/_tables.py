@@ -25,7 +25,7 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="Table with a line of names: CSV, TSV (.gz too), Parquet or NPZ; - reads standard input.",
+        help="Table with a line of names: CSV, TSV (.gz too), Parquet, NPZ or FCS; - reads standard input.",
     ),
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, as skmix fit writes it.")]

@@ -1,4 +1,4 @@
-"""Simulated digits, samples of shared-kernel mixtures, MNIST, and tables from files."""
+"""Simulated digits, samples of shared-kernel mixtures, MNIST, and tables and FCS files in memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from skmix.datasets.digits import (
 )
 from skmix.datasets.mnist import SplitImages, load_mnist, read_idx
 from skmix.datasets.shared_kernel import Illustration, illustration, make_shared_kernel_data
+from skmix.io.fcs import Events, read_fcs
 from skmix.io.tables import (
     WRITABLE,
     ColumnError,
@@ -29,6 +30,7 @@ __all__ = [
     "LIT_SEGMENTS",
     "WRITABLE",
     "ColumnError",
+    "Events",
     "Illustration",
     "SegmentLayout",
     "SplitImages",
@@ -41,6 +43,7 @@ __all__ = [
     "load_mnist",
     "make_seven_segment_digits",
     "make_shared_kernel_data",
+    "read_fcs",
     "read_idx",
     "read_rows",
     "sample_points",

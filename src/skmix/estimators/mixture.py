@@ -306,8 +306,8 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         ----------
         X : array-like of shape (N, M)
             Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path of a
-            .npy, Parquet or Zarr file, a Zarr array, a large mapped array, what `open_rows` returns, or a
-            Dask array or dataframe.
+            .npy, Parquet, Zarr or FCS file, a Zarr array, a large mapped array, what `open_rows` returns, or
+            a Dask array or dataframe.
         y : array-like of shape (N,), default=None
             Class labels of any type. NaN and None mark rows without a label, and so does the number -1, as in
             scikit-learn's `semi_supervised`; but -1 and one other label are two classes, and where -1 may

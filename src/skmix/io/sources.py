@@ -18,6 +18,7 @@ import numpy as np
 
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
+from .fcs import MAGIC, FcsFile, open_fcs
 
 # Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
 # and that glibc reuses their memory: from 32 MB on, every block would come in new pages, which the system has
@@ -33,6 +34,9 @@ _READER_BYTES = 1 << 21
 # of a page's size, most of it would be copied once more.
 _BUFFER_BYTES = 1 << 15
 
+# Suffixes of names of files.
+_OF_PARQUET, _OF_FCS = (".parquet", ".pq"), (".fcs",)
+
 Stamp = tuple[int, int]
 """Size and time of last change of a file."""
 
@@ -44,17 +48,18 @@ def open_rows(
     label: Any = None,
     weight: Any = None,
     chunk_rows: int | None = None,
+    compensate: bool = False,
 ) -> Source:
     """Open rows that need not fit in memory, for `fit`, `predict` and other methods.
 
     Parameters
     ----------
     rows : path, ndarray or zarr.Array
-        A Parquet file or a folder of them, a .npy file, a Zarr array or its folder, or an array, which may be
-        memory-mapped.
+        A Parquet or FCS file or a folder of them, a .npy file, a Zarr array or its folder, or an array, which
+        may be memory-mapped.
     columns : sequence of str or int, default=None
-        The features: names of columns of Parquet files, indices otherwise. None uses all columns except those
-        of labels and weights.
+        The features: names of columns of Parquet files, channels of FCS files by name ($PnN) or else marker
+        ($PnS), indices otherwise. None uses all columns except those of labels and weights.
     label : str, path or array-like of shape (N,), default=None
         Labels: the name of a column of Parquet files, or an array or its file.
     weight : str, path or array-like of shape (N,), default=None
@@ -62,6 +67,8 @@ def open_rows(
     chunk_rows : int, default=None
         Rows of a block. Up to three blocks are in memory at a time, since the next one is read while one is
         processed. None means about 16 MB. Zarr arrays are read fastest in multiples of their chunks.
+    compensate : bool, default=False
+        Whether to compensate FCS files for spill-over, each by its own matrix ($SPILLOVER or SPILL).
 
     Returns
     -------
@@ -83,8 +90,12 @@ def open_rows(
     if chunk_rows is not None and not (whole and chunk_rows >= 1):
         raise ValueError(f"chunk_rows must be None or an integer of at least 1, got {chunk_rows!r}.")
     _refuse_lists(rows)
-    if _is_path(rows) and _is_parquet(_existing(rows)):
-        source: Source = _open_parquet(Path(rows), chunk_rows)
+    if _is_path(rows) and _is_fcs(_existing(rows)):
+        source: Source = _open_fcs(Path(rows), chunk_rows, bool(compensate))
+    elif compensate:
+        raise ValueError("compensate=True needs FCS files, which hold their spill-over matrix.")
+    elif _is_path(rows) and _is_parquet(Path(rows)):
+        source = _open_parquet(Path(rows), chunk_rows)
     else:
         source = _open_array(_values_of(rows, "X"), chunk_rows)
     if label is not None:
@@ -169,7 +180,7 @@ class Source(ABC):
             raise ValueError(f"columns must not repeat a column, got {list(columns)}.")
         if self.named:
             if not all(isinstance(name, str) for name in columns):
-                raise ValueError(f"Columns of Parquet files are chosen by name, got {list(columns)}.")
+                raise ValueError(f"Columns of {self.name} are chosen by name, got {list(columns)}.")
             chosen = self.select([str(name) for name in columns])
             assert chosen.feature_names  # the property checks the names
             return chosen
@@ -560,12 +571,11 @@ def _open_parquet(path: Path, chunk_rows: int | None) -> _ParquetRows:
     """Open a Parquet file or all those in a folder."""
     import pyarrow.parquet as pq
 
-    paths = [path]
-    if path.is_dir():
-        inside = (p for p in path.rglob("*") if p.suffix in (".parquet", ".pq") and p.is_file())
-        paths = sorted(p for p in inside if not p.name.startswith((".", "_")))
-        if not paths:
-            raise ValueError(f"The folder {path} has no Parquet files (*.parquet) and is not a Zarr array.")
+    paths = _files_in(path, _OF_PARQUET)
+    if not paths:
+        raise ValueError(
+            f"The folder {path} has no Parquet files (*.parquet), no FCS files and is not a Zarr array."
+        )
     files: dict[Path, dict[str, Any]] = {}
     n_rows = 0
     for each in paths:
@@ -605,6 +615,90 @@ def _labels_of(column: Any) -> tuple[np.ndarray, np.ndarray | None]:
     return indices.to_numpy(zero_copy_only=False), np.array([*known, None], dtype=object)
 
 
+# ---------------------------------------------------------------- FCS
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class _FcsRows(Source):
+    """The events of FCS files, in the order of the files' names."""
+
+    files: dict[Path, FcsFile]
+    compensate: bool
+    # The features; None for all channels.
+    columns: list[str] | None = None
+    # None for single precision if all files have it.
+    dtype: np.dtype[Any] | None = None
+    named = True
+
+    @property
+    def n_features(self) -> int:
+        return len(self.feature_names)
+
+    @cached_property
+    def feature_names(self) -> list[str]:
+        """Names of the features, which must be the same channels in all files."""
+        (path, first), *others = self.files.items()
+        names = [channel.name for channel in first.channels] if self.columns is None else self.columns
+        markers = [first.channels[column].marker for column in first.find(names)]
+        for other, file in others:
+            for name, marker, column in zip(names, markers, file.find(names), strict=True):
+                its_own = file.channels[column].marker
+                if marker and its_own and marker.casefold() != its_own.casefold():
+                    raise ValueError(
+                        f"Files disagree: channel {name!r} is marker {marker!r} in {path} and {its_own!r} in "
+                        f"{other}."
+                    )
+            extra = [channel.name for channel in file.channels if channel.name not in names]
+            if self.columns is None and extra:
+                raise ValueError(
+                    f"Files disagree: {other} has a channel {extra[0]!r}, and {path} has none. Choose the "
+                    "features with open_rows(path, columns=[...])."
+                )
+        return list(names)
+
+    @cached_property
+    def _dtype(self) -> np.dtype[Any]:
+        files, names = self.files.values(), self.feature_names
+        single = not self.compensate and all(file.is_single(file.find(names)) for file in files)
+        return self.dtype or np.dtype(np.float32 if single else np.float64)
+
+    def take(self, columns: Sequence[int]) -> Self:
+        return replace(self, columns=[self.feature_names[column] for column in columns], dtype=self._dtype)
+
+    def select(self, names: Sequence[str]) -> Self:
+        return replace(self, columns=list(names), dtype=None)
+
+    def read(self, *, labels: bool) -> Iterator[Block]:
+        """Yield the blocks; a block never spans two files."""
+        number = 0
+        for path, file in self.files.items():
+            columns = file.find(self.feature_names)
+            read = partial(_rows_of_npy, path, file.offset, (file.n_rows,), file.dtype, False)
+            for start in range(0, file.n_rows, self.chunk_rows):
+                records = read(start, min(start + self.chunk_rows, file.n_rows))
+                yield Block(
+                    file.values(records, columns, self._dtype, compensate=self.compensate), number=number
+                )
+                number += 1
+
+
+def _open_fcs(path: Path, chunk_rows: int | None, compensate: bool) -> _FcsRows:
+    """Open an FCS file or all those in a folder."""
+    files = {each: open_fcs(each) for each in _files_in(path, _OF_FCS)}
+    if compensate:
+        for file in files.values():
+            assert file.spilling  # the property checks the matrix
+    width = max(file.dtype.itemsize + 8 * len(file.channels) for file in files.values())
+    return _FcsRows(
+        name=str(path),
+        n_rows=sum(file.n_rows for file in files.values()),
+        chunk_rows=int(chunk_rows or max(256, BLOCK_BYTES // width)),
+        stamps={each: _stamp(each) for each in files},
+        files=files,
+        compensate=compensate,
+    )
+
+
 # ---------------------------------------------------------------- what is what
 
 
@@ -625,10 +719,35 @@ def _is_parquet(path: Path) -> bool:
     """Return whether a path is a folder of Parquet files, or a file of this format by its name or content."""
     if path.is_dir():
         return not _is_zarr_folder(path)
-    if path.suffix in (".parquet", ".pq"):
+    return _is_file_of(path, _OF_PARQUET, b"PAR1")
+
+
+def _is_fcs(path: Path) -> bool:
+    """Return whether a path is a folder of FCS files alone, or such a file by its name or content."""
+    if not path.is_dir():
+        return _is_file_of(path, _OF_FCS, MAGIC)
+    if _is_zarr_folder(path) or not (found := _files_in(path, _OF_FCS)):
+        return False
+    others = _files_in(path, _OF_PARQUET)
+    if others:
+        raise ValueError(f"The folder {path} has files of two formats: {found[0].name} and {others[0].name}.")
+    return True
+
+
+def _is_file_of(path: Path, suffixes: tuple[str, ...], magic: bytes) -> bool:
+    """Return whether a file has a format by its name or its first bytes."""
+    if path.suffix.lower() in suffixes:
         return True
     with open(path, "rb") as file:
-        return file.read(4) == b"PAR1"
+        return file.read(len(magic)) == magic
+
+
+def _files_in(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """Return the files of a folder that have one of these suffixes, by name; of a file, itself."""
+    if not path.is_dir():
+        return [path]
+    inside = (each for each in path.rglob("*") if each.suffix.lower() in suffixes and each.is_file())
+    return sorted(each for each in inside if not each.name.startswith((".", "_")))
 
 
 def _is_zarr_folder(path: Path) -> bool:
@@ -648,7 +767,7 @@ def _refuse_lists(X: Any) -> None:
     if isinstance(X, (list, tuple)) and len(X) and all(_is_path(each) for each in X):
         raise ValueError(
             f"X is a list of {len(X)} strings or paths, such as {str(X[0])!r}. Give a single path: put "
-            "Parquet files that belong together in a folder, and give the path of the folder."
+            "Parquet or FCS files that belong together in a folder, and give the path of the folder."
         )
 
 

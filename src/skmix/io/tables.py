@@ -1,6 +1,6 @@
 """Tables that fit in memory: features by name, a column of labels, and errors that name the column.
 
-CSV, TSV, Parquet and NPZ files are recognised by their content, not by their names.
+CSV, TSV, Parquet, NPZ and FCS files are recognised by their content, not by their names.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
+from .fcs import MAGIC, read_header
 from .writing import replacing
 
 FloatArray = NDArray[np.float64]
@@ -104,10 +105,11 @@ def read_rows(
     header: bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> TableRows:
-    r"""Read a table with column names: CSV, TSV (both also compressed by gzip), Parquet or NPZ.
+    r"""Read a table with column names: CSV, TSV (both also compressed by gzip), Parquet, NPZ or FCS.
 
     The format is recognised by the content. In an NPZ file, a vector is a column and a matrix several,
-    named by an array ``feature_names`` if there is one.
+    named by an array ``feature_names`` if there is one. The columns of an FCS file are its channels, see
+    `read_fcs`.
 
     Parameters
     ----------
@@ -342,19 +344,21 @@ def _open_table(source: str | os.PathLike[str] | BinaryIO, header: bool) -> Iter
 
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     name = "standard input" if path is None else str(path)
-    # A pipe can be read only once, while Parquet and NPZ files must be seekable.
+    # A pipe can be read only once, while Parquet, NPZ and FCS files must be seekable.
     if path is not None and (path.is_file() or not path.exists()):
         reopen: Callable[[], Any] = partial(open, path, "rb")
     else:
         reopen = partial(io.BytesIO, source.read() if path is None else path.read_bytes())  # type: ignore[union-attr]
     try:
         with reopen() as file:
-            start = file.read(4)
+            start = file.read(10)
             file.seek(0)
-            if start == b"PAR1":
+            if start.startswith(b"PAR1"):
                 yield _parquet(file)
-            elif start == b"PK\x03\x04":
+            elif start.startswith(b"PK\x03\x04"):
                 yield _npz(file)
+            elif start.startswith(MAGIC) and start.endswith(b"    "):
+                yield _fcs(reopen)
             else:
                 yield _csv(reopen, file.seek(0, io.SEEK_END), start.startswith(b"\x1f\x8b"), header)
     except ColumnError as error:
@@ -363,7 +367,9 @@ def _open_table(source: str | os.PathLike[str] | BinaryIO, header: bool) -> Iter
         problem = str(error)
         if isinstance(error, UnicodeDecodeError) or (isinstance(error, ArrowException) and "UTF8" in problem):
             reason = error.reason if isinstance(error, UnicodeDecodeError) else "invalid bytes"
-            problem = f"it is neither text in UTF-8 ({reason}) nor Parquet nor NPZ. Save it as CSV in UTF-8."
+            problem = (
+                f"it is neither text in UTF-8 ({reason}) nor Parquet, NPZ or FCS. Save it as CSV in UTF-8."
+            )
         elif isinstance(error, (ArrowException, *_DAMAGE)):
             problem = f"it is damaged, or not a table ({error})."
         raise ValueError(f"{name}: {problem}") from None
@@ -489,6 +495,27 @@ def _npz(file: BinaryIO) -> _Table:
         yield pa.RecordBatch.from_arrays(found, [names[c] for c in chosen]), 1.0
 
     return _Table(names, batches, notes=notes)
+
+
+def _fcs(reopen: Callable[[], Any]) -> _Table:
+    """Open an FCS file; its channels go by their names."""
+    import pyarrow as pa
+
+    header = read_header(reopen, "it")
+    names = [channel.name for channel in header.channels]
+
+    def batches(columns: Sequence[int]) -> Iterator[tuple[Any, float]]:
+        with reopen() as file:
+            file.seek(header.offset)
+            for n_read in range(0, header.n_rows, _BATCH_ROWS):
+                n_more = min(_BATCH_ROWS, header.n_rows - n_read)
+                records = np.frombuffer(file.read(n_more * header.dtype.itemsize), header.dtype)
+                X = header.values(records, columns, np.dtype(np.float64), compensate=False)
+                found = [pa.array(values) for values in np.ascontiguousarray(X.T)]
+                batch = pa.RecordBatch.from_arrays(found, [names[column] for column in columns])
+                yield batch, (n_read + n_more) / header.n_rows
+
+    return _Table(names, batches)
 
 
 # ---------------------------------------------------------------- labels

@@ -1,0 +1,308 @@
+"""FCS files 2.0 to 3.1: the channels of a flow cytometer, and its events as rows. flowio reads the header."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+MAGIC = b"FCS"
+"""How FCS files begin; the version and four spaces follow."""
+
+_VERSIONS = ("2.0", "3.0", "3.1")
+_BITS = (8, 16, 32, 64)
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """Events of an FCS file.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, M)
+        An event in each row, on the linear scale.
+    channels : tuple of str
+        Names of the channels ($PnN), which are the columns of X.
+    markers : tuple of str
+        What each channel measures ($PnS), empty where the file does not say.
+    """
+
+    X: NDArray[Any]
+    channels: tuple[str, ...]
+    markers: tuple[str, ...]
+
+
+def read_fcs(
+    path: str | os.PathLike[str], *, channels: Sequence[str] | None = None, compensate: bool = False
+) -> Events:
+    """Read the events of an FCS file, version 2.0, 3.0 or 3.1.
+
+    Values are on the linear scale, as the file defines it: channels on a logarithmic scale ($PnE) are
+    converted, gains ($PnG) divided out, and times are in seconds where the file has a time step.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    channels : sequence of str, default=None
+        Channels to read, in this order, each by its name ($PnN) or else its marker ($PnS). None reads all.
+    compensate : bool, default=False
+        Whether to compensate for spill-over, by the matrix in the file ($SPILLOVER or SPILL).
+
+    Returns
+    -------
+    Events
+        X is in single precision if the file is and its values are used as they are.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged, has no such channel or, to `compensate`, no matrix.
+    """
+    opened = open_fcs(Path(path))
+    columns = list(range(len(opened.channels))) if channels is None else opened.find(channels)
+    records = np.fromfile(path, opened.dtype, opened.n_rows, offset=opened.offset)
+    dtype = np.float64 if compensate or not opened.is_single(columns) else np.float32
+    X = opened.values(records, columns, np.dtype(dtype), compensate=compensate)
+    chosen = [opened.channels[column] for column in columns]
+    return Events(X, tuple(each.name for each in chosen), tuple(each.marker for each in chosen))
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A channel, and how its values are stored."""
+
+    name: str
+    marker: str
+    # Bits of a stored integer that count; None for all.
+    mask: int | None
+    # A stored value v means factor · 10^(rate · v) if there is a rate, and factor · v otherwise.
+    rate: float
+    factor: float
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether values are used as they are stored."""
+        return self.mask is None and self.rate == 0.0 and self.factor == 1.0
+
+    def scaled(self, stored: NDArray[Any]) -> NDArray[Any]:
+        """Return stored values (n,) on the linear scale."""
+        if self.is_plain:
+            return stored
+        values = (stored if self.mask is None else stored & stored.dtype.type(self.mask)).astype(np.float64)
+        return self.factor * (10.0 ** (self.rate * values) if self.rate else values)
+
+
+@dataclass(frozen=True)
+class FcsFile:
+    """The header of an FCS file."""
+
+    name: str
+    channels: tuple[Channel, ...]
+    n_rows: int
+    # Events begin here. Each is a record of this type, whose fields are named by the channels' indices.
+    offset: int
+    dtype: np.dtype[Any]
+    # The keyword, if the file has it.
+    spillover: str | None
+
+    def find(self, names: Sequence[str]) -> list[int]:
+        """Return the indices of channels, each by its name or else its marker."""
+        by_name = {channel.name: index for index, channel in enumerate(self.channels)}
+        found: dict[int, str] = {}
+        for name in names:
+            markers = [index for index, channel in enumerate(self.channels) if channel.marker == name]
+            if name not in by_name and len(markers) != 1:
+                known = [
+                    f"{each.name} ({each.marker})" if each.marker else each.name for each in self.channels
+                ]
+                what = f"has {len(markers)} channels of marker" if markers else "has no channel or marker"
+                raise ValueError(f"{self.name} {what} {name!r}; its channels are {', '.join(known)}.")
+            index = by_name.get(name, markers[0] if markers else -1)
+            if index in found:
+                raise ValueError(f"{found[index]!r} and {name!r} are the same channel of {self.name}.")
+            found[index] = name
+        return list(found)
+
+    def is_single(self, columns: Sequence[int]) -> bool:
+        """Return whether some channels are stored in single precision and used as they are."""
+        return all(
+            self.dtype[column] in ("<f4", ">f4") and self.channels[column].is_plain for column in columns
+        )
+
+    def values(
+        self, records: NDArray[Any], columns: Sequence[int], dtype: np.dtype[Any], *, compensate: bool
+    ) -> NDArray[Any]:
+        """Return some channels of records (n,) as rows (n, M) of a type."""
+        mixed, matrix = self.spilling if compensate else ([], np.empty((0, 0)))
+        true: NDArray[Any] = np.empty(0)
+        if not set(mixed).isdisjoint(columns):
+            # Each row of observed values is the row of true ones times the matrix.
+            observed = np.array([self.channels[c].scaled(records[str(c)]) for c in mixed], dtype=np.float64)
+            true = np.linalg.solve(matrix.T, observed)
+        X = np.empty((len(records), len(columns)), dtype=dtype)
+        for place, c in enumerate(columns):
+            X[:, place] = true[mixed.index(c)] if c in mixed else self.channels[c].scaled(records[str(c)])
+        return X
+
+    @cached_property
+    def spilling(self) -> tuple[list[int], FloatArray]:
+        """Indices of the channels that spill over, and the matrix (p, p): row i is what channel i emits."""
+        if self.spillover is None:
+            raise ValueError(
+                f"{self.name} has no spill-over matrix ($SPILLOVER or SPILL): do not compensate."
+            )
+        size, *parts = (part.strip() for part in self.spillover.split(","))
+        if not size.isdecimal() or int(size) < 1 or len(parts) != int(size) * (int(size) + 1):
+            raise ValueError(
+                f"The spill-over matrix of {self.name} is damaged: for {size!r} channels it has {len(parts)} "
+                "names and numbers."
+            )
+        n = int(size)
+        names = {channel.name: index for index, channel in enumerate(self.channels)}
+        for name in parts[:n]:
+            if name not in names:
+                raise ValueError(f"The spill-over matrix of {self.name} has an unknown channel {name!r}.")
+        try:
+            matrix = np.array(parts[n:], dtype=np.float64).reshape(n, n)
+        except ValueError as error:
+            raise ValueError(f"The spill-over matrix of {self.name} is damaged: {error}.") from None
+        if not np.isfinite(matrix).all() or np.linalg.matrix_rank(matrix) < n:
+            raise ValueError(f"The spill-over matrix of {self.name} is singular: {matrix.tolist()}.")
+        return [names[name] for name in parts[:n]], matrix
+
+
+# ---------------------------------------------------------------- headers
+
+
+def open_fcs(path: Path) -> FcsFile:
+    """Read the header of a file."""
+    return read_header(partial(open, path, "rb"), str(path))
+
+
+def read_header(reopen: Callable[[], Any], name: str) -> FcsFile:
+    """Read the header of a file that can be opened several times; `name` is for errors."""
+    with reopen() as file:
+        start = file.read(6)
+    if not start:
+        raise ValueError(f"{name} is empty.")
+    if start[:3] != MAGIC:
+        raise ValueError(f"{name} is not an FCS file: it begins with {start!r}.")
+    version = start[3:].decode("latin-1")
+    if version not in _VERSIONS:
+        raise ValueError(f"{name} is an FCS file of version {version!r}; {', '.join(_VERSIONS)} can be read.")
+    try:
+        from flowio import FlowData
+        from flowio.exceptions import FlowIOException, MultipleDataSetsError
+    except ImportError:
+        raise ImportError("FCS files need flowio: pip install skmix[cytometry]") from None
+    try:
+        with reopen() as file:
+            header = FlowData(file, ignore_offset_discrepancy=True, only_text=True)
+        with reopen() as file:
+            file.seek(header.header["text_start"])
+            text = _keywords(header.text, file.read(header.header["text_stop"] - file.tell() + 1))
+        return _header(name, version, header, text)
+    except MultipleDataSetsError:
+        raise ValueError(f"{name} has several data sets; write each into a file of its own.") from None
+    except KeyError as error:
+        raise ValueError(f"{name} is not a complete FCS file: it lacks ${error.args[0].upper()}.") from None
+    except (FlowIOException, EOFError, IndexError) as error:
+        raise ValueError(f"{name} is damaged or truncated: {error}.") from None
+    except _HeaderError as error:
+        raise ValueError(f"{name} {error}") from None
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{name} has a damaged header: {error}.") from None
+
+
+class _HeaderError(Exception):
+    """What is wrong with a file, to follow its name."""
+
+
+def _keywords(text: dict[str, str], segment: bytes) -> dict[str, str]:
+    """Return keywords and values; those that flowio read, unless it took empty values for escaped delimiters.
+
+    Then names of keywords have the delimiter in them. Empty values are not allowed but common.
+    """
+    try:
+        whole = segment.decode()
+    except UnicodeDecodeError:
+        whole = segment.decode("latin-1")
+    if not any(whole[0] in key for key in text):
+        return text
+    parts = whole[1:].split(whole[0])
+    keys = (part.replace("$", "").lower() for part in parts[::2])
+    return dict(zip(keys, parts[1::2], strict=False))
+
+
+def _header(name: str, version: str, header: Any, text: dict[str, str]) -> FcsFile:
+    mode, kind = text.get("mode", "L").strip().upper(), text["datatype"].strip().upper()
+    if mode != "L":
+        raise _HeaderError(f"has histograms ($MODE {mode}) instead of a list of events.")
+    if kind not in ("I", "F", "D"):
+        raise _HeaderError(f"has values of type {kind!r}; I, F and D can be read.")
+    order = [int(part) for part in text["byteord"].split(",")]
+    if order not in (sorted(order), sorted(order, reverse=True)):
+        raise _HeaderError(f"has bytes in the order {text['byteord']}, which cannot be read.")
+    sign = "<" if order == sorted(order) else ">"
+    channels, types = [], []
+    for n in range(1, int(text["par"]) + 1):
+        if not text.get(f"p{n}n", "").strip():
+            raise _HeaderError(f"has no name ($P{n}N) for channel {n} of {text['par']}.")
+        channels.append(_channel(n, kind, text))
+        bits = int(text[f"p{n}b"]) if kind == "I" else {"F": 32, "D": 64}[kind]
+        if bits not in _BITS:
+            raise _HeaderError(
+                f"has integers of {bits} bits in channel {channels[-1].name!r}; {_BITS} can be read."
+            )
+        types.append((str(n - 1), f"{sign}{'u' if kind == 'I' else 'f'}{bits // 8}"))
+    names = [channel.name for channel in channels]
+    for channel in names:
+        if names.count(channel) > 1:
+            raise _HeaderError(f"has {names.count(channel)} channels that are called {channel!r}.")
+    dtype, n_rows = np.dtype(types), int(text["tot"])
+    if n_rows < 1 or not channels:
+        raise _HeaderError(f"is empty: it has {n_rows} events of {len(channels)} channels.")
+    first, last = header.header["data_start"], header.header["data_stop"]
+    if version != "2.0":
+        # In the header they are zero if the file is too large for its eight digits.
+        in_header, first, last = first, int(text["begindata"]), int(text["enddata"])
+        if in_header not in (0, first):
+            raise _HeaderError(
+                f"is damaged: events begin at byte {in_header} by its header, {first} by its text."
+            )
+    n_stored = max(0, min(last + 1, header.file_size) - first) // dtype.itemsize
+    if n_stored < n_rows:
+        raise _HeaderError(f"is truncated: it has {n_stored} of {n_rows} events.")
+    spillover = next((text[key] for key in ("spillover", "spill") if text.get(key, "").strip()), None)
+    return FcsFile(name, tuple(channels), n_rows, first, dtype, spillover)
+
+
+def _channel(n: int, kind: str, text: dict[str, str]) -> Channel:
+    """Return the channel of number n, from 1."""
+    name = text[f"p{n}n"].strip()
+    mask, rate, factor = None, 0.0, 1.0
+    # The standard allows logarithmic scales for integers alone.
+    if kind == "I":
+        span = float(text[f"p{n}r"])
+        decades, lowest = (float(part) for part in text.get(f"p{n}e", "0,0").split(","))
+        if decades > 0.0:
+            # Zero is not allowed for the lowest value, but common; the standard says to take it for 1.
+            rate, factor = decades / span, lowest or 1.0
+        # Bits above the range do not count.
+        if 1 < span < 2 ** int(text[f"p{n}b"]):
+            most = (1 << (int(span) - 1).bit_length()) - 1
+            mask = most if most < 2 ** int(text[f"p{n}b"]) - 1 else None
+    if name.lower() == "time":
+        factor *= float(text.get("timestep", "").strip() or 1.0)
+    else:
+        factor /= float(text.get(f"p{n}g", "").strip() or 1.0) or 1.0
+    return Channel(name, text.get(f"p{n}s", "").strip(), mask, rate, factor)

@@ -1,0 +1,183 @@
+"""Scales for cytometry: against the definition in many digits, published values, and their inverses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skmix.features import Arcsinh, Logicle
+
+SETTINGS = [
+    (262144.0, 0.5, 4.5, 0.0),
+    (1000.0, 1.0, 4.0, 0.0),
+    (10000.0, 0.0, 5.0, 0.0),
+    (262144.0, 2.0, 4.5, -1.0),
+    (262144.0, 1.0, 4.5, 1.5),
+    (1.0, 2.25, 4.5, 0.0),
+]
+# Shares of T, on both sides of zero, and beyond the scale.
+SHARES = np.array([0.0, 1e-9, 1e-6, 1e-4, 0.003, 0.1, 0.7, 1.0, 25.0])
+SHARES = np.concatenate([-SHARES, SHARES])
+
+
+def root(increasing: Any, high: Any) -> Any:
+    """Return where a function is zero between 0 and `high`, by bisection."""
+    low, high = mp.mpf(0), mp.mpf(high)
+    for _ in range(150):
+        middle = (low + high) / 2
+        low, high = (middle, high) if increasing(middle) < 0 else (low, middle)
+    return high
+
+
+def biexponential(T: float, W: float, M: float, A: float) -> Any:
+    """Return B as Moore and Parks define it, by a, b, c, d and f, on the side of positive values."""
+    T, W, M, A = map(mp.mpf, (T, W, M, A))
+    w, x2 = W / (M + A), A / (M + A)
+    x1, x0 = x2 + w, x2 + 2 * w
+    b = (M + A) * mp.log(10)
+    d = root(lambda d: 2 * (mp.log(d) - mp.log(b)) + w * (b + d), b)
+    c_a = mp.exp(x0 * (b + d))
+    f_a = mp.exp(b * x1) - c_a * mp.exp(-d * x1)
+    a = T / (mp.exp(b) - f_a - c_a * mp.exp(-d))
+    return x1, lambda y: a * mp.exp(b * y) - a * c_a * mp.exp(-d * y) - a * f_a
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_logicle_is_the_inverse_of_the_biexponential(setting: tuple[float, ...]) -> None:
+    values = setting[0] * SHARES
+    found = Logicle(*setting).fit_transform(values[:, None]).ravel()
+    with mp.workdps(50):
+        zero, B = biexponential(*setting)
+        expected = []
+        for value in map(float, values):
+            u = root(lambda u, size=value: B(zero + u) - abs(size), 3)
+            expected.append(float(zero + mp.sign(value) * u))
+    assert_allclose(found, expected, rtol=4e-16, atol=4e-16)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_logicle_returns_by_the_biexponential(setting: tuple[float, ...]) -> None:
+    places = np.linspace(-0.2, 1.3, 31)
+    found = Logicle(*setting).fit([[0.0]]).inverse_transform(places[:, None]).ravel()
+    with mp.workdps(50):
+        zero, B = biexponential(*setting)
+        u = [mp.mpf(float(place)) - zero for place in places]
+        expected = np.array([float(mp.sign(each) * B(zero + abs(each))) for each in u])
+    # Near zero, rounding of the place itself is what is left.
+    assert_allclose(found, expected, rtol=1e-13, atol=1e-15 * setting[0])
+
+
+def test_published_values() -> None:
+    """Table 8 of Gating-ML 2.0 (ISAC): logicle(x, 1000, 1, 4, 0), to six decimals."""
+    x = np.array([-10, -5, -1, 0, 0.3, 1, 3, 10, 100, 1000])
+    table = [0.067574, 0.147986, 0.228752, 0.25, 0.256384, 0.271248, 0.312897, 0.432426, 0.739548, 1.0]
+    assert_allclose(Logicle(1000, 1, 4, 0).fit_transform(x[:, None]).ravel(), table, atol=5e-7)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_what_defines_the_logicle(setting: tuple[float, ...]) -> None:
+    T, W, M, A = setting
+    scale = Logicle(*setting).fit([[0.0]])
+    zero = (W + A) / (M + A)
+    assert_allclose(scale.transform([[0.0], [T]]).ravel(), [zero, 1.0], rtol=1e-15)
+    assert_allclose(scale.zero_, [zero])
+    values = np.geomspace(1e-3, T, 50)[:, None]
+    above, below = scale.transform(values) - zero, scale.transform(-values) - zero
+    assert_allclose(above, -below, atol=1e-15)
+    assert (np.diff(above, axis=0) > 0).all()
+    # No curvature at zero: the scale is linear to the second order.
+    h = 1e-3
+    bend = scale.inverse_transform([[zero], [zero + h], [zero + 2 * h]]).ravel()
+    assert abs(bend[2] - 2 * bend[1]) < 1e-3 * bend[1]
+    # The last decade is as wide as on a logarithmic scale.
+    if W <= 1.0 and A <= 0.0:
+        assert_allclose(np.diff(scale.transform([[T / 10], [T]]), axis=0), 1.0 / (M + A), rtol=0.05)
+
+
+def test_without_a_linear_range_logicle_is_an_arcsinh() -> None:
+    values = np.linspace(-1e5, 1e5, 41)[:, None]
+    u = Logicle(1e5, W=0.0, M=5.0).fit_transform(values)
+    cofactor = 1e5 / np.sinh(5 * np.log(10))
+    assert_allclose(u * 5 * np.log(10), Arcsinh(cofactor).fit_transform(values), atol=1e-13)
+
+
+def test_arcsinh_is_in_many_digits() -> None:
+    values = np.array([-1e6, -3.0, -1e-9, 0.0, 1e-9, 0.1, 150.0, 1e6])
+    found = Arcsinh(150.0).fit_transform(values[:, None]).ravel()
+    with mp.workdps(40):
+        expected = [float(mp.asinh(mp.mpf(float(value)) / 150)) for value in values]
+    assert_allclose(found, expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("scale", [Arcsinh(150.0), Logicle(), Logicle(W=0.0), Logicle(W=2.0, A=-0.5)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_there_and_back(scale: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = (10.0 ** np.random.RandomState(0).uniform(-2, 6, size=(200, 3))).astype(dtype)
+    X[::2] *= -1
+    X[5, 1] = np.nan
+    there = scale.fit_transform(X)
+    assert there.dtype == dtype
+    assert_array_equal(np.isnan(there), np.isnan(X))
+    back = scale.inverse_transform(there)
+    assert back.dtype == dtype
+    # A place of rounding off zero is worth a hundredth of this.
+    assert_allclose(back, X, rtol=300 * np.finfo(dtype).eps, atol=1e5 * np.finfo(dtype).eps)
+    monkeypatch.setattr("skmix.features.cytometry._NUMBERS_AT_A_TIME", 7)
+    assert_array_equal(scale.transform(X), there)
+
+
+def test_each_channel_has_its_own_scale() -> None:
+    X = np.random.RandomState(0).normal(scale=1000, size=(50, 2))
+    both = Arcsinh([5.0, 150.0]).fit_transform(X)
+    assert_array_equal(both[:, 0], Arcsinh(5.0).fit_transform(X)[:, 0])
+    assert_array_equal(both[:, 1], Arcsinh(150.0).fit_transform(X)[:, 1])
+    both = Logicle(T=[1e4, 1e5], W=[0.0, 1.0], M=[4.0, 5.0]).fit_transform(X)
+    assert_array_equal(both[:, 0], Logicle(1e4, 0.0, 4.0).fit_transform(X)[:, 0])
+    assert_array_equal(both[:, 1], Logicle(1e5, 1.0, 5.0).fit_transform(X)[:, 1])
+
+
+def test_tables_keep_the_names_of_channels() -> None:
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    table = pd.DataFrame({"CD3": [1.0, 2.0], "CD4": [3.0, 4.0]})
+    for scale in (Arcsinh(), Logicle()):
+        out = scale.set_output(transform="pandas").fit_transform(table)
+        assert list(out.columns) == ["CD3", "CD4"]
+        assert scale.get_feature_names_out().tolist() == ["CD3", "CD4"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        (Arcsinh(0.0), "cofactor must be positive, got 0.0"),
+        (Arcsinh([1.0, -2.0]), "cofactor must be positive"),
+        (Arcsinh([1.0, 2.0, 3.0]), r"each of the 2 channels, got an array of shape \(3,\)"),
+        (Arcsinh("five"), "cofactor must be a number or one for each channel, got 'five'"),
+        (Arcsinh(np.nan), "cofactor must be finite"),
+        (Logicle(T=0.0), "T must be positive, got T=0"),
+        (Logicle(M=-1.0), "M must be positive"),
+        (Logicle(W=[0.5, 2.3]), r"W must be from 0 to M / 2, got .*W=2.3.* for channel 1"),
+        (Logicle(W=-0.1), "W must be from 0 to M / 2"),
+        (Logicle(A=4.0), "A must be from -W to M - 2 W"),
+        (Logicle(A=-0.6), "A must be from -W to M - 2 W"),
+    ],
+)
+def test_a_wrong_setting_is_refused(scale: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        clone(scale).fit([[1.0, 2.0]])
+
+
+def test_rows_of_another_width_are_refused() -> None:
+    for scale in (Arcsinh().fit([[1.0, 2.0]]), Logicle().fit([[1.0, 2.0]])):
+        with pytest.raises(ValueError, match=r"X has 1 features, but .* is expecting 2 features"):
+            scale.inverse_transform([[1.0]])
+
+
+@parametrize_with_checks([Arcsinh(), Logicle()])
+def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
+    check(estimator)

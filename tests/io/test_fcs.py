@@ -1,0 +1,354 @@
+"""FCS files: against flowio and by hand, and what is wrong with the names of the file and the channel."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix import SharedKernelMixture, open_rows
+from skmix.datasets import read_fcs, read_rows
+
+flowio = pytest.importorskip("flowio", reason="flowio is not installed")
+
+EVENTS = np.random.default_rng(0).normal(500.0, 200.0, size=(300, 4)).astype(np.float32)
+NAMES = ["FSC-A", "B530-A", "R660-A", "Time"]
+MARKERS = ["", "CD3", "CD4", ""]
+SPILL = np.array([[1.0, 0.2], [0.05, 1.0]])
+SPILLOVER = "2,B530-A,R660-A,1,0.2,0.05,1"
+
+
+def write(
+    path: Path,
+    events: np.ndarray = EVENTS,
+    names: Sequence[str] = NAMES,
+    markers: Sequence[str] = MARKERS,
+    **keywords: str,
+) -> Path:
+    """Write single-precision events with flowio."""
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "wb") as file:
+        flowio.create_fcs(file, events.ravel().tolist(), list(names), list(markers), keywords)
+    return path
+
+
+def write_by_hand(
+    path: Path, data: bytes, keywords: Mapping[str, object], version: str = "3.0", delimiter: str = "/"
+) -> Path:
+    """Write events of any type; an empty value of a keyword stays empty."""
+    text_start, data_start = 256, 4096
+    stop = data_start + len(data) - 1
+    given = {"BEGINDATA": data_start, "ENDDATA": stop, "BYTEORD": "1,2,3,4", "MODE": "L", "NEXTDATA": 0}
+    given |= keywords
+    text = delimiter + "".join(f"${key}{delimiter}{value}{delimiter}" for key, value in given.items())
+    offsets = (text_start, text_start + len(text) - 1, data_start, stop, 0, 0)
+    header = f"FCS{version}    " + "".join(f"{offset:8d}" for offset in offsets)
+    path.write_bytes((header.ljust(text_start) + text).ljust(data_start).encode("latin-1") + data)
+    return path
+
+
+def channels(bits: Sequence[int], ranges: Sequence[int], scales: Sequence[str]) -> dict[str, object]:
+    """Return the keywords of channels a, b, c …"""
+    found: dict[str, object] = {"PAR": len(bits)}
+    for n, (width, span, scale) in enumerate(zip(bits, ranges, scales, strict=True), start=1):
+        found |= {f"P{n}N": "abcdefgh"[n - 1], f"P{n}B": width, f"P{n}R": span, f"P{n}E": scale}
+    return found
+
+
+def flowio_says(path: Path) -> np.ndarray:
+    values: np.ndarray = flowio.FlowData(str(path)).as_array()
+    return values
+
+
+def gathered(source: Any) -> np.ndarray:
+    return np.concatenate([block.X for block in source.blocks()])
+
+
+# ---------------------------------------------------------------- values
+
+
+def test_single_precision_is_read_as_it_was_written(tmp_path: Path) -> None:
+    found = read_fcs(write(tmp_path / "a.fcs"))
+    assert found.X.dtype == np.float32
+    assert_array_equal(found.X, EVENTS)
+    assert found.channels == tuple(NAMES)
+    assert found.markers == tuple(MARKERS)
+
+
+def test_gains_and_time_steps(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.fcs", TIMESTEP="0.01", P2G="4.0", P4G="7.0", P3G="0")
+    found = read_fcs(path)
+    assert found.X.dtype == np.float64
+    # The gain of a time does not count, nor does one of zero.
+    assert_allclose(found.X, EVENTS.astype(np.float64) / [1.0, 4.0, 1.0, 100.0], rtol=1e-14)
+    assert_allclose(found.X, flowio_says(path), rtol=1e-14)
+    assert read_fcs(path, channels=["R660-A", "FSC-A"]).X.dtype == np.float32
+
+
+@pytest.mark.parametrize("order", ["1,2,3,4", "4,3,2,1"])
+@pytest.mark.parametrize("version", ["2.0", "3.0", "3.1"])
+@pytest.mark.parametrize("widths", [(16, 16, 16), (8, 32, 16)])
+def test_integers_of_any_width_and_scale(
+    tmp_path: Path, order: str, version: str, widths: tuple[int, ...]
+) -> None:
+    ranges, scales = (200, 1000, 1024), ("0,0", "4,0", "3.5,0.1")
+    sign = "<" if order[0] == "1" else ">"
+    dtype = np.dtype([(name, f"{sign}u{bits // 8}") for name, bits in zip("abc", widths, strict=True)])
+    stored = np.random.default_rng(0).integers(0, [200, 1000, 1024], size=(50, 3))
+    # Bits above a range of 1024 are to be ignored, and those below the next power of two are not.
+    stored[:3] = [[199, 999, 1023], [255, 1023, 1024 + 7], [0, 0, 0]]
+    records = np.array([tuple(row) for row in stored], dtype)
+    keywords = {"DATATYPE": "I", "TOT": 50, "BYTEORD": order, **channels(widths, ranges, scales)}
+    path = write_by_hand(tmp_path / "a.fcs", records.tobytes(), keywords, version)
+    stored[1, 2] = 7
+    expected = stored.astype(np.float64)
+    expected[:, 1] = 10 ** (4 * expected[:, 1] / 1000)
+    expected[:, 2] = 10 ** (3.5 * expected[:, 2] / 1024) * 0.1
+    found = read_fcs(path)
+    assert found.X.dtype == np.float64
+    assert_allclose(found.X, expected, rtol=1e-13)
+    assert_allclose(found.X, flowio_says(path), rtol=1e-13)
+
+
+@pytest.mark.parametrize("order", ["1,2,3,4", "4,3,2,1"])
+def test_double_precision(tmp_path: Path, order: str) -> None:
+    values = np.random.default_rng(0).normal(size=(20, 2))
+    keywords = {"DATATYPE": "D", "TOT": 20, "BYTEORD": order, **channels((64, 64), (1, 1), ("4,1", "0,0"))}
+    stored = values.astype("<f8" if order[0] == "1" else ">f8")
+    # Floats have no logarithmic scale, whatever $PnE is.
+    assert_array_equal(read_fcs(write_by_hand(tmp_path / "a.fcs", stored.tobytes(), keywords)).X, values)
+
+
+def test_empty_values_of_keywords(tmp_path: Path) -> None:
+    """The first events of sample 0877408774.B08 of Bioconductor's flowCore (Artistic-2.0), by a FACSCalibur.
+
+    Its keywords have empty values, which the standard does not allow: read as escaped delimiters they would
+    swallow the name of a channel. The values of FL1-H and FL4-H are 10^(4 v / 1024).
+    """
+    names = ["FSC-H", "SSC-H", "FL1-H", "FL2-H", "FL3-H", "FL1-A", "FL4-H", "Time"]
+    stored = np.array([[382, 77, 618, 0, 225, 55, 286, 1], [628, 280, 245, 431, 259, 0, 371, 1]], ">u2")
+    keywords: dict[str, object] = {"DATATYPE": "I", "TOT": 2, "PAR": 8, "BYTEORD": "4,3,2,1"}
+    for n, name in enumerate(names, start=1):
+        if n == 6:
+            keywords |= {"P3S": "", "P4S": ""}
+        scale = "4,1" if name in ("FL1-H", "FL2-H", "FL3-H", "FL4-H") else "0,0"
+        keywords |= {f"P{n}N": name, f"P{n}B": 16, f"P{n}R": 1024, f"P{n}E": scale}
+    keywords["P8S"] = "Time (51.20 sec.)"
+    path = write_by_hand(tmp_path / "a.fcs", stored.tobytes(), keywords, "2.0", "\\")
+    found = read_fcs(path)
+    assert found.channels == tuple(names)
+    assert found.markers == ("", "", "", "", "", "", "", "Time (51.20 sec.)")
+    assert_array_equal(found.X[:, [0, 1, 5, 7]], [[382, 77, 55, 1], [628, 280, 0, 1]])
+    assert_allclose(found.X[:, 2], [259.455272, 9.057978], rtol=1e-6)
+    assert_allclose(found.X[:, 6], [13.097473, 28.133175], rtol=1e-6)
+
+
+# ---------------------------------------------------------------- channels and compensation
+
+
+def test_channels_by_name_or_marker(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.fcs")
+    found = read_fcs(path, channels=["CD4", "FSC-A"])
+    assert_array_equal(found.X, EVENTS[:, [2, 0]])
+    assert found.channels == ("R660-A", "FSC-A")
+    assert found.markers == ("CD4", "")
+    # A name comes before a marker.
+    path = write(tmp_path / "b.fcs", names=["x", "y", "z", "t"], markers=["y", "x", "same", "same"])
+    assert read_fcs(path, channels=["x", "y"]).channels == ("x", "y")
+    with pytest.raises(ValueError, match=r"b\.fcs has 2 channels of marker 'same'"):
+        read_fcs(path, channels=["same"])
+    with pytest.raises(ValueError, match=r"b\.fcs has no channel or marker 'CD8'; its channels are x \(y\)"):
+        read_fcs(path, channels=["CD8"])
+    with pytest.raises(ValueError, match=r"'R660-A' and 'CD4' are the same channel of .*a\.fcs"):
+        read_fcs(tmp_path / "a.fcs", channels=["R660-A", "CD4"])
+
+
+@pytest.mark.parametrize("keyword", ["SPILLOVER", "SPILL"])
+def test_compensation_undoes_the_spill_over(tmp_path: Path, keyword: str) -> None:
+    true = np.random.default_rng(0).normal(1000.0, 300.0, size=(200, 4))
+    observed = true.copy()
+    # Of what a dye emits, the detector of the other one sees a share.
+    observed[:, 1] = true[:, 1] + 0.05 * true[:, 2]
+    observed[:, 2] = true[:, 2] + 0.2 * true[:, 1]
+    path = write(tmp_path / "a.fcs", observed.astype(np.float32), **{keyword: SPILLOVER})
+    found = read_fcs(path, compensate=True)
+    assert found.X.dtype == np.float64
+    assert_allclose(found.X, true, rtol=1e-6)
+    assert_allclose(read_fcs(path).X, observed, rtol=1e-6)
+    # What spills over need not be chosen, and what is chosen need not spill over.
+    assert_array_equal(read_fcs(path, channels=["CD4"], compensate=True).X, found.X[:, [2]])
+    assert_array_equal(read_fcs(path, channels=["FSC-A"], compensate=True).X, found.X[:, [0]])
+    assert_array_equal(gathered(open_rows(path, compensate=True, chunk_rows=64)), found.X)
+
+
+@pytest.mark.parametrize(
+    ("spillover", "words"),
+    [
+        (None, "no spill-over matrix"),
+        ("2,B530-A,R660-A,1,0.2,0.05", "damaged: for '2' channels it has 5"),
+        ("two,B530-A", "damaged: for 'two'"),
+        ("2,B530-A,G780-A,1,0,0,1", "unknown channel 'G780-A'"),
+        ("2,B530-A,R660-A,1,?,0.05,1", "damaged: could not convert"),
+        ("2,B530-A,R660-A,1,2,2,4", "singular"),
+    ],
+)
+def test_bad_matrices_are_refused(tmp_path: Path, spillover: str | None, words: str) -> None:
+    path = write(tmp_path / "a.fcs", **({} if spillover is None else {"SPILLOVER": spillover}))
+    assert len(read_fcs(path).X) == 300
+    for reading in (read_fcs, open_rows):
+        with pytest.raises(ValueError, match=rf"a\.fcs.*{words}|{words}.*a\.fcs"):
+            reading(path, compensate=True)  # type: ignore[operator]
+
+
+# ---------------------------------------------------------------- row sources
+
+
+def test_blocks_and_fits(tmp_path: Path) -> None:
+    path = write(tmp_path / "sample.fcs")
+    source = open_rows(str(path), columns=["CD3", "CD4"], chunk_rows=70)
+    assert source.feature_names == ["CD3", "CD4"]
+    assert [len(block.X) for block in source.blocks()] == [70, 70, 70, 70, 20]
+    assert_array_equal(gathered(source), EVENTS[:, [1, 2]])
+    assert gathered(source).dtype == np.float32
+    assert_array_equal(gathered(source.take([1])), EVENTS[:, [2]])
+    model = SharedKernelMixture(2, random_state=0, max_iter=5, tol=0.0, covariance_type="diag")
+    with pytest.warns(UserWarning, match="did not converge"):
+        here = SharedKernelMixture(**model.get_params()).fit(EVENTS)
+    with pytest.warns(UserWarning, match="did not converge"):
+        there = model.fit(str(path))
+    assert_allclose(there.means_, here.means_, rtol=1e-9)
+    assert there.feature_names_in_.tolist() == NAMES
+    assert_array_equal(there.predict(path), here.predict(EVENTS))
+    # Found by name in another file, in another order.
+    other = write(tmp_path / "other.fcs", EVENTS[:, ::-1], NAMES[::-1], MARKERS[::-1])
+    assert_allclose(there.score_samples(other), here.score_samples(EVENTS), rtol=1e-9)
+
+
+def test_labels_and_weights_beside_events(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.fcs")
+    y = np.arange(300) % 3
+    source = open_rows(path, label=y, weight=y + 1.0, chunk_rows=100)
+    assert_array_equal(np.concatenate([block.y for block in source.blocks()]), y)
+    assert_array_equal(np.concatenate([block.weights for block in source.blocks()]), y + 1.0)
+
+
+def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
+    write(tmp_path / "plate" / "2.FCS", EVENTS[200:, ::-1], NAMES[::-1], MARKERS[::-1])
+    write(tmp_path / "plate" / "1.fcs", EVENTS[:200])
+    (tmp_path / "plate" / "notes.txt").write_text("two samples")
+    source = open_rows(tmp_path / "plate", chunk_rows=150)
+    assert source.shape == (300, 4)
+    assert_array_equal(gathered(source), EVENTS)
+    assert [len(block.X) for block in source.blocks()] == [150, 50, 100]
+
+
+def test_files_that_disagree_are_refused(tmp_path: Path) -> None:
+    def folder(name: str, names: Sequence[str], markers: Sequence[str]) -> Any:
+        write(tmp_path / name / "1.fcs")
+        write(tmp_path / name / "2.fcs", EVENTS[:, : len(names)], names, markers)
+        return open_rows(tmp_path / name)
+
+    fewer = folder("fewer", NAMES[:3], MARKERS[:3])
+    with pytest.raises(ValueError, match=r"2\.fcs has no channel or marker 'Time'"):
+        assert fewer.shape
+    assert gathered(fewer.chosen(["CD3", "CD4"])).shape == (600, 2)
+    with pytest.raises(ValueError, match=r"2\.fcs has no channel or marker 'B530-A'"):
+        assert folder("other", ["FSC-A", "G1", "G2", "Time"], MARKERS).shape
+    with pytest.raises(
+        ValueError, match=r"channel 'B530-A' is marker 'CD3' in .*1\.fcs and 'CD8' in .*2\.fcs"
+    ):
+        assert folder("panel", NAMES, ["", "CD8", "CD4", ""]).shape
+    assert folder("unlabelled", NAMES, ["", "", "cd4", ""]).shape == (600, 4)
+    write(tmp_path / "more" / "1.fcs", EVENTS[:, :3], NAMES[:3], MARKERS[:3])
+    write(tmp_path / "more" / "2.fcs")
+    with pytest.raises(ValueError, match=r"2\.fcs has a channel 'Time', and .*1\.fcs has none"):
+        assert open_rows(tmp_path / "more").shape
+    (tmp_path / "more" / "3.parquet").touch()
+    with pytest.raises(ValueError, match=r"two formats: 1\.fcs and 3\.parquet"):
+        open_rows(tmp_path / "more")
+
+
+def test_a_file_that_changes_is_told(tmp_path: Path) -> None:
+    source = open_rows(write(tmp_path / "a.fcs"))
+    gathered(source)
+    write(tmp_path / "a.fcs", EVENTS[:100])
+    with pytest.raises(ValueError, match=r"a\.fcs has changed"):
+        gathered(source)
+
+
+def test_tables_are_recognised_by_their_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.io.tables._BATCH_ROWS", 128)
+    path = write(tmp_path / "a.fcs")
+    path.rename(tmp_path / "a.dat")
+    rows = read_rows(tmp_path / "a.dat", features=["R660-A", "FSC-A"])
+    assert_array_equal(rows.X, EVENTS[:, [2, 0]])
+    with open(tmp_path / "a.dat", "rb") as stream:
+        assert read_rows(stream).feature_names == tuple(NAMES)
+    assert_array_equal(gathered(open_rows(tmp_path / "a.dat")), EVENTS)
+    (tmp_path / "b.csv").write_text("FCS3.1,b\n1,2\n")
+    assert read_rows(tmp_path / "b.csv").feature_names == ("FCS3.1", "b")
+    (tmp_path / "a.dat").write_bytes((tmp_path / "a.dat").read_bytes()[:-1000])
+    with pytest.raises(ValueError, match=r"a\.dat: it is damaged or truncated"):
+        read_rows(tmp_path / "a.dat")
+
+
+# ---------------------------------------------------------------- files that are wrong
+
+
+def test_damaged_files_are_refused_with_their_name(tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole.fcs").read_bytes()
+    path = tmp_path / "bad.fcs"
+    for content, words in (
+        (b"", "is empty"),
+        (b"\x93NUMPY" + whole, "is not an FCS file: it begins with"),
+        (b"FCS3.2" + whole[6:], "version '3.2'; 2.0, 3.0, 3.1 can be read"),
+        (whole[:40], "damaged"),
+        (whole[:300], "damaged or truncated"),
+        (whole[:-1], "truncated: it has 299 of 300 events"),
+        (whole[:-400], "damaged or truncated"),
+        (whole[:10] + b"nonsense" + whole[18:], "damaged header"),
+        (whole.replace(b"$TOT", b"$TUT"), r"lacks \$TOT"),
+        (whole.replace(b"$TOT/300/", b"$TOT/301/"), "truncated: it has 300 of 301 events"),
+        (whole.replace(b"$TOT/300/", b"$TOT/000/"), "is empty: it has 0 events"),
+        (whole.replace(b"$TOT/300/", b"$TOT/3x0/"), "damaged header"),
+        (whole.replace(b"$MODE/L/", b"$MODE/C/"), "histograms"),
+        (whole.replace(b"$DATATYPE/F/", b"$DATATYPE/A/"), "values of type 'A'"),
+        (whole.replace(b"$BYTEORD/1,2,3,4/", b"$BYTEORD/3,4,1,2/"), "bytes in the order 3,4,1,2"),
+        (whole.replace(b"$P2N", b"$Q2N"), r"no name \(\$P2N\) for channel 2 of 4"),
+        (whole.replace(b"B530-A", b"R660-A"), "2 channels that are called 'R660-A'"),
+        (whole.replace(b"$NEXTDATA/0/", b"$NEXTDATA/9/"), "several data sets"),
+    ):
+        assert content != whole
+        path.write_bytes(content)
+        for reading in (read_fcs, open_rows):
+            with pytest.raises(ValueError, match=rf"bad\.fcs .*{words}"):
+                reading(path)  # type: ignore[operator]
+    start = int(whole[26:34])
+    path.write_bytes(whole[:26] + f"{start + 4:8d}".encode() + whole[34:])
+    with pytest.raises(ValueError, match=rf"begin at byte {start + 4} by its header, {start} by its text"):
+        read_fcs(path)
+
+
+def test_odd_integers_are_refused_with_their_channel(tmp_path: Path) -> None:
+    keywords = {"DATATYPE": "I", "TOT": 1, **channels((16, 10), (1024, 1024), ("0,0", "0,0"))}
+    path = write_by_hand(tmp_path / "a.fcs", bytes(4), keywords)
+    with pytest.raises(ValueError, match=r"a\.fcs has integers of 10 bits in channel 'b'"):
+        read_fcs(path)
+
+
+def test_other_formats_have_no_spill_over() -> None:
+    with pytest.raises(ValueError, match="compensate=True needs FCS files"):
+        open_rows(np.zeros((3, 2)), compensate=True)
+
+
+def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.fcs")
+    monkeypatch.setitem(sys.modules, "flowio", None)
+    for reading in (read_fcs, open_rows, read_rows):
+        with pytest.raises(ImportError, match=r"pip install skmix\[cytometry\]"):
+            reading(path)  # type: ignore[operator]
