@@ -131,7 +131,9 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
         return
     else:
         _check_covariance_type(model)
-        parameters = replace(model._parameters, class_prior=model.class_prior_)
+        # The concentration of hierarchical weights, if there is one.
+        concentration = vars(model).get("weight_prior_")
+        parameters = replace(model._parameters, class_prior=model.class_prior_, concentration=concentration)
         sizes = sizes + model.class_count_
         if "stream_" in vars(model):
             past = Running.from_dict(model.stream_)
@@ -147,8 +149,10 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been.
-    for name in ("shrinkage_", "covariance_prior_", *OF_THE_POSTERIOR):
+    for name in ("shrinkage_", "covariance_prior_", "weight_prior_", *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
+    if found.concentration is not None:
+        model.weight_prior_ = found.concentration
     model.stream_ = running.to_dict()
     model.covariance_type_ = model.covariance_type
     model.classes_ = classes
@@ -260,10 +264,14 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
         stopping="total",
         floor=0.0,
     )
+    start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
     if options.inference == "variational":
         # Frozen kernels have no posterior; the new weights are the most likely ones.
         options = replace(options, inference="em", weight_prior=None)
-    start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
+    if model.weight_prior == "hierarchical" and "weight_prior_" in vars(model):
+        # The prior is what was learnt from the other classes.
+        options = replace(options, weight_prior="given")
+        start = replace(start, concentration=model.weight_prior_)
     # In a frame that reaches from the kernels to the rows, and without a floor, which would move kernels.
     frame = measure(np.concatenate([model.means_, new.X]), structure_of(options.covariance_type))
     found = fit(open_source(new.X, None, new.weights), start.batch(), options, frame=frame)

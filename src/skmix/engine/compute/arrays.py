@@ -167,9 +167,19 @@ def constant(make: Callable[..., np.ndarray], *arguments: Any, example: Any) -> 
     return make(*arguments) if is_numpy(example) else operations_of(example).constant(make, arguments)
 
 
+def gammaln(array: Any) -> Any:
+    """Return log Γ of positive numbers."""
+    return special.gammaln(array) if is_numpy(array) else operations_of(array).polygamma(-1, array)
+
+
 def digamma(array: Any) -> Any:
     """Return the derivative of log Γ."""
-    return special.digamma(array) if is_numpy(array) else operations_of(array).digamma(array)
+    return special.digamma(array) if is_numpy(array) else operations_of(array).polygamma(0, array)
+
+
+def trigamma(array: Any) -> Any:
+    """Return the second derivative of log Γ."""
+    return special.zeta(2.0, array) if is_numpy(array) else operations_of(array).polygamma(1, array)
 
 
 # ---------------------------------------------------------------- rare conditions
