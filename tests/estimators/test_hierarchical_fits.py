@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
+from skmix.theory import Beliefs, evidence_bound
 
 CENTRES = 100.0 * np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 2.0]])
 PRIOR = np.array([6.0, 3.0, 1.0])
@@ -44,6 +46,34 @@ def test_weights_are_posterior_means_under_the_learnt_prior(inference: str) -> N
     assert model.lower_bound_ == model.lower_bound_path_[-1]
     assert (np.diff(model.lower_bound_path_) > -1e-7).all()
     assert len(model.lower_bound_path_) == model.n_iter_ == len(model.log_likelihood_path_)
+
+
+def test_the_bound_of_a_variational_fit_is_that_of_the_theory() -> None:
+    X, y, _ = groups(n_groups=8, centres=0.03 * CENTRES)
+    settings: dict[str, Any] = {"covariance_prior": (4.0, np.eye(2)), "max_iter": 300, "tol": 1e-7}
+    model = SharedKernelMixture(3, init={"means": 0.03 * CENTRES}, inference="variational", **settings)
+    model.set_params(weight_prior="hierarchical").fit(X, y)
+    prior = Beliefs(
+        concentration=np.tile(model.weight_prior_[:, None], (1, 8)),
+        means=np.tile(X.mean(axis=0), (3, 1)),
+        mean_precision=np.full(3, 3 ** (-2 / 2)),
+        degrees_of_freedom=np.full(3, 4.0),
+        covariances=np.tile(np.eye(2), (3, 1, 1)),
+    )
+    posterior = Beliefs(
+        model.weight_concentration_,
+        model.means_,
+        model.mean_precision_,
+        model.degrees_of_freedom_,
+        model.covariances_,
+    )
+    assert model.lower_bound_ == pytest.approx(evidence_bound(X, y, posterior, prior), abs=1e-6)
+    # No other prior on the weights has a higher bound.
+    for factor in ([1.1, 1.0, 1.0], [1.0, 0.9, 1.0], [1.1, 1.1, 1.1], [0.9, 0.9, 0.9]):
+        changed = prior.concentration * np.array(factor)[:, None]
+        counts = model.weight_concentration_ - prior.concentration
+        moved = replace(posterior, concentration=counts + changed)
+        assert evidence_bound(X, y, moved, replace(prior, concentration=changed)) < model.lower_bound_
 
 
 def test_files_blocks_and_collections_give_the_same_fit(tmp_path: Path) -> None:
@@ -102,6 +132,10 @@ def test_streams_learn_the_prior_from_all_rows_so_far() -> None:
     model.partial_fit(X[:300], y[:300])
     assert_allclose(model.weights_.sum(axis=0), 1.0)
     assert not hasattr(model, "weight_concentration_")
+    # What a fit learnt stays, if a batch adds little.
+    prior = whole.weight_prior_
+    whole.partial_fit(X[:1], y[:1], decay=1.0)
+    assert_allclose(whole.weight_prior_, prior, rtol=0.02)
 
 
 def test_weights_of_new_groups_with_the_same_kernels() -> None:

@@ -142,7 +142,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
             frame = frame_of(parameters, structure_of(options.covariance_type))
             total = float(model.class_count_.sum())
             n_batches = max(1, round(total / batch.X.shape[0]))
-            past = resume(parameters, frame, options.covariance_type, n_batches, total)
+            past = resume(_as_counted(model, parameters), frame, options.covariance_type, n_batches, total)
         options = _with_resolution(model, options, batch, past.frame)
     assert batch.y is not None
     found, running, log_likelihood = absorb(
@@ -165,6 +165,15 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     model.log_likelihood_path_ = np.empty((0, len(classes)))
     model.start_status_ = np.array(["stopped"])
     model.start_log_likelihoods_ = np.array([log_likelihood])
+
+
+def _as_counted(model: Any, parameters: Parameters) -> Parameters:
+    """Return the parameters of a fitted mixture with weights as rows were counted, without a learnt prior."""
+    after, concentration = vars(model).get("weight_concentration_"), parameters.concentration
+    if after is None or concentration is None:
+        return parameters
+    counts = after - concentration[:, None]
+    return replace(parameters, weights=counts / counts.sum(axis=0))
 
 
 def _check_covariance_type(model: Any) -> None:
