@@ -149,7 +149,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been.
-    for name in ("shrinkage_", "covariance_prior_", "weight_prior_", *OF_THE_POSTERIOR):
+    for name in ("shrinkage_", "covariance_prior_", "prior_setting_", "weight_prior_", *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
     if found.concentration is not None:
         model.weight_prior_ = found.concentration
