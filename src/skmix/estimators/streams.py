@@ -220,7 +220,7 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     best = result.parameters.take(best_start(result, model.variance_floor, len(result.status)))
     weights = uniform_weights(1, len(best.means), len(classes))[0]
     weights[:, present] = best.weights
-    return Parameters(weights, best.means, best.covariances, prior)
+    return Parameters(weights, best.means, best.covariances, prior, concentration=best.concentration)
 
 
 # ---------------------------------------------------------------- one more class

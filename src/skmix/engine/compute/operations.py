@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -232,10 +232,13 @@ class Operations:
         """Return how many bytes of the device a fit may take to save time."""
         return 0
 
-    def polygamma(self, order: int, array: Array) -> Array:
-        """Return log Γ (order −1) or its first or second derivative (0, 1); here by way of the host."""
-        function = (special.digamma, partial(special.zeta, 2.0), special.gammaln)[order]
-        return namespace(array).asarray(function(self.to_numpy(array)), device=self.device)
+    def gammaln(self, array: Array) -> Array:
+        """Return log Γ; here by way of the host."""
+        return namespace(array).asarray(special.gammaln(self.to_numpy(array)), device=self.device)
+
+    def digamma(self, array: Array) -> Array:
+        """Return the derivative of log Γ; here by way of the host."""
+        return namespace(array).asarray(special.digamma(self.to_numpy(array)), device=self.device)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether the error means that the device is out of memory."""
@@ -297,8 +300,14 @@ class JaxOperations(Operations):
         xp = namespace(lower)
         return solve_triangular(lower, xp.broadcast_to(xp.eye(lower.shape[-1]), lower.shape), lower=True)
 
-    def polygamma(self, order: int, array: Array) -> Array:
-        """Return log Γ (order −1) or its first or second derivative (0, 1)."""
-        from jax.scipy.special import digamma, gammaln, polygamma
+    def gammaln(self, array: Array) -> Array:
+        """Return log Γ."""
+        from jax.scipy.special import gammaln
 
-        return (digamma, partial(polygamma, 1), gammaln)[order](array)
+        return gammaln(array)
+
+    def digamma(self, array: Array) -> Array:
+        """Return the derivative of log Γ."""
+        from jax.scipy.special import digamma
+
+        return digamma(array)

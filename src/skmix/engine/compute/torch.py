@@ -209,9 +209,13 @@ class TorchOperations(Operations):
         """Return half of the free memory of a CUDA device."""
         return int(torch.cuda.mem_get_info(self.device)[0]) // 2 if self._cuda else 0
 
-    def polygamma(self, order: int, array: Array) -> Array:
-        """Return log Γ (order −1) or its first or second derivative (0, 1)."""
-        return torch.special.gammaln(array) if order < 0 else torch.special.polygamma(order, array)
+    def gammaln(self, array: Array) -> Array:
+        """Return log Γ."""
+        return torch.special.gammaln(array)
+
+    def digamma(self, array: Array) -> Array:
+        """Return the derivative of log Γ."""
+        return torch.special.digamma(array)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether the error means that the device is out of memory.

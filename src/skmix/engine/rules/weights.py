@@ -29,9 +29,12 @@ LOWEST_LOG = -700.0
 # Limits of a_k, for a kernel without rows in any class, and of α, for classes that do not differ.
 _LEAST, _MOST = 1e-8, 1e6
 # Steps towards the most likely concentration in a pass, and the largest change of a logarithm in a step.
-_STEPS, _LONGEST = 5, 2.0
+_STEPS, _LONGEST = 3, 2.0
 # A step of Newton's method that changes nothing by more than this share is taken as it is.
 _SHORT = 1e-3
+# Largest factor by which α grows in a pass: before kernels have found their rows all classes look alike, and
+# from an α that is too high the fit would not come back.
+_GROWTH = 1.1
 
 
 def begin(parameters: Parameters, *, hierarchical: bool = True) -> Parameters:
@@ -42,7 +45,7 @@ def begin(parameters: Parameters, *, hierarchical: bool = True) -> Parameters:
     if hierarchical and parameters.concentration is None:
         # As many rows as kernels, shared like the weights of all classes together.
         common = xp.sum(weights, axis=-1) * (weights.shape[1] / weights.shape[-1])
-        parameters = replace(parameters, concentration=_within_limits(common))
+        parameters = replace(parameters, concentration=clip(common, _LEAST, np.inf))
     return parameters
 
 
@@ -83,11 +86,13 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
 
     Each step takes the best of Newton's step for log a, whose matrix is a diagonal plus one of rank one, and
     of Minka's fixed point, which never lowers the likelihood ("Estimating a Dirichlet distribution", 2000).
+    The sum α grows by a limited factor.
     """
     xp, n_classes = namespace(counts), counts.shape[-1]
     sizes = xp.sum(counts, axis=1)
     # Without any rows nothing can be learnt.
     some = (xp.sum(sizes, axis=-1) > 0)[:, None]
+    most = clip(_GROWTH * xp.sum(concentration, axis=1, keepdims=True), 0.0, _MOST)
     reached = log_evidence(counts, sizes, concentration)
     for _ in range(_STEPS):
         a, total = concentration, xp.sum(concentration, axis=1)[:, None]
@@ -106,8 +111,8 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
         left = 1.0 - common * xp.sum(a * share, axis=1, keepdims=True)
         among = common * xp.sum(share * gradient, axis=1, keepdims=True) / where(left > 0, left, 1.0)
         newton = a * xp.exp(clip(gradient / own + share * among, -_LONGEST, _LONGEST))
-        newton = _within_limits(newton)
-        for proposal in (_within_limits(a * gains / losses), newton):
+        newton = _within_limits(newton, most)
+        for proposal in (_within_limits(a * gains / losses, most), newton):
             value = log_evidence(counts, sizes, proposal)
             better = some[:, 0] & (value > reached)
             if proposal is newton:
@@ -119,10 +124,10 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
     return concentration
 
 
-def _within_limits(concentration: FloatArray) -> FloatArray:
-    """Return a concentration (R, K) in which no number is too small, nor their sum too large."""
+def _within_limits(concentration: FloatArray, most: FloatArray) -> FloatArray:
+    """Return a concentration (R, K) in which no number is too small, nor their sum above `most` (R, 1)."""
     total = namespace(concentration).sum(concentration, axis=1, keepdims=True)
-    return clip(concentration * (_MOST / clip(total, _MOST, np.inf)), _LEAST, np.inf)
+    return clip(concentration * clip(most / clip(total, _LEAST, np.inf), 0.0, 1.0), _LEAST, np.inf)
 
 
 def with_posterior(
