@@ -125,6 +125,21 @@ def test_the_benchmark_of_few_rows_runs(tmp_path: Path) -> None:
     assert all(row["density_shrunk"] > row["density"] for row in found)
 
 
+def test_the_benchmark_of_groups_shows_what_small_groups_gain(tmp_path: Path) -> None:
+    out = tmp_path / "groups.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "groups.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "100 groups of 10 to 300 rows" in done.stdout
+    for rows in (
+        json.loads(out.read_text()),
+        json.loads((ROOT / "benchmarks/results/groups.json").read_text()),
+    ):
+        found = {(r["kernels"], r["alpha_true"], r["large_groups"], r["fit"]): r for r in rows}
+        independent, hierarchical = (found["apart", 50.0, 0, fit] for fit in ("independent", "hierarchical"))
+        assert hierarchical["error"] < 2 / 3 * independent["error"]
+        assert hierarchical["held_out"] > independent["held_out"]
+
+
 def test_the_benchmark_of_high_dimension_runs(tmp_path: Path) -> None:
     out = tmp_path / "high_dimension.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "high_dimension.py"), "--small", "--jobs", "1"]

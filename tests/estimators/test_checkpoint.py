@@ -74,6 +74,7 @@ def cut_and_resumed(estimator, passes, path, given, end=4):
         ({"n_init": 4, "covariance_type": "diag", "init": "random_from_data"}, Y),
         ({"stopping": "per-class", "tol": 0.1, "covariance_type": "tied"}, Y),
         ({"weight_prior": 1.5, "covariance_prior": 3.0}, UNLABELLED),
+        ({"weight_prior": "hierarchical"}, UNLABELLED),
         ({"freeze": "weights", "init": {"means": X[:5], "weights": np.full((5, 3), 0.2)}}, Y),
     ],
 )

@@ -162,6 +162,7 @@ def start_of(columns: list[int]) -> dict[str, Any]:
             init=[start_of([0, 1]), start_of([2, 3])], feature_groups=[range(2), np.array([2, 3])]
         ),
         SharedKernelClassifier(priors=[0.2, 0.3, 0.5], covariance_prior=2.0, weight_prior=1.5),
+        SharedKernelClassifier(4, weight_prior="hierarchical", random_state=0),
         SharedKernelClassifier(priors=np.array([0.0, 0.5, 0.5])),
         SharedKernelClassifier(priors="uniform", stopping="per-class", tol=0.1),
         SharedKernelMixture(np.int64(3), covariance_prior=(3.0, np.eye(4)), tol=np.float64(1e-3)),

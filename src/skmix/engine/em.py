@@ -36,6 +36,7 @@ from .sources.base import Centres
 from .sources.summary import Frame
 from .squarem import STRICTER, Squarem
 
+_HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -50,7 +51,7 @@ class RunState:
     previous: FloatArray
     latched: BoolArray  # (R, C) or (R, 1): classes that have converged by the paper's stopping rule
     path: list[FloatArray]  # (passes, C): as in `Result`, in the coordinates of the frame
-    bounds: list[FloatArray]  # (passes,): of a variational fit, as in `Result`
+    bounds: list[FloatArray]  # (passes,): where weights have a posterior, as in `Result`
     squarem: Squarem | None = None  # of an accelerated fit
 
     @classmethod
@@ -126,7 +127,7 @@ def fit(
         rule = rule_of(options, setting, starts.means.shape[1], rows)
         if resume is None:
             resume = RunState.begin(
-                frame.enter(starts, structure), n_columns, n_columns if rule.prior is None else 1
+                frame.enter(starts, structure), n_columns, 1 if rule.bounded else n_columns
             )
         run = Run(rows, setting, rule, options, resume)
         while run.going:
@@ -151,7 +152,14 @@ def rule_of(options: Options, setting: Setting, n_kernels: int, source: RowSourc
     regulariser = regulariser_of(options, setting.frame, structure, n_kernels)
     if options.inference == "variational":
         prior = prior_of(options, regulariser, structure, options.prior_kernels or n_kernels)
-        return Variational.of(structure, prior, regulariser.floor, n_kernels, source.to_device)
+        return Variational.of(
+            structure,
+            prior,
+            regulariser.floor,
+            n_kernels,
+            source.to_device,
+            hierarchical=regulariser.hierarchical is not None,
+        )
     return Likelihood(structure, regulariser.map(source.to_device), options.freeze)
 
 
@@ -172,8 +180,9 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
         ridge=options.ridge / frame.scale**2 if options.ridge else None,
         prior_rows=rows or 0.0,
         prior_covariance=prior,
-        weight_prior=options.weight_prior or 1.0,
+        weight_prior=1.0 if isinstance(options.weight_prior, str) else options.weight_prior or 1.0,
         annihilation=price_of_kernel(structure, n_features) if options.annihilate else 0.0,
+        hierarchical=_HIERARCHICAL.get(options.weight_prior),
     )
 
 
@@ -279,7 +288,7 @@ class Run:
         # A start that degenerates keeps the parameters that entered the pass.
         survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
         watched, wasted = log_likelihood, np.zeros(len(active), dtype=bool)
-        needed = self._squarem is not None or self._rule.prior is not None
+        needed = self._squarem is not None or self._rule.bounded
         objective = self._rule.objective(log_likelihood, current, factor) if needed else np.empty(0)
         if self._squarem is not None:
             wasted = self._squarem.wasted(objective, survived, self._n_rows)
@@ -292,7 +301,7 @@ class Run:
         for path, own, undone in zip(paths, log_likelihood, wasted.tolist(), strict=True):
             # A wasted pass leaves the start where it was.
             path.append(path[-1] if undone else own)
-        if self._rule.prior is not None:
+        if self._rule.bounded:
             watched = objective[:, None]
             for r in np.flatnonzero(np.isfinite(objective)):
                 self._bounds[active[r]].append(objective[r])
@@ -356,7 +365,7 @@ class Run:
         objective = rule.objective(log_likelihood, last, factor)
         point = rule.finish(last)
         result = Result(point, status, self._n_iter, log_likelihood, objective, self._paths())
-        if rule.prior is None:
+        if not rule.bounded:
             return result
         bounds = [np.array([*values, value]) for values, value in zip(self._bounds, objective, strict=True)]
         log_likelihood = self._log_likelihood(point, factor)

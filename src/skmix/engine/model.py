@@ -27,9 +27,10 @@ class Record:
     """A dataclass of arrays with a common first axis; the functions below apply to each array."""
 
     def map(self, function: Callable[[Array], Array]) -> Self:
-        """Return a record with the function applied to each array; numbers and None stay."""
+        """Return a record with the function applied to each array; numbers, text and None stay."""
         fields = vars(self).values()
-        return type(self)(*[a if a is None or isinstance(a, (int, float)) else function(a) for a in fields])
+        plain = (int, float, str, type(None))
+        return type(self)(*[a if isinstance(a, plain) else function(a) for a in fields])
 
     def take(self, index: Any) -> Self:
         """Return the starts that `index` selects along the leading axis."""
@@ -70,9 +71,12 @@ class Parameters(Record):
     # (..., K, M, q + 1).
     covariances: FloatArray
     class_prior: FloatArray | None = None  # (..., L): Pr(class j), estimated where rows have no label
-    # (..., K, L): in a variational fit, the expected number of rows of each class and kernel; infinite for a
-    # point estimate. Weights are then not normalised, see ``rules/variational.py``.
+    # (..., K, L): where weights have a posterior, the expected number of rows of each class and kernel;
+    # infinite for a point estimate. Weights are then not normalised, see ``rules/variational.py``.
     counts: FloatArray | None = None
+    # (..., K): concentration of the Dirichlet prior on weights that is learnt from all classes; None: no such
+    # prior. Weights of a fit with one are not normalised either, see ``rules/weights.py``.
+    concentration: FloatArray | None = None
 
     def batch(self) -> Parameters:
         """Return this single model as a batch of one start that shares its memory."""
@@ -117,6 +121,8 @@ class Regulariser(Record):
     prior_covariance: FloatArray  # (M, M): of those pseudo-rows
     weight_prior: float  # concentration of the Dirichlet prior on each class's weights; 1: no prior
     annihilation: float = 0.0  # mass below which a kernel loses its weight; 0: never
+    # 'learnt' or 'given': weights have a posterior, and their prior is the `concentration` of the parameters
+    hierarchical: Literal["learnt", "given"] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,9 @@ class Options:
     ridge: float = 0.0  # added to every variance, in the units of the data (scikit-learn's ``reg_covar``)
     covariance_prior: float | None = None  # strength of the inverse-Wishart prior, in rows
     covariance_prior_scale: FloatArray | None = None  # (M, M): its covariance; None: variances over K^(2/M)
-    weight_prior: float | None = None  # concentration of the Dirichlet prior on weights; at least 1 for EM
+    # Concentration of the Dirichlet prior on weights, at least 1 for EM; 'hierarchical': one for each kernel,
+    # learnt from all classes; 'given': that of the starts.
+    weight_prior: float | Literal["hierarchical", "given"] | None = None
     annihilate: bool = False  # whether kernels that explain too few rows for their parameters are removed
     n_starts: int = 1  # starts of the whole fit, if they are given in groups
     n_jobs: int = 1  # number of threads; it never changes the result
@@ -169,8 +177,8 @@ class Result:
     # R arrays (n_iter, C): log-likelihood at the start of each pass; a rejected extrapolation repeats the
     # previous value. In a variational fit it is the expectation under the posterior.
     path: list[FloatArray]
-    # Variational fits only: expected rows of each kernel and class (R, K, L), R arrays (n_iter,) of lower
-    # bounds of the log-evidence, and the prior.
+    # Where weights have a posterior: expected rows of each kernel and class (R, K, L), and R arrays (n_iter,)
+    # of lower bounds of the log-evidence; of a variational fit, the prior.
     counts: FloatArray | None = None
     bounds: list[FloatArray] | None = None
     prior: Prior | None = None

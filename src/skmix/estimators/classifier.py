@@ -156,6 +156,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     shrinkage_ = _of_its_model("shrinkage_")
     lower_bound_ = _of_its_model("lower_bound_")
     lower_bound_path_ = _of_its_model("lower_bound_path_")
+    weight_prior_ = _of_its_model("weight_prior_")
     weight_concentration_ = _of_its_model("weight_concentration_")
     mean_precision_ = _of_its_model("mean_precision_")
     degrees_of_freedom_ = _of_its_model("degrees_of_freedom_")
@@ -183,7 +184,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         stopping: str = "total",
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
-        weight_prior: float | None = None,
+        weight_prior: float | str | None = None,
         inference: str = "em",
         accelerate: bool = False,
         freeze: str | None = None,

@@ -289,7 +289,7 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     list: ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "mixtures_", "models_"),
     dict: ("best_params_", "cv_results_"),
     "KM": ("means_",),
-    "K": ("mean_precision_", "degrees_of_freedom_"),
+    "K": ("weight_prior_", "mean_precision_", "degrees_of_freedom_"),
     "L": ("class_count_",),
     "M": ("resolution_", "variance_floor_"),
     "KL": ("weight_concentration_",),
@@ -303,7 +303,8 @@ _MIXTURE = (
 )
 # Of these an estimator has all or none: a marginal or conditional of another model was never fitted itself.
 _FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
-_POSTERIOR = ("weight_concentration_", "mean_precision_", "degrees_of_freedom_")
+_BOUND = ("weight_concentration_", "lower_bound_path_")
+_POSTERIOR = ("mean_precision_", "degrees_of_freedom_")
 _CLASSIFIER = ("class_prior_", "feature_groups_", "models_", "n_features_in_", "temperature_", "threshold_")
 _GAUSSIAN = (
     *("converged_", "covariances_", "lower_bound_", "lower_bounds_", "means_", "n_features_in_", "n_iter_"),
@@ -317,8 +318,13 @@ _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M
 
 def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     """Check types, shapes and feature names, and return the sizes of axes by letter."""
-    for group in (_FIT, (*_POSTERIOR, "lower_bound_path_")):
-        required = required if vars(model).keys().isdisjoint(group) else (*required, *group)
+    present = vars(model).keys()
+    # Weights alone have a posterior if their prior was learnt by EM.
+    posterior = (
+        _BOUND if "weight_prior_" in present and present.isdisjoint(_POSTERIOR) else _BOUND + _POSTERIOR
+    )
+    for group in (_FIT, posterior):
+        required = required if present.isdisjoint(group) else (*required, *group)
     for name in required:
         if name not in vars(model):
             raise ValueError(f"{name} is missing")
@@ -389,7 +395,7 @@ def _check_mixture(model: Any) -> None:
         raise ValueError("start_status_ and start_log_likelihoods_ do not belong together")
     if model.class_count_.min() < 0:
         raise ValueError(f"class_count_ has {model.class_count_.min()}")
-    for name in _POSTERIOR:
+    for name in ("weight_prior_", "weight_concentration_", *_POSTERIOR):
         if np.any(vars(model).get(name, 1.0) <= 0):
             raise ValueError(f"{name} has numbers that are not positive")
 

@@ -96,9 +96,16 @@ _PARAMETERS = """
         step between distinct values of others; a hundredth of the variance where more than a tenth of the
         rows have one value beside such others; at most a third of the variance. In a stream it is the finest
         of all batches.
-    weight_prior : float, default=None
+    weight_prior : float or 'hierarchical', default=None
         Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
-        positive number for a variational fit, where None is 1 / K.
+        positive number for a variational fit, where None is 1 / K. 'hierarchical' learns one prior,
+        Dirichlet(α β) with α > 0 and β on the simplex, from the weights of all classes, so that classes with
+        few rows borrow from the others: `weights_` are then posterior means (n_kj + α β_k) / (n_j + α), for
+        n_kj expected rows. EM has posteriors of the weights too in this case, and raises a lower bound of
+        the likelihood in which they are integrated out, not the likelihood of the weights, which has its
+        mode at zero where α β_k < 1; α and β are those of the highest bound. It needs several classes to
+        learn from, and with one it is maximum likelihood. It does not go with pruning, `accelerate`,
+        ``freeze='weights'`` or ``stopping='per-class'``; `tune` has no prior on weights then.
     inference : {'em', 'variational'}, default='em'
         'em' finds the most likely parameters. 'variational' finds their posterior by mean-field variational
         Bayes; `n_kernels` is then the most there can be, and kernels that explain less than one row are left
@@ -151,7 +158,7 @@ _FITTED = """
         have no label, that of rows and labels together.
     log_likelihood_path_ : ndarray of shape (n_iter, L)
         Log-likelihood of each class's rows under the parameters that entered each pass; with unlabelled rows,
-        theirs in one more column. Of a variational fit, its expectation under the posterior.
+        theirs in one more column. Where weights have a posterior, its expectation under the posterior.
     start_status_ : ndarray of shape (n_init,)
         How each start ended: 'converged', 'stopped' (at `max_iter`) or 'failed'.
     start_log_likelihoods_ : ndarray of shape (n_init,)
@@ -159,13 +166,18 @@ _FITTED = """
     shrinkage_ : float
         With the prior of ``covariance_prior='auto'``, the share of the common covariance in a kernel with an
         average number of rows.
+    weight_prior_ : ndarray of shape (K,)
+        With ``weight_prior='hierarchical'``: α β, the concentration of the Dirichlet prior on the weights of
+        each class. Its sum is α.
     lower_bound_ : float
         Of a variational fit: lower bound of the log-evidence, the probability of rows given labels with all
-        parameters integrated out. The start with the highest is kept.
+        parameters integrated out. Of EM with hierarchical weights only these are, and a prior on covariances
+        is added up to a constant. The start with the highest is kept.
     lower_bound_path_ : ndarray of shape (n_iter,)
-        Of a variational fit: the bound after each pass.
+        Where there is a bound: its value after each pass.
     weight_concentration_ : ndarray of shape (K, L)
-        Of a variational fit: posterior of the weights, a Dirichlet distribution for each class.
+        Of a variational fit, and with hierarchical weights: posterior of the weights, a Dirichlet
+        distribution for each class.
     mean_precision_ : ndarray of shape (K,)
         Of a variational fit: the mean of kernel k has the posterior N(means_[k], P_k / mean_precision_[k]).
     degrees_of_freedom_ : ndarray of shape (K,)
@@ -220,7 +232,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             tuple,
             None,
         ],
-        "weight_prior": [Interval(Real, 0.0, None, closed="neither"), None],
+        "weight_prior": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"hierarchical"}), None],
         "inference": [StrOptions({"em", "variational"})],
         "accelerate": ["boolean"],
         "freeze": [StrOptions({"kernels", "weights"}), None],
@@ -243,7 +255,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         stopping: str = "total",
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
-        weight_prior: float | None = None,
+        weight_prior: float | str | None = None,
         inference: str = "em",
         accelerate: bool = False,
         freeze: str | None = None,

@@ -188,7 +188,8 @@ def _training_in_blocks(estimator: Any, blocks: Blocks, device: str | None) -> T
     classes = np.zeros(1, dtype=np.int64)
     if found.labels is not None:
         classes = classes_of(found.labels, found.n_rows, missing=found.counts[0] > 0)
-        check_classification_targets(classes)
+        # Labels of which each occurs once would be taken for numbers to predict.
+        check_classification_targets(np.repeat(classes, 2))
     estimator.n_features_in_ = blocks.n_features
     vars(estimator).pop("feature_names_in_", None)
     if blocks.feature_names is not None:

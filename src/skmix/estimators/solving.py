@@ -47,7 +47,14 @@ OF_THE_POSTERIOR = (
     "mean_precision_",
     "degrees_of_freedom_",
 )
-OF_DEFAULT_PRIOR = ("shrinkage_", "covariance_prior_", "prior_setting_", "resolution_", "variance_floor_")
+OF_LEARNT_PRIORS = (
+    "shrinkage_",
+    "covariance_prior_",
+    "prior_setting_",
+    "resolution_",
+    "variance_floor_",
+    "weight_prior_",
+)
 # A class this improbable changes no digit of the sums.
 _NEGLIGIBLE = 1e-12
 # Starts run together while their covariances have at most this many numbers, otherwise in several groups.
@@ -84,14 +91,17 @@ def fit_model(
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
         resume = saved.read()
     # A fit that goes on from the last one has the same prior, or its objective would change.
-    last = {name: vars(model).get(name) for name in OF_DEFAULT_PRIOR}
+    last = {name: vars(model).get(name) for name in OF_LEARNT_PRIORS}
     goes_on = _goes_on(model, training, structure) and last["prior_setting_"] == model.covariance_prior
-    for name in (*OF_DEFAULT_PRIOR, "stream_"):
+    for name in (*OF_LEARNT_PRIORS, "stream_"):
         vars(model).pop(name, None)
     # With callbacks, and when pruning, all starts run together.
     apart = path is None and watching is None and not prune
     groups = start_groups(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
     given = next(groups)
+    if _goes_on(model, training, structure) and model.weight_prior == "hierarchical":
+        prior = last["weight_prior_"]
+        given = replace(given, concentration=None if prior is None else prior[None])
     X, _, weights = _some_rows(training)
     options = with_resolution(model, options, X, weights, frame)
     if isinstance(model.covariance_prior, str) and options.inference == "em" and not (prune or model.freeze):
@@ -257,13 +267,25 @@ def fitted_options(model: Any) -> Options:
 
 def check_inference(estimator: Any, *, prune: bool = False) -> None:
     """Refuse settings that do not go with the kind of inference, or with pruning."""
-    if estimator.inference == "variational":
-        for name, default in (("accelerate", False), ("freeze", None), ("stopping", "total")):
-            if getattr(estimator, name) != default:
-                raise ValueError(
-                    f"{name}={getattr(estimator, name)!r} is for EM and does not go with "
-                    f"inference='variational': leave it at {default!r}."
-                )
+    variational, hierarchical = estimator.inference == "variational", estimator.weight_prior == "hierarchical"
+    for name, default in (("accelerate", False), ("freeze", None), ("stopping", "total")):
+        value = getattr(estimator, name)
+        if variational and value != default:
+            raise ValueError(
+                f"{name}={value!r} is for EM and does not go with inference='variational': "
+                f"leave it at {default!r}."
+            )
+        if hierarchical and value not in (default, "kernels"):
+            raise ValueError(
+                f"{name}={value!r} does not go with weight_prior='hierarchical', whose weights have a "
+                f"posterior: leave it at {default!r}."
+            )
+    if prune and hierarchical:
+        raise ValueError(
+            "Pruning takes the last weight of a kernel away, and weight_prior='hierarchical' returns it: use "
+            "one of them."
+        )
+    if variational or hierarchical:
         return
     weight_prior = estimator.weight_prior or 1.0
     if weight_prior < 1.0:
@@ -379,16 +401,21 @@ def _store(
     model.start_log_likelihoods_ = reached
     for name in OF_THE_POSTERIOR:
         vars(model).pop(name, None)
-    if result.counts is not None and result.prior is not None and result.bounds is not None:
+    if result.counts is not None and result.bounds is not None:
         # Without superfluous kernels.
         prior, counts = result.prior, result.counts[best]
         alive = np.flatnonzero(result.parameters.weights[best].any(axis=1))
+        model.lower_bound_ = float(result.objective[best])
+        model.lower_bound_path_ = result.bounds[best]
+        if parameters.concentration is not None:
+            model.weight_prior_ = parameters.concentration
+            model.weight_concentration_ = counts[alive] + parameters.concentration[:, None]
+        elif prior is not None:
+            model.weight_concentration_ = counts[alive] + prior.concentration
+    if result.counts is not None and prior is not None:
         rows = counts.sum(axis=1)
         wishart = structure_of(model.covariance_type).wishart(len(prior.covariance))
         degrees = degrees_of_freedom(counts[None], wishart, prior.covariance_rows)[0]
-        model.lower_bound_ = float(result.objective[best])
-        model.lower_bound_path_ = result.bounds[best]
-        model.weight_concentration_ = counts[alive] + prior.concentration
         model.mean_precision_ = rows[alive] + prior.mean_rows
         model.degrees_of_freedom_ = np.broadcast_to(degrees, rows.shape)[alive].copy()
     if not model.converged_:
@@ -418,8 +445,11 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
     Rows are in memory. The mixtures are fitted on return, with a common `class_prior_`.
     """
     settings = parts[0][1]
-    if settings.inference == "variational" or training.blocks is not None:
-        needs = "inference='em'" if training.blocks is None else "all rows in memory"
+    hierarchical = settings.weight_prior == "hierarchical"
+    if settings.inference == "variational" or hierarchical or training.blocks is not None:
+        needs = "all rows in memory"
+        if training.blocks is None:
+            needs = "a weight_prior other than 'hierarchical'" if hierarchical else "inference='em'"
         raise ValueError(
             f"{training.n_unlabelled} rows have no label, and with several feature groups such rows need "
             f"{needs}. Leave them out, or fit one group."

@@ -131,7 +131,9 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
         return
     else:
         _check_covariance_type(model)
-        parameters = replace(model._parameters, class_prior=model.class_prior_)
+        # The concentration of hierarchical weights, if there is one.
+        concentration = vars(model).get("weight_prior_")
+        parameters = replace(model._parameters, class_prior=model.class_prior_, concentration=concentration)
         sizes = sizes + model.class_count_
         if "stream_" in vars(model):
             past = Running.from_dict(model.stream_)
@@ -140,15 +142,17 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
             frame = frame_of(parameters, structure_of(options.covariance_type))
             total = float(model.class_count_.sum())
             n_batches = max(1, round(total / batch.X.shape[0]))
-            past = resume(parameters, frame, options.covariance_type, n_batches, total)
+            past = resume(_as_counted(model, parameters), frame, options.covariance_type, n_batches, total)
         options = _with_resolution(model, options, batch, past.frame)
     assert batch.y is not None
     found, running, log_likelihood = absorb(
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been.
-    for name in ("shrinkage_", "covariance_prior_", "prior_setting_", *OF_THE_POSTERIOR):
+    for name in ("shrinkage_", "covariance_prior_", "prior_setting_", "weight_prior_", *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
+    if found.concentration is not None:
+        model.weight_prior_ = found.concentration
     model.stream_ = running.to_dict()
     model.covariance_type_ = model.covariance_type
     model.classes_ = classes
@@ -161,6 +165,15 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     model.log_likelihood_path_ = np.empty((0, len(classes)))
     model.start_status_ = np.array(["stopped"])
     model.start_log_likelihoods_ = np.array([log_likelihood])
+
+
+def _as_counted(model: Any, parameters: Parameters) -> Parameters:
+    """Return the parameters of a fitted mixture with weights as rows were counted, without a learnt prior."""
+    after, concentration = vars(model).get("weight_concentration_"), parameters.concentration
+    if after is None or concentration is None:
+        return parameters
+    counts = after - concentration[:, None]
+    return replace(parameters, weights=counts / counts.sum(axis=0))
 
 
 def _check_covariance_type(model: Any) -> None:
@@ -207,7 +220,7 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     best = result.parameters.take(best_start(result, model.variance_floor, len(result.status)))
     weights = uniform_weights(1, len(best.means), len(classes))[0]
     weights[:, present] = best.weights
-    return Parameters(weights, best.means, best.covariances, prior)
+    return Parameters(weights, best.means, best.covariances, prior, concentration=best.concentration)
 
 
 # ---------------------------------------------------------------- one more class
@@ -260,10 +273,14 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
         stopping="total",
         floor=0.0,
     )
+    start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
     if options.inference == "variational":
         # Frozen kernels have no posterior; the new weights are the most likely ones.
         options = replace(options, inference="em", weight_prior=None)
-    start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
+    if model.weight_prior == "hierarchical" and "weight_prior_" in vars(model):
+        # The prior is what was learnt from the other classes.
+        options = replace(options, weight_prior="given")
+        start = replace(start, concentration=model.weight_prior_)
     # In a frame that reaches from the kernels to the rows, and without a floor, which would move kernels.
     frame = measure(np.concatenate([model.means_, new.X]), structure_of(options.covariance_type))
     found = fit(open_source(new.X, None, new.weights), start.batch(), options, frame=frame)

@@ -105,11 +105,12 @@ def test_one_pass_is_that_of_numpy(library: str, covariance_type: str, weighted:
         {},
         {"accelerate": True},
         {"covariance_prior": 5.0, "weight_prior": 1.5},
+        {"weight_prior": "hierarchical"},
         {"annihilate": True},
         {"freeze": "kernels"},
         {"ridge": 0.1},
     ],
-    ids=["plain", "accelerated", "priors", "annihilation", "frozen", "ridge"],
+    ids=["plain", "accelerated", "priors", "hierarchical", "annihilation", "frozen", "ridge"],
 )
 def test_a_fit_is_that_of_numpy(library: str, covariance_type: str, settings: dict[str, Any]) -> None:
     X, y, weights = clusters()

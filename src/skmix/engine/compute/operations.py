@@ -232,6 +232,10 @@ class Operations:
         """Return how many bytes of the device a fit may take to save time."""
         return 0
 
+    def gammaln(self, array: Array) -> Array:
+        """Return log Γ; here by way of the host."""
+        return namespace(array).asarray(special.gammaln(self.to_numpy(array)), device=self.device)
+
     def digamma(self, array: Array) -> Array:
         """Return the derivative of log Γ; here by way of the host."""
         return namespace(array).asarray(special.digamma(self.to_numpy(array)), device=self.device)
@@ -295,6 +299,12 @@ class JaxOperations(Operations):
 
         xp = namespace(lower)
         return solve_triangular(lower, xp.broadcast_to(xp.eye(lower.shape[-1]), lower.shape), lower=True)
+
+    def gammaln(self, array: Array) -> Array:
+        """Return log Γ."""
+        from jax.scipy.special import gammaln
+
+        return gammaln(array)
 
     def digamma(self, array: Array) -> Array:
         """Return the derivative of log Γ."""

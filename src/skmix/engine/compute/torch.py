@@ -209,6 +209,10 @@ class TorchOperations(Operations):
         """Return half of the free memory of a CUDA device."""
         return int(torch.cuda.mem_get_info(self.device)[0]) // 2 if self._cuda else 0
 
+    def gammaln(self, array: Array) -> Array:
+        """Return log Γ."""
+        return torch.special.gammaln(array)
+
     def digamma(self, array: Array) -> Array:
         """Return the derivative of log Γ."""
         return torch.special.digamma(array)

@@ -123,7 +123,7 @@ def absorb(
     following, next_factor, _ = rule.improve(every_row, inside.means, inside, factor)
     if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
-    found = frame.leave(following, structure).take(0)
+    found = frame.leave(rule.finish(following), structure).take(0)
     if options.freeze == "kernels":
         # Undo the rounding of the change of coordinates.
         found = replace(found, means=parameters.means, covariances=parameters.covariances)

@@ -141,8 +141,10 @@ def living_kernels(parameters: Parameters, structure: Structure) -> Parameters:
 
 def take_kernels(parameters: Parameters, kernels: IntArray, structure: Structure) -> Parameters:
     """Return R starts with the chosen kernels (R, k) of each."""
+    prior = parameters.concentration
     return replace(
         parameters,
+        concentration=None if prior is None else np.take_along_axis(prior, kernels, axis=1),
         weights=np.take_along_axis(parameters.weights, kernels[..., None], axis=1),
         means=np.take_along_axis(parameters.means, kernels[..., None], axis=1),
         covariances=structure.take_kernels(parameters.covariances, kernels),

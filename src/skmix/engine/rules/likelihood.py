@@ -12,6 +12,7 @@ import numpy as np
 from ..compute.arrays import clip, constant, namespace, rare, to_numpy, where
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
+from .weights import begin, log_ratio, point_weights, with_posterior
 
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
 _EMPTY = 1e-130
@@ -30,7 +31,12 @@ class Likelihood:
     structure: Structure
     regulariser: Regulariser  # floor, ridge and priors
     freeze: str | None = None  # which parameters stay at their starting values: 'kernels' or 'weights'
-    prior: None = None  # the stopping rule uses the log-likelihood, not a bound
+    prior: None = None  # parameters other than weights have no posterior
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the objective is a lower bound of the log-evidence, and weights have a posterior."""
+        return self.regulariser.hierarchical is not None
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return a copy with covariances raised to the floor, unless frozen, for a pass to start from.
@@ -38,6 +44,8 @@ class Likelihood:
         Its factor is returned too.
         """
         structure, parameters = self.structure, parameters.copy()
+        if self.bounded:
+            parameters = begin(parameters)
         if self.freeze == "kernels":
             return parameters, structure.factor(parameters.covariances, parameters.means.shape[-1])
         # A start below the floor would look degenerate, and its squares might overflow.
@@ -75,6 +83,17 @@ class Likelihood:
             inaccurate = alive & inaccurate
         class_mass, prior = assign_unlabelled(statistics.mass, previous)
         class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
+        found = Parameters(previous.weights, means, covariances, prior)  # its weights follow
+        if self.bounded:
+            found = with_posterior(found, class_mass, previous, learn=regulariser.hierarchical == "learnt")
+        else:
+            found = replace(found, weights=self._shares(class_mass, previous))
+        following = with_frozen(self.freeze, found, previous)
+        return following, factor if self.freeze == "kernels" else next_factor, inaccurate
+
+    def _shares(self, class_mass: FloatArray, previous: Parameters) -> FloatArray:
+        """Return the weights (R, K, L) for the mass (R, K, L) of each class."""
+        regulariser, xp = self.regulariser, namespace(class_mass)
         if regulariser.weight_prior != 1.0:
             class_mass = class_mass + (regulariser.weight_prior - 1.0)
         if regulariser.annihilation:
@@ -82,24 +101,27 @@ class Likelihood:
         sizes = xp.sum(class_mass, axis=1, keepdims=True)
         # In a stream, a class without rows so far keeps its weights.
         shares = class_mass / clip(sizes, _TINY, np.inf)
-        weights = where(sizes > 0, shares, previous.weights)  # (M1)
-        following = with_frozen(self.freeze, Parameters(weights, means, covariances, prior), previous)
-        return following, factor if self.freeze == "kernels" else next_factor, inaccurate
+        return where(sizes > 0, shares, previous.weights)  # (M1)
 
     def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return the log-likelihood plus that of the priors, up to a constant (R,), on the host."""
+        """Return the log-likelihood plus that of the priors, up to a constant (R,), on the host.
+
+        With hierarchical weights it is the lower bound of the log-evidence in which they are integrated out.
+        """
         total, regulariser = log_likelihood.sum(axis=1), self.regulariser
         if regulariser.prior_rows:
             total = total + to_numpy(self.structure.log_prior(factor, regulariser))
-        if regulariser.weight_prior != 1.0:
+        if self.bounded:
+            total = total + log_ratio(parameters)
+        elif regulariser.weight_prior != 1.0:
             xp = namespace(parameters.weights)
             logs = to_numpy(xp.sum(xp.log(parameters.weights), axis=(1, 2)))
             total = total + (regulariser.weight_prior - 1.0) * logs
         return total
 
     def finish(self, parameters: Parameters) -> Parameters:
-        """Return the parameters: they are point estimates."""
-        return parameters
+        """Return the parameters as point estimates: weights that have a posterior become its means."""
+        return point_weights(parameters) if self.bounded else parameters
 
 
 def _identity(structure: Structure, n_features: int, n_numbers: int) -> FloatArray:

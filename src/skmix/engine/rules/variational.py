@@ -19,21 +19,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from scipy.special import gammaln, multigammaln
+from scipy.special import multigammaln
 
 from ..compute.arrays import Array, constant, digamma, namespace, sent_once, to_numpy
 from ..covariances import Structure, Wishart
-from ..model import BoolArray, Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
+from ..model import Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
 from .likelihood import Improved, assign_unlabelled, lost_digits
+from .weights import (
+    LOWEST_LOG,
+    begin,
+    divergence_of_weights,
+    expected_log_weights,
+    is_known,
+    learn_concentration,
+)
 
 # The default prior on covariances is worth this many rows more than their dimension (Fraley & Raftery, 2007).
 _COVARIANCE_ROWS = 2.0
 # A kernel that explains less than this many rows is superfluous.
 _FEWEST_ROWS = 1.0
-# Exponentials of lower logarithms would be subnormal, and slow; such weights are negligible.
-_LOWEST_LOG = -700.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,9 @@ class Variational:
     prior: Prior  # of all kernels; the stopping rule uses the bound of the evidence
     floor: FloatArray  # (M,): variance floor of the starts
     pseudo_rows: FloatArray  # (1, K, S): second-order terms of the pseudo-rows of covariances
+    hierarchical: bool = False  # whether the concentration of the weights' prior is learnt
     freeze: None = None  # all parameters are learnt
+    bounded: bool = True  # the objective is a lower bound of the log-evidence
 
     @classmethod
     def of(
@@ -54,6 +63,8 @@ class Variational:
         floor: FloatArray,
         n_kernels: int,
         to_device: Callable[[Array], Array],
+        *,
+        hierarchical: bool = False,
     ) -> Variational:
         """Return the rule for K kernels, with its arrays where passes run."""
         n_features = len(floor)
@@ -62,14 +73,13 @@ class Variational:
         )
         rows = prior.covariance_rows / (n_kernels if structure.shared else 1)
         terms = rows * structure.terms_of(covariance, n_kernels, n_features)
-        return cls(structure, prior, to_device(floor), to_device(terms))
+        return cls(structure, prior, to_device(floor), to_device(terms), hierarchical)
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return starts as point posteriors, as if after infinitely many rows."""
-        parameters = parameters.copy()
+        parameters = begin(parameters.copy(), hierarchical=self.hierarchical)
         covariances, factor = self.structure.raised(parameters.covariances, self.floor)
-        counts = namespace(parameters.weights).full_like(parameters.weights, np.inf)
-        return replace(parameters, covariances=covariances, counts=counts), factor
+        return replace(parameters, covariances=covariances), factor
 
     def improve(
         self, statistics: Statistics, origins: FloatArray, previous: Parameters, factor: Factor
@@ -93,8 +103,11 @@ class Variational:
         nothing = constant(np.zeros, (n_features, n_features), example=origins)
         bare = Regulariser(none, None, left, nothing, 1.0)
         covariances, next_factor = structure.update(mass, offset, second, bare)
-        weights = xp.where(gone, 0.0, expected_weights(counts, structure, prior))
-        learnt = Parameters(weights, origins + offset, covariances, class_prior, counts)
+        concentration = previous.concentration
+        if concentration is not None:
+            concentration = learn_concentration(counts, concentration)
+        weights = xp.where(gone, 0.0, expected_weights(counts, structure, prior, concentration))
+        learnt = Parameters(weights, origins + offset, covariances, class_prior, counts, concentration)
         return learnt, next_factor, lost_digits(offset, covariances, structure)
 
     def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
@@ -117,7 +130,7 @@ def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n
         )
     return Prior(
         n_kernels=n_kernels,
-        concentration=options.weight_prior or 1.0 / n_kernels,
+        concentration=regulariser.weight_prior if options.weight_prior else 1.0 / n_kernels,
         mean_rows=options.mean_prior or n_kernels ** (-2.0 / n_features),
         covariance_rows=rows,
         covariance=regulariser.prior_covariance,
@@ -138,18 +151,26 @@ def degrees_of_freedom(counts: FloatArray, wishart: Wishart, covariance_rows: fl
     return wishart.repeats * (covariance_rows + rows)
 
 
-def expected_weights(counts: FloatArray, structure: Structure, prior: Prior) -> FloatArray:
-    """Return ω (R, K, L), the weights of the E-step, given counts (R, K, L)."""
+def _concentration(prior: Prior, learnt: FloatArray | None) -> tuple[Any, Any]:
+    """Return the concentration of the weights' prior and its sum over kernels: numbers, or arrays with R."""
+    if learnt is None:
+        return prior.concentration, prior.n_kernels * prior.concentration
+    return learnt[..., None], namespace(learnt).sum(learnt, axis=1)[:, None, None]
+
+
+def expected_weights(
+    counts: FloatArray, structure: Structure, prior: Prior, concentration: FloatArray | None = None
+) -> FloatArray:
+    """Return ω (R, K, L), the weights of the E-step, given counts (R, K, L) and a learnt prior (R, K)."""
     xp, n_features = namespace(counts), len(prior.covariance)
     wishart = structure.wishart(n_features)
-    sums = xp.sum(counts, axis=1, keepdims=True) + prior.n_kernels * prior.concentration
-    logs = digamma(counts + prior.concentration) - digamma(sums)
+    logs = expected_log_weights(counts, *_concentration(prior, concentration))
     degrees = degrees_of_freedom(counts, wishart, prior.covariance_rows)
     # E log|Λ| − log|E[Λ]|, and the uncertainty of the mean.
     spread = wishart.copies * (_log_scale(degrees, wishart) - wishart.dimension * xp.log(degrees))
     mean_rows = prior.mean_rows + xp.sum(counts, axis=-1)
     logs = logs + (0.5 * (wishart.repeats * spread - n_features / mean_rows))[..., None]
-    return xp.exp(xp.where(logs > _LOWEST_LOG, logs, _LOWEST_LOG))
+    return xp.exp(xp.where(logs > LOWEST_LOG, logs, LOWEST_LOG))
 
 
 def divergence(parameters: Parameters, factor: Factor, structure: Structure, prior: Prior) -> FloatArray:
@@ -159,22 +180,18 @@ def divergence(parameters: Parameters, factor: Factor, structure: Structure, pri
     """
     assert parameters.counts is not None
     counts, xp = to_numpy(parameters.counts), namespace(parameters.means)
-    known = _is_known(counts)
+    known = is_known(counts)
     counts = np.where(known[:, None, None], counts, 0.0)
     n_features = len(prior.covariance)
-    # The Dirichlet distributions of the weights.
-    now, before = counts + prior.concentration, prior.n_kernels * prior.concentration
-    sums = np.sum(counts, axis=1) + before
-    expected = digamma(now) - digamma(sums)[:, None]
-    each = gammaln(sums) - math.lgamma(before)
-    each -= np.sum(gammaln(now) - math.lgamma(prior.concentration) - counts * expected, axis=1)
+    learnt = None if parameters.concentration is None else to_numpy(parameters.concentration)
+    of_weights = divergence_of_weights(counts, *_concentration(prior, learnt))
     # The means given the precisions.
     share = prior.mean_rows / (prior.mean_rows + np.sum(counts, axis=-1))
     of_means = n_features * (share - np.log(share) - 1.0)
     moved = structure.precision_times(factor, parameters.means) * parameters.means
     of_means += prior.mean_rows * to_numpy(xp.sum(moved, axis=-1))
     of_precisions = _of_precisions(counts, factor, structure, prior)
-    total = np.sum(each, axis=-1) + 0.5 * np.sum(of_means, axis=1) + np.sum(of_precisions, axis=1)
+    total = of_weights + 0.5 * np.sum(of_means, axis=1) + np.sum(of_precisions, axis=1)
     return np.where(known, total, np.inf)
 
 
@@ -210,13 +227,6 @@ def _halves(count: int) -> FloatArray:
     return 0.5 * np.arange(float(count))
 
 
-def _is_known(counts: FloatArray) -> BoolArray:
-    """Return which starts (R,) have a posterior; the others are still points."""
-    xp = namespace(counts)
-    known: BoolArray = xp.all(xp.isfinite(counts), axis=(1, 2))
-    return known
-
-
 def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
     """Return models with expected weights.
 
@@ -225,9 +235,10 @@ def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
     counts = parameters.counts
     assert counts is not None
     xp = namespace(counts)
-    known, places = _is_known(counts)[:, None, None], constant(np.arange, counts.shape[1], example=counts)
+    known, places = is_known(counts)[:, None, None], constant(np.arange, counts.shape[1], example=counts)
     needed = xp.any(xp.argmax(counts, axis=1)[:, None, :] == places[:, None], axis=-1)
     alive = (xp.sum(counts, axis=-1) >= _FEWEST_ROWS) | needed
-    weights = xp.where(known, counts + prior.concentration, parameters.weights)
+    concentration, _ = _concentration(prior, parameters.concentration)
+    weights = xp.where(known, counts + concentration, parameters.weights)
     weights = xp.where(alive[..., None], weights, 0.0)
     return replace(parameters, weights=weights / xp.sum(weights, axis=1, keepdims=True))

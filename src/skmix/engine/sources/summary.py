@@ -66,6 +66,7 @@ class Frame:
             np.clip(parameters.means / self.scale - self.shift, -FARTHEST, FARTHEST),
             structure.rescale(parameters.covariances, 1.0 / self.scale),
             parameters.class_prior,
+            concentration=parameters.concentration,
         )
 
     def leave(self, parameters: Parameters, structure: Structure) -> Parameters:
@@ -75,6 +76,7 @@ class Frame:
             (parameters.means + self.shift) * self.scale,
             structure.rescale(parameters.covariances, self.scale),
             parameters.class_prior,
+            concentration=parameters.concentration,
         )
 
     def standardised(self, structure: Structure) -> Frame:

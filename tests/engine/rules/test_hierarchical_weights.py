@@ -1,0 +1,256 @@
+"""Hierarchical weights: the prior by other routes, a bound that never falls, and what one class gains."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from calls import Listed, fit
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libraries import LIBRARIES, each_library
+from numpy.testing import assert_allclose
+from oracles import COVARIANCE_TYPES, kernel_log_densities, random_model, random_rows, stack
+from scipy.optimize import minimize
+from scipy.special import logsumexp, polygamma
+
+from skmix.engine.compute.arrays import gammaln, to_numpy, trigamma
+from skmix.engine.compute.blocks import Block
+from skmix.engine.model import FloatArray, Options, Parameters
+from skmix.engine.rules.weights import learn_concentration, log_evidence
+
+
+def by_urn(counts: FloatArray, concentration: FloatArray) -> float:
+    """Return the log-probability of whole counts (K, L) of rows in some order, drawn from Pólya's urns."""
+    total, terms = float(concentration.sum()), []
+    for own in counts.T.astype(int):
+        terms += [math.log(a + i) for a, n in zip(concentration, own, strict=True) for i in range(n)]
+        terms += [-math.log(total + i) for i in range(own.sum())]
+    return math.fsum(terms)
+
+
+def drawn(
+    random: np.random.Generator, n_classes: int, concentration: FloatArray, sizes: tuple[int, int]
+) -> FloatArray:
+    """Return counts (K, L) of classes whose weights come from one Dirichlet distribution."""
+    weights = random.dirichlet(concentration, size=n_classes)
+    return random.multinomial(random.integers(*sizes, size=n_classes), weights).T.astype(np.float64)
+
+
+def hierarchical(**given: Any) -> Options:
+    return Options(**{"weight_prior": "hierarchical", "tol": 0.0, **given})
+
+
+CASES = [
+    (2, np.array([0.3, 0.8])),
+    (3, np.array([0.5, 2.0, 1.0])),
+    (12, np.array([0.05, 0.2, 0.4, 1.0])),
+    (40, np.array([40.0, 20.0, 60.0, 5.0])),
+]
+
+
+@pytest.mark.parametrize(("n_classes", "concentration"), CASES)
+def test_the_evidence_of_counts_is_that_of_polyas_urn(n_classes: int, concentration: FloatArray) -> None:
+    counts = drawn(np.random.default_rng(1), n_classes, concentration, (3, 60))
+    found = log_evidence(counts[None], counts.sum(axis=0)[None], concentration[None])
+    assert_allclose(found, by_urn(counts, concentration), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n_classes", "concentration"), CASES)
+def test_the_concentration_learnt_is_the_likeliest(n_classes: int, concentration: FloatArray) -> None:
+    counts = drawn(np.random.default_rng(2), n_classes, concentration, (3, 60))
+    found = np.ones((1, len(concentration)))
+    values = [by_urn(counts, found[0])]
+    for _ in range(80):
+        found = learn_concentration(counts[None], found)
+        values.append(by_urn(counts, found[0]))
+    assert (np.diff(values) > -1e-9).all()
+
+    def loss(logs: FloatArray) -> float:
+        return -by_urn(counts, np.exp(logs))
+
+    near = minimize(
+        loss, np.log(concentration), method="Nelder-Mead", options={"maxiter": 4000, "fatol": 1e-12}
+    )
+    best = minimize(loss, near.x, method="BFGS")
+    assert values[-1] == pytest.approx(-best.fun, abs=1e-6)
+    assert_allclose(np.log(found[0]), best.x, atol=2e-3)
+
+
+def test_alpha_and_beta_are_recovered() -> None:
+    random = np.random.default_rng(3)
+    for alpha in (2.0, 20.0, 200.0):
+        beta = np.array([0.5, 0.3, 0.15, 0.05])
+        counts = drawn(random, 2000, alpha * beta, (10, 300))
+        found = np.ones((1, 4))
+        for _ in range(80):
+            found = learn_concentration(counts[None], found)
+        assert found.sum() == pytest.approx(alpha, rel=0.1)
+        assert_allclose(found[0] / found.sum(), beta, atol=0.01)
+
+
+def test_classes_alike_kernels_without_rows_and_no_rows_at_all_stay_within_limits() -> None:
+    alike = np.tile([[30.0], [60.0], [10.0], [0.0]], (1, 5))
+    found = np.ones((1, 4))
+    for _ in range(150):
+        found = learn_concentration(alike[None], found)
+    assert found.sum() == pytest.approx(1e6)
+    assert_allclose(found[0] / found.sum(), [0.3, 0.6, 0.1, 0.0], atol=1e-6)
+    assert (found > 0).all()
+    nothing = learn_concentration(np.zeros((1, 4, 5)), np.full((1, 4), 0.7))
+    assert_allclose(nothing, 0.7)
+
+
+@each_library
+def test_other_libraries_learn_the_same(library: str) -> None:
+    counts = np.stack([drawn(np.random.default_rng(seed), 9, np.ones(4), (3, 60)) for seed in (4, 5)])
+    there = LIBRARIES[library](counts)
+    assert_allclose(to_numpy(gammaln(there + 0.3)), gammaln(counts + 0.3), rtol=1e-12)
+    assert_allclose(to_numpy(trigamma(there + 0.3)), polygamma(1, counts + 0.3), rtol=1e-12)
+    found = learn_concentration(there, LIBRARIES[library](np.ones((2, 4))))
+    assert type(found) is type(there)
+    assert_allclose(to_numpy(found), learn_concentration(counts, np.ones((2, 4))), rtol=1e-7)
+
+
+# ---------------------------------------------------------------- fits
+
+
+def log_evidence_by_enumeration(
+    X: FloatArray, classes: Any, model: Parameters, concentration: FloatArray
+) -> float:
+    """Return log p(X | kernels, prior of the weights), the weights integrated out, over all assignments."""
+    densities, n_kernels = kernel_log_densities(X, model), len(model.means)
+    found = []
+    for kernels in itertools.product(range(n_kernels), repeat=len(X)):
+        counts = np.zeros((n_kernels, int(classes.max()) + 1))
+        np.add.at(counts, (list(kernels), classes), 1.0)
+        found.append(by_urn(counts, concentration) + densities[np.arange(len(X)), list(kernels)].sum())
+    return float(logsumexp(found))
+
+
+def test_the_bound_is_below_the_evidence_and_not_far() -> None:
+    random = np.random.default_rng(6)
+    X, classes = random_rows(random, 10, 3, 2)
+    model = random_model(random, 2, 3, 2)
+    for prior in ([0.4, 0.9], [6.0, 2.0]):
+        start = replace(model.batch(), concentration=np.array([prior]))
+        options = Options(weight_prior="given", freeze="kernels", floor=0.0, max_iter=200, tol=0.0)
+        result = fit(X, classes, start, options)
+        evidence = log_evidence_by_enumeration(X, classes, model, np.array(prior))
+        assert evidence - 2.0 < result.objective[0] < evidence
+
+
+def test_between_distant_kernels_the_bound_is_the_evidence_and_weights_are_posterior_means() -> None:
+    random = np.random.default_rng(7)
+    counts = drawn(random, 6, np.array([1.0, 2.0, 0.5]), (5, 30))
+    kernels = np.concatenate([np.repeat(np.arange(3), own.astype(int)) for own in counts.T])
+    classes = np.repeat(np.arange(6), counts.sum(axis=0).astype(int))
+    centres = 1e3 * np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 2.0]])
+    X = centres[kernels] + random.normal(size=(len(kernels), 2))
+    model = Parameters(np.full((3, 6), 1 / 3), centres, np.tile(np.eye(2), (3, 1, 1)))
+    result = fit(X, classes, model.batch(), hierarchical(freeze="kernels", floor=0.0, max_iter=30))
+    learnt = result.parameters.concentration
+    assert learnt is not None
+    assert result.counts is not None
+    assert_allclose(result.counts[0], counts, atol=1e-9)
+    densities = kernel_log_densities(X, model)[np.arange(len(X)), kernels].sum()
+    assert_allclose(result.objective, by_urn(counts, learnt[0]) + densities, rtol=1e-10)
+    expected = (counts + learnt[0][:, None]) / (counts.sum(axis=0) + learnt[0].sum())
+    assert_allclose(result.parameters.weights[0], expected, rtol=1e-10)
+    # No other prior is likelier.
+    for factor in ([1.05, 1.0, 1.0], [1.0, 0.95, 1.0], [1.03, 1.03, 1.03], [0.97, 0.97, 0.97]):
+        assert by_urn(counts, learnt[0] * factor) < by_urn(counts, learnt[0])
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    covariance_type=st.sampled_from(COVARIANCE_TYPES),
+    gaps=st.booleans(),
+    unlabelled=st.booleans(),
+    weighted=st.booleans(),
+    settings_=st.sampled_from(
+        [
+            {},
+            {"covariance_prior": 3.0},
+            {"freeze": "kernels", "floor": 0.0},
+            {"inference": "variational"},
+        ]
+    ),
+)
+def test_the_bound_never_falls(
+    seed: int,
+    covariance_type: str,
+    gaps: bool,
+    unlabelled: bool,
+    weighted: bool,
+    settings_: dict[str, Any],
+) -> None:
+    random = np.random.default_rng(seed)
+    n_features, n_kernels, n_classes = 2 + seed % 2, 1 + seed % 5, 1 + seed % 7
+    X, classes = random_rows(random, 60, n_classes, n_features)
+    X = 7.3 * X - 11.0
+    if gaps:
+        holes = random.uniform(size=X.shape) < 0.2
+        holes[np.arange(60), random.integers(n_features, size=60)] = False
+        X = np.where(holes, np.nan, X)
+    starts = stack(
+        [random_model(random, n_kernels, n_classes, n_features, covariance_type) for _ in range(2)]
+    )
+    if unlabelled and n_classes > 1:
+        hidden = np.flatnonzero(random.uniform(size=60) < 0.4)
+        for n in hidden:
+            if np.sum(classes == classes[n]) > 1:
+                classes[n] = -1
+        if np.any(classes < 0):
+            starts = replace(starts, class_prior=np.full((2, n_classes), 1.0 / n_classes))
+    weights = random.uniform(0.1, 3.0, size=60) if weighted else None
+    options = hierarchical(covariance_type=covariance_type, max_iter=20, **settings_)
+    result = fit(X, classes, starts, options, row_weights=weights)
+    assert result.bounds is not None
+    for r, bounds in enumerate(result.bounds):
+        assert len(bounds) == result.n_iter[r]
+        assert (np.diff(bounds) > -1e-9 * np.abs(bounds).max()).all(), np.diff(bounds).min()
+        assert bounds[-1] == result.objective[r]
+    assert_allclose(result.parameters.weights.sum(axis=1), 1.0)
+
+
+def test_one_class_alone_has_the_most_likely_weights() -> None:
+    random = np.random.default_rng(8)
+    X = np.repeat([[0.0, 0.0], [2.0, 3.0], [5.0, 0.0]], [40, 25, 15], axis=0) + random.normal(size=(80, 2))
+    start = Parameters(np.full((3, 1), 1 / 3), X[[0, 50, 70]], np.tile(np.eye(2), (3, 1, 1))).batch()
+    plain = fit(X, None, start, Options(max_iter=400, tol=1e-12))
+    found = fit(X, None, start, hierarchical(max_iter=400, tol=1e-12))
+    assert_allclose(found.parameters.weights, plain.parameters.weights, atol=1e-4)
+    assert_allclose(found.log_likelihood, plain.log_likelihood, rtol=1e-7)
+
+
+@pytest.mark.parametrize("inference", ["em", "variational"])
+def test_blocks_of_rows_give_the_same_posterior(inference: str) -> None:
+    random = np.random.default_rng(10)
+    X, classes = random_rows(random, 90, 3, 3)
+    starts = stack([random_model(random, 4, 3, 3) for _ in range(2)])
+    options = hierarchical(inference=inference, max_iter=7)
+    whole = fit(X, classes, starts, options)
+    blocks = [Block(X[a : a + 40], classes[a : a + 40]) for a in range(0, 90, 40)]
+    scattered = fit(Listed(blocks), None, starts, options)
+    # Where the likelihood of α is flat, its last digits decide how far it goes.
+    assert_allclose(scattered.objective, whole.objective, rtol=1e-8)
+    assert_allclose(scattered.parameters.weights, whole.parameters.weights, rtol=1e-4, atol=1e-7)
+
+
+def test_a_given_prior_stays() -> None:
+    random = np.random.default_rng(11)
+    X, classes = random_rows(random, 50, 2, 2)
+    prior = np.array([[3.0, 1.0, 0.2]])
+    start = replace(random_model(random, 3, 2, 2).batch(), concentration=prior)
+    result = fit(X, classes, start, Options(weight_prior="given", max_iter=50))
+    assert result.parameters.concentration is not None
+    assert_allclose(result.parameters.concentration, prior)
+    assert result.counts is not None
+    after = result.counts[0] + prior[0][:, None]
+    assert_allclose(result.parameters.weights[0], after / after.sum(axis=0), rtol=1e-12)

@@ -1,0 +1,219 @@
+"""``weight_prior='hierarchical'`` from fit to file: every kind of rows, new classes, streams, errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.datasets import load_iris
+
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
+from skmix.theory import Beliefs, evidence_bound
+
+CENTRES = 100.0 * np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 2.0]])
+PRIOR = np.array([6.0, 3.0, 1.0])
+START = {"means": CENTRES, "covariances": np.tile(np.eye(2), (3, 1, 1))}
+
+
+def groups(
+    n_groups: int = 30, centres: np.ndarray = CENTRES, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows (N, 2), their groups (N,), and the counts (K, L) that they were drawn with."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(5, 60, size=n_groups)
+    counts = random.multinomial(sizes, random.dirichlet(PRIOR, size=n_groups)).T
+    kernels = np.concatenate([np.repeat(np.arange(3), own) for own in counts.T])
+    X = centres[kernels] + random.normal(size=(sizes.sum(), 2))
+    order = random.permutation(len(X))
+    return X[order], np.repeat(np.arange(n_groups), sizes)[order], counts
+
+
+@pytest.mark.parametrize("inference", ["em", "variational"])
+def test_weights_are_posterior_means_under_the_learnt_prior(inference: str) -> None:
+    X, y, counts = groups()
+    model = SharedKernelMixture(3, init=START, weight_prior="hierarchical", inference=inference).fit(X, y)
+    prior = model.weight_prior_
+    assert prior.shape == (3,)
+    assert_allclose(model.weight_concentration_, counts + prior[:, None], atol=1e-6)
+    assert_allclose(model.weights_, (counts + prior[:, None]) / (counts.sum(axis=0) + prior.sum()), atol=1e-8)
+    # Ten rows' worth, from thirty groups.
+    assert 4.0 < prior.sum() < 25.0
+    assert_allclose(prior / prior.sum(), PRIOR / 10.0, atol=0.1)
+    assert model.lower_bound_ == model.lower_bound_path_[-1]
+    assert (np.diff(model.lower_bound_path_) > -1e-7).all()
+    assert len(model.lower_bound_path_) == model.n_iter_ == len(model.log_likelihood_path_)
+
+
+def test_the_bound_of_a_variational_fit_is_that_of_the_theory() -> None:
+    X, y, _ = groups(n_groups=8, centres=0.03 * CENTRES)
+    settings: dict[str, Any] = {"covariance_prior": (4.0, np.eye(2)), "max_iter": 300, "tol": 1e-7}
+    model = SharedKernelMixture(3, init={"means": 0.03 * CENTRES}, inference="variational", **settings)
+    model.set_params(weight_prior="hierarchical").fit(X, y)
+    prior = Beliefs(
+        concentration=np.tile(model.weight_prior_[:, None], (1, 8)),
+        means=np.tile(X.mean(axis=0), (3, 1)),
+        mean_precision=np.full(3, 3 ** (-2 / 2)),
+        degrees_of_freedom=np.full(3, 4.0),
+        covariances=np.tile(np.eye(2), (3, 1, 1)),
+    )
+    posterior = Beliefs(
+        model.weight_concentration_,
+        model.means_,
+        model.mean_precision_,
+        model.degrees_of_freedom_,
+        model.covariances_,
+    )
+    assert model.lower_bound_ == pytest.approx(evidence_bound(X, y, posterior, prior), abs=1e-6)
+    # No other prior on the weights has a higher bound.
+    for factor in ([1.1, 1.0, 1.0], [1.0, 0.9, 1.0], [1.1, 1.1, 1.1], [0.9, 0.9, 0.9]):
+        changed = prior.concentration * np.array(factor)[:, None]
+        counts = model.weight_concentration_ - prior.concentration
+        moved = replace(posterior, concentration=counts + changed)
+        assert evidence_bound(X, y, moved, replace(prior, concentration=changed)) < model.lower_bound_
+
+
+def test_files_blocks_and_collections_give_the_same_fit(tmp_path: Path) -> None:
+    array = pytest.importorskip("dask.array", reason="needs the extra dask")
+    X, y, _ = groups(centres=0.03 * CENTRES)
+    start = {"means": 0.03 * CENTRES, "covariances": START["covariances"]}
+    model = SharedKernelMixture(3, init=start, weight_prior="hierarchical", max_iter=15, tol=0.0)
+    with pytest.warns(Warning, match="did not converge"):
+        whole = model.fit(X, y)
+    weights, prior = whole.weights_, whole.weight_prior_
+    np.save(tmp_path / "rows.npy", X)
+    np.save(tmp_path / "labels.npy", y)
+    lazy = array.from_array(X, chunks=(200, 2)), array.from_array(y, chunks=200)
+    for given in ((tmp_path / "rows.npy", tmp_path / "labels.npy"), lazy):
+        with pytest.warns(Warning, match="did not converge"):
+            model.fit(*given)
+        assert_allclose(model.weights_, weights, rtol=1e-6)
+        assert_allclose(model.weight_prior_, prior, rtol=1e-5)
+
+
+def test_gaps_and_rows_without_a_group_take_part() -> None:
+    X, y, _ = groups()
+    random = np.random.default_rng(1)
+    X[random.uniform(size=len(X)) < 0.2, 1] = np.nan
+    hidden = random.uniform(size=len(X)) < 0.1
+    hidden[np.unique(y, return_index=True)[1]] = False
+    model = SharedKernelMixture(3, init=START, weight_prior="hierarchical", tol=1e-3)
+    model.fit(X, np.where(hidden, np.nan, y))
+    assert model.weight_concentration_.sum() == pytest.approx(len(X) + 30 * model.weight_prior_.sum())
+    assert_allclose(model.weight_prior_ / model.weight_prior_.sum(), PRIOR / 10.0, atol=0.1)
+
+
+def test_a_new_class_borrows_from_the_others() -> None:
+    X, y, _ = groups()
+    for inference in ("em", "variational"):
+        model = SharedKernelMixture(3, init=START, weight_prior="hierarchical", inference=inference).fit(X, y)
+        prior, others = model.weight_prior_, model.weights_
+        model.add_class(CENTRES[[0, 2, 2]], 99)
+        assert_allclose(
+            model.weights_[:, -1], (np.array([1.0, 0.0, 2.0]) + prior) / (3.0 + prior.sum()), rtol=1e-6
+        )
+        assert_allclose(model.weights_[:, :-1], others)
+        assert_allclose(model.weight_prior_, prior)
+
+
+def test_streams_learn_the_prior_from_all_rows_so_far() -> None:
+    X, y, counts = groups()
+    model = SharedKernelMixture(3, init=START, weight_prior="hierarchical")
+    # Group 30 has no rows yet.
+    model.partial_fit(X, y, classes=np.arange(31))
+    prior = model.weight_prior_
+    rows = np.column_stack([counts, np.zeros(3)])
+    assert_allclose(model.weights_, (rows + prior[:, None]) / (rows.sum(axis=0) + prior.sum()), atol=1e-6)
+    whole = SharedKernelMixture(3, init=START, weight_prior="hierarchical").fit(X, y)
+    assert_allclose(prior, whole.weight_prior_, rtol=0.02)
+    model.partial_fit(X[:300], y[:300])
+    assert_allclose(model.weights_.sum(axis=0), 1.0)
+    assert not hasattr(model, "weight_concentration_")
+    # What a fit learnt stays, if a batch adds little.
+    prior = whole.weight_prior_
+    whole.partial_fit(X[:1], y[:1], decay=1.0)
+    assert_allclose(whole.weight_prior_, prior, rtol=0.02)
+
+
+def test_weights_of_new_groups_with_the_same_kernels() -> None:
+    X, y, counts = groups(seed=3)
+    model = SharedKernelMixture(3, init=START, weight_prior="hierarchical", freeze="kernels").fit(X, y)
+    assert_allclose(model.means_, CENTRES, rtol=0.0)
+    assert_allclose(model.weight_concentration_ - model.weight_prior_[:, None], counts, atol=1e-6)
+
+
+def test_a_warm_start_goes_on_from_the_learnt_prior() -> None:
+    X, y, _ = groups(centres=0.03 * CENTRES)
+    settings: dict[str, Any] = {
+        "weight_prior": "hierarchical",
+        "tol": 1e-7,
+        "max_iter": 500,
+        "random_state": 0,
+    }
+    model = SharedKernelMixture(3, warm_start=True, **settings).fit(X, y)
+    bound, n_iter, prior = model.lower_bound_, model.n_iter_, model.weight_prior_
+    model.fit(X, y)
+    assert model.n_iter_ < n_iter / 2
+    assert model.lower_bound_ == pytest.approx(bound, abs=1e-3)
+    assert_allclose(model.weight_prior_, prior, rtol=1e-2)
+    # Another prior forgets what was learnt.
+    assert not hasattr(model.set_params(weight_prior=None).fit(X, y), "weight_prior_")
+
+
+def test_the_model_is_saved_and_checked(tmp_path: Path) -> None:
+    X, y, _ = groups()
+    for inference in ("em", "variational"):
+        model = SharedKernelMixture(3, init=START, weight_prior="hierarchical", inference=inference).fit(X, y)
+        model.save(tmp_path / "model.skmix")
+        back = load(tmp_path / "model.skmix")
+        for name in ("weight_prior_", "weight_concentration_", "weights_", "lower_bound_path_"):
+            assert_allclose(getattr(back, name), getattr(model, name), rtol=0.0)
+    for wrong, message in ((np.array([1.0, -1.0, 2.0]), "not positive"), (np.ones(4), "shape")):
+        back.weight_prior_ = wrong
+        with pytest.raises(ValueError, match=f"weight_prior_ has .*{message}"):
+            back.save(tmp_path / "wrong.skmix")
+
+
+def test_a_classifier_takes_it_and_tunes_without_it() -> None:
+    X, y = load_iris(return_X_y=True)
+    model = SharedKernelClassifier(4, weight_prior="hierarchical", random_state=0).fit(X, y)
+    assert model.weight_prior_.shape == (4,)
+    assert model.score(X, y) > 0.9
+    model.tune(X, y, max_iter=5, validation=None, trade_off=0.0)
+    assert model.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"accelerate": True}, "accelerate=True does not go with weight_prior='hierarchical'"),
+        ({"stopping": "per-class"}, "stopping='per-class' does not go with weight_prior='hierarchical'"),
+        ({"freeze": "weights"}, "freeze='weights' does not go with weight_prior='hierarchical'"),
+        ({"inference": "variational", "freeze": "kernels"}, "freeze='kernels' is for EM"),
+        ({"weight_prior": "other"}, "weight_prior"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(settings: dict[str, Any], message: str) -> None:
+    X, y, _ = groups()
+    model = SharedKernelMixture(3, init=START).set_params(**{"weight_prior": "hierarchical", **settings})
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y)
+
+
+def test_pruning_and_unlabelled_rows_of_feature_groups_are_refused() -> None:
+    X, y, _ = groups()
+    search = SharedKernelMixtureCV(
+        SharedKernelMixture(weight_prior="hierarchical"),
+        n_kernels=4,
+        strategy="prune",
+        covariance_type="full",
+    )
+    with pytest.raises(ValueError, match="weight_prior='hierarchical' returns it"):
+        search.fit(X, y)
+    hidden = np.where(np.arange(len(y)) % 9 == 0, np.nan, y)
+    classifier = SharedKernelClassifier(3, weight_prior="hierarchical", feature_groups=[[0], [1]])
+    with pytest.raises(ValueError, match="need a weight_prior other than 'hierarchical'"):
+        classifier.fit(X, hidden)
