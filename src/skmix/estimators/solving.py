@@ -47,6 +47,8 @@ OF_THE_POSTERIOR = (
     "mean_precision_",
     "degrees_of_freedom_",
 )
+# Of `merge_kernels`; they belong to the kernels they were made of.
+OF_POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
 OF_DEFAULT_PRIOR = ("shrinkage_", "covariance_prior_", "variance_floor_")
 # A class this improbable changes no digit of the sums.
 _NEGLIGIBLE = 1e-12
@@ -371,7 +373,7 @@ def _store(
     model.log_likelihood_path_ = result.path[best]
     model.start_status_ = np.array([Status(s).name.lower() for s in status])
     model.start_log_likelihoods_ = reached
-    for name in OF_THE_POSTERIOR:
+    for name in (*OF_THE_POSTERIOR, *OF_POPULATIONS):
         vars(model).pop(name, None)
     if result.counts is not None and result.prior is not None and result.bounds is not None:
         # Without superfluous kernels.
