@@ -12,10 +12,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import dendrogram
 from scipy.optimize import linear_sum_assignment
+from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
+from skmix.engine.model import Parameters
 
 TYPES = ("full", "tied", "diag", "spherical", "low_rank")
 SETTINGS: dict[str, Any] = {"init": "k-means", "random_state": 0}
@@ -89,6 +91,8 @@ def test_labels_of_rows_are_used(model: SharedKernelMixture) -> None:
 
 
 def test_draws_of_the_model_stand_for_many_rows(model: SharedKernelMixture) -> None:
+    shares = np.geomspace(1.0, 0.001, 9)
+    model.weights_ = np.tile(shares[:, None] / shares.sum(), 2)
     X, _ = model.set_params(random_state=1).sample(40_000)
     by_rows = copy.deepcopy(model).merge_kernels(X)
     by_draws = model.merge_kernels()
@@ -249,10 +253,12 @@ def test_everything_that_belongs_to_a_kernel_is_sorted(model: SharedKernelMixtur
     assert_array_equal(posterior.degrees_of_freedom_, degrees[places])
 
     streams = [SharedKernelMixture(5, **SETTINGS).partial_fit(X[::3], y[::3]) for _ in range(2)]
-    streams[1].sort_kernels()
+    first = streams[1].means_.copy()
+    assert not np.array_equal(streams[1].sort_kernels().means_, first)
     streams = [each.partial_fit(X[1::3], y[1::3]).sort_kernels() for each in streams]
     assert_allclose(streams[0].means_, streams[1].means_, rtol=1e-9)
     assert_allclose(streams[0].weights_, streams[1].weights_, rtol=1e-9)
+    assert_allclose(streams[0].covariances_, streams[1].covariances_, rtol=1e-9)
 
 
 # ---------------------------------------------------------------- two models
@@ -288,6 +294,26 @@ def test_populations_of_two_fits_are_matched() -> None:
     assert_array_equal(models[0][0].match(models[1][0], populations=True), [-1, 1])
     with pytest.raises(NotFittedError, match="merge_kernels"):
         SharedKernelMixture(1).fit(X).match(models[0][0], populations=True)
+
+
+def test_distance_of_populations_is_one_less_the_coefficient() -> None:
+    """Of two mixtures in one feature, by integration; a match is made from there on."""
+    X = np.linspace(0.0, 1.0, 20)[:, None]
+    parts = [([0.6, 0.1, 0.3], [0.0, 2.0, 50.0]), ([0.2, 0.5, 0.3], [1.0, 4.0, 90.0])]
+    models, x = [], np.linspace(-10.0, 15.0, 5001)
+    densities = []
+    for weights, means in parts:
+        model = SharedKernelMixture(3, **SETTINGS).fit(X)
+        share = np.array(weights)
+        model._store_parameters(Parameters(share[:, None], np.array(means)[:, None], np.ones((3, 1, 1))))
+        models.append(model.merge_kernels(n_populations=2, criterion="overlap"))
+        assert_array_equal(model.populations_, [0, 0, 1])
+        densities.append(norm.pdf(x[:, None], means[:2]) @ (share[:2] / share[:2].sum()))
+    distance = 1.0 - np.sqrt(densities[0] * densities[1]).sum() * (x[1] - x[0])
+    assert 0.3 < distance < 0.7
+    for gap, expected in ((0.01, [0, -1]), (-0.01, [-1, -1])):
+        found = models[0].match(models[1], populations=True, max_distance=distance + gap)
+        assert_array_equal(found, expected)
 
 
 # ---------------------------------------------------------------- files
