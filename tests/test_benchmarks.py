@@ -198,8 +198,8 @@ def test_the_benchmark_of_densities_runs(tmp_path: Path) -> None:
 
 
 def test_the_benchmark_of_novelty_compares_shares(tmp_path: Path) -> None:
-    out = tmp_path / "coverage.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "coverage.py"), "--small", "--out", str(out)]
+    out = tmp_path / "novelty.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "novelty.py"), "--small", "--out", str(out)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     rows = json.loads(out.read_text())
     assert [row["nominal"] for row in rows] == [0.01, 0.05, 0.1]

@@ -2,7 +2,7 @@
 A classifier without settings
 =============================
 
-``SharedKernelClassifierCV`` is the straight way to a good classifier: it chooses features, kernels,
+``SharedKernelClassifierCV`` is the easiest way to a good classifier: it chooses features, kernels,
 covariances and priors by cross-validation, and averages the best. ``time_limit`` would end it sooner.
 """
 

@@ -174,7 +174,7 @@ def test_it_says_what_to_try_with_more_time(folder: Path, tmp_path: Path) -> Non
 
     for arguments in (("-t", "species"), ("--drop", "species")):
         line = said(*arguments, "--time-limit", 1e-3)
-        assert re.fullmatch(r"with more time: --time-limit \d+ would try \d\d more candidates", line)
+        assert re.fullmatch(r"with more time: --time-limit \d+ would try up to \d\d more candidates", line)
     few = ("-t", "species", "--kernels", 3)
     assert said(*few) == "with more time: leave out --kernels, and cross-validation chooses"
     assert said(*few, "--covariance", "diag") == (

@@ -10,6 +10,7 @@ import pytest
 from calls import Listed
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 
@@ -284,3 +285,38 @@ def test_heavy_tails_make_the_classifier_linear() -> None:
     )
     assert ours > linear - 0.02
     assert ours > likely
+
+
+def test_classes_far_apart_leave_the_prior_to_its_likelihood() -> None:
+    """No row is near a wrong class, so that leave-one-out has nothing to say but rounding."""
+    random = np.random.default_rng(0)
+    y, fresh = np.repeat(np.arange(4), 25), np.repeat(np.arange(4), 250)
+    mixing, means = random.normal(size=(100, 100)) / 10.0, 0.5 * random.normal(size=(4, 100))
+    X, rows = (means[each] + random.normal(size=(len(each), 100)) @ mixing for each in (y, fresh))
+    model = SharedKernelClassifier(random_state=0).fit(X, y)
+    assert model.models_[0].covariance_prior_[0] > 20.0
+    assert model.score(rows, fresh) > 0.99
+
+
+def test_a_small_batch_does_not_widen_kernels_of_a_stream() -> None:
+    random = np.random.default_rng(0)
+    X = 0.01 * random.normal(size=(5000, 1)) + random.choice([-1.0, 1.0], size=(5000, 1))
+    model = SharedKernelMixture(2, random_state=0).partial_fit(X)
+    model.partial_fit([[-1.0], [1.0]]).partial_fit(np.round(X[:100]))
+    assert model.variance_floor_[0] < 1e-5
+    assert model.covariances_.max() < 1e-3
+    assert not hasattr(model.set_params(covariance_prior=None).partial_fit(X[:50]), "variance_floor_")
+
+
+def test_a_warm_start_keeps_the_prior_of_the_same_setting_and_rows_alone() -> None:
+    X, y = load_iris(return_X_y=True)
+    model = SharedKernelClassifier(warm_start=True, random_state=0).fit(X, y)
+    strength, common = model.models_[0].covariance_prior_
+    again, same = model.fit(X, y).models_[0].covariance_prior_
+    assert again == strength
+    assert_array_equal(same, common)
+    larger = model.fit(1000.0 * X, y).models_[0].covariance_prior_[1]
+    assert_allclose(np.diag(larger), 1e6 * np.diag(common), rtol=0.5)
+    mixture = SharedKernelMixture(3, warm_start=True, random_state=0).fit(X)
+    weak = mixture.set_params(covariance_prior="weak").fit(X)
+    assert weak.covariance_prior_[0] == pytest.approx(0.01)

@@ -133,7 +133,7 @@ def fit(
     starts: Annotated[
         int | None,
         _of_search(
-            help="Starting points; the best one wins. By default 1; when a mixture is chosen, 4.", min=1
+            help="Starting points; the best one wins. By default 1; when a mixture is chosen, 2.", min=1
         ),
     ] = None,
     max_passes: Annotated[
@@ -311,7 +311,7 @@ def _with_more_time(outcome: dict[str, Any], search: Any, fixed: list[str]) -> s
         needed = search.time_limit + 2.0 * typical * search.n_untried_
         digit = 10.0 ** np.floor(np.log10(needed))
         more = cli.counted(search.n_untried_, "more candidate")
-        return f"--time-limit {np.ceil(needed / digit) * digit:g} would try {more}"
+        return f"--time-limit {max(1.0, np.ceil(needed / digit) * digit):g} would try up to {more}"
     if search is None and not outcome["converged"]:
         return f"--max-passes {2 * outcome['n_iter']} would bring the fit closer to convergence"
     return f"leave out {' and '.join(fixed)}, and cross-validation chooses" if fixed else None

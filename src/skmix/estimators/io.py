@@ -282,7 +282,7 @@ def _restored(value: Any) -> Any:
 # for any size and any numbers.
 _TYPES: dict[Any, tuple[str, ...]] = {
     bool: ("converged_",),
-    str: ("covariance_type_",),
+    str: ("covariance_type_", "prior_setting_"),
     Integral: ("n_features_in_", "n_iter_", "n_kernels_", "n_untried_"),
     float: ("log_likelihood_", "lower_bound_", "temperature_", "threshold_"),
     np.ndarray: (
@@ -299,7 +299,7 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     "KM": ("means_",),
     "K": ("mean_precision_", "degrees_of_freedom_"),
     "L": ("class_count_",),
-    "M": ("variance_floor_",),
+    "M": ("resolution_", "variance_floor_"),
     "KL": ("weight_concentration_",),
     "pc": ("log_likelihood_path_",),
     "s": ("lower_bound_path_", "start_log_likelihoods_"),

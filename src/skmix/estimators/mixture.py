@@ -628,6 +628,11 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Number K of kernels.
     covariance_prior_ : tuple of float and ndarray of shape (M, M)
         The prior of ``covariance_prior='auto'`` or 'weak': its strength in rows, and the common covariance.
+    prior_setting_ : {'auto', 'weak'}
+        The `covariance_prior` that found it.
+    resolution_ : ndarray of shape (M,)
+        With a `covariance_prior`, the smallest variance that each feature resolves, zero if unknown; in a
+        stream the finest of all batches.
     variance_floor_ : ndarray of shape (M,)
         With a `covariance_prior`, the smallest variance that a kernel may have in each feature.
     {fitted}

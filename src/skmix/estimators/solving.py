@@ -49,7 +49,7 @@ OF_THE_POSTERIOR = (
 )
 # Of `merge_kernels`; they belong to the kernels they were made of.
 OF_POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
-OF_DEFAULT_PRIOR = ("shrinkage_", "covariance_prior_", "variance_floor_")
+OF_DEFAULT_PRIOR = ("shrinkage_", "covariance_prior_", "prior_setting_", "resolution_", "variance_floor_")
 # A class this improbable changes no digit of the sums.
 _NEGLIGIBLE = 1e-12
 # Starts run together while their covariances have at most this many numbers, otherwise in several groups.
@@ -86,7 +86,8 @@ def fit_model(
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
         resume = saved.read()
     # A fit that goes on from the last one has the same prior, or its objective would change.
-    last_prior = vars(model).get("covariance_prior_") if _goes_on(model, training, structure) else None
+    last = {name: vars(model).get(name) for name in OF_DEFAULT_PRIOR}
+    goes_on = _goes_on(model, training, structure) and last["prior_setting_"] == model.covariance_prior
     for name in (*OF_DEFAULT_PRIOR, "stream_"):
         vars(model).pop(name, None)
     # With callbacks, and when pruning, all starts run together.
@@ -96,6 +97,9 @@ def fit_model(
     X, _, weights = _some_rows(training)
     options = with_resolution(model, options, X, weights, frame)
     if isinstance(model.covariance_prior, str) and options.inference == "em" and not (prune or model.freeze):
+        # The floor is a multiple of the features' variances, so that other rows have another.
+        same = goes_on and np.array_equal(last["variance_floor_"], model.variance_floor_)
+        last_prior = last["covariance_prior_"] if same else None
         options = _with_default_prior(model, training, given, options, frame, saved, resume, last_prior)
     log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
     best: Result | None = None
@@ -168,6 +172,7 @@ def _with_default_prior(
         options = replace(options, covariance_prior=prior[0], covariance_prior_scale=prior[1])
     if options.covariance_prior is not None and options.covariance_prior_scale is not None:
         model.covariance_prior_ = options.covariance_prior, options.covariance_prior_scale
+        model.prior_setting_ = model.covariance_prior
         model.shrinkage_ = share_of(options.covariance_prior, summary.total / n_kernels)
         if saved is not None:
             saved.prior = model.covariance_prior_
@@ -180,16 +185,17 @@ def with_resolution(
     """Return options with the resolution of the features as a floor, and store that floor in the mixture.
 
     Maximum likelihood, variational fits and frozen parameters have none. X (n, M) are rows on the host with
-    weights (n,). A mixture that has a floor already, in a stream, keeps the finer one of each feature.
+    weights (n,). A mixture that has a resolution already, in a stream, keeps the finer one of each feature.
     """
+    last = vars(model).pop("resolution_", None)
+    vars(model).pop("variance_floor_", None)
     if model.covariance_prior is None or options.inference != "em" or options.freeze is not None:
         return options
     found, least = resolution_of(X, weights, frame), options.floor * frame.variance * frame.scale**2
-    last = vars(model).get("variance_floor_")
     if last is not None:
         # A feature has no resolution in a batch where it is constant.
-        finer = np.where(last > least, np.minimum(found, last), found)
-        found = np.where(found > 0, finer, last)
+        found = np.where((found > 0) & (last > 0), np.minimum(found, last), np.maximum(found, last))
+    model.resolution_ = found
     model.variance_floor_ = np.maximum(least, found)
     return replace(options, resolution=model.variance_floor_)
 

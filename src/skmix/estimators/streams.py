@@ -155,7 +155,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been; kernels move.
-    for name in ("shrinkage_", "covariance_prior_", *OF_THE_POSTERIOR, *OF_POPULATIONS):
+    for name in ("shrinkage_", "covariance_prior_", "prior_setting_", *OF_THE_POSTERIOR, *OF_POPULATIONS):
         vars(model).pop(name, None)
     model.stream_ = running.to_dict()
     model.covariance_type_ = model.covariance_type

@@ -124,7 +124,10 @@ class _Graph:
         shares = self.add("Div", passed, np.where(widths > 0.0, widths, 1.0))
         shares = self.add("Clip", shares, np.array(0.0), np.array(1.0))
         risen = self.add("Mul", shares, np.where(widths > 0.0, rises, 0.0))
-        return self.add("Add", self.add("ReduceSum", risen, np.array([2]), keepdims=0), values[:, 0])
+        within = self.add("Add", self.add("ReduceSum", risen, np.array([2]), keepdims=0), values[:, 0])
+        # Beyond the ends the slope is one.
+        clipped = self.add("Min", self.add("Max", z, places[:, 0]), places[:, -1])
+        return self.add("Add", within, self.add("Sub", z, clipped))
 
     def posterior(
         self,

@@ -97,14 +97,24 @@ def test_scores_are_quantiles_of_mean_ranks() -> None:
     assert_array_equal(found[:, 2], 0.0)
 
 
+def test_rounding_has_no_rank() -> None:
+    noise = np.arange(60) % 2
+    X = np.column_stack([np.arange(60.0), 1e3 + 1.2e-10 * noise])
+    found = fit_features("ranks", "none", rows_of(X, np.arange(60) % 3))
+    assert found is not None
+    assert np.abs(found.transform(X)[:, 1]).max() < 1e-6
+
+
 def test_scores_between_knots_are_nearly_those_of_all_values() -> None:
     X = np.random.default_rng(0).lognormal(size=(2000, 2))
     curves = normal_scores(X, np.ones(2000))
     expected = norm.ppf((rankdata(X, axis=0) - 0.5) / 2000)
     inner = np.abs(expected) < 2.5
     assert np.abs(along(curves, X) - expected)[inner].max() < 0.1
-    # Beyond the rows curves are constant, and gaps stay.
-    assert_array_equal(along(curves, np.array([[0.0, 1e9], [np.nan, 0.0]])), [[-3.0, 3.0], [np.nan, -3.0]])
+    # Beyond the rows values stay apart, and gaps stay.
+    low, high = X.min(axis=0), X.max(axis=0)
+    far = along(curves, np.array([[low[0] - 2.0, high[1] + 5.0], [np.nan, low[1]]]))
+    assert_allclose(far, [[-5.0, 8.0], [np.nan, -3.0]])
 
 
 # ---------------------------------------------------------------- maps

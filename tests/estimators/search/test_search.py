@@ -572,6 +572,28 @@ def test_the_winner_is_the_classifier_one_would_ask_for(iris: Data) -> None:
     assert_array_equal(again.predict_proba(X), search.predict_proba(X))
 
 
+def test_an_interrupted_search_of_densities_leaves_the_last_one(
+    iris: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _ = iris
+    search = SharedKernelMixtureCV(
+        n_kernels=[2, 3], covariance_type="diag", n_members=3, cv=2, random_state=0
+    )
+    before = search.fit(X).score_samples(X)
+    fit = SharedKernelMixture.fit
+
+    def interrupted(self: Any, rows: Any, *others: Any, **settings: Any) -> Any:
+        if len(rows) == len(X):
+            raise KeyboardInterrupt
+        return fit(self, rows, *others, **settings)
+
+    monkeypatch.setattr(SharedKernelMixture, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        search.set_params(n_members=1).fit(X)
+    monkeypatch.undo()
+    assert_array_equal(search.score_samples(X), before)
+
+
 def test_more_kernels_are_tried_until_two_numbers_in_a_row_are_worse(
     iris: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,8 +135,9 @@ def prior_of_start(
         counts = masses[some]
         best = int(np.argmin(counts @ errors))
         gain = errors[:, 0] - errors[:, best]
-        # The likeliest, unless another is better by more than one standard error.
-        if counts @ gain > np.sqrt(counts @ (gain - np.average(gain, weights=counts)) ** 2):
+        # The likeliest, unless another is better by more than one standard error, to which one row is added:
+        # where classes are far apart, gains are what rounding leaves of nothing.
+        if counts @ gain > np.sqrt(1.0 + counts @ (gain - np.average(gain, weights=counts)) ** 2):
             strength = float(tried[best])
     return strength, target * (frame.scale[:, None] * frame.scale)
 

@@ -418,8 +418,10 @@ def _step_of_counts(values: FloatArray, shares: FloatArray) -> float | None:
     """
     gaps = np.diff(values)
     step = float(gaps.min())
-    if np.any(np.abs(gaps / step - np.round(gaps / step)) > _OFF_STEP):
-        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        multiples = gaps / step
+        if not np.all(np.abs(multiples - np.round(multiples)) <= _OFF_STEP):
+            return None
     nearest = np.minimum(np.append(np.inf, gaps), np.append(gaps, np.inf))
     others = np.where(np.arange(len(values)) == shares.argmax(), 0.0, shares)
     return step if others[nearest < 1.5 * step].sum() >= 0.5 * others.sum() else None

@@ -69,10 +69,10 @@ _RESULTS = """
         The place of the winner in `cv_results_`.
     cv_results_ : dict of arrays
         What was tried, ready for ``pandas.DataFrame``: `stage` (what was being chosen; scores of the
-        screening are of one fold, and rank below all others), `param_…`, `params`, `split…_test_score`,
-        `mean_test_score`, `std_test_score`, `rank_test_score`, `mean_fit_time`; of classifiers `temperature`
-        and `member` (whether it is averaged); of mixtures the criterion, `n_parameters` and `log_likelihood`,
-        of the training rows or of held-out ones.
+        screening are of one fold or two, and rank below all others), `param_…`, `params`,
+        `split…_test_score`, `mean_test_score`, `std_test_score`, `rank_test_score`, `mean_fit_time`; of
+        classifiers `temperature` and `member` (whether it is averaged); of mixtures the criterion,
+        `n_parameters` and `log_likelihood`, of the training rows or of held-out ones.
     n_untried_ : int
         Number of candidates that `time_limit` left no time for.
     classes_ : ndarray of shape (L,)
@@ -276,7 +276,8 @@ class Trials:
             if trial.params == params and (trial.stage == SCREENING) == screening:
                 return trial
         if (self.best.params or (screening and self.list)) and self.time_is_up:
-            self._untried.add(repr(params))
+            if not any(trial.params == params for trial in self.list):
+                self._untried.add(repr(params))
             return None
         trial, started = Trial(stage, params), time.monotonic()
         try:
@@ -321,7 +322,7 @@ class Trials:
             column[:] = [row.get(name, absent) for row in rows]
             whole = any(value is None or isinstance(value, list) for value in column)
             table[name] = column if whole else np.array(column.tolist())
-        # Scores of the screening are of one fold, and rank below all others.
+        # Scores of the screening are of one fold or two, and rank below all others.
         losses = np.nan_to_num(-table["mean_test_score"], nan=np.inf)
         ranks, screened = np.empty(len(rows), dtype=np.int32), table["stage"] == SCREENING
         ranks[~screened] = rankdata(losses[~screened], method="min")

@@ -144,11 +144,12 @@ def likeliest_powers(z: np.ndarray, weights: FloatArray) -> FloatArray:
 
 
 def along(curves: FloatArray | None, z: np.ndarray) -> np.ndarray:
-    """Return values z (n, M) along piecewise linear curves (2, M, q), constant beyond their ends."""
+    """Return values z (n, M) along piecewise linear curves (2, M, q), beyond their ends with slope one."""
     if curves is None:
         return z
     pairs = zip(z.T, curves.swapaxes(0, 1), strict=True)
-    return np.column_stack([np.interp(column, *curve) for column, curve in pairs])
+    within = np.column_stack([np.interp(column, *curve) for column, curve in pairs])
+    return within + (z - np.clip(z, curves[0, :, 0], curves[0, :, -1]))
 
 
 def normal_scores(z: np.ndarray, weights: FloatArray) -> FloatArray:
@@ -170,7 +171,8 @@ def normal_scores(z: np.ndarray, weights: FloatArray) -> FloatArray:
         wanted = np.linspace(scores[0], scores[-1], _N_KNOTS)
         kept = np.arange(len(values)) if len(values) <= _N_KNOTS else np.searchsorted(scores, wanted)
         # A curve with fewer knots has its last one several times.
-        kept = np.minimum(np.append(kept, np.full(_N_KNOTS - len(kept), len(values) - 1)), len(values) - 1)
+        kept = np.append(kept, np.full(_N_KNOTS - len(kept), len(values) - 1))
+        kept[-1] = len(values) - 1
         curve[:] = values[kept], scores[kept]
     return curves
 
@@ -214,7 +216,10 @@ def fit_features(transform: str, reduction: str, rows: Rows) -> FeatureMap | Non
     powers, standard = np.ones(X.shape[1]), (X - shift) / scale
     if transform == "power":
         powers = np.where(varies, likeliest_powers(standard, weights), 1.0)
-    curves = normal_scores(standard, weights) if transform == "ranks" else None
+    curves = None
+    if transform == "ranks":
+        curves = normal_scores(standard, weights)
+        curves[1, ~varies] = 0.0
     features = along(curves, yeo_johnson(standard, powers))
     if reduction == "none":
         return FeatureMap(shift, scale, powers, curves, None, None)

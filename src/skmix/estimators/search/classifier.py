@@ -691,7 +691,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def _finish(self) -> None:
         # A class with fewer rows than kernels has one for each row.
-        self.best_params_["n_kernels"] = len(self.classifier_.models_[0].means_)
+        self.best_params_["n_kernels"] = int(self.classifier_.models_[0].means_.shape[0])
 
     @property
     def classifier_(self) -> SharedKernelClassifier:

@@ -41,6 +41,8 @@ _IN_VAIN = 3
 SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
 # Passes of EM for the shares of an average.
 _PASSES = 100
+# Candidates with smaller shares are not worth a fit.
+_LEAST_SHARE = 1e-3
 
 
 @savable
@@ -219,14 +221,15 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             if reach <= n_kernels != trials.best.params["n_kernels"]:
                 break
         trials.check()
-        members, self.shares_ = [trials.best], np.ones(1)
+        members, shares = [trials.best], np.ones(1)
         if folds and np.isfinite(trials.best.score):
-            members, self.shares_ = _average(tried, held_weights, self.n_members)
+            members, shares = _average(tried, held_weights, self.n_members)
             for trial in trials.list:
                 trial.columns["share"] = sum(
-                    share for each, share in zip(members, self.shares_, strict=True) if each is trial
+                    share for each, share in zip(members, shares, strict=True) if each is trial
                 )
-        self.mixtures_ = [(each.models or [fit(each, X, y, sample_weight)])[0] for each in members]
+        mixtures = [(each.models or [fit(each, X, y, sample_weight)])[0] for each in members]
+        self.mixtures_, self.shares_ = mixtures, shares
         return trials.best
 
     def _numbers(self, n_classes: int, n_rows: int, n_features: int) -> tuple[list[int], float]:
@@ -303,7 +306,9 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         random_state = check_random_state(self.best_estimator_.random_state)
         drawn = []
         for mixture, count in zip(
-            self.mixtures_, random_state.multinomial(n_samples, self.shares_), strict=True
+            self.mixtures_,
+            random_state.multinomial(n_samples, self.shares_ / self.shares_.sum()),
+            strict=True,
         ):
             if count:
                 # Members that have a seed of their own would all draw the same numbers.
@@ -332,7 +337,8 @@ def _average(
     trials, densities = zip(*sorted(finite, key=lambda each: -each[0].score), strict=True)
     logs = np.array(densities)
     shares = _best_shares(logs, weights)
-    kept = [0, *(1 + np.argsort(-shares[1:], kind="stable")[: most - 1])]
+    others = [i for i in 1 + np.argsort(-shares[1:], kind="stable") if shares[i] > _LEAST_SHARE]
+    kept = [0, *others[: most - 1]]
     return [trials[i] for i in kept], _best_shares(logs[kept], weights)
 
 

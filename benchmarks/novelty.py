@@ -33,12 +33,10 @@ FEWEST_ROWS = 200
 def refused(data: DataSet, nominal: float, n_splits: int, max_rows: int) -> tuple[float, float]:
     """Return the mean share of new rows that is refused, and its standard error over splits."""
     splits = StratifiedShuffleSplit(n_splits, test_size=0.25, random_state=0)
-    shares = []
-    for seed, (train, test) in enumerate(splits.split(data.X, data.y)):
+    shares, codes = [], np.unique(data.y, return_inverse=True)[1]
+    for seed, (train, test) in enumerate(splits.split(data.X, codes)):
         rows = train[:max_rows]
-        model = SharedKernelClassifier(reject_below=nominal, random_state=seed).fit(
-            data.X[rows], data.y[rows]
-        )
+        model = SharedKernelClassifier(reject_below=nominal, random_state=seed).fit(data.X[rows], codes[rows])
         shares.append(float(np.mean(model.score_samples(data.X[test]) < model.threshold_)))
     return float(np.mean(shares)), float(np.std(shares, ddof=1) / np.sqrt(n_splits))
 
