@@ -17,7 +17,6 @@ that would fall are raised to the previous one, so that trees can be drawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,8 +27,8 @@ from ..model import FloatArray, IntArray
 
 Criterion = Literal["entropy", "overlap"]
 
-# Responsibilities below this change no digit of the sums.
-_NOTHING = 1e-14
+# Entropies of smaller responsibilities do not matter.
+_NOTHING = 1e-10
 
 
 @dataclass(frozen=True)
@@ -47,19 +46,22 @@ def merge(responsibilities: FloatArray, weights: FloatArray, criterion: Criterio
     # One line for each population.
     shares = np.array(responsibilities.T, dtype=np.float64, order="C")
     n_kernels = len(shares)
+    # Entropy or root of each share, once for all pairs.
+    terms = entr(shares) if criterion == "entropy" else np.sqrt(shares)
     mass = shares @ weights
     # G or B of each pair, above the diagonal.
     scores = np.full((n_kernels, n_kernels), -np.inf)
     for i in range(n_kernels - 1):
-        scores[i, i + 1 :] = _scores(i, range(i + 1, n_kernels), shares, mass, weights, criterion)
+        scores[i, i + 1 :] = _scores(i, np.arange(i + 1, n_kernels), shares, terms, mass, weights, criterion)
     numbers, counts = np.arange(n_kernels), np.ones(n_kernels)
     entropies = [float((entr(shares) @ weights).sum())]
     tree, masses = np.empty((n_kernels - 1, 4)), np.empty(n_kernels - 1)
     for step in range(n_kernels - 1):
         i, j = (int(place) for place in np.unravel_index(np.argmax(scores), scores.shape))
-        gain = max(_gain(shares[i], shares[j], weights), 0.0)
+        merged = shares[i] + shares[j]
+        gain = max(float((entr(shares[i]) + entr(shares[j]) - entr(merged)) @ weights), 0.0)
         height = _height(gain, mass[i], mass[j]) if criterion == "entropy" else 1.0 - scores[i, j]
-        shares[i] += shares[j]
+        shares[i], terms[i] = merged, entr(merged) if criterion == "entropy" else np.sqrt(merged)
         mass[i] += mass[j]
         counts[i] += counts[j]
         tree[step] = *sorted((numbers[i], numbers[j])), height, counts[i]
@@ -70,7 +72,7 @@ def merge(responsibilities: FloatArray, weights: FloatArray, criterion: Criterio
         scores[j], scores[:, j] = -np.inf, -np.inf
         others = np.setdiff1d(np.flatnonzero(numbers >= 0), i)
         scores[np.minimum(i, others), np.maximum(i, others)] = _scores(
-            i, others, shares, mass, weights, criterion
+            i, others, shares, terms, mass, weights, criterion
         )
     tree[:, 2] = np.maximum.accumulate(tree[:, 2])
     return Merges(tree, np.array(entropies), masses)
@@ -78,28 +80,27 @@ def merge(responsibilities: FloatArray, weights: FloatArray, criterion: Criterio
 
 def _scores(
     i: int,
-    others: Iterable[int],
+    others: IntArray,
     shares: FloatArray,
+    terms: FloatArray,
     mass: FloatArray,
     weights: FloatArray,
     criterion: Criterion,
-) -> list[float]:
-    """Return G or B of population i and each of the others."""
+) -> FloatArray:
+    """Return G or B, shape (m,), of population i and each of m others."""
+    if criterion == "overlap":
+        lengths = np.sqrt(mass[i] * mass[others])
+        products = terms[others] @ (weights * terms[i])
+        # A population without any mass has no density.
+        overlaps = np.divide(products, lengths, out=np.zeros(len(others)), where=lengths > 0)
+        return np.minimum(overlaps, 1.0)
     rows = np.flatnonzero(shares[i] > _NOTHING)
     own, weights = shares[i, rows], weights[rows]
-    if criterion == "entropy":
-        return [_gain(own, shares[j, rows], weights) for j in others]
-    # A population without any mass has no density.
-    lengths = [float(np.sqrt(mass[i] * mass[j])) for j in others]
-    products = [float(np.sqrt(own * shares[j, rows]) @ weights) for j in others]
-    return [
-        min(one / length, 1.0) if length > 0 else 0.0 for one, length in zip(products, lengths, strict=True)
-    ]
-
-
-def _gain(one: FloatArray, other: FloatArray, weights: FloatArray) -> float:
-    """Return G of two populations with responsibilities (n,) and (n,)."""
-    return float((entr(one) + entr(other) - entr(one + other)) @ weights)
+    gains = []
+    for j in others:
+        merged = own + shares[j, rows]
+        gains.append(weights @ (merged * np.log(merged) + terms[j, rows]))
+    return np.array(gains) + weights @ terms[i, rows]
 
 
 def _height(gain: float, one: float, other: float) -> float:
