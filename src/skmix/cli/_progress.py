@@ -28,7 +28,7 @@ class TimeLeft(TimeRemainingColumn):
 
     def render(self, task: Task) -> Text:
         """Return the text of the column."""
-        return Text("") if task.total is None else Text("about ") + super().render(task) + Text(" left")
+        return Text("") if task.total is None else Text("at most ") + super().render(task) + Text(" left")
 
 
 class Watch(Progress):

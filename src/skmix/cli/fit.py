@@ -211,7 +211,8 @@ def fit(
                 metadata["outlier_threshold"] = novelty_threshold(model, outliers, Block(X))
         # A search passes rows on to those of its members that take features as they are.
         members = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
-        for each in (model, *(member for member, change in members if change is None)):
+        same = [member for member, change in members if change is None]
+        for each in (model, *same, *getattr(model, "mixtures_", [])):
             each.feature_names_in_ = np.array(rows.feature_names, dtype=object)
         model.metadata_ = metadata
         write_model(out, model)
@@ -412,7 +413,8 @@ def _fit(
         mixture = SharedKernelMixture(**SEVERAL_STARTS | given)
         search = SharedKernelMixtureCV(mixture, **chosen, criterion=by, **common).fit(X, y)
         if y is None:
-            return search.best_estimator_, search
+            # With several members, the search itself is the model.
+            return (search if len(search.mixtures_) > 1 else search.best_estimator_), search
         chosen = search.best_params_
     estimator: Any = SharedKernelMixture if y is None else SharedKernelClassifier
     model = estimator(**settings, **chosen).fit(X, y)

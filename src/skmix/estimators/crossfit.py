@@ -8,10 +8,11 @@ held out of a fit with the same settings.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -34,32 +35,40 @@ def held_out_densities(
 ) -> tuple[FloatArray, FloatArray | None]:
     """Return log p(x), shape (n,), of rows by fits that have not seen them, and the rows' weights (n,).
 
-    `rows` have class codes; `finish` changes each fit, given the rows it was fitted to. Rows of parts without
-    which there is no fit are left out. Where there is no such part at all, the densities are those of the
+    The estimator may be a search that averages mixtures; their shares stay. `rows` have class codes;
+    `finish` changes each fit, given the rows it was fitted to. Rows of parts without which there is no fit
+    are left out. Where there is no such part at all, the densities are those of the
     estimator itself.
     """
     densities, seen, error = [], np.empty(0, dtype=np.int64), ""
     n_parts = _N_PARTS if finish is None else N_PARTS_TO_TUNE
+    members, shares = getattr(estimator, "mixtures_", [estimator]), getattr(estimator, "shares_", np.ones(1))
     for training, held in parts_of(rows, seed_of(estimator), n_parts):
         if len(seen) >= _ENOUGH:
             break
         try:
-            model = refit(estimator, rows.rows(training))
+            models = [refit(each, rows.rows(training)) for each in members]
             if finish is not None:
-                finish(model, rows.rows(training))
+                for model in models:
+                    finish(model, rows.rows(training))
         except ValueError as reason:
             # Too few rows, or too few values of some feature, are left.
             error = f" The last fit failed: {reason}"
             continue
-        densities.append(on_host(log_density(model, pick(rows.X, held))))
+        densities.append(_log_average(models, shares, pick(rows.X, held)))
         seen = np.concatenate([seen, held])
     if not densities:
         warn_caller(
             f"No part of the {rows.X.shape[0]} rows can be held out: the threshold is a quantile of their "
             f"own densities, which is too high for new rows.{error}"
         )
-        return on_host(log_density(estimator, rows.X)), rows.weights
+        return _log_average(members, shares, rows.X), rows.weights
     return np.concatenate(densities), None if rows.weights is None else rows.weights[seen]
+
+
+def _log_average(models: Sequence[Any], shares: FloatArray, X: Any) -> FloatArray:
+    """Return the logarithm (n,) of the average density of rows X (n, M), with shares (S,) of models."""
+    return logsumexp([on_host(log_density(each, X)) for each in models], b=shares[:, None], axis=0)
 
 
 def refit(estimator: Any, rows: Block) -> Any:

@@ -100,7 +100,8 @@ def describe(model: Any) -> dict[str, Any]:
     names = names or list(map(numbered, range(int(model.n_features_in_))))
     threshold, target = outlier_threshold(model), metadata_of(model)["target"]
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
-    change, n_members = getattr(model, "feature_map_", None), len(getattr(model, "classifiers_", [model]))
+    members = getattr(model, "classifiers_", getattr(model, "mixtures_", [model]))
+    change, n_members = getattr(model, "feature_map_", None), len(members)
     groups, model = groups_of(model), chosen_model(model)
     parts = getattr(model, "models_", [model])
     known = all(hasattr(part, "log_likelihood_") for part in parts)
