@@ -223,6 +223,17 @@ def test_the_benchmark_of_novelty_compares_shares(tmp_path: Path) -> None:
     assert "nominal 5 %: within a factor of 1.5 on" in done.stdout
 
 
+def test_the_benchmark_of_populations_puts_pieces_together(tmp_path: Path) -> None:
+    out = tmp_path / "populations.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "populations.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    (case,) = json.loads(out.read_text())
+    (run,) = case["runs"]
+    assert run["bic"] > 0.2
+    assert max(run["entropy"], run["overlap"]) <= 0.07
+    assert "misclassified new rows" in done.stdout
+
+
 def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path) -> None:
     out = tmp_path / "defaults.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "defaults.py"), "--small", "--out", str(out)]

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -170,6 +171,23 @@ def test_gains_in_density_are_those_of_the_results(generated: ModuleType) -> Non
         assert float(row[5].split(" ± ")[0]) == pytest.approx(measured[row[0]]["gain"], abs=0.005)
     gains = [row["gain"] for row in measured.values() if row["half"] == "judging"]
     assert f"Mean gain {sum(gains) / len(gains):+.2f}" in text
+
+
+def test_errors_of_populations_are_those_of_the_results(generated: ModuleType) -> None:
+    measured = json.loads((RESULTS / "populations.json").read_text())
+    shown = cells(generated.populations())
+    assert shown[0][4:] == [
+        "BIC's kernels", "three kernels", "entropy", "overlap", "elbow", "three by entropy"
+    ]  # fmt: skip
+    assert len(shown) == len(measured) + 1
+    for row, case in zip(shown[1:], measured, strict=True):
+        assert row[:3] == [str(case[name]) for name in ("features", "rows", "distance")]
+        errors = [100 * run["entropy"] for run in case["runs"]]
+        populations = [run["entropy_populations"] for run in case["runs"]]
+        assert row[6] == f"{np.mean(errors):.1f} ({np.max(errors):.1f}), {np.mean(populations):.1f}"
+        # What merging is for: tens of per cent become at most seven, in every data set.
+        assert float(row[4].split()[0]) > 20.0
+        assert max(run[name] for run in case["runs"] for name in ("entropy", "overlap")) <= 0.07
 
 
 def test_errors_on_mnist_are_those_of_the_results(generated: ModuleType) -> None:

@@ -324,6 +324,27 @@ def densities() -> str:
     return "\n\n".join(parts)
 
 
+def populations() -> str:
+    """Return shares of misclassified rows by kernels, and by populations made of them in several ways."""
+    names = {
+        "bic": "BIC's kernels", "three": "three kernels", "entropy": "entropy", "overlap": "overlap",
+        "elbow": "elbow", "given": "three by entropy",
+    }  # fmt: skip
+    rows = []
+    for case in read("populations.json"):
+        runs, cells = case["runs"], []
+        for name in names:
+            errors = [100 * run[name] for run in runs]
+            cell = f"{sum(errors) / len(errors):.1f} ({max(errors):.1f})"
+            if name in ("entropy", "overlap", "elbow"):
+                cell += f", {sum(run[f'{name}_populations'] for run in runs) / len(runs):.1f}"
+            cells.append(cell)
+        kernels = sum(run["kernels"] for run in runs) / len(runs)
+        setting = [f"{case[name]}" for name in ("features", "rows", "distance")]
+        rows.append([*setting, f"{kernels:.1f}", *cells])
+    return table(["features", "rows", "distance", "kernels", *names.values()], rows)
+
+
 def percent(outcomes: Sequence[dict[str, Any]], name: str) -> str:
     """Return the mean of a share over outcomes, in per cent."""
     return f"{100 * sum(each[name] for each in outcomes) / len(outcomes):.2f}"
@@ -390,6 +411,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "fits": fits,
     "mnist": mnist,
     "peers": peers,
+    "populations": populations,
     "sharing": sharing,
     "speed": speed,
     "standings": standings,

@@ -40,7 +40,7 @@ from .rows import (
     score_rows,
     updating,
 )
-from .solving import OF_THE_POSTERIOR, fitted_options
+from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options
 
 # With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
 _ALL_AT_ONCE = 10_000
@@ -413,8 +413,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 _, found = run(refit(self, training.block()), training, held_out, stages)
                 model, _ = run(self, rows, None, found.stages)
             if found.trade_off is not None:
-                # The sums of a stream, or a posterior, belong to the kernels before tuning.
-                for name in ("stream_", *OF_THE_POSTERIOR):
+                # Sums of a stream, a posterior and populations belong to the kernels before tuning.
+                for name in ("stream_", *OF_THE_POSTERIOR, *OF_POPULATIONS):
                     model.__dict__.pop(name, None)
             self.models_ = [model]
             if found.after is not None:

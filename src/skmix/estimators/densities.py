@@ -25,6 +25,7 @@ from ..engine.refine.shrink import are_separate
 from ..engine.sources import gaps
 from ._settings import check_features, check_given
 from .rows import columns_of
+from .solving import OF_POPULATIONS
 
 # A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
 DerivedPart = tuple[Any, list[int], list[int], Parameters]
@@ -74,6 +75,19 @@ def most_likely_kernel(model: Any, rows: Array) -> IntArray:
     """Return the kernel of largest responsibility, shape (n,)."""
     logs = log_responsibilities(model, rows)
     return namespace(logs).argmax(logs, axis=1)
+
+
+def population_probabilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
+    """Return the populations' responsibilities, shape (n, G): the sums of those of their kernels."""
+    members = (model.populations_[:, None] == np.arange(model.populations_.max() + 1)).astype(np.float64)
+    shares = responsibilities(model, rows, codes)
+    return shares @ like(members, shares)
+
+
+def most_likely_population(model: Any, rows: Array) -> IntArray:
+    """Return the population of largest responsibility, shape (n,)."""
+    shares = population_probabilities(model, rows)
+    return namespace(shares).argmax(shares, axis=1)
 
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
@@ -241,6 +255,8 @@ def _derive(
         # What a fit says of itself that is still true of fewer features.
         for name in ("classes_", "class_count_", "covariance_type_", "converged_", "n_iter_"):
             setattr(derived, name, getattr(model, name))
+        # The kernels are the same ones, and so is what they belong to.
+        vars(derived).update({name: vars(model)[name] for name in OF_POPULATIONS if name in vars(model)})
         derived._store_parameters(parts[0][-1].map(np.array))
         return derived
     place = {column: i for i, column in enumerate(columns)}

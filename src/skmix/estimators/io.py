@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _version
 from ..engine.covariances import structure_of
 from ..engine.model import Parameters
+from ..engine.refine.merge import cut
 from ..engine.sources.summary import FARTHEST, frame_of
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.graph import Kernels, build_graph
@@ -36,7 +37,7 @@ Estimator = TypeVar("Estimator", bound=type)
 # The only classes that a file can make, by name.
 _CLASSES: dict[str, Any] = {}
 # Methods whose metadata a user can ask for with `set_fit_request` and the like.
-_REQUESTS = ("fit", "partial_fit", "predict", "score", "transform")
+_REQUESTS = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
 _OUTPUTS = ("default", "pandas", "polars")
 # Attributes of precision and covariance are each other's inverse to this, and to rounding.
 _INVERSE_TOLERANCE = 1e-3
@@ -284,7 +285,14 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     str: ("covariance_type_", "prior_setting_"),
     Integral: ("n_features_in_", "n_iter_", "n_kernels_", "n_untried_"),
     float: ("log_likelihood_", "lower_bound_", "temperature_", "threshold_"),
-    np.ndarray: ("classes_", "covariances_", "start_status_"),
+    np.ndarray: (
+        "classes_",
+        "covariances_",
+        "merge_entropies_",
+        "merge_tree_",
+        "populations_",
+        "start_status_",
+    ),
     tuple: ("covariance_prior_",),
     list: ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "mixtures_", "models_"),
     dict: ("best_params_", "cv_results_"),
@@ -304,6 +312,7 @@ _MIXTURE = (
 # Of these an estimator has all or none: a marginal or conditional of another model was never fitted itself.
 _FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 _BOUND = ("weight_concentration_", "lower_bound_path_")
+_POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
 _POSTERIOR = ("mean_precision_", "degrees_of_freedom_")
 _CLASSIFIER = ("class_prior_", "feature_groups_", "models_", "n_features_in_", "temperature_", "threshold_")
 _GAUSSIAN = (
@@ -316,6 +325,12 @@ _CLASSIFIERS, _MIXTURES = ("classifiers_", "feature_maps_"), ("mixtures_", "shar
 _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M", "matrix": "MQ"}
 
 
+def arrays_of_kernels(model: Any) -> list[str]:
+    """Return the names of a mixture's fitted arrays that have one line for each kernel."""
+    named = [name for name, axes in _TYPE_OF.items() if isinstance(axes, str) and axes[0] == "K"]
+    return [name for name in ("weights_", *named) if name in vars(model)]
+
+
 def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     """Check types, shapes and feature names, and return the sizes of axes by letter."""
     present = vars(model).keys()
@@ -323,7 +338,7 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     posterior = (
         _BOUND if "weight_prior_" in present and present.isdisjoint(_POSTERIOR) else _BOUND + _POSTERIOR
     )
-    for group in (_FIT, posterior):
+    for group in (_FIT, posterior, _POPULATIONS):
         required = required if present.isdisjoint(group) else (*required, *group)
     for name in required:
         if name not in vars(model):
@@ -398,6 +413,28 @@ def _check_mixture(model: Any) -> None:
     for name in ("weight_prior_", "weight_concentration_", *_POSTERIOR):
         if np.any(vars(model).get(name, 1.0) <= 0):
             raise ValueError(f"{name} has numbers that are not positive")
+    if "populations_" in vars(model):
+        _check_populations(model, sizes["K"])
+
+
+def _check_populations(model: Any, n_kernels: int) -> None:
+    """Check that the populations are those of a cut of the tree of merges."""
+    from scipy.cluster.hierarchy import is_valid_linkage  # which takes long to load
+
+    populations, tree, entropies = (vars(model)[name] for name in _POPULATIONS)
+    _check_array("merge_entropies_", entropies, "K", {"K": n_kernels})
+    if tree.shape != (n_kernels - 1, 4) or tree.dtype != np.float64:
+        raise ValueError(f"merge_tree_ has shape {tree.shape}, not ({n_kernels - 1}, 4)")
+    if n_kernels > 1 and not (np.all(np.isfinite(tree)) and is_valid_linkage(tree)):
+        raise ValueError("merge_tree_ is not a tree of merges")
+    if populations.shape != (n_kernels,) or populations.dtype.kind != "i":
+        raise ValueError(f"populations_ are not {n_kernels} whole numbers")
+    numbers = np.unique(populations)
+    if not np.array_equal(numbers, np.arange(len(numbers))):
+        raise ValueError(f"populations_ have the numbers {numbers[:5].tolist()}, not 0 to {len(numbers) - 1}")
+    parts = np.stack([cut(tree, len(numbers)), populations])
+    if len(np.unique(parts, axis=1).T) != len(numbers):
+        raise ValueError("populations_ are not those of merge_tree_")
 
 
 def _check_labels(labels: np.ndarray, n_classes: int) -> None:

@@ -35,6 +35,7 @@ from ._settings import check_count
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .decisions import check_outlier_label, threshold_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
+from .populations import check_populations, distances, match, merge_kernels, sort_kernels
 from .rows import Training, code_labels, host_copy, open_training, refuse_blocks, score_rows, updating
 from .solving import check_inference, fit_jointly, fit_model
 
@@ -647,6 +648,13 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     variance_floor_ : ndarray of shape (M,)
         With a `covariance_prior`, the smallest variance that a kernel may have in each feature.
     {fitted}
+    populations_ : ndarray of shape (K,)
+        After `merge_kernels`: the population of each kernel, 0 to G - 1, the largest first.
+    merge_tree_ : ndarray of shape (K - 1, 4)
+        After `merge_kernels`: the merges as SciPy's linkage matrix, for ``scipy.cluster.hierarchy``.
+    merge_entropies_ : ndarray of shape (K,)
+        After `merge_kernels`: entropy of the responsibilities per row, in nats, with K, K - 1, …, 1
+        populations.
 
     See Also
     --------
@@ -710,19 +718,178 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             "probabilities": "responsibilities",
         }
 
-    def predict(self, X: ArrayLike) -> IntArray:
-        """Return the most probable kernel (n,) of each row of X (n, M)."""
-        return score_rows(self, X, densities.most_likely_kernel)
+    def predict(self, X: ArrayLike, *, populations: bool = False) -> IntArray:
+        """Return the kernel, or the population, that each row most probably came from.
 
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the probability (n, K) that each row of X (n, M) came from each kernel."""
-        return self.responsibilities(X)
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows, of any kind that `fit` takes.
+        populations : bool, default=False
+            Whether to return populations, see `merge_kernels`, instead of kernels.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Numbers of kernels, lines of `means_`, or of populations.
+        """
+        if populations:
+            check_is_fitted(self)
+            check_populations(self)
+        most_likely = densities.most_likely_population if populations else densities.most_likely_kernel
+        return score_rows(self, X, most_likely)
+
+    def predict_proba(self, X: ArrayLike, *, populations: bool = False) -> FloatArray:
+        """Return the probability that each row came from each kernel, or from each population.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows, of any kind that `fit` takes.
+        populations : bool, default=False
+            Whether to return populations, see `merge_kernels`, instead of kernels. A population has the sum
+            of its kernels.
+
+        Returns
+        -------
+        ndarray of shape (n, K) or (n, G)
+            Probabilities; rows sum to one.
+        """
+        if not populations:
+            return self.responsibilities(X)
+        check_is_fitted(self)
+        check_populations(self)
+        return score_rows(self, X, densities.population_probabilities)
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> IntArray:
         """Fit the mixture and return the most probable kernel (N,) of each row of X (N, M); see `fit`."""
         return self.fit(X, y, sample_weight).predict(X)
+
+    def merge_kernels(
+        self,
+        X: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        *,
+        criterion: str = "entropy",
+        n_populations: int | None = None,
+        threshold: float | str | None = None,
+    ) -> Self:
+        """Merge kernels into populations, which may have any shape.
+
+        Kernels are merged two by two, and so is what was made of them, until a tree of all is cut. The
+        density stays as it is. Populations are numbered by their share of all rows, the largest first.
+        `predict` and `predict_proba` return them with ``populations=True``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M), default=None
+            Rows by whose responsibilities kernels are merged, of any kind that `fit` takes; a sample of some
+            ten thousand is enough. None uses draws from the model, as many from each kernel, and always the
+            same ones.
+        y : array-like of shape (n,), default=None
+            Their labels.
+        criterion : {'entropy', 'overlap'}, default='entropy'
+            'entropy' merges the two that lower the entropy of the responsibilities most [1]_. 'overlap'
+            merges the two with the largest Bhattacharyya coefficient ∫√(p q) of their densities; unlike the
+            entropy, it does not depend on their weights, and suits small populations beside large ones.
+        n_populations : int, default=None
+            Number of populations. None lets `threshold` decide.
+        threshold : float or 'elbow', default=None
+            Height of the tree, from 0 to 1, up to which merges are made; None is 0.9. With 'overlap' it is
+            one less the coefficient. With 'entropy' it is the share of the uncertainty about which of the two
+            a row came from that knowing the row removes: 0.5 for two equal Gaussians at 2 standard
+            deviations, 0.9 at 4. 'elbow' is the rule of [1]_, where two lines meet that are fitted to the
+            curve of the entropy over the mass merged so far; it tends to leave more populations.
+
+        Returns
+        -------
+        estimator
+            The mixture, with `populations_`, `merge_tree_` and `merge_entropies_`. A new fit drops them.
+
+        References
+        ----------
+        .. [1] Baudry, J.-P., Raftery, A. E., Celeux, G., Lo, K. and Gottardo, R. (2010). Combining mixture
+           components for clustering. Journal of Computational and Graphical Statistics 19, 332-353.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skmix import SharedKernelMixture
+        >>> random = np.random.default_rng(0)
+        >>> X = np.append(random.exponential(size=400), random.normal(12.0, size=200))[:, None]
+        >>> model = SharedKernelMixture(4, init="k-means", random_state=0).fit(X).merge_kernels()
+        >>> model.predict([[0.1], [3.0], [11.0]], populations=True)
+        array([0, 0, 1])
+        """
+        check_is_fitted(self)
+        with updating(self):
+            merge_kernels(self, X, y, criterion, n_populations, threshold)
+        return self
+
+    def kernel_distances(
+        self, other: SharedKernelMixture | None = None, *, metric: str = "bhattacharyya"
+    ) -> FloatArray:
+        """Return distances between kernels, of this model or from those of another.
+
+        Parameters
+        ----------
+        other : SharedKernelMixture, default=None
+            A fitted mixture of the same features, of any covariance type; None is this one.
+        metric : {'bhattacharyya', 'jeffreys'}, default='bhattacharyya'
+            'bhattacharyya' is −log ∫√(p q), 'jeffreys' the symmetrised Kullback-Leibler divergence
+            KL(p‖q) + KL(q‖p). Both are 0 for equal kernels and have no upper bound; weights do not matter.
+
+        Returns
+        -------
+        ndarray of shape (K, K) or (K, K')
+            Distances.
+        """
+        check_is_fitted(self)
+        return distances(self, None if other is None else _check_mixture(other), metric)
+
+    def sort_kernels(self) -> Self:
+        """Sort the kernels by weight, the largest first, and equal ones by their means.
+
+        The weight is averaged over classes by `class_prior_`. The order that a fit leaves depends on its
+        start; the sorted one does not, as long as the kernels are the same.
+
+        Returns
+        -------
+        estimator
+            The mixture, with all attributes that have one line for each kernel in the new order.
+        """
+        check_is_fitted(self)
+        with updating(self):
+            sort_kernels(self)
+        return self
+
+    def match(
+        self, other: SharedKernelMixture, *, populations: bool = False, max_distance: float = 0.9
+    ) -> IntArray:
+        """Return which kernels, or populations, of another mixture correspond to those of this one.
+
+        Each corresponds to at most one of the other model, such that the sum of the distances is as small as
+        possible. The distance is one less the Bhattacharyya coefficient ∫√(p q) of the densities: the square
+        of Hellinger's.
+
+        Parameters
+        ----------
+        other : SharedKernelMixture
+            A fitted mixture of the same features.
+        populations : bool, default=False
+            Whether to match populations, see `merge_kernels`, instead of kernels.
+        max_distance : float, default=0.9
+            Largest distance, from 0 to 1, of two that correspond.
+
+        Returns
+        -------
+        ndarray of shape (K,) or (G,)
+            Numbers in the other model; -1 for those without a counterpart.
+        """
+        check_is_fitted(self)
+        return match(self, _check_mixture(other), populations=populations, max_distance=max_distance)
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of rows X (n, M), as features for another estimator."""
@@ -748,6 +915,14 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""
         return float(np.mean(self._scores(X, y)))
+
+
+def _check_mixture(other: Any) -> SharedKernelMixture:
+    """Return another fitted mixture; refuse anything else."""
+    if not isinstance(other, SharedKernelMixture):
+        raise TypeError(f"other must be a SharedKernelMixture, got a {type(other).__name__}.")
+    check_is_fitted(other)
+    return other
 
 
 def _lazy(method: Any) -> Any:

@@ -34,7 +34,15 @@ from .rows import (
     sent,
     where_dispatched,
 )
-from .solving import OF_THE_POSTERIOR, best_start, evenly_spaced, options_of, start_groups, with_resolution
+from .solving import (
+    OF_POPULATIONS,
+    OF_THE_POSTERIOR,
+    best_start,
+    evenly_spaced,
+    options_of,
+    start_groups,
+    with_resolution,
+)
 
 _OF_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 
@@ -148,8 +156,9 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     found, running, log_likelihood = absorb(
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
-    # A stream is neither shrunk nor variational, but an earlier fit may have been.
-    for name in ("shrinkage_", "covariance_prior_", "prior_setting_", "weight_prior_", *OF_THE_POSTERIOR):
+    # A stream is neither shrunk nor variational, but an earlier fit may have been; kernels move.
+    of_the_prior = ("shrinkage_", "covariance_prior_", "prior_setting_", "weight_prior_")
+    for name in (*of_the_prior, *OF_THE_POSTERIOR, *OF_POPULATIONS):
         vars(model).pop(name, None)
     if found.concentration is not None:
         model.weight_prior_ = found.concentration

@@ -17,9 +17,11 @@ from skmix.plots.paper import (
     plot_accuracy_distribution,
     plot_illustration,
 )
+from skmix.plots.populations import draw_populations, plot_merges
 
 __all__ = [
     "draw_kernels",
+    "draw_populations",
     "new_figure",
     "paper_figures",
     "plot_accuracy_against_kernels",
@@ -31,6 +33,7 @@ __all__ = [
     "plot_feature_overlay",
     "plot_gain",
     "plot_illustration",
+    "plot_merges",
     "plot_projections",
     "plot_ranks",
     "plot_reliability",

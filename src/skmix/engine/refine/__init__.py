@@ -1,1 +1,1 @@
-"""Methods around the EM loop: shrinkage, pruning, discriminative training, calibration, streams."""
+"""Methods around the EM loop: shrinkage, pruning, discriminative training, calibration, streams, merges."""
