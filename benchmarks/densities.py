@@ -24,6 +24,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from joblib import Parallel, delayed
 from rich.console import Console
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
@@ -110,6 +111,7 @@ def main() -> None:
         "--rows", type=int, default=MOST_ROWS, help="most rows to train with, and to judge by"
     )
     parser.add_argument("--raw", action="store_true", help="leave rounded values as they are")
+    parser.add_argument("--jobs", type=int, default=1, help="data sets at a time")
     parser.add_argument("--out", type=Path, help="JSON file of the numbers")
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
     arguments = parser.parse_args()
@@ -121,10 +123,13 @@ def main() -> None:
         for title in ("data", "rows", "features", "scikit-learn", "skmix", "gain", "largest", "time"):
             table.add_column(title, justify="left" if title == "data" else "right")
         gains = []
-        for name in HALVES[half]:
-            if arguments.small and name not in ("iris", "wine"):
-                continue
-            row = compare(find_data(name, arguments.files), n_repeats, most_rows, raw=arguments.raw)
+        names = [name for name in HALVES[half] if not arguments.small or name in ("iris", "wine")]
+        work = Parallel(n_jobs=arguments.jobs, return_as="generator")
+        rows = work(
+            delayed(compare)(find_data(name, arguments.files), n_repeats, most_rows, raw=arguments.raw)
+            for name in names
+        )
+        for name, row in zip(names, rows, strict=True):
             results.append({"half": half, "data": name, **row})
             gains.append(row["gain"])
             if arguments.out is not None:
