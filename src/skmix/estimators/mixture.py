@@ -35,6 +35,7 @@ from ._settings import check_count
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .decisions import check_outlier_label, threshold_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
+from .labelling import write_labels
 from .populations import check_populations, distances, match, merge_kernels, sort_kernels
 from .rows import Training, code_labels, host_copy, open_training, refuse_blocks, score_rows, updating
 from .solving import check_inference, fit_jointly, fit_model
@@ -319,13 +320,15 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         ----------
         X : array-like of shape (N, M)
             Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path of a
-            .npy, Parquet, Zarr or FCS file, a Zarr array, a large mapped array, what `open_rows` returns, or
-            a Dask array or dataframe.
+            .npy, Parquet, text, Zarr or FCS file, a Zarr array, a large mapped array, an AnnData, what
+            `open_rows` returns, or a Dask array or dataframe. Or rows whose classes are known: a list of
+            files, a folder or a pattern, of which each file is a class named after it, or a pair of a table
+            and its column of classes; see `open_rows`.
         y : array-like of shape (N,), default=None
             Class labels of any type. NaN and None mark rows without a label, and so does the number -1, as in
             scikit-learn's `semi_supervised`; but -1 and one other label are two classes, and where -1 may
             as well be a class (-1, 0 and 1, or beside other negative labels) it is refused. For rows in a
-            file, also the name of a Parquet file's column, or the path of another file.
+            file, also the name of a column, or the path of another file.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
 
@@ -760,6 +763,40 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         check_is_fitted(self)
         check_populations(self)
         return score_rows(self, X, densities.population_probabilities)
+
+    def write_labels(
+        self,
+        X: ArrayLike,
+        target: Any,
+        *,
+        populations: bool = False,
+        probabilities: bool = True,
+        name: str | None = None,
+    ) -> None:
+        """Write the kernel, or the population, of each row into a table, an AnnData or FCS files.
+
+        Numbers are those of `predict`. A table has the column ``group`` if groups of the rows are known, then
+        the numbers, and ``p_0``, ``p_1`` … for the probabilities. In an AnnData, numbers are a categorical
+        column of ``obs``, probabilities are in ``obsm``, and ``uns["skmix"]`` has the groups, their weights
+        and the kernels' means. FCS files are copies of those that X is read from, with the numbers as one
+        more channel, in single precision.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows, of any kind that `fit` takes.
+        target : path or AnnData
+            A table by its name (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``), an AnnData of n
+            observations, which is changed, or a folder for FCS files.
+        populations : bool, default=False
+            Whether to write populations, see `merge_kernels`, instead of kernels.
+        probabilities : bool, default=True
+            Whether to write the probability of each kernel or population; FCS files do not have them.
+        name : str, default=None
+            Name of the column; None is ``kernel`` or ``population``.
+        """
+        check_is_fitted(self)
+        write_labels(self, X, target, populations=populations, probabilities=probabilities, name=name)
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
