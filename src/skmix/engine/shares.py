@@ -23,10 +23,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, special
+from scipy import linalg, special, stats
 
 from .covariances import structure_of
-from .model import FloatArray, IntArray, Parameters
+from .model import BoolArray, FloatArray, IntArray, Parameters
+from .rules.weights import learn_concentration, log_evidence
 
 # Precision of a share that rows say nothing about: it lies between 0 and 1.
 _LEAST_PRECISION = 4.0
@@ -36,6 +37,9 @@ _KERNEL_ROWS = 1.0
 _MOST_PARAMETERS, _MOST_CLASSES, _DRAWS = 1500, 16, 48
 # A kernel does not matter for rows that came from it with a lower probability in all classes.
 _NEGLIGIBLE = 1e-3
+# Unusual groups: parts of the groups that are left out together at most, start and passes of the search for
+# the concentration of the others, the gain that ends it, and groups that are simulated.
+_FOLDS, _SIMILAR, _STEPS, _GAIN, _SIMULATED = 32, 100.0, 200, 1e-4, 2000
 # Rows for each parameter, and in all.
 _ROWS_EACH, _FEWEST_ROWS = 8, 1 << 12
 
@@ -259,3 +263,57 @@ def intervals(
     tail = 0.5 * (1.0 - level)
     lower, upper = ((special.betaincinv(*after, q) - error) / scale for q in (tail, 1.0 - tail))
     return np.clip(lower, 0.0, shares), np.clip(upper, shares, 1.0)
+
+
+# ---------------------------------------------------------------- unusual compositions
+
+
+def usual_concentrations(counts: FloatArray, usual: BoolArray) -> FloatArray:
+    """Return the concentration (G, L) of a Dirichlet distribution of the other usual groups, for each group.
+
+    `counts` (G, L) are rows of each part and group. Groups are left out one by one, or, where there are many,
+    some at a time.
+    """
+    n_parts, n_groups = counts.shape
+    fold = np.arange(n_groups) % min(n_groups, _FOLDS)
+    n_folds = int(fold.max()) + 1
+    rest = usual & (fold != np.arange(n_folds)[:, None])
+    some = counts * rest[:, None, :]
+    sizes = some.sum(axis=(1, 2))
+    common = (some.sum(axis=2) + 0.5) / (sizes + 0.5 * n_parts)[:, None]
+    concentration = _SIMILAR * common
+    reached = log_evidence(some, some.sum(axis=1), concentration)
+    for _ in range(_STEPS):
+        concentration = learn_concentration(some, concentration)
+        before, reached = reached, log_evidence(some, some.sum(axis=1), concentration)
+        if np.all(reached - before < _GAIN):
+            break
+    # A part that the others lack is not impossible.
+    total = concentration.sum(axis=1, keepdims=True)
+    return np.maximum(concentration, total * 0.5 / (sizes[:, None] + 1.0))[fold].T
+
+
+def surprise(
+    counts: FloatArray, concentration: FloatArray, random: np.random.Generator
+) -> tuple[float, float]:
+    """Return how improbable the rows of each part (G,) of a group are, and the p-value.
+
+    The predictive distribution is the Dirichlet–multinomial one of a concentration (G,). The surprise is
+    minus its logarithm, in standard deviations from its mean; both, and the skewness, are those of simulated
+    groups, and the p-value is that of a Pearson distribution of the third kind with these moments.
+    """
+    counts = np.rint(counts)
+    size = int(counts.sum())
+    # Gamma variates of a low shape may underflow all together.
+    drawn = random.standard_gamma(concentration, size=(_SIMULATED, len(counts))) + 1e-300
+    drawn = random.multinomial(size, drawn / drawn.sum(axis=1, keepdims=True)).astype(np.float64)
+    every = np.concatenate([drawn, counts[None]])
+    # The multinomial coefficient makes it the probability of the counts, whatever the order of the rows.
+    terms = special.gammaln(every + concentration) - special.gammaln(every + 1.0)
+    scores = -terms.sum(axis=1)
+    centre, spread = scores[:-1].mean(), scores[:-1].std()
+    if spread <= 0.0:
+        return 0.0, 1.0
+    skewness = float(np.mean(((scores[:-1] - centre) / spread) ** 3))
+    z = float((scores[-1] - centre) / spread)
+    return z, float(stats.pearson3.sf(z, skewness))
