@@ -48,25 +48,30 @@ shares = model.composition()
 print(shares.pivot(index="group", columns="population", values="share").round(3))
 
 # %%
-# Which populations differ between treated and control samples? What is false discovery is bounded by q-values.
+# Which populations differ between treated and control samples? Shares sum to one: where one rises, others
+# must fall.
 control, treated = model.classes_[:6], model.classes_[6:]
-difference = model.compare(control, treated)
+difference = model.compare(treated, control)
 print(difference.round(4))
 
 # %%
 # Left: cells drawn from the model, in the colours of their populations. Middle: the composition of each
 # sample, with 95 % intervals. Right: the differences and their intervals.
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
-draw_populations(model, model.sample(2000)[0], left, features=("CD8", "CD14"))
-left.set_title(f"{model.n_kernels_} kernels, {len(difference)} populations")
-for number, own in shares.groupby("population"):
+drawn = pd.DataFrame(model.sample(2000)[0], columns=MARKERS)
+draw_populations(model, drawn, left, features=("CD8", "CD4"))
+left.set(xlabel="CD8", ylabel="CD4", title=f"{model.n_kernels_} kernels, {len(difference)} populations")
+left.legend(title="population")
+lines, _ = left.get_legend_handles_labels()
+for (number, own), line in zip(shares.groupby("population"), lines, strict=True):
     errors = [own["share"] - own["lower"], own["upper"] - own["share"]]
-    middle.errorbar(own["share"], np.arange(12) + 0.12 * number, xerr=errors, fmt="o", ms=4, label=number)
+    place = np.arange(12) + 0.12 * number
+    middle.errorbar(own["share"], place, xerr=errors, fmt="o", ms=4, color=line.get_color())
 middle.set(yticks=np.arange(12), yticklabels=model.classes_, xlabel="share", title="composition")
-middle.legend(title="population")
 errors = [difference["difference"] - difference["lower"], difference["upper"] - difference["difference"]]
-right.errorbar(difference["difference"], difference["population"], xerr=errors, fmt="ko", capsize=3)
+right.errorbar(difference["difference"], difference["population"], xerr=errors, fmt="ko")
 right.axvline(0.0, color="0.7", zorder=0)
-right.set(yticks=difference["population"], ylabel="population", xlabel="treated − control", title="difference")
+right.set(yticks=difference["population"], ylabel="population", xlabel="treated − control")
+right.set_title("difference")
 folder.cleanup()
 plt.show()

@@ -48,7 +48,8 @@ recordings, by = make_shared_kernel_data(means, covariances, new, 60, random_sta
 ratios = model.class_log_likelihood(recordings)[:, 80:] - model.score_samples(recordings)[:, None]
 evidence = np.stack([ratios[by == number].sum(axis=0) for number in range(20)])
 own = np.eye(20, dtype=bool)
-print(f"{np.mean(evidence.argmax(axis=1) == np.arange(20)):.0%} of the recordings are nearest to their speaker")
+right_ones = evidence.argmax(axis=1) == np.arange(20)
+print(f"{np.mean(right_ones):.0%} of the recordings have the highest evidence for their own speaker")
 
 # %%
 # Left: errors of the weights against the number of rows. Right: evidence for the speakers of the recordings,
