@@ -65,7 +65,7 @@ numpydoc_xref_param_type = False
 
 # ---------------------------------------------------------------- gallery
 
-SECTIONS = ("paper", "learning", "densities", "scale")
+SECTIONS = ("paper", "groups", "learning", "densities", "scale")
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",

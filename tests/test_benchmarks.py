@@ -140,6 +140,20 @@ def test_the_benchmark_of_groups_shows_what_small_groups_gain(tmp_path: Path) ->
         assert hierarchical["held_out"] > independent["held_out"]
 
 
+def test_the_benchmark_of_samples_measures_files_groups_and_starts(tmp_path: Path) -> None:
+    out = tmp_path / "samples.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "samples.py"), "--small", "--jobs", "1"]
+    done = subprocess.run([*command, "--out", str(out)], check=True, capture_output=True, text=True)
+    assert "4 files of 500 rows" in done.stdout
+    kept = json.loads((ROOT / "benchmarks/results/samples.json").read_text())
+    for results in (json.loads(out.read_text()), kept):
+        assert {row["kernels"] for row in results["files"]} == {"overlapping", "apart"}
+        assert {row["groups"] for row in results["groups"]} == {1, 20, 200, 2000}
+    # What is promised of files, and what the default start of mixtures rests on.
+    assert all(row["peak_mb"] < 1000 for row in kept["files"])
+    assert all(row["most"] < 0.02 for row in kept["starts"])
+
+
 def test_the_benchmark_of_high_dimension_runs(tmp_path: Path) -> None:
     out = tmp_path / "high_dimension.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "high_dimension.py"), "--small", "--jobs", "1"]

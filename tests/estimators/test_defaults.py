@@ -83,7 +83,8 @@ def test_kernels_grow_with_the_root_of_the_rows(covariance_type: str, n_paramete
     sizes = np.array([5, 400, 800])
     y = np.repeat([0, 1, 2], sizes)
     X = random.normal(size=(len(y), 2))
-    model = SharedKernelMixture(covariance_type=covariance_type, tol=1e-2, random_state=0).fit(X, y)
+    settings = {"covariance_type": covariance_type, "init": "class", "tol": 1e-2, "random_state": 0}
+    model = SharedKernelMixture(**settings).fit(X, y)
     usual = round((np.prod(sizes) ** (1 / 3) / (2 * n_parameters)) ** 0.5)
     expected = np.array([1, usual, usual])
     assert usual > 1
@@ -92,7 +93,7 @@ def test_kernels_grow_with_the_root_of_the_rows(covariance_type: str, n_paramete
     assert_array_equal(np.count_nonzero(model.weights_, axis=0), expected)
     assert np.count_nonzero(model.weights_, axis=1).max() == 1
     for weight in (1e-3, 1e4):
-        weighted = SharedKernelMixture(covariance_type=covariance_type, tol=1e-2, random_state=0)
+        weighted = SharedKernelMixture(**settings)
         assert weighted.fit(X, y, sample_weight=np.full(len(y), weight)).n_kernels_ == model.n_kernels_
 
 
@@ -259,7 +260,7 @@ def test_candidates_of_a_search_do_not_live_on_one_whole_number() -> None:
 def test_weights_on_kernels_of_other_classes_are_not_parameters() -> None:
     random = np.random.default_rng(0)
     X, y = random.normal(size=(600, 2)), np.repeat([0, 1, 2], [400, 195, 5])
-    own = SharedKernelMixture(tol=1e-2, random_state=0).fit(X, y)
+    own = SharedKernelMixture(init="class", tol=1e-2, random_state=0).fit(X, y)
     assert np.count_nonzero(own.weights_, axis=0).tolist() == [3, 3, 1]
     # Seven kernels, each with a mean of two numbers and a covariance of three; 2 + 2 + 0 free weights.
     free = 7 * (2 + 3) + 4

@@ -369,7 +369,7 @@ def test_a_derived_model_can_be_fitted_again(kind: str) -> None:
             assert_array_equal(
                 np.diag(derived.covariance_prior[1]), [3.0, 1.0] if names[0] == "c" else [1.0, 3.0]
             )
-            assert derived.init == "class"
+            assert derived.init == "auto"
             assert derived.converged_ is True
             assert derived.n_iter_ == model.n_iter_
 

@@ -93,7 +93,7 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "n_kernels": None,
         "covariance_type": "full",
         "n_factors": None,
-        "init": "class",
+        "init": "auto",
         "n_init": 1,
         "max_iter": 200,
         "tol": 1e-4,
@@ -113,12 +113,45 @@ def test_defaults_are_those_of_the_public_face() -> None:
 
 def test_the_number_of_kernels() -> None:
     X, y = labelled()
-    # Fifty rows a class, and nine parameters of a kernel.
-    assert SharedKernelMixture(random_state=0, max_iter=900).fit(X, y).weights_.shape == (6, 3)
-    assert SharedKernelMixture(random_state=0).fit(X[:30], y[:30]).weights_.shape == (3, 3)
+    # Fifty rows a class, and nine parameters of a kernel: √(150 / 18) kernels, or √(50 / 18) for each class.
+    assert SharedKernelMixture(random_state=0, max_iter=900).fit(X, y).weights_.shape == (3, 3)
+    by_class = SharedKernelMixture(init="class", random_state=0, max_iter=900)
+    assert by_class.fit(X, y).weights_.shape == (6, 3)
+    assert by_class.fit(X[:30], y[:30]).weights_.shape == (3, 3)
     assert SharedKernelMixture(random_state=0).fit(X[:30]).weights_.shape == (1, 1)
     assert SharedKernelMixture(np.int64(5), random_state=0, max_iter=900).fit(X, y).means_.shape == (5, 3)
     assert SharedKernelMixture(init={"means": X[:7]}, max_iter=900).fit(X, y).weights_.shape == (7, 3)
+
+
+def test_passes_are_those_of_msgmm(golden: Any) -> None:
+    reference = golden("samples")
+    n_kernels, n_features = reference["start_means"].shape
+    start = {
+        "means": reference["start_means"],
+        "covariances": np.tile(reference["start_covariance"] * np.eye(n_features), (n_kernels, 1, 1)),
+    }
+    n_passes = int(reference["n_passes"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = SharedKernelMixture(init=start, max_iter=n_passes, tol=0.0)
+        model.fit(reference["X"], reference["group"])
+    assert model.n_iter_ == n_passes
+    assert_allclose(model.weights_, reference["weights"].T, rtol=0.0, atol=1e-10)
+    assert_allclose(model.means_, reference["means"], rtol=0.0, atol=1e-10)
+    assert_allclose(model.covariances_, reference["covariances"], rtol=0.0, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_default_start_finds_the_kernels_of_many_groups(seed: int) -> None:
+    """Where kernels lie apart, the fit ends where one that starts at the truth does."""
+    random = np.random.default_rng(seed)
+    means, n_groups, n_rows = 5.0 * random.normal(size=(15, 5)), 60, 50
+    weights = random.dirichlet(np.ones(15), size=n_groups).T
+    covariances = np.tile(np.eye(5), (15, 1, 1))
+    X, y = make_shared_kernel_data(means, covariances, weights, n_rows, random_state=seed)
+    truth = SharedKernelMixture(init={"means": means, "covariances": covariances}).fit(X, y)
+    found = SharedKernelMixture(15, random_state=seed).fit(X, y)
+    assert found.log_likelihood_ > truth.log_likelihood_ - 0.02 * len(X)
 
 
 def test_without_labels_there_is_one_class() -> None:
@@ -332,7 +365,7 @@ def test_the_floor_is_relative_to_each_features_variance(covariance_type: str) -
 # ---------------------------------------------------------------- starts
 
 
-@pytest.mark.parametrize("init", ["class", "k-means++", "random_from_data", "uniform"])
+@pytest.mark.parametrize("init", ["auto", "class", "k-means++", "random_from_data", "uniform"])
 def test_every_start_by_name(init: str) -> None:
     X, y = labelled()
     first = SharedKernelMixture(4, init=init, n_init=3, random_state=0, max_iter=900).fit(X, y)
@@ -480,7 +513,8 @@ def test_the_warning_points_at_the_callers_line() -> None:
 @each_type
 def test_samples_look_like_the_model(covariance_type: str) -> None:
     X, y = labelled()
-    model = SharedKernelMixture(4, covariance_type=covariance_type, random_state=0, max_iter=500).fit(X, y)
+    settings = {"covariance_type": covariance_type, "init": "class", "random_state": 0}
+    model = SharedKernelMixture(4, max_iter=500, **settings).fit(X, y)
     rows, labels = model.sample(30_000)
     assert rows.shape == (30_000, 3)
     assert_allclose(np.bincount(labels) / 30_000, model.class_prior_, atol=0.01)
@@ -490,9 +524,7 @@ def test_samples_look_like_the_model(covariance_type: str) -> None:
     assert_array_equal(their_labels, 2)
     assert_allclose(only.mean(axis=0), model.weights_[:, 2] @ model.means_, atol=0.5)
     # A model fitted on its own sample is as good as it is itself.
-    refit = SharedKernelMixture(4, covariance_type=covariance_type, random_state=0, max_iter=900).fit(
-        rows, labels
-    )
+    refit = SharedKernelMixture(4, max_iter=900, **settings).fit(rows, labels)
     assert refit.score(rows, labels) >= model.score(rows, labels) - 0.02
 
 

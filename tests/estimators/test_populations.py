@@ -53,6 +53,21 @@ def model(fitted: SharedKernelMixture) -> SharedKernelMixture:
 # ---------------------------------------------------------------- merges
 
 
+def test_names_of_features_make_no_difference(model: SharedKernelMixture) -> None:
+    """Nor a warning, which is an error here: what is drawn from a model has no names."""
+    X, _ = shapes()
+    named = SharedKernelMixture(9, **SETTINGS).fit(pd.DataFrame(X, columns=["a", "b"]), np.arange(len(X)) % 2)
+    for each in (model, named):
+        each.merge_kernels()
+    assert_array_equal(named.populations_, model.populations_)
+    assert_array_equal(named.match(model, populations=True), np.arange(named.populations_.max() + 1))
+    for ours, theirs in (
+        (named.composition(), model.composition()),
+        (named.unusual_groups(), model.unusual_groups()),
+    ):
+        pd.testing.assert_frame_equal(ours, theirs)
+
+
 @pytest.mark.parametrize("criterion", ["entropy", "overlap"])
 @pytest.mark.parametrize("rows", [False, True])
 def test_kernels_become_the_true_populations(model: SharedKernelMixture, criterion: str, rows: bool) -> None:

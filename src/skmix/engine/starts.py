@@ -29,6 +29,10 @@ from .sources.summary import FARTHEST, Frame
 # Rows sampled per kernel, and Lloyd iterations of k-means.
 _ROWS_PER_KERNEL = 25
 _LLOYD_PASSES = 3
+# Seeds that may be swapped are drawn from more rows per kernel, unless that is more than so many in all; so
+# many swaps are tried per kernel, and in all.
+_ROWS_PER_SWAPPED, _MOST_ROWS_TO_SWAP = 100, 1 << 14
+_SWAPS_PER_KERNEL, _MOST_SWAPS = 4, 1000
 # k-means over all rows ends when no centre moves by this squared distance in any feature, in the frame, or
 # after this many passes; it takes as many rows at a time as make about this many numbers.
 _HARDLY, _MOST_LLOYD_PASSES, _NUMBERS_AT_ONCE = 1e-6, 30, 1 << 20
@@ -90,9 +94,9 @@ def k_means_plus_plus(
     random_state: np.random.RandomState,
     row_weights: FloatArray | None = None,
 ) -> Parameters:
-    """Return starts seeded by k-means++ over the rows of all classes together."""
-    everything = np.zeros(X.shape[0], dtype=np.int64)
-    start = class_wise(X, everything, 1, n_starts, n_kernels, frame, structure, random_state, row_weights)
+    """Return starts seeded by k-means++ with swaps over the rows of all classes together."""
+    shared = n_starts, n_kernels, frame, structure, random_state, row_weights
+    start = class_wise(X, np.zeros(X.shape[0], dtype=np.int64), 1, *shared, swap=True)
     return Parameters(uniform_weights(n_starts, n_kernels, n_classes), start.means, start.covariances)
 
 
@@ -107,20 +111,19 @@ def k_means(
     random_state: np.random.RandomState,
     row_weights: FloatArray | None = None,
 ) -> Parameters:
-    """Return R starts by k-means over the rows X (N, M) of all classes together, seeded by k-means++.
+    """Return R starts by k-means over the rows X (N, M) of all classes together.
 
-    Lloyd iterations of all starts run together, on the rows' device, until centres hardly move. Covariances
-    are the pooled scatter within clusters. The weights of a class are the shares of its rows in the clusters,
-    by their classes (N,), −1 for none; some is spread over all kernels, because a weight of zero would stay
-    zero. A row with weight (N,) two counts as two.
+    Seeds are those of k-means++ with swaps. Lloyd iterations of all starts run together, on the rows' device,
+    until centres hardly move. Covariances are the pooled scatter within clusters. The weights of a class are
+    the shares of its rows in the clusters, by their classes (N,), −1 for none; some is spread over all
+    kernels, because a weight of zero would stay zero. A row with weight (N,) two counts as two.
     """
     xp, n_rows, n_features = namespace(X), X.shape[0], X.shape[1]
     masses = np.ones(n_rows) if row_weights is None else row_weights
     seeds = []
     for _ in range(n_starts):
-        draw = _draw(np.arange(n_rows), n_kernels, row_weights, random_state)
-        chances = as_float64(draw.chances, X)
-        seeds.append(operations_of(X).draw_seeds(_rows(X, draw.rows, frame), draw.first, chances))
+        draw = _draw(np.arange(n_rows), n_kernels, row_weights, random_state, swap=True)
+        seeds.append(_seeds(_rows(X, draw.rows, frame), draw))
     centres, second = xp.stack(seeds), np.zeros((n_features, n_features))
     size = max(1, _NUMBERS_AT_ONCE // (n_starts * n_kernels + n_features))
     cuts = [np.arange(a, min(a + size, n_rows)) for a in range(0, n_rows, size)]
@@ -153,6 +156,8 @@ def class_wise(
     random_state: np.random.RandomState,
     row_weights: FloatArray | None = None,
     own_kernels: IntArray | None = None,
+    *,
+    swap: bool = False,
 ) -> Parameters:
     """Return R starts seeded by k-means++ within each class (N,), kernels assigned to classes in turn.
 
@@ -162,7 +167,7 @@ def class_wise(
     (N,) are proportional to sampling probabilities.
 
     With `own_kernels` (L,), each class has that many of the K kernels to itself, one class after the other.
-    No weight is spread, so that they remain its own.
+    No weight is spread, so that they remain its own. With `swap`, seeds are improved before they are used.
     """
     by_class, bounds = np.arange(len(classes)), np.array([0, len(classes)])
     if n_classes > 1:
@@ -182,7 +187,7 @@ def class_wise(
         draws = []
         for c, own in zip(seeded, kernels, strict=True):
             members = by_class[bounds[c] : bounds[c + 1]]
-            draws.append(_draw(members, len(own), row_weights, random_state))
+            draws.append(_draw(members, len(own), row_weights, random_state, swap=swap))
         sample = _rows(X, np.concatenate([draw.rows for draw in draws]), frame)
         centres, covariances[r] = _cluster(sample, draws)
         order, sizes = np.concatenate(kernels), [len(own) for own in kernels]
@@ -232,13 +237,22 @@ class _Draw:
     rows: IntArray  # (n,): the rows of the sample
     first: int  # which of them is the first seed
     chances: FloatArray  # (q − 1,): uniform on [0, 1], for the other seeds
+    swaps: FloatArray  # (s,): uniform on [0, 1], for what they may be swapped with
 
 
 def _draw(
-    members: IntArray, n_kernels: int, row_weights: FloatArray | None, random_state: np.random.RandomState
+    members: IntArray,
+    n_kernels: int,
+    row_weights: FloatArray | None,
+    random_state: np.random.RandomState,
+    *,
+    swap: bool = False,
 ) -> _Draw:
     """Draw a sample of the members of a class, each once, and the seeds of its kernels."""
-    n_sample = min(len(members), _ROWS_PER_KERNEL * n_kernels)
+    n_sample = _ROWS_PER_KERNEL * n_kernels
+    if swap:
+        n_sample = max(n_sample, min(_ROWS_PER_SWAPPED * n_kernels, _MOST_ROWS_TO_SWAP))
+    n_sample = min(len(members), n_sample)
     if row_weights is not None:
         chances = row_weights[members] / row_weights[members].sum()
         rows = random_state.choice(members, n_sample, replace=False, p=chances)
@@ -250,7 +264,9 @@ def _draw(
             more = random_state.randint(len(members), size=n_sample - len(found))
             found = np.unique(np.append(found, more))
         rows = members[found]
-    return _Draw(rows, random_state.randint(n_sample), random_state.uniform(size=n_kernels - 1))
+    n_swaps = min(_SWAPS_PER_KERNEL * n_kernels, _MOST_SWAPS) if swap and n_kernels > 1 else 0
+    first, chances = random_state.randint(n_sample), random_state.uniform(size=n_kernels - 1)
+    return _Draw(rows, first, chances, random_state.uniform(size=n_swaps))
 
 
 def _rows(X: Array, index: IntArray, frame: Frame) -> Array:
@@ -276,16 +292,13 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[Array, FloatArray]:
     The rows of `sample` (n, M) are those of the draws, class after class; so are the centres. The scatter
     (M, M) is the mean over all rows.
     """
-    xp, operations, parts, seeds = namespace(sample), operations_of(sample), [], []
+    xp, parts, seeds = namespace(sample), [], []
     n_rows = n_centres = 0
     for draw in draws:
         rows = slice(n_rows, n_rows + len(draw.rows))
         parts.append((rows, slice(n_centres, n_centres + len(draw.chances) + 1)))
         n_rows, n_centres = rows.stop, parts[-1][1].stop
-        seeds.append(sample[rows.start + draw.first : rows.start + draw.first + 1, :])
-        if len(draw.chances):
-            chances = as_float64(draw.chances, sample)
-            seeds[-1] = operations.draw_seeds(sample[rows, :], draw.first, chances)
+        seeds.append(_seeds(sample[rows, :], draw))
     centres = xp.concat(seeds)
     # A single centre is the mean after one.
     for _ in range(_LLOYD_PASSES if n_centres > len(draws) else 1):
@@ -295,6 +308,54 @@ def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[Array, FloatArray]:
     residuals = sample - xp.take(centres, _nearest(sample, centres, parts), axis=0)
     scatter = sum(residuals[rows, :].T @ residuals[rows, :] for rows, _ in parts)
     return centres, to_numpy(scatter) / n_rows
+
+
+def _seeds(sample: Array, draw: _Draw) -> Array:
+    """Return seeds (q, M) by k-means++ among the rows (n, M) of a draw, swapped where it asks for that."""
+    if not len(draw.chances):
+        return sample[draw.first : draw.first + 1, :]
+    seeds = operations_of(sample).draw_seeds(sample, draw.first, as_float64(draw.chances, sample))
+    if not len(draw.swaps):
+        return seeds
+    return as_float64(_swapped(to_numpy(sample), to_numpy(seeds), draw.swaps), sample)
+
+
+def _swapped(sample: FloatArray, seeds: FloatArray, chances: FloatArray) -> FloatArray:
+    """Return seeds (q, M) after a local search of k-means among rows (n, M).
+
+    k-means++ is likely to leave out some of many clusters and to have two seeds in others, which neither
+    Lloyd's iterations nor EM mends. So for each chance (s,) another row is drawn with a probability
+    proportional to its squared distance from the nearest seed. It replaces the seed with which the sum of
+    these distances falls most, if it falls (Lattanzi and Sohler, A better k-means++ algorithm via local
+    search, ICML 2019).
+    """
+    seeds, n_rows = seeds.copy(), len(sample)
+    nearest, squared = np.empty((n_rows, 2), dtype=np.int64), np.empty((n_rows, 2))
+
+    def measure(rows: IntArray) -> None:
+        """Find the two seeds nearest to some rows."""
+        for part in np.array_split(rows, 1 + len(rows) * len(seeds) // _NUMBERS_AT_ONCE):
+            x = sample[part]
+            far = np.sum(seeds**2, axis=1) - 2.0 * (x @ seeds.T)
+            nearest[part] = two = np.argpartition(far, 1, axis=1)[:, :2]
+            squared[part] = np.sum((x[:, None] - seeds[two]) ** 2, axis=-1)
+        swap = rows[squared[rows, 0] > squared[rows, 1]]
+        nearest[swap], squared[swap] = nearest[swap, ::-1], squared[swap, ::-1]
+
+    measure(np.arange(n_rows))
+    for chance in chances:
+        cumulative = np.cumsum(squared[:, 0])
+        new = sample[min(np.searchsorted(cumulative, chance * cumulative[-1], side="right"), n_rows - 1)]
+        distance = np.sum((sample - new) ** 2, axis=1)
+        with_new = np.minimum(squared[:, 0], distance)
+        # Without its seed, a row falls to the second or to the new one.
+        more = np.minimum(squared[:, 1], distance) - with_new
+        costs = with_new.sum() + np.bincount(nearest[:, 0], more, minlength=len(seeds))
+        worst = int(costs.argmin())
+        if costs[worst] < cumulative[-1]:
+            seeds[worst] = new
+            measure(np.flatnonzero((nearest == worst).any(axis=1) | (distance < squared[:, 1])))
+    return seeds
 
 
 def _lloyd_pass(

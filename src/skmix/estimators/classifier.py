@@ -176,7 +176,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         covariance_type: str = "full",
         n_factors: int | None = None,
         feature_groups: Sequence[Sequence[int | str]] | None = None,
-        init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "class",
+        init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
         tol: float = 1e-4,
@@ -249,7 +249,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         settings = {name: getattr(self, name) for name in SharedKernelMixture._get_param_names()}
         parts: list[Part] = []
         for group, (columns, start) in enumerate(zip(groups, starts, strict=True)):
-            settings["init"] = start
+            settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
             if isinstance(self.covariance_prior, tuple) and columns != list(range(n_features)):
                 rows, covariance = check_covariance_prior(self.covariance_prior, n_features)
                 assert covariance is not None

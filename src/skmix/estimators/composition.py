@@ -19,7 +19,7 @@ from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Parameters, Status
 from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
-from .populations import check_populations, draw_rows
+from .populations import check_populations, draw_rows, nameless
 from .rows import host_copy, open_training, warn_caller
 from .solving import options_of
 
@@ -136,7 +136,7 @@ def _compose(
 ) -> Composition:
     """Return the composition of groups with weights (K, L) and sizes (L,)."""
     rows, prior = draw_rows(model), vars(model).get("weight_prior_")
-    log_densities = on_host(model.kernel_log_densities(rows))
+    log_densities = on_host(nameless(model).kernel_log_densities(rows))
     ratios, errors = shares.density_ratios(log_densities), None
     if model.freeze != "kernels":
         errors = shares.kernel_errors(
@@ -291,7 +291,7 @@ def _fits(model: Any) -> tuple[FloatArray, FloatArray]:
         # Of expected logarithms of the weights.
         logs = digamma(after) - digamma(after.sum(axis=0))
         means = means + (model.weights_ * (np.log(model.weights_) - logs)).sum(axis=0)
-    log_densities = on_host(model.kernel_log_densities(draw_rows(model)))
+    log_densities = on_host(nameless(model).kernel_log_densities(draw_rows(model)))
     ratios, z = shares.density_ratios(log_densities), np.empty(n_groups)
     with np.errstate(divide="ignore"):
         log_weights = np.log(model.weights_)

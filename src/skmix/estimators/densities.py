@@ -243,7 +243,7 @@ def _derive(
     """
     derived = clone(model)
     if not isinstance(model.init, str):
-        derived.set_params(init="class")
+        derived.set_params(init="auto")
     if isinstance(model.covariance_prior, tuple):
         rows, covariance = model.covariance_prior
         derived.set_params(covariance_prior=(rows, np.asarray(covariance)[np.ix_(columns, columns)]))

@@ -48,24 +48,27 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 _PARAMETERS = """
     n_kernels : int, default=None
-        Number K of shared kernels. None takes √(n / 2p) kernels for each class, at least one, where n is the
-        geometric mean of the numbers of rows of the classes, and p the number of parameters of a kernel's
-        mean and covariance; a class has at most 50, and at most one for M + 1 of its rows. With
-        ``init='class'`` they are then not shared: other classes have no weight on them. With a given start,
-        None takes its kernels, and in `partial_fit` one for each class.
+        Number K of shared kernels. None takes √(n / 2p), at least one and at most 50, and at most one for
+        M + 1 rows, where n is the number of rows, and p the number of parameters of a kernel's mean and
+        covariance. A classifier, and a mixture with another `init` than 'auto', takes as many for each class,
+        where n is the geometric mean of the numbers of rows of the classes. With ``init='class'`` they are
+        then not shared: other classes have no weight on them. With a given start, None takes its kernels, and
+        in `partial_fit` one for each class.
     covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='full'
         Structure of the kernels' covariances. 'low_rank' is for many features: `n_factors` columns of factors
         W and a variance d of each feature, P = WWᵀ + diag(d).
     n_factors : int, default=None
         Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
         features. At most one less than there are features is used, which can make any covariance.
-    init : {'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='class'
-        Starting points. 'class' seeds kernels by k-means++ inside each class, 'k-means++' among all rows;
-        'k-means' clusters the rows that starts are drawn from (all rows in memory, a sample of files and Dask
-        collections) until it converges, and takes weights of classes from the clusters; 'random_from_data'
-        takes random rows; 'uniform' is the paper's: means uniform on [0, 1], covariances 0.3·I. A dict with
-        `means` (K, M) and optionally `covariances` and `weights` (K, L) is used as it is; a classifier with
-        `feature_groups` takes a list of dicts, one for each group.
+    init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
+        Starting points. 'auto' is 'class' in a classifier and 'k-means++' in a mixture. 'class' seeds kernels
+        by k-means++ inside each class. 'k-means++' seeds them among all rows, and then moves seeds to where
+        they are missed most: with many kernels k-means++ alone leaves out some clusters and has two seeds in
+        others. 'k-means' clusters the rows that starts are drawn from (all rows in memory, a sample of files
+        and Dask collections) from such seeds until it converges, and takes weights of classes from the
+        clusters. 'random_from_data' takes random rows. 'uniform' is the paper's: means uniform on [0, 1],
+        covariances 0.3·I. A dict with `means` (K, M) and optionally `covariances` and `weights` (K, L) is
+        used as it is; a classifier with `feature_groups` takes a list of dicts, one for each group.
     n_init : int, default=1
         Number of starts; the best is kept. They run as one batch, or in several where they are large.
     max_iter : int, default=200
@@ -223,7 +226,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
         "n_factors": [_COUNT, None],
-        "init": [StrOptions({"class", "k-means", "k-means++", "random_from_data", "uniform"}), dict],
+        "init": [StrOptions({"auto", "class", "k-means", "k-means++", "random_from_data", "uniform"}), dict],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
         "tol": [Interval(Real, 0.0, None, closed="left")],
@@ -251,7 +254,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         *,
         covariance_type: str = "full",
         n_factors: int | None = None,
-        init: str | Mapping[str, Any] = "class",
+        init: str | Mapping[str, Any] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
         tol: float = 1e-4,

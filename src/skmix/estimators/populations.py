@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from numbers import Integral, Real
 from typing import Any
 
@@ -114,11 +115,19 @@ def draw_rows(model: Any) -> FloatArray:
     return _draw(model, _rows_each(len(model.means_)))
 
 
+def nameless(model: Any) -> Any:
+    """Return a copy of a mixture that takes rows without names of features, as draws are."""
+    other = copy(model)
+    vars(other).pop("feature_names_in_", None)
+    return other
+
+
 def _expected(model: Any) -> tuple[FloatArray, FloatArray]:
     """Return responsibilities (n, K) for rows of the model, as many of each kernel, and the rows' weights."""
     n_each = _rows_each(len(model.means_))
     weights = model.weights_ @ model.class_prior_
-    return on_host(model.responsibilities(_draw(model, n_each))), np.repeat(weights / n_each, n_each)
+    found = nameless(model).responsibilities(_draw(model, n_each))
+    return on_host(found), np.repeat(weights / n_each, n_each)
 
 
 def check_populations(model: Any) -> None:
@@ -176,7 +185,7 @@ def _overlaps(model: Any, other: Any) -> FloatArray:
     n_kernels = len(model.means_) + len(other.means_)
     n_each = _rows_each(n_kernels)
     rows = np.concatenate([_draw(model, n_each), _draw(other, n_each)])
-    of_kernels = [on_host(each.kernel_log_densities(rows)) for each in (model, other)]
+    of_kernels = [on_host(nameless(each).kernel_log_densities(rows)) for each in (model, other)]
     # The density of all rows: every kernel has as many.
     drawn = logsumexp(np.concatenate(of_kernels, axis=1), axis=1, keepdims=True) - np.log(n_kernels)
     roots = []

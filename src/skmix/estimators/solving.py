@@ -331,13 +331,16 @@ def start_groups(
         start = check_start(model.init, structure, n_kernels, n_classes, variances)
         yield replace(start, class_prior=prior).batch()
         return
-    own_kernels = default_kernels(training, structure) if n_kernels is None else None
+    init = "k-means++" if model.init == "auto" else model.init
+    own_kernels = None
+    if n_kernels is None:
+        own_kernels = default_kernels(training, structure, shared=model.init == "auto")
     n_kernels = int(own_kernels.sum()) if own_kernels is not None else int(n_kernels)
     random_state = check_random_state(model.random_state)
     rows, codes, weights = training.source.start_rows()
     if training.source.summary.gaps:
         rows = fill_gaps(rows, codes)
-    if model.init == "class" and prior is not None:
+    if init == "class" and prior is not None:
         own = np.flatnonzero(codes >= 0)
         rows, codes, weights = pick(rows, own), codes[own], None if weights is None else weights[own]
     size = np.prod(structure.shape(n_kernels, n_features))
@@ -345,14 +348,14 @@ def start_groups(
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
         shared = n_starts, n_kernels, frame.standardised(structure), structure, random_state, weights
-        if model.init == "uniform":
+        if init == "uniform":
             found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
-        elif model.init == "class":
+        elif init == "class":
             found = starts.class_wise(rows, codes, n_classes, *shared, own_kernels)
-        elif model.init == "k-means":
+        elif init == "k-means":
             found = starts.k_means(rows, codes, n_classes, *shared)
         else:
-            choose = starts.k_means_plus_plus if model.init == "k-means++" else starts.random_from_data
+            choose = starts.k_means_plus_plus if init == "k-means++" else starts.random_from_data
             found = choose(rows, n_classes, *shared)
         yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
 
@@ -367,16 +370,18 @@ def _goes_on(model: Any, training: Training, structure: Structure) -> bool:
     return same_shape and last == (model.covariance_type, training.classes.tolist(), (n_kernels, n_features))
 
 
-def default_kernels(training: Training, structure: Structure) -> IntArray:
-    """Return the default number (L,) of kernels of each class.
+def default_kernels(training: Training, structure: Structure, *, shared: bool) -> IntArray:
+    """Return the default number (L,) of kernels of each class, or (1,) of all where they are shared.
 
     It is √(n / 2p), for n rows, the geometric mean over classes, and p parameters of a kernel. A class has at
     most one kernel for M + 1 of its rows and 50 in all, and at least one. Classes with different numbers
-    would compete on unequal terms. Weights of rows are relative: neither small nor large ones change their
-    number.
+    would compete on unequal terms. Shared kernels are as many as one class of all rows would have. Weights of
+    rows are relative: neither small nor large ones change their number.
     """
     summary, n_features = training.source.summary, training.n_features
     rows = training.sizes * (summary.n_rows / summary.total)
+    if shared:
+        rows = np.array([summary.n_rows], dtype=np.float64)
     n_parameters = 2.0 * price_of_kernel(structure, n_features)
     usual = np.sqrt(np.exp(np.log(rows).mean()) / (2.0 * n_parameters)).round()
     most = np.minimum(rows // (n_features + 1), _MOST_KERNELS)

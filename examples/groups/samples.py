@@ -1,0 +1,77 @@
+"""
+Samples that share populations
+==============================
+
+Twelve blood samples, simulated, as a cytometer would measure them: the same kinds of cells in each, in other
+proportions. One fit to all files finds the populations, and the weights of a sample are its composition.
+"""
+
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from skmix import SharedKernelMixture, open_rows
+from skmix.features import Arcsinh
+from skmix.plots import draw_populations
+
+# %%
+# One file for each sample, with the intensities of four markers. Treatment doubles the share of cytotoxic
+# (CD8) T cells. Monocytes are not Gaussian: their CD14 is skewed.
+MARKERS = ["CD3", "CD4", "CD8", "CD14"]
+CELLS = {
+    "helper": ([4.5, 4.5, 0.8, 0.6], 40.0),
+    "cytotoxic": ([4.4, 0.7, 5.0, 0.6], 12.0),
+    "monocyte": ([0.7, 2.4, 0.6, 3.2], 20.0),
+    "other": ([0.8, 0.7, 0.9, 0.5], 30.0),
+}
+random = np.random.default_rng(0)
+folder = tempfile.TemporaryDirectory()
+for number in range(12):
+    usual = np.array([weight for _, weight in CELLS.values()])
+    usual[1] *= 2.0 if number >= 6 else 1.0
+    cell = random.choice(len(CELLS), 3000, p=random.dirichlet(usual))
+    scaled = np.array([centre for centre, _ in CELLS.values()])[cell] + 0.4 * random.normal(size=(3000, 4))
+    scaled[:, 3] += np.where(cell == 2, 0.9 * random.gamma(2.0, size=3000), 0.0)
+    name = f"{'treated' if number >= 6 else 'control'}-{number % 6}"
+    pd.DataFrame(5.0 * np.sinh(scaled), columns=MARKERS).to_csv(Path(folder.name, f"{name}.csv"), index=False)
+
+# %%
+# A folder is opened as groups, each file one. There are more kernels than populations, because some need
+# several; kernels that overlap are merged.
+rows = open_rows(folder.name, transform=Arcsinh(cofactor=5.0))
+model = SharedKernelMixture(7, tol=1e-6, max_iter=1000, random_state=0).fit(rows)
+model.merge_kernels()
+shares = model.composition()
+print(shares.pivot(index="group", columns="population", values="share").round(3))
+
+# %%
+# Which populations differ between treated and control samples? Shares sum to one: where one rises, others
+# must fall.
+control, treated = model.classes_[:6], model.classes_[6:]
+difference = model.compare(treated, control)
+print(difference.round(4))
+
+# %%
+# Left: cells drawn from the model, in the colours of their populations. Middle: the composition of each
+# sample, with 95 % intervals. Right: the differences and their intervals.
+figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+drawn = pd.DataFrame(model.sample(2000)[0], columns=MARKERS)
+draw_populations(model, drawn, left, features=("CD8", "CD4"))
+left.set(xlabel="CD8", ylabel="CD4", title=f"{model.n_kernels_} kernels, {len(difference)} populations")
+left.legend(title="population")
+lines, _ = left.get_legend_handles_labels()
+for (number, own), line in zip(shares.groupby("population"), lines, strict=True):
+    errors = [own["share"] - own["lower"], own["upper"] - own["share"]]
+    place = np.arange(12) + 0.12 * number
+    middle.errorbar(own["share"], place, xerr=errors, fmt="o", ms=4, color=line.get_color())
+middle.set(yticks=np.arange(12), yticklabels=model.classes_, xlabel="share", title="composition")
+errors = [difference["difference"] - difference["lower"], difference["upper"] - difference["difference"]]
+right.errorbar(difference["difference"], difference["population"], xerr=errors, fmt="ko")
+right.axvline(0.0, color="0.7", zorder=0)
+right.set(yticks=difference["population"], ylabel="population", xlabel="treated − control")
+right.set_title("difference")
+folder.cleanup()
+plt.show()
