@@ -18,7 +18,7 @@ from ..engine.distances import DISTANCES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.merge import below, by_weight, cut, elbow, merge
 from .io import arrays_of_kernels
-from .rows import host_copy
+from .rows import host_copy, without_names
 
 _CRITERIA = ("entropy", "overlap")
 # Height up to which populations are merged: two equal Gaussians at 4 standard deviations by entropy, at 4.3
@@ -113,7 +113,8 @@ def _expected(model: Any) -> tuple[FloatArray, FloatArray]:
     """Return responsibilities (n, K) for rows of the model, as many of each kernel, and the rows' weights."""
     n_each = _rows_each(len(model.means_))
     weights = model.weights_ @ model.class_prior_
-    return on_host(model.responsibilities(_draw(model, n_each))), np.repeat(weights / n_each, n_each)
+    drawn = without_names(model).responsibilities(_draw(model, n_each))
+    return on_host(drawn), np.repeat(weights / n_each, n_each)
 
 
 def check_populations(model: Any) -> None:
@@ -171,7 +172,7 @@ def _overlaps(model: Any, other: Any) -> FloatArray:
     n_kernels = len(model.means_) + len(other.means_)
     n_each = _rows_each(n_kernels)
     rows = np.concatenate([_draw(model, n_each), _draw(other, n_each)])
-    of_kernels = [on_host(each.kernel_log_densities(rows)) for each in (model, other)]
+    of_kernels = [on_host(without_names(each).kernel_log_densities(rows)) for each in (model, other)]
     # The density of all rows: every kernel has as many.
     drawn = logsumexp(np.concatenate(of_kernels, axis=1), axis=1, keepdims=True) - np.log(n_kernels)
     roots = []
