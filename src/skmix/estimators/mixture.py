@@ -33,6 +33,7 @@ from ..engine.model import FloatArray, IntArray, Parameters
 from . import densities, streams
 from ._settings import check_count
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
+from .composition import compose
 from .decisions import check_outlier_label, threshold_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
 from .populations import check_populations, distances, match, merge_kernels, sort_kernels
@@ -890,6 +891,46 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         """
         check_is_fitted(self)
         return match(self, _check_mixture(other), populations=populations, max_distance=max_distance)
+
+    def composition(
+        self,
+        X: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        populations: bool | None = None,
+        level: float = 0.95,
+    ) -> Any:
+        """Return the share of each kernel, or population, in each group of rows, with intervals.
+
+        Groups are the classes of the fit: samples, patients, sites. Of new rows, only the weights are fitted,
+        and the model stays as it is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M), default=None
+            Rows of new groups, of any kind that `fit` takes. None is for the groups of the fit, without rows.
+        groups : array-like, default=None
+            With X, the group of each row, shape (n,), as `y` in `fit`; None where X has them itself, or for
+            one group. Without X, the groups to return, in this order; None returns all.
+        populations : bool, default=None
+            Whether to return populations, see `merge_kernels`, or kernels; None returns populations if there
+            are any.
+        level : float, default=0.95
+            Probability of the intervals.
+
+        Returns
+        -------
+        pandas.DataFrame
+            In long form, with the columns `group`, `kernel` or `population` (its number), `share`, `lower`
+            and `upper`, and `rows`, the number of rows of the group or the sum of their weights.
+
+        Notes
+        -----
+        Intervals follow from the Fisher information of the weights, so that kernels that overlap have wider
+        ones; where kernels are far apart they are Jeffreys' intervals of counts.
+        """
+        check_is_fitted(self)
+        return compose(self, X, groups, populations=populations, level=level).frame()
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of rows X (n, M), as features for another estimator."""

@@ -109,6 +109,11 @@ def _rows_each(n_kernels: int) -> int:
     return int(np.clip(_DRAWN // n_kernels, _FEWEST, _MOST))
 
 
+def draw_rows(model: Any) -> FloatArray:
+    """Draw rows (n, M) from a mixture with NumPy arrays, as many from each kernel; always the same ones."""
+    return _draw(model, _rows_each(len(model.means_)))
+
+
 def _expected(model: Any) -> tuple[FloatArray, FloatArray]:
     """Return responsibilities (n, K) for rows of the model, as many of each kernel, and the rows' weights."""
     n_each = _rows_each(len(model.means_))
