@@ -18,7 +18,7 @@ from ..engine.model import FloatArray, IntArray, Parameters, Status
 from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
 from .populations import check_populations, draw_rows
-from .rows import host_copy, open_training, warn_caller
+from .rows import host_copy, open_training, warn_caller, without_names
 from .solving import options_of
 
 # Weights of new groups are fitted until a pass gains less than this, in nats for all rows together.
@@ -127,7 +127,7 @@ def _compose(
     level: float,
 ) -> Composition:
     """Return the composition of groups with weights (K, L) and sizes (L,)."""
-    ratios = shares.density_ratios(on_host(model.kernel_log_densities(draw_rows(model))))
+    ratios = shares.density_ratios(on_host(without_names(model).kernel_log_densities(draw_rows(model))))
     prior = vars(model).get("weight_prior_")
     # With a prior, weights are posterior means. Without one, intervals have Jeffreys' prior.
     pseudo_rows, added = (0.0, 0.5) if prior is None else (float(prior.sum()), 0.0)

@@ -32,6 +32,7 @@ def composition_page(
     unusual: DataFrame | None = None,
     X: ArrayLike | None = None,
     groups: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
     made: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
 ) -> str:
@@ -52,6 +53,8 @@ def composition_page(
         They become part of the page.
     groups : array-like of shape (n,), default=None
         The group of each of these rows.
+    names : sequence of str, default=None
+        What to call the features; None takes the names of the model.
     made : sequence of pairs of str, default=()
         How the composition was made: names and values for a table at the end of the page.
     notes : sequence of str, default=()
@@ -63,7 +66,7 @@ def composition_page(
         The page. The same arguments give the same characters.
     """
     data = composition_data(
-        model, composition, title=title, unusual=unusual, X=X, groups=groups, made=made, notes=notes
+        model, composition, title=title, unusual=unusual, X=X, groups=groups, names=names, made=made, notes=notes
     )
     return render_page("composition.html.j2", data)
 
@@ -76,19 +79,24 @@ def composition_data(
     unusual: DataFrame | None = None,
     X: ArrayLike | None = None,
     groups: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
     made: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the contents of the page as plain values; parameters are those of `composition_page`."""
     kernels = kernels_of(model)
+    if names is not None:
+        if len(names) != len(kernels.names):
+            raise ValueError(f"The model has {len(kernels.names)} features, but there are {len(names)} names.")
+        kernels = replace(kernels, names=list(names))
     kind = "population" if "population" in composition.columns else "kernel"
     n_kernels = len(kernels.means)
     members = np.asarray(model.populations_) if kind == "population" else np.arange(n_kernels)
     n_parts = int(members.max()) + 1
-    names = list(dict.fromkeys(composition["group"].tolist()))
+    labels = list(dict.fromkeys(composition["group"].tolist()))
     shares, lower, upper = (
         composition.pivot(index="group", columns=kind, values=column)
-        .loc[names, list(range(n_parts))]
+        .loc[labels, list(range(n_parts))]
         .to_numpy(dtype=np.float64)
         for column in ("share", "lower", "upper")
     )
@@ -99,7 +107,7 @@ def composition_data(
     # The weights of training groups are not those of new ones, and shares are shown beside the picture.
     alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1))
     tree = getattr(model, "merge_tree_", None) if kind == "population" else None
-    rows, rows_note = _rows(model, kind, X, groups, names, offered)
+    rows, rows_note = _rows(model, kind, X, groups, labels, offered)
     return {
         "title": title,
         "kind": kind,
@@ -107,11 +115,11 @@ def composition_data(
         "n_features": len(kernels.names),
         "n_rows": f"{int(n_rows.sum()):,}",
         "groups": [
-            {"name": str(name), "rows": int(n_rows[name]), "unusual": name in flagged} for name in names
+            {"name": str(name), "rows": int(n_rows[name]), "unusual": name in flagged} for name in labels
         ],
         "n_unusual": len(flagged),
         "judged": unusual is not None,
-        "unusual_rows": _unusual_rows(unusual, kind, names, shares, lower, upper),
+        "unusual_rows": _unusual_rows(unusual, kind, labels, shares, lower, upper),
         "parts": [
             {
                 "kernels": (np.flatnonzero(members == part) + 1).tolist(),
@@ -145,7 +153,7 @@ def composition_data(
 
 def percent(share: float) -> str:
     """Return a share in percent, with more digits where it is small."""
-    return text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
+    return "0" if share == 0.0 else text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
 
 
 def _unusual_rows(
@@ -191,9 +199,11 @@ def _profile(
     means = (belongs.T @ kernels.means[:, features]) / belongs.sum(axis=0)[:, None]
     low, high = means.min(axis=0), means.max(axis=0)
     places = (means - low) / np.where(high > low, high - low, 1.0)
+    # Three digits of what populations differ by.
+    digits = np.clip(2 - np.floor(np.log10(np.where(high > low, high - low, 1.0))), 0, 6).astype(int)
     return {
         "features": [kernels.names[d] for d in features],
-        "means": [[f"{value:.3g}" for value in row] for row in means],
+        "means": [[text(value, n) for value, n in zip(row, digits, strict=True)] for row in means],
         "places": decimals(places, 2),
     }
 

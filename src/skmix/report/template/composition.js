@@ -6,7 +6,8 @@ const MOST_NUMBERED = 30;
 const N_STD = 2;
 
 const partName = (g) => `${report.kind} ${g + 1}`;
-const percent = (value) => `${value.toFixed(value >= 1 ? 1 : value >= 0.1 ? 2 : 3)} %`;
+const percent = (value) => `${value === 0 ? 0 : value.toFixed(value >= 1 ? 1 : value >= 0.1 ? 2 : 3)} %`;
+const short = (value) => (value >= 0.05 ? value.toFixed(1) : value > 0 ? "<0.1" : "0");
 const intervalOf = (i, g) => `${percent(report.lower[i][g])} to ${percent(report.upper[i][g])}`.replace(" % to", " to");
 const dashOf = (g) => DASHES[Math.floor(g / report.colours.length) % DASHES.length];
 const markOf = (group) => (group.unusual ? make("span", { class: "mark" }, " ▲", make("span", { class: "unseen" }, " (unusual)")) : null);
@@ -49,7 +50,7 @@ function showHeat() {
       // The square root shows rare populations too.
       const shade = Math.sqrt(share / (byPart ? largest[g] : 100));
       return make("td", { class: shade > 0.8 ? "deep" : null, "data-i": i, "data-g": g, tabindex: -1, "aria-label": tellShare(i, g).replaceAll("\n", "; "), style: `--share:${(0.03 + 0.9 * shade).toFixed(2)}` },
-        share >= 0.05 ? share.toFixed(1) : share > 0 ? "<0.1" : "0");
+        short(share));
     })));
   heat.replaceChildren(make("table", { class: `confusion free heat-map${report.parts.length > 20 ? " dense" : ""}` },
     make("caption", {}, `lines: groups, columns: ${report.kind}s, in percent`), make("thead", {}, head), make("tbody", {}, ...body)));
@@ -104,12 +105,15 @@ const varianceOf = (k, i, j) => entry(mixture.covariances[k], features.length, i
 const covarianceOf = (k, i, j) => [varianceOf(k, i, i), varianceOf(k, i, j), varianceOf(k, j, j)].map((value) => value * N_STD ** 2);
 const widthOf = (k) => 1 + 2.2 * Math.sqrt(weights[k] / Math.max(...weights));
 
-// Rows may have outliers that would leave no room for the rest: the frame takes in the kernels.
+// Single rows and the edges of wide kernels may lie outside of the frame: they would leave no room for the rest.
 function extentOf(place) {
-  return range(mixture.means.flatMap((mean, k) => {
+  const values = valuesOf(place).filter((value) => value !== null).sort((a, b) => a - b);
+  const ends = values.length ? [0.005, 0.995].map((share) => values[Math.round(share * (values.length - 1))]) : [];
+  const reach = values.length ? 1 : N_STD;
+  return range([...ends, ...mixture.means.flatMap((mean, k) => {
     const sigma = Math.sqrt(varianceOf(k, place, place));
-    return [mean[place] - (N_STD + 0.3) * sigma, mean[place] + (N_STD + 0.3) * sigma];
-  }), 0.02);
+    return [mean[place] - reach * sigma, mean[place] + reach * sigma];
+  })], 0.04);
 }
 
 // One path for the rows of each population.
@@ -167,7 +171,6 @@ function showShares() {
   sharesBox.tBodies[0].replaceChildren(...report.parts.map((part, g) => {
     const column = report.shares.map((row) => row[g]);
     const [share, low, high] = i === null ? [mean(g), Math.min(...column), Math.max(...column)] : [report.shares[i][g], report.lower[i][g], report.upper[i][g]];
-    const short = (value) => percent(value).slice(0, -2);
     const row = make("tr", {}, make("th", { scope: "row" }, partKey(g), String(g + 1)), make("td", {}, short(share)), make("td", { class: "dim" }, `${short(low)} – ${short(high)}`));
     for (const [name, on] of [["pointerenter", true], ["pointerleave", false]]) row.addEventListener(name, () => part.kernels.forEach((k) => light(k - 1, on)));
     return row;
@@ -255,9 +258,11 @@ function drawTree(width) {
     const part = i < made ? a.part : null;
     at[n + i] = { x: (a.x + b.x) / 2, height: at_height, part };
     const d = `M${a.x} ${y(a.height)}V${y(at_height)}H${b.x}V${y(b.height)}`;
+    const colourIn = (own) => (own === null ? null : `stroke:${colourOf(own)}`);
+    const leg = (child) => draw("path", { class: "branch", d: `M${child.x} ${y(child.height)}V${y(at_height)}`, style: colourIn(child.part) });
     const text = part === null ? `two branches meet at ${number(at_height)}, above the cut` : `merged at ${number(at_height)}, in ${partName(part)}`;
     const link = draw("g", { class: "link", role: "img", "aria-label": text }, draw("path", { class: "link-hit", d }),
-      draw("path", { class: "branch", d, style: part === null ? null : `stroke:${colourOf(part)}` }));
+      leg(a), leg(b), draw("path", { class: "branch", d: `M${a.x} ${y(at_height)}H${b.x}`, style: colourIn(part) }));
     explain(link, text);
     return link;
   });
