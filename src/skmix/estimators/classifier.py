@@ -35,7 +35,6 @@ from .rows import (
     check_rows,
     check_weights,
     code_labels,
-    labels_in,
     refuse_paths,
     score_rows,
     updating,
@@ -481,12 +480,12 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
-        source = source_of(X)
+        source = source_of(X, y)
         if source is not None:
             source = source if y is None else source.labelled(y)
             if not source.has_labels:
                 raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
-            X, y = source, np.concatenate([np.array(labels_in(block)) for block in source.blocks()])  # type: ignore[assignment]
+            X, y = source, source.row_labels()  # type: ignore[assignment]
         refuse_paths(X, y=y, sample_weight=sample_weight)
         given: tuple[Any, ...] = (y, self.predict(X), sample_weight)
         given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)

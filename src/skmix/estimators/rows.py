@@ -48,7 +48,7 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.gaps import has_gaps
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
-from ..io import Source, open_rows, source_of
+from ..io import Source, is_elsewhere, open_rows, source_of
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
@@ -157,7 +157,7 @@ def _check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.
 
 def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
     """Return training rows that come in blocks; None for rows in memory."""
-    source = source_of(X)
+    source = source_of(X, y)
     if source is not None:
         source = source if y is None else source.labelled(y)
         return source if sample_weight is None else source.weighted(sample_weight)
@@ -269,10 +269,10 @@ def refuse_blocks(X: Any) -> None:
             f"This needs rows in memory, but X is a Dask {type(X).__name__}: give X.compute(), or a sample "
             "of its rows where they are too many."
         )
-    if isinstance(X, (str, PathLike, Source)):
+    if is_elsewhere(X):
+        name = repr(X) if isinstance(X, (str, PathLike, Source)) else f"a {type(X).__name__}"
         raise ValueError(
-            f"This needs rows in memory, but X is {getattr(X, 'name', X)!r}: read some of its rows, and give "
-            "them as an array."
+            f"This needs rows in memory, but X is {name}: read some of its rows, and give them as an array."
         )
 
 
@@ -574,7 +574,7 @@ def score_rows(
     if type(X) is not np.ndarray:
         if is_collection(X):
             return _score_lazily(model, X, function, y)
-        source = source_of(X)
+        source = source_of(X, y)
         if source is not None:
             return _score_blocks(model, source, function, y, on_cpu=on_cpu)
     refuse_paths(X, y=y)

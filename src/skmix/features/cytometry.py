@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import lambertw
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.utils.validation import check_array, validate_data
 
 FloatArray = NDArray[np.float64]
 
@@ -22,7 +22,10 @@ _STEPS = 4
 
 
 class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Transforms each channel by itself; subclasses have the function and its inverse."""
+    """Transforms each channel by itself; subclasses have the function and its inverse.
+
+    Nothing is learnt from rows, so that `transform` works without `fit`.
+    """
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Check the settings against the number of channels.
@@ -51,9 +54,9 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ndarray of shape (n, M)
             NaN where X is.
         """
-        check_is_fitted(self)
-        rows = validate_data(self, X, dtype=_FLOATS, ensure_all_finite="allow-nan", reset=False)
-        return self._in_parts(self._forward, rows)
+        scale = self._fitted(X)
+        rows = validate_data(scale, X, dtype=_FLOATS, ensure_all_finite="allow-nan", reset=False)
+        return scale._in_parts(scale._forward, rows)
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
         """Return rows on the new scale as they were before.
@@ -68,18 +71,23 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ndarray of shape (n, M)
             NaN where X is.
         """
-        check_is_fitted(self)
+        scale = self._fitted(X)
         rows = check_array(X, dtype=_FLOATS, ensure_all_finite="allow-nan")
-        if rows.shape[1] != self.n_features_in_:
+        if rows.shape[1] != scale.n_features_in_:
             raise ValueError(
                 f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
+                f"{scale.n_features_in_} features as input."
             )
-        return self._in_parts(self._backward, rows)
+        return scale._in_parts(scale._backward, rows)
+
+    def _fitted(self, X: ArrayLike) -> Self:
+        """Return the transformer, or a fitted copy if it is not fitted yet."""
+        return self if "n_features_in_" in vars(self) else clone(self).fit(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.requires_fit = False
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

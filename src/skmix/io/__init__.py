@@ -5,7 +5,8 @@ This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx 
 
 from .fcs import Events, read_fcs
 from .models import Record, decode, encode, read, write
-from .sources import Source, open_rows, source_of
+from .opening import is_elsewhere, open_rows, source_of
+from .sources import Source
 from .writing import replacing
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Source",
     "decode",
     "encode",
+    "is_elsewhere",
     "open_rows",
     "read",
     "read_fcs",

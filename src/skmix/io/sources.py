@@ -1,31 +1,33 @@
-"""Rows of files and arrays in blocks, read in order in every pass, one block ahead of the work."""
+"""Rows of a file, an array or a table in blocks, read in order in every pass, one block ahead of the work."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import tempfile
 import tokenize
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
-from .fcs import MAGIC, FcsFile, open_fcs
+from .fcs import FcsFile, open_fcs
+from .tables import ColumnError, typed_batches
 
 # Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
 # and that glibc reuses their memory: from 32 MB on, every block would come in new pages, which the system has
 # to clear, and reading a cached file would take twice as long.
 BLOCK_BYTES = 1 << 24
-# Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
-MAPPED_BYTES = 1 << 28
 # Threads that read a block of a .npy file, and fewest bytes for each: from the system's cache, one thread
 # copies slower than a device takes rows.
 _MOST_READERS = min(8, os.cpu_count() or 1)
@@ -34,86 +36,8 @@ _READER_BYTES = 1 << 21
 # of a page's size, most of it would be copied once more.
 _BUFFER_BYTES = 1 << 15
 
-# Suffixes of names of files.
-_OF_PARQUET, _OF_FCS = (".parquet", ".pq"), (".fcs",)
-
 Stamp = tuple[int, int]
 """Size and time of last change of a file."""
-
-
-def open_rows(
-    rows: Any,
-    *,
-    columns: Sequence[int | str] | None = None,
-    label: Any = None,
-    weight: Any = None,
-    chunk_rows: int | None = None,
-    compensate: bool = False,
-) -> Source:
-    """Open rows that need not fit in memory, for `fit`, `predict` and other methods.
-
-    Parameters
-    ----------
-    rows : path, ndarray or zarr.Array
-        A Parquet or FCS file or a folder of them, a .npy file, a Zarr array or its folder, or an array, which
-        may be memory-mapped.
-    columns : sequence of str or int, default=None
-        The features: names of columns of Parquet files, channels of FCS files by name ($PnN) or else marker
-        ($PnS), indices otherwise. None uses all columns except those of labels and weights.
-    label : str, path or array-like of shape (N,), default=None
-        Labels: the name of a column of Parquet files, or an array or its file.
-    weight : str, path or array-like of shape (N,), default=None
-        Weights of the rows, given like labels.
-    chunk_rows : int, default=None
-        Rows of a block. Up to three blocks are in memory at a time, since the next one is read while one is
-        processed. None means about 16 MB. Zarr arrays are read fastest in multiples of their chunks.
-    compensate : bool, default=False
-        Whether to compensate FCS files for spill-over, each by its own matrix ($SPILLOVER or SPILL).
-
-    Returns
-    -------
-    Source
-        Rows to pass to an estimator as X.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skmix import SharedKernelMixture, open_rows
-    >>> X = np.array([[0.0], [0.2], [0.1], [5.0], [5.1], [4.9]])
-    >>> rows = open_rows(X, label=np.array([0, 0, 1, 1, 1, 0]), chunk_rows=2)
-    >>> rows.shape
-    (6, 1)
-    >>> SharedKernelMixture(2, random_state=0).fit(rows).class_count_
-    array([3., 3.])
-    """
-    whole = isinstance(chunk_rows, (int, np.integer)) and not isinstance(chunk_rows, bool)
-    if chunk_rows is not None and not (whole and chunk_rows >= 1):
-        raise ValueError(f"chunk_rows must be None or an integer of at least 1, got {chunk_rows!r}.")
-    _refuse_lists(rows)
-    if _is_path(rows) and _is_fcs(_existing(rows)):
-        source: Source = _open_fcs(Path(rows), chunk_rows, bool(compensate))
-    elif compensate:
-        raise ValueError("compensate=True needs FCS files, which hold their spill-over matrix.")
-    elif _is_path(rows) and _is_parquet(Path(rows)):
-        source = _open_parquet(Path(rows), chunk_rows)
-    else:
-        source = _open_array(_values_of(rows, "X"), chunk_rows)
-    if label is not None:
-        source = source.labelled(label)
-    if weight is not None:
-        source = source.weighted(weight)
-    return source if columns is None else source.chosen(columns)
-
-
-def source_of(X: Any) -> Source | None:
-    """Return the rows of a path, a Zarr array or a large mapped array; None for anything else."""
-    if isinstance(X, Source):
-        return X
-    _refuse_lists(X)
-    mapped = isinstance(X, np.memmap) and getattr(X, "_mmap", None) is not None
-    if _is_path(X) or _is_zarr(X, "X") or (mapped and X.nbytes >= MAPPED_BYTES):
-        return open_rows(X)
-    return None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -128,17 +52,20 @@ class Source(ABC):
     # Labels (N,) and weights (N,): columns of Parquet files, or values that are not in the same file.
     label: str | None = None
     weight: str | None = None
-    labels: _Values | None = None
-    weights: _Values | None = None
+    labels: Values | None = None
+    weights: Values | None = None
     # If given, labels are encoded as indices into these classes (L,) in the first pass, and the codes of each
     # block are cached by its number.
     classes: np.ndarray | None = None
     codes: dict[int, np.ndarray] = field(default_factory=dict)
-    # Whether features can be selected by name.
-    named: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return f"<{self.n_rows} rows of {self.name}>"
+
+    @property
+    def named(self) -> bool:
+        """Whether features can be selected by name."""
+        return False
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -149,6 +76,11 @@ class Source(ABC):
     @abstractmethod
     def n_features(self) -> int:
         """Number M of features."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows, float64 or float32."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -202,8 +134,8 @@ class Source(ABC):
             raise ValueError(f"{values.name} is of type {values.dtype}; weights must be numbers.")
         return replace(self, weights=values)
 
-    def _for_each_row(self, given: Any, name: str, what: str) -> _Values:
-        values = _values_of(given, name)
+    def _for_each_row(self, given: Any, name: str, what: str) -> Values:
+        values = values_of(given, name)
         if values.shape != (self.n_rows,):
             raise ValueError(
                 f"{self.name} has {self.n_rows} rows, but {values.name} has shape {values.shape}: "
@@ -219,6 +151,15 @@ class Source(ABC):
         """Return the rows with labels encoded as indices into `classes` (L,)."""
         return replace(self, classes=classes, codes={})
 
+    def row_labels(self) -> np.ndarray:
+        """Return the label (N,) of each row."""
+        found = []
+        with closing(self.blocks()) as blocks:
+            for block in blocks:
+                assert block.y is not None
+                found.append(block.y if block.names is None else block.names[block.y])
+        return np.concatenate(found)
+
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
         """Return the answers of all blocks, merged in order."""
         # Closed immediately if the work fails, so that reading stops.
@@ -230,16 +171,19 @@ class Source(ABC):
 
     def blocks(self) -> Generator[Block, None, None]:
         """Yield all blocks in order, after a check that the files are still as they were opened."""
+        self._check_unchanged()
+        return read_ahead(self._blocks())
+
+    def _check_unchanged(self) -> None:
         for opened in (self, self.labels, self.weights):
             for path, before in () if opened is None else opened.stamps.items():
                 if not path.exists():
                     raise ValueError(f"{path} no longer exists: files must stay while they are read.")
-                if _stamp(path) != before:
+                if stamp(path) != before:
                     raise ValueError(
-                        f"{path} has changed since it was opened ({before[0]} bytes then, {_stamp(path)[0]} "
+                        f"{path} has changed since it was opened ({before[0]} bytes then, {stamp(path)[0]} "
                         "now): its rows must stay the same from pass to pass. Open it again."
                     )
-        return read_ahead(self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
         """Yield blocks with their weights and labels, coded if classes are given."""
@@ -278,7 +222,7 @@ def read_ahead(blocks: Iterator[Block]) -> Generator[Block, None, None]:
 
 
 @dataclass(frozen=True)
-class _Values:
+class Values:
     """An array of one or two dimensions that is read by rows; `name` is for errors."""
 
     name: str
@@ -295,27 +239,53 @@ class _Values:
 class _ArrayRows(Source):
     """The rows of a matrix; `columns` are its features."""
 
-    values: _Values
+    values: Values
     columns: list[int]
+    # Names of all columns of the matrix, if they have any.
+    names: list[str] | None = None
+
+    @property
+    def named(self) -> bool:
+        return self.names is not None
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, if they have any."""
+        return None if self.names is None else [self.names[column] for column in self.columns]
 
     @property
     def n_features(self) -> int:
         return len(self.columns)
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32 if self.values.dtype == np.float32 else np.float64)
+
     def take(self, columns: Sequence[int]) -> Self:
         return replace(self, columns=[self.columns[column] for column in columns])
+
+    def select(self, names: Sequence[str]) -> Self:
+        if self.names is None:
+            return super().select(names)
+        place = {name: column for column, name in enumerate(self.names)}
+        missing = [name for name in names if name not in place]
+        if missing:
+            raise ValueError(
+                f"{self.name} has no feature {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
+                f"its features are {self.names[:20]}."
+            )
+        return replace(self, columns=[place[name] for name in names])
 
     def read(self, *, labels: bool) -> Iterator[Block]:
         everything = self.columns == list(range(self.values.shape[1]))
         for number, start in enumerate(range(0, self.n_rows, self.chunk_rows)):
             X = self.values.read(start, min(start + self.chunk_rows, self.n_rows))
             X = X if everything else X[:, self.columns]
-            if X.dtype not in (np.float64, np.float32) or not X.dtype.isnative:
-                X = X.astype(np.float64)
-            yield Block(X, number=number)
+            yield Block(X.astype(self.dtype, copy=False), number=number)
 
 
-def _open_array(values: _Values, chunk_rows: int | None) -> _ArrayRows:
+def open_array(values: Values, chunk_rows: int | None, names: Sequence[str] | None = None) -> Source:
+    """Open a matrix, whose columns may have names."""
     if len(values.shape) != 2:
         raise ValueError(f"{values.name} has shape {values.shape}; expected two dimensions (rows, features).")
     if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
@@ -331,35 +301,36 @@ def _open_array(values: _Values, chunk_rows: int | None) -> _ArrayRows:
     return _ArrayRows(
         name=values.name,
         n_rows=n_rows,
-        chunk_rows=min(int(chunk_rows), n_rows),
+        chunk_rows=int(chunk_rows),
         stamps=values.stamps,
         values=values,
         columns=list(range(n_features)),
+        names=None if names is None else list(names),
     )
 
 
-def _values_of(thing: Any, name: str) -> _Values:
+def values_of(thing: Any, name: str) -> Values:
     """Return the values of a path, a Zarr array or anything array-like; `name` is for errors."""
-    if _is_path(thing):
-        path = _existing(thing)
+    if is_path(thing):
+        path = existing(thing)
         if not path.is_dir():
             return _npy(path)
-        if not _is_zarr_folder(path):
+        if not is_zarr_folder(path):
             raise ValueError(f"{path} is a folder, but not a Zarr array.")
         try:
             import zarr
         except ImportError:
             raise ImportError("Zarr arrays need zarr: pip install skmix[zarr]") from None
         thing, name = zarr.open(str(path), mode="r"), str(path)
-    if _is_zarr(thing, name):
+    if is_zarr(thing, name):
         return _zarr(thing)
     array = thing if isinstance(thing, np.memmap) else np.asarray(thing)
     if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(value, str) for value in array):
         array = np.array(array.tolist())
-    return _Values(name, array.shape, array.dtype, partial(_rows_in_memory, array))
+    return Values(name, array.shape, array.dtype, partial(_rows_in_memory, array))
 
 
-def _npy(path: Path) -> _Values:
+def _npy(path: Path) -> Values:
     with open(path, "rb") as file:
         start = file.read(6)
     if start != np.lib.format.MAGIC_PREFIX:
@@ -370,7 +341,7 @@ def _npy(path: Path) -> _Values:
         raise ValueError(f"{path} cannot be read as a .npy file: {error}") from None
     transposed = mapped.ndim == 2 and not mapped.flags.c_contiguous
     read = partial(_rows_of_npy, path, mapped.offset, mapped.shape, mapped.dtype, transposed)
-    return _Values(str(path), mapped.shape, mapped.dtype, read, {path: _stamp(path)})
+    return Values(str(path), mapped.shape, mapped.dtype, read, {path: stamp(path)})
 
 
 def _rows_of_npy(
@@ -429,15 +400,15 @@ def _rows_in_memory(array: Any, start: int, stop: int) -> np.ndarray:
     return rows
 
 
-def _zarr(array: Any) -> _Values:
+def _zarr(array: Any) -> Values:
     stored = getattr(array, "shards", None) or array.chunks
     stamps: dict[Path, Stamp] = {}
     # These detect arrays that are replaced or resized, but not rewritten chunks.
     root = getattr(array.store_path.store, "root", None)
     if root is not None:
         folder = Path(root) / array.store_path.path
-        stamps = {path: _stamp(path) for name in ("zarr.json", ".zarray") if (path := folder / name).exists()}
-    return _Values(
+        stamps = {path: stamp(path) for name in ("zarr.json", ".zarray") if (path := folder / name).exists()}
+    return Values(
         f"the Zarr array {array.store_path}",
         tuple(int(n) for n in array.shape),
         np.dtype(array.dtype),
@@ -447,20 +418,27 @@ def _zarr(array: Any) -> _Values:
     )
 
 
-# ---------------------------------------------------------------- Parquet
+# ---------------------------------------------------------------- Parquet, text and tables in memory
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class _ParquetRows(Source):
-    """The rows of Parquet files, in the order of the files' names."""
+class ArrowRows(Source):
+    """The rows of a Parquet file, or of a table in memory."""
 
-    # Arrow types of the columns of each file.
-    files: dict[Path, dict[str, Any]]
+    # Arrow types of the columns.
+    types: dict[str, Any]
+    # From a number of rows and the names of some columns to Arrow batches of at most as many rows.
+    batches: Callable[[int, list[str]], Iterator[Any]]
+    # Why a column cannot be a feature, where it is more than its type.
+    reasons: dict[str, str] = field(default_factory=dict)
     # The features; None for all columns except those of labels and weights.
     columns: list[str] | None = None
     # None for single precision if no feature has more.
-    dtype: np.dtype[Any] | None = None
-    named = True
+    precision: np.dtype[Any] | None = None
+
+    @property
+    def named(self) -> bool:
+        return True
 
     @property
     def n_features(self) -> int:
@@ -468,33 +446,36 @@ class _ParquetRows(Source):
 
     @cached_property
     def feature_names(self) -> list[str]:
-        """Names of the features, which must be numeric columns of all files."""
+        """Names of the features, which must be numeric columns."""
         names = self.columns
         if names is None:
             excluded = (self.label, self.weight)
-            columns = next(iter(self.files.values()))
-            names = [n for n in columns if n not in excluded and not n.startswith(PANDAS_INDEX)]
+            names = [n for n in self.types if n not in excluded and not n.startswith(PANDAS_INDEX)]
         if not names:
             raise ValueError(f"{self.name} has no columns of features.")
-        for path, types in self._types(names):
-            wrong = [f"{name!r} ({types[name]})" for name in names if kind_of(types[name]) not in NUMERIC]
-            if wrong:
-                raise ValueError(
-                    f"{len(wrong)} column(s) of {path} are not numeric: {', '.join(wrong[:5])}. "
-                    "Choose the features with open_rows(path, columns=[...], label=...)."
-                )
+        self._check_present(names)
+        for name in names:
+            if name in self.reasons:
+                raise ValueError(f"{self.reasons[name]} {_ADVICE}")
+        wrong = [f"{n!r} ({self.types[n]})" for n in names if kind_of(self.types[n]) not in NUMERIC]
+        if wrong:
+            raise ValueError(
+                f"{len(wrong)} column(s) of {self.name} are not numeric: {', '.join(wrong[:5])}. {_ADVICE}"
+            )
         return list(names)
 
     @cached_property
-    def _dtype(self) -> np.dtype[Any]:
-        kinds = {str(types[name]) for types in self.files.values() for name in self.feature_names}
-        return self.dtype or np.dtype(np.float32 if kinds <= {"float", "halffloat"} else np.float64)
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows, float64 or float32."""
+        kinds = {str(self.types[name]) for name in self.feature_names}
+        return self.precision or np.dtype(np.float32 if kinds <= {"float", "halffloat"} else np.float64)
 
     def take(self, columns: Sequence[int]) -> Self:
-        return replace(self, columns=[self.feature_names[column] for column in columns], dtype=self._dtype)
+        return replace(self, columns=[self.feature_names[column] for column in columns], precision=self.dtype)
 
     def select(self, names: Sequence[str]) -> Self:
-        return replace(self, columns=list(names), dtype=None)
+        self._check_present(names)
+        return replace(self, columns=list(names), precision=None)
 
     def unlabelled(self) -> Self:
         """Return the rows without labels and weights; their columns do not become features."""
@@ -502,18 +483,12 @@ class _ParquetRows(Source):
         return replace(super().unlabelled(), columns=self.feature_names if aside else self.columns)
 
     def labelled(self, y: Any) -> Self:
-        """Return the rows with labels: a column of the same kind in all files, or other values."""
+        """Return the rows with labels: a column, or other values."""
         if not isinstance(y, str):
             return super().labelled(y)
         self._check_column(
             y, ("boolean", "number", "text"), "labels must be whole numbers, strings or booleans"
         )
-        (first, one), *others = ((path, types[y]) for path, types in self.files.items())
-        for path, other in others:
-            if kind_of(other) != kind_of(one):
-                raise ValueError(
-                    f"Labels differ in kind: column {y!r} is {one} in {first} and {other} in {path}."
-                )
         return replace(self, label=y, labels=None)
 
     def weighted(self, weights: Any) -> Self:
@@ -524,40 +499,29 @@ class _ParquetRows(Source):
         return replace(self, weight=weights, weights=None)
 
     def _check_column(self, name: str, kinds: Sequence[str], rule: str) -> None:
-        for path, types in self._types([name]):
-            if kind_of(types[name]) not in kinds:
-                raise ValueError(f"Column {name!r} of {path} is of type {types[name]}; {rule}.")
+        self._check_present([name])
+        if kind_of(self.types[name]) not in kinds:
+            raise ValueError(f"Column {name!r} of {self.name} is of type {self.types[name]}; {rule}.")
 
-    def _types(self, names: Sequence[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Yield the files and the types of their columns, which must include these names."""
-        for path, types in self.files.items():
-            missing = [name for name in names if name not in types]
-            if missing:
-                in_folders = any(part.startswith(f"{missing[0]}=") for part in path.parts)
-                hint = " Values in folder names (Hive partitioning) are not read: write them into the files."
-                raise ValueError(
-                    f"{path} has no column {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
-                    f"its columns are {list(types)[:20]}.{hint if in_folders else ''}"
-                )
-            yield path, types
+    def _check_present(self, names: Sequence[str]) -> None:
+        missing = [name for name in names if name not in self.types]
+        if missing:
+            in_folders = any(part.startswith(f"{missing[0]}=") for part in Path(self.name).parts)
+            hint = " Values in folder names (Hive partitioning) are not read: write them into the files."
+            raise ValueError(
+                f"{self.name} has no column {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
+                f"its columns are {list(self.types)[:20]}.{hint if in_folders else ''}"
+            )
 
     def read(self, *, labels: bool) -> Iterator[Block]:
-        """Yield the blocks; a block never spans two files."""
-        import pyarrow.parquet as pq
-
         label = self.label if labels else None
         columns = list(dict.fromkeys(name for name in (*self.feature_names, label, self.weight) if name))
-        number = 0
-        for path in self.files:
-            # Not prefetched: the columns of a row group may be large.
-            with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
-                for batch in opened.iter_batches(self.chunk_rows, columns=columns):
-                    if batch.num_rows:
-                        yield self._block(batch, label, number)
-                        number += 1
+        full = (batch for batch in self.batches(self.chunk_rows, columns) if batch.num_rows)
+        for number, batch in enumerate(full):
+            yield self._block(batch, label, number)
 
     def _block(self, batch: Any, label: str | None, number: int) -> Block:
-        by_column = np.empty((self.n_features, batch.num_rows), dtype=self._dtype)
+        by_column = np.empty((self.n_features, batch.num_rows), dtype=self.dtype)
         for values, name in zip(by_column, self.feature_names, strict=True):
             values[:] = numbers_of(batch.column(name))
         y, names = (None, None) if label is None else _labels_of(batch.column(label))
@@ -567,35 +531,113 @@ class _ParquetRows(Source):
         return Block(by_column.T, y, weights, number, names)
 
 
-def _open_parquet(path: Path, chunk_rows: int | None) -> _ParquetRows:
-    """Open a Parquet file or all those in a folder."""
+_ADVICE = "Choose the features with open_rows(..., columns=[...], label=...)."
+
+
+def open_parquet(path: Path, chunk_rows: int | None) -> ArrowRows:
+    """Open a Parquet file."""
     import pyarrow.parquet as pq
 
-    paths = _files_in(path, _OF_PARQUET)
-    if not paths:
-        raise ValueError(
-            f"The folder {path} has no Parquet files (*.parquet), no FCS files and is not a Zarr array."
-        )
-    files: dict[Path, dict[str, Any]] = {}
-    n_rows = 0
-    for each in paths:
+    try:
+        with pq.ParquetFile(path) as opened:
+            schema, n_rows = opened.schema_arrow, opened.metadata.num_rows
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as a Parquet file: {error}") from error
+    batches = partial(_batches_of_file, path)
+    return _open_arrow(str(path), schema, n_rows, batches, chunk_rows, stamps={path: stamp(path)})
+
+
+def open_table(table: Any, chunk_rows: int | None, name: str) -> ArrowRows:
+    """Open an Arrow table in memory."""
+    return _open_arrow(name, table.schema, table.num_rows, partial(_batches_of_table, table), chunk_rows)
+
+
+def open_text(path: Path, label: str | None, chunk_rows: int | None, room: int) -> tuple[ArrowRows, int]:
+    """Open a text file (CSV, TSV) or an NPZ file, which is read once; return its bytes in memory, too.
+
+    Columns are numbers where all their values are, but the one of labels stays text. A table of more than
+    `room` bytes is written into a temporary file.
+    """
+    reasons: dict[str, str] = {}
+    while True:
         try:
-            with pq.ParquetFile(each) as opened:
-                schema = opened.schema_arrow
-                n_rows += opened.metadata.num_rows
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{each} cannot be read as a Parquet file: {error}") from error
-        files[each] = dict(zip(schema.names, schema.types, strict=True))
-        if len(files[each]) < len(schema.names):
-            raise ValueError(f"{each} has two columns of the same name.")
-    if not n_rows:
-        raise ValueError(f"{path} is empty: its {len(files)} file(s) have no rows.")
-    return _ParquetRows(
-        name=str(path),
+            stored = _stored(typed_batches(path, {*reasons, label}), room)
+            break
+        except ColumnError as error:
+            # Not a feature, but perhaps a label, or not needed.
+            if not error.is_feature or error.column in reasons:
+                raise
+            reasons[error.column] = str(error)
+    if isinstance(stored, _Spool):
+        opened = open_parquet(stored.path, chunk_rows)
+        batches = partial(_batches_of_file, stored)
+        return replace(opened, name=str(path), batches=batches, reasons=reasons, stamps={}), 0
+    return replace(open_table(stored, chunk_rows, str(path)), reasons=reasons), stored.nbytes
+
+
+class _Spool:
+    """A temporary Parquet file, removed with the last reference to it."""
+
+    def __init__(self) -> None:
+        handle, name = tempfile.mkstemp(suffix=".parquet", prefix="skmix-")
+        os.close(handle)
+        self.path = Path(name)
+        weakref.finalize(self, self.path.unlink, missing_ok=True)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+def _stored(batches: Iterator[Any], room: int) -> Any:
+    """Return batches as an Arrow table, or as a temporary file if they are larger than `room` bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    read: list[Any] = []
+    for batch in batches:
+        read.append(batch)
+        if sum(each.nbytes for each in read) > room:
+            spool = _Spool()
+            options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+            with pq.ParquetWriter(spool.path, batch.schema, **options) as writer:
+                for each in chain(read, batches):
+                    writer.write_batch(each)
+            return spool
+    return pa.Table.from_batches(read)
+
+
+def _batches_of_file(path: Path | _Spool, n_rows: int, columns: list[str]) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    # Not prefetched: the columns of a row group may be large.
+    with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
+        yield from opened.iter_batches(n_rows, columns=columns)
+
+
+def _batches_of_table(table: Any, n_rows: int, columns: list[str]) -> Iterator[Any]:
+    chosen = table.select(columns)
+    for start in range(0, table.num_rows, n_rows):
+        yield from chosen.slice(start, n_rows).combine_chunks().to_batches()
+
+
+def _open_arrow(
+    name: str,
+    schema: Any,
+    n_rows: int,
+    batches: Callable[[int, list[str]], Iterator[Any]],
+    chunk_rows: int | None,
+    stamps: dict[Path, Stamp] | None = None,
+) -> ArrowRows:
+    types = dict(zip(schema.names, schema.types, strict=True))
+    if len(types) < len(schema.names):
+        raise ValueError(f"{name} has two columns of the same name.")
+    return ArrowRows(
+        name=name,
         n_rows=n_rows,
-        chunk_rows=int(chunk_rows or max(256, BLOCK_BYTES // (8 * len(files[paths[0]])))),
-        stamps={each: _stamp(each) for each in paths},
-        files=files,
+        chunk_rows=int(chunk_rows or max(256, BLOCK_BYTES // (8 * max(1, len(types))))),
+        stamps=stamps or {},
+        types=types,
+        batches=batches,
     )
 
 
@@ -619,16 +661,20 @@ def _labels_of(column: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class _FcsRows(Source):
-    """The events of FCS files, in the order of the files' names."""
+class FcsRows(Source):
+    """The events of an FCS file."""
 
-    files: dict[Path, FcsFile]
+    path: Path
+    file: FcsFile
     compensate: bool
     # The features; None for all channels.
     columns: list[str] | None = None
-    # None for single precision if all files have it.
-    dtype: np.dtype[Any] | None = None
-    named = True
+    # None for single precision if the file has it.
+    precision: np.dtype[Any] | None = None
+
+    @property
+    def named(self) -> bool:
+        return True
 
     @property
     def n_features(self) -> int:
@@ -636,65 +682,54 @@ class _FcsRows(Source):
 
     @cached_property
     def feature_names(self) -> list[str]:
-        """Names of the features, which must be the same channels in all files."""
-        (path, first), *others = self.files.items()
-        names = [channel.name for channel in first.channels] if self.columns is None else self.columns
-        markers = [first.channels[column].marker for column in first.find(names)]
-        for other, file in others:
-            for name, marker, column in zip(names, markers, file.find(names), strict=True):
-                its_own = file.channels[column].marker
-                if marker and its_own and marker.casefold() != its_own.casefold():
-                    raise ValueError(
-                        f"Files disagree: channel {name!r} is marker {marker!r} in {path} and {its_own!r} in "
-                        f"{other}."
-                    )
-            extra = [channel.name for channel in file.channels if channel.name not in names]
-            if self.columns is None and extra:
-                raise ValueError(
-                    f"Files disagree: {other} has a channel {extra[0]!r}, and {path} has none. Choose the "
-                    "features with open_rows(path, columns=[...])."
-                )
-        return list(names)
+        """Names of the features: channels or, where they were chosen by marker, markers."""
+        return [channel.name for channel in self.file.channels] if self.columns is None else self.columns
 
     @cached_property
-    def _dtype(self) -> np.dtype[Any]:
-        files, names = self.files.values(), self.feature_names
-        single = not self.compensate and all(file.is_single(file.find(names)) for file in files)
-        return self.dtype or np.dtype(np.float32 if single else np.float64)
+    def _columns(self) -> list[int]:
+        return self.file.find(self.feature_names)
+
+    @property
+    def markers(self) -> list[str]:
+        """What each feature measures, empty where the file does not say."""
+        return [self.file.channels[column].marker for column in self._columns]
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows, float64 or float32."""
+        single = not self.compensate and self.file.is_single(self._columns)
+        return self.precision or np.dtype(np.float32 if single else np.float64)
 
     def take(self, columns: Sequence[int]) -> Self:
-        return replace(self, columns=[self.feature_names[column] for column in columns], dtype=self._dtype)
+        return replace(self, columns=[self.feature_names[column] for column in columns], precision=self.dtype)
 
     def select(self, names: Sequence[str]) -> Self:
-        return replace(self, columns=list(names), dtype=None)
+        self.file.find(names)
+        return replace(self, columns=list(names), precision=None)
 
     def read(self, *, labels: bool) -> Iterator[Block]:
-        """Yield the blocks; a block never spans two files."""
-        number = 0
-        for path, file in self.files.items():
-            columns = file.find(self.feature_names)
-            read = partial(_rows_of_npy, path, file.offset, (file.n_rows,), file.dtype, False)
-            for start in range(0, file.n_rows, self.chunk_rows):
-                records = read(start, min(start + self.chunk_rows, file.n_rows))
-                yield Block(
-                    file.values(records, columns, self._dtype, compensate=self.compensate), number=number
-                )
-                number += 1
+        file = self.file
+        read = partial(_rows_of_npy, self.path, file.offset, (file.n_rows,), file.dtype, False)
+        for number, start in enumerate(range(0, file.n_rows, self.chunk_rows)):
+            records = read(start, min(start + self.chunk_rows, file.n_rows))
+            yield Block(
+                file.values(records, self._columns, self.dtype, compensate=self.compensate), number=number
+            )
 
 
-def _open_fcs(path: Path, chunk_rows: int | None, compensate: bool) -> _FcsRows:
-    """Open an FCS file or all those in a folder."""
-    files = {each: open_fcs(each) for each in _files_in(path, _OF_FCS)}
+def open_events(path: Path, chunk_rows: int | None, compensate: bool) -> FcsRows:
+    """Open an FCS file."""
+    file = open_fcs(path)
     if compensate:
-        for file in files.values():
-            assert file.spilling  # the property checks the matrix
-    width = max(file.dtype.itemsize + 8 * len(file.channels) for file in files.values())
-    return _FcsRows(
+        assert file.spilling  # the property checks the matrix
+    width = file.dtype.itemsize + 8 * len(file.channels)
+    return FcsRows(
         name=str(path),
-        n_rows=sum(file.n_rows for file in files.values()),
+        n_rows=file.n_rows,
         chunk_rows=int(chunk_rows or max(256, BLOCK_BYTES // width)),
-        stamps={each: _stamp(each) for each in files},
-        files=files,
+        stamps={path: stamp(path)},
+        path=path,
+        file=file,
         compensate=compensate,
     )
 
@@ -702,59 +737,25 @@ def _open_fcs(path: Path, chunk_rows: int | None, compensate: bool) -> _FcsRows:
 # ---------------------------------------------------------------- what is what
 
 
-def _is_path(thing: Any) -> bool:
+def is_path(thing: Any) -> bool:
+    """Return whether something is a path."""
     return isinstance(thing, (str, os.PathLike))
 
 
-def _existing(path: str | os.PathLike[str]) -> Path:
+def existing(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file or folder that exists."""
     found = Path(path)
     if not found.exists():
-        pattern = any(character in str(path) for character in "*?[")
-        hint = " Patterns are not expanded: give the folder that holds the files." if pattern else ""
-        raise FileNotFoundError(f"There is no file or folder {path}.{hint}")
+        raise FileNotFoundError(f"There is no file or folder {path}.")
     return found
 
 
-def _is_parquet(path: Path) -> bool:
-    """Return whether a path is a folder of Parquet files, or a file of this format by its name or content."""
-    if path.is_dir():
-        return not _is_zarr_folder(path)
-    return _is_file_of(path, _OF_PARQUET, b"PAR1")
-
-
-def _is_fcs(path: Path) -> bool:
-    """Return whether a path is a folder of FCS files alone, or such a file by its name or content."""
-    if not path.is_dir():
-        return _is_file_of(path, _OF_FCS, MAGIC)
-    if _is_zarr_folder(path) or not (found := _files_in(path, _OF_FCS)):
-        return False
-    others = _files_in(path, _OF_PARQUET)
-    if others:
-        raise ValueError(f"The folder {path} has files of two formats: {found[0].name} and {others[0].name}.")
-    return True
-
-
-def _is_file_of(path: Path, suffixes: tuple[str, ...], magic: bytes) -> bool:
-    """Return whether a file has a format by its name or its first bytes."""
-    if path.suffix.lower() in suffixes:
-        return True
-    with open(path, "rb") as file:
-        return file.read(len(magic)) == magic
-
-
-def _files_in(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """Return the files of a folder that have one of these suffixes, by name; of a file, itself."""
-    if not path.is_dir():
-        return [path]
-    inside = (each for each in path.rglob("*") if each.suffix.lower() in suffixes and each.is_file())
-    return sorted(each for each in inside if not each.name.startswith((".", "_")))
-
-
-def _is_zarr_folder(path: Path) -> bool:
+def is_zarr_folder(path: Path) -> bool:
+    """Return whether a folder is a Zarr array, or a group of them."""
     return any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup"))
 
 
-def _is_zarr(thing: Any, name: str) -> bool:
+def is_zarr(thing: Any, name: str) -> bool:
     """Return whether something is a Zarr array, without importing zarr; groups of them are refused."""
     if type(thing).__module__.split(".")[0] != "zarr":
         return False
@@ -763,14 +764,7 @@ def _is_zarr(thing: Any, name: str) -> bool:
     return hasattr(thing, "chunks")
 
 
-def _refuse_lists(X: Any) -> None:
-    if isinstance(X, (list, tuple)) and len(X) and all(_is_path(each) for each in X):
-        raise ValueError(
-            f"X is a list of {len(X)} strings or paths, such as {str(X[0])!r}. Give a single path: put "
-            "Parquet or FCS files that belong together in a folder, and give the path of the folder."
-        )
-
-
-def _stamp(path: Path) -> Stamp:
+def stamp(path: Path) -> Stamp:
+    """Return the state of a file."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns

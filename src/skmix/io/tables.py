@@ -13,7 +13,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -166,12 +166,8 @@ def read_rows(
         names = list(features or ())
         if features is None:
             names = [name for name in table.names if name not in not_features]
-        if features is None and "" in names:
-            raise ColumnError(
-                f"column {positions[''] + 1} has no name. Such a column is often a row index, not a feature.",
-                "",
-                is_feature=True,
-            )
+        if features is None:
+            _check_named(names, positions)
         if not names:
             raise ValueError(f"no column is left as a feature; the table has {_listed(table.names)}.")
         used = {*names, *not_features}
@@ -184,10 +180,7 @@ def read_rows(
         n_read = 0
         for batch, share in table.batches([positions[name] for name in wanted]):
             found = dict(zip(wanted, batch.columns, strict=True))
-
-            def place(row: int, first: int = n_read) -> str:
-                return table.place(first + row)
-
+            place = partial(_shifted, table.place, n_read)
             blocks.append(np.column_stack([_numbers(found[name], name, place) for name in names]))
             for name, values in columns.items():
                 values.extend(_as_it_is(found[name], name))
@@ -205,6 +198,35 @@ def read_rows(
         )
 
 
+def typed_batches(path: Path, as_they_are: Collection[str | None]) -> Iterator[Any]:
+    """Yield a table as Arrow record batches of all columns, numbers but for those left as they are.
+
+    Raises ColumnError where another column is not numeric; see `read_rows`.
+    """
+    import pyarrow as pa
+
+    with _open_table(path, header=True) as table:
+        positions, n_read = _positions(table.names, header=True), 0
+        names = list(positions)
+        if len(names) < len(table.names):
+            raise ValueError("several columns have no name. Name them.")
+        _check_named([name for name in names if name not in as_they_are], positions)
+        for batch, _ in table.batches(range(len(names))):
+            place = partial(_shifted, table.place, n_read)
+            columns = [
+                column if name in as_they_are else pa.array(_numbers(column, name, place))
+                for name, column in zip(names, batch.columns, strict=True)
+            ]
+            n_read += batch.num_rows
+            yield pa.RecordBatch.from_arrays(columns, names)
+        if not n_read:
+            raise ValueError("it has column names but no rows.")
+
+
+def _shifted(place: Callable[[int], str], first: int, row: int) -> str:
+    return place(first + row)
+
+
 def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
     """Check the column names and return the position of each."""
     if not names:
@@ -220,6 +242,15 @@ def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
             "--no-header (in Python, header=False)."
         )
     return positions
+
+
+def _check_named(names: Sequence[str], positions: Mapping[str, int]) -> None:
+    if "" in names:
+        raise ColumnError(
+            f"column {positions[''] + 1} has no name. Such a column is often a row index, not a feature.",
+            "",
+            is_feature=True,
+        )
 
 
 def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:

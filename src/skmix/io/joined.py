@@ -1,0 +1,250 @@
+"""Rows of several sources one after another: the files of a study, of which each is a group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from ..engine.compute.blocks import Block
+from .arrow import kind_of
+from .sources import ArrowRows, FcsRows, Source
+
+# Rows of a fit that need no more bytes are kept in memory after its first pass.
+HELD_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class JoinedRows(Source):
+    """The rows of several sources, on another scale if there is a transformer; a block may span sources."""
+
+    parts: dict[str, Source]
+    # Whether the label of a row is the name of its part.
+    grouped: bool
+    # An object with a method `transform`, applied to all features of the parts, or None; and which of the
+    # features are taken after it, None for all.
+    transform: Any = None
+    columns: list[int] | None = None
+    # The blocks without labels, by number, once they were read.
+    held: dict[int, Block] = field(default_factory=dict)
+
+    @property
+    def named(self) -> bool:
+        return next(iter(self.parts.values())).named
+
+    @cached_property
+    def _aligned(self) -> list[Source]:
+        """The parts with the same features in the same order."""
+        wrong = next(disagreements(self.parts), None)
+        if wrong is not None:
+            raise ValueError(f"Files disagree: {wrong[1]}")
+        names = _reference(self.parts).feature_names
+        return [
+            part if part.feature_names == names else part.select(names or []) for part in self.parts.values()
+        ]
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, if they have any."""
+        names = self._aligned[0].feature_names
+        return names if names is None or self.columns is None else [names[column] for column in self.columns]
+
+    @property
+    def n_features(self) -> int:
+        return self._aligned[0].n_features if self.columns is None else len(self.columns)
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows before they are transformed, float64 or float32."""
+        return np.result_type(*(part.dtype for part in self._aligned))
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the rows have labels."""
+        return self.grouped or super().has_labels
+
+    def take(self, columns: Sequence[int]) -> Self:
+        if self.transform is None:
+            parts = (part.take(columns) for part in self._aligned)
+            return replace(self, parts=dict(zip(self.parts, parts, strict=True)), held={})
+        own = range(self.n_features) if self.columns is None else self.columns
+        return replace(self, columns=[own[column] for column in columns], held={})
+
+    def select(self, names: Sequence[str]) -> Self:
+        if self.transform is None:
+            return self._with_parts({name: part.select(names) for name, part in self.parts.items()})
+        # What belongs to a channel in the transformer is found by its place.
+        known = self.feature_names or []
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise ValueError(
+                f"{self.name} was opened with the features {known[:20]}, without {missing[0]!r}. Choose them "
+                "with open_rows(..., columns=[...])."
+            )
+        return self.take([known.index(name) for name in names])
+
+    def labelled(self, y: Any) -> Self:
+        """Return the rows with labels: a column of the same kind in all parts, or other values."""
+        if not self._has_column(y):
+            return replace(super().labelled(y), grouped=False)
+        parts = {name: part.labelled(y) for name, part in self.parts.items()}
+        (first, one), *others = ((part.name, part.types[y]) for part in parts.values())  # type: ignore[attr-defined]
+        for other, type_ in others:
+            if kind_of(type_) != kind_of(one):
+                raise ValueError(
+                    f"Labels differ in kind: column {y!r} is {one} in {first} and {type_} in {other}."
+                )
+        return replace(self._with_parts(parts), label=y, labels=None, grouped=False)
+
+    def weighted(self, weights: Any) -> Self:
+        """Return the rows with weights: a column of all parts, or other values."""
+        if not self._has_column(weights):
+            return super().weighted(weights)
+        parts = {name: part.weighted(weights) for name, part in self.parts.items()}
+        return replace(self._with_parts(parts), weight=weights, weights=None)
+
+    def unlabelled(self) -> Self:
+        """Return the rows without labels and weights."""
+        parts = {name: part.unlabelled() for name, part in self.parts.items()}
+        return replace(super().unlabelled(), grouped=False, parts=parts, held={})
+
+    def _has_column(self, values: Any) -> bool:
+        """Return whether labels or weights are given as the name of a column."""
+        return isinstance(values, str) and all(isinstance(part, ArrowRows) for part in self.parts.values())
+
+    def _with_parts(self, parts: dict[str, Source]) -> Self:
+        return replace(self, parts=parts, held={})
+
+    def row_labels(self) -> np.ndarray:
+        """Return the label (N,) of each row."""
+        if not self.grouped:
+            return super().row_labels()
+        return np.repeat(list(self.parts), [part.n_rows for part in self.parts.values()])
+
+    def _check_unchanged(self) -> None:
+        # Rows in memory do not depend on their files any more.
+        if not self._is_held:
+            super()._check_unchanged()
+
+    @property
+    def _is_held(self) -> bool:
+        return sum(len(block.X) for block in self.held.values()) == self.n_rows
+
+    def read(self, *, labels: bool) -> Iterator[Block]:
+        names = np.array(list(self.parts)) if labels and self.grouped else None
+        if self._is_held and (names is not None or not labels or self.label is None):
+            ends = np.cumsum([part.n_rows for part in self.parts.values()])
+            start = 0
+            for block in self.held.values():
+                rows = np.arange(start, start + len(block.X))
+                start += len(block.X)
+                y = None if names is None else np.searchsorted(ends, rows, side="right")
+                yield replace(block, y=y, names=names)
+            return
+        # Only a fit makes several passes.
+        size = self.n_rows * self._aligned[0].n_features * self.dtype.itemsize
+        holds = self.classes is not None and size <= HELD_BYTES
+        for block in self._spanning(labels):
+            block = self._transformed(block)
+            if holds:
+                self.held[block.number] = replace(block, y=None)
+            yield replace(block, names=names)
+
+    def _spanning(self, labels: bool) -> Iterator[Block]:
+        """Yield blocks of `chunk_rows` rows; labels are numbers of parts, or as parts have them."""
+        waiting: list[Block] = []
+        n_waiting, number = 0, 0
+        for index, part in enumerate(self._aligned):
+            for block in part.read(labels=labels):
+                _check_finite(part, block)
+                y = block.y if block.y is None or block.names is None else block.names[block.y]
+                rest = replace(
+                    block, y=np.full(len(block.X), index) if labels and self.grouped else y, names=None
+                )
+                while len(rest.X):
+                    n_more = min(self.chunk_rows - n_waiting, len(rest.X))
+                    waiting.append(rest.rows(slice(0, n_more)))
+                    rest = rest.rows(slice(n_more, None))
+                    n_waiting += n_more
+                    if n_waiting == self.chunk_rows:
+                        yield self._merged(waiting, number)
+                        waiting, n_waiting, number = [], 0, number + 1
+        if waiting:
+            yield self._merged(waiting, number)
+
+    def _merged(self, blocks: list[Block], number: int) -> Block:
+        def joined(parts: list[Any]) -> Any:
+            return parts[0] if parts[0] is None or len(parts) == 1 else np.concatenate(parts)
+
+        X = joined([block.X for block in blocks]).astype(self.dtype, copy=False)
+        return Block(X, joined([b.y for b in blocks]), joined([b.weights for b in blocks]), number)
+
+    def _transformed(self, block: Block) -> Block:
+        if self.transform is None:
+            return block
+        X = np.asarray(self.transform.transform(block.X))
+        if X.shape != block.X.shape:
+            raise ValueError(
+                f"transform must keep the features: it made rows of shape {X.shape} of {block.X.shape}."
+            )
+        X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
+        return replace(block, X=X if self.columns is None else X[:, self.columns])
+
+
+def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
+    """Yield the parts whose features are not those of most others, and what is wrong with them."""
+    most = _reference(parts)
+    for group, part in parts.items():
+        for wrong in _differences(part, most):
+            yield group, wrong
+            break
+
+
+def _reference(parts: Mapping[str, Source]) -> Source:
+    """Return the first part with the features that most parts have."""
+    features = {g: (part.n_features, frozenset(part.feature_names or ())) for g, part in parts.items()}
+    common = Counter(features.values()).most_common(1)[0][0]
+    return next(parts[group] for group, own in features.items() if own == common)
+
+
+def _differences(part: Source, other: Source) -> Iterator[str]:
+    if part.feature_names is None or other.feature_names is None:
+        if part.named != other.named:
+            yield f"{part.name} has {'names' if part.named else 'no names'} of features, unlike {other.name}."
+        elif part.n_features != other.n_features:
+            yield f"{part.name} has {part.n_features} features, and {other.name} has {other.n_features}."
+        return
+    what = "channel" if isinstance(part, FcsRows) else "column"
+    advice = "Choose the features with open_rows(..., columns=[...])."
+    for name in other.feature_names:
+        if name not in part.feature_names:
+            yield f"{part.name} has no {what} {name!r}, and {other.name} has one. {advice}"
+    for name in part.feature_names:
+        if name not in other.feature_names:
+            yield f"{part.name} has a {what} {name!r}, and {other.name} has none. {advice}"
+    if isinstance(part, FcsRows) and isinstance(other, FcsRows):
+        markers = dict(zip(other.feature_names, other.markers, strict=True))
+        for name, own in zip(part.feature_names, part.markers, strict=True):
+            if own and markers[name] and own.casefold() != markers[name].casefold():
+                theirs = markers[name]
+                yield f"channel {name!r} is marker {theirs!r} in {other.name} and {own!r} in {part.name}."
+
+
+def _check_finite(part: Source, block: Block) -> None:
+    # A sum is finite when all values are, and costs one read.
+    with np.errstate(all="ignore"):
+        if np.isfinite(block.X.sum()):
+            return
+    infinite = np.argwhere(np.isinf(block.X))
+    if len(infinite):
+        row, column = infinite[0]
+        name = column if part.feature_names is None else part.feature_names[column]
+        raise ValueError(
+            f"{part.name} has an infinite value: feature {name!r}, row "
+            f"{row + block.number * part.chunk_rows}, "
+            "counted from 0. NaN marks missing values; remove infinite ones."
+        )

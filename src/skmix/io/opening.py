@@ -1,0 +1,385 @@
+"""Rows of any kind that need not fit in memory, and groups of them: files, folders, tables, AnnData."""
+
+from __future__ import annotations
+
+import glob
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .fcs import MAGIC
+from .joined import HELD_BYTES, JoinedRows, disagreements
+from .sources import (
+    ArrowRows,
+    Source,
+    Values,
+    existing,
+    is_path,
+    is_zarr,
+    is_zarr_folder,
+    open_array,
+    open_events,
+    open_parquet,
+    open_table,
+    open_text,
+    values_of,
+)
+
+# Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
+MAPPED_BYTES = 1 << 28
+
+# Suffixes of the names of files by format, as they are looked for in folders.
+_FORMATS = {
+    "fcs": (".fcs",),
+    "parquet": (".parquet", ".pq"),
+    "npy": (".npy",),
+    "text": (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+}
+_MOST_LISTED = 10
+
+
+def open_rows(
+    rows: Any,
+    *,
+    columns: Sequence[int | str] | None = None,
+    label: Any = None,
+    weight: Any = None,
+    chunk_rows: int | None = None,
+    compensate: bool = False,
+    transform: Any = None,
+    on_error: str = "raise",
+    layer: str | None = None,
+    obsm: str | None = None,
+    sample_key: str | None = None,
+) -> Source:
+    """Open rows that need not fit in memory, or groups of them, for `fit`, `predict` and other methods.
+
+    Parameters
+    ----------
+    rows : path, list of paths, ndarray, table, AnnData or zarr.Array
+        A file (CSV, TSV, Parquet, FCS, .npy, NPZ), a Zarr array or its folder, an array, which may be
+        memory-mapped, a table in memory (pandas, polars, pyarrow) or an AnnData. Or groups: a list of files,
+        the folder that has them, or a pattern such as ``"study/*.fcs"``. Each file is then a group, named
+        after it, and the groups are the labels unless others are given. A pair (rows, column) is short for
+        ``label=column``.
+    columns : sequence of str or int, default=None
+        The features: names of columns or of an AnnData's variables, channels of FCS files by name ($PnN) or
+        else marker ($PnS), indices where there are no names. None uses all columns except those of labels
+        and weights.
+    label : str, path or array-like of shape (N,), default=None
+        Labels: the name of a column of the table or of ``obs``, or an array or its file. Those of text files
+        are text.
+    weight : str, path or array-like of shape (N,), default=None
+        Weights of the rows, given like labels.
+    chunk_rows : int, default=None
+        Rows of a block. Up to three blocks are in memory at a time, since the next one is read while one is
+        processed. None means about 16 MB. Zarr arrays are read fastest in multiples of their chunks.
+    compensate : bool, default=False
+        Whether to compensate FCS files for spill-over, each by its own matrix ($SPILLOVER or SPILL).
+    transform : transformer, default=None
+        Changes the scale of the features as rows are read, such as ``Arcsinh(150)``: an object with a method
+        `transform` that does not need to be fitted, or is.
+    on_error : {'raise', 'skip'}, default='raise'
+        What to do about files of a group that cannot be read or have other features than most: raise an error
+        that names the file, or leave them out with one warning that names all of them.
+    layer, obsm : str, default=None
+        Which matrix of an AnnData has the rows; None for both takes ``X``.
+    sample_key : str, default=None
+        Column of an AnnData's ``obs`` with the groups.
+
+    Returns
+    -------
+    Source
+        Rows to pass to an estimator as X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skmix import SharedKernelMixture, open_rows
+    >>> X = np.array([[0.0], [0.2], [0.1], [5.0], [5.1], [4.9]])
+    >>> rows = open_rows(X, label=np.array([0, 0, 1, 1, 1, 0]), chunk_rows=2)
+    >>> rows.shape
+    (6, 1)
+    >>> SharedKernelMixture(2, random_state=0).fit(rows).class_count_
+    array([3., 3.])
+    """
+    whole = isinstance(chunk_rows, (int, np.integer)) and not isinstance(chunk_rows, bool)
+    if chunk_rows is not None and not (whole and chunk_rows >= 1):
+        raise ValueError(f"chunk_rows must be None or an integer of at least 1, got {chunk_rows!r}.")
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
+    if transform is not None and not hasattr(transform, "transform"):
+        raise TypeError(f"transform must be an object with a method transform, got {transform!r}.")
+    if _is_pair(rows):
+        if label is not None:
+            raise ValueError(f"Labels are given twice: by the pair (…, {rows[1]!r}) and by label={label!r}.")
+        rows, label = rows
+    if sample_key is not None and label is not None:
+        raise ValueError(f"Labels are given twice: by label={label!r} and by sample_key={sample_key!r}.")
+    if _is_anndata(rows):
+        source = _open_anndata(rows, layer, obsm, chunk_rows)
+        label = _of_obs(rows, label if sample_key is None else sample_key)
+        weight = _of_obs(rows, weight)
+    elif layer is not None or obsm is not None or sample_key is not None:
+        raise ValueError(f"layer, obsm and sample_key are for an AnnData; got a {type(rows).__name__}.")
+    elif (files := _files_of(rows)) is not None:
+        name = f"{len(files)} files" if isinstance(rows, list) else str(rows)
+        source = _open_files(name, files, columns, label, chunk_rows, compensate, on_error)
+    elif is_path(rows):
+        source, _ = _open_file(existing(rows), label, chunk_rows, compensate, HELD_BYTES)
+    elif compensate:
+        raise ValueError(_NOT_FCS)
+    elif (table := _arrow_table(rows)) is not None:
+        source = open_table(table, chunk_rows, "the table")
+    else:
+        source = open_array(values_of(rows, "X"), chunk_rows)
+    if not source.n_rows:
+        raise ValueError(f"{source.name} is empty: it has no rows.")
+    if columns is not None:
+        source = source.chosen(columns)
+    if transform is not None:
+        joined = source if isinstance(source, JoinedRows) else _joined(source.name, {"": source}, None)
+        source = replace(joined, transform=transform)
+    if label is not None:
+        source = source.labelled(label)
+    return source if weight is None else source.weighted(weight)
+
+
+def source_of(X: Any, label: Any = None) -> Source | None:
+    """Return the rows of files, an AnnData, a Zarr array or a large mapped array; None for anything else.
+
+    A `label` that is the name of a column or a path is used where rows are opened.
+    """
+    if isinstance(X, Source):
+        return X
+    mapped = isinstance(X, np.memmap) and getattr(X, "_mmap", None) is not None
+    if is_elsewhere(X) or is_zarr(X, "X") or (mapped and X.nbytes >= MAPPED_BYTES):
+        return open_rows(X, label=label if is_path(label) else None)
+    return None
+
+
+def is_elsewhere(X: Any) -> bool:
+    """Return whether rows are no array: files, a table with the name of a column, an AnnData, a source."""
+    return isinstance(X, Source) or is_path(X) or _is_list(X) or _is_pair(X) or _is_anndata(X)
+
+
+# ---------------------------------------------------------------- files
+
+_NOT_FCS = "compensate=True needs FCS files, which hold their spill-over matrix."
+
+
+def _open_file(
+    path: Path, label: Any, chunk_rows: int | None, compensate: bool, room: int
+) -> tuple[Source, int]:
+    """Open a file, and return how many bytes of it stay in memory, at most `room`."""
+    kind = _format_of(path)
+    if kind == "fcs":
+        return open_events(path, chunk_rows, bool(compensate)), 0
+    if compensate:
+        raise ValueError(f"{_NOT_FCS} {path} is none.")
+    if kind == "parquet":
+        return open_parquet(path, chunk_rows), 0
+    if kind == "text":
+        return open_text(path, label if isinstance(label, str) else None, chunk_rows, room)
+    return open_array(values_of(path, "X"), chunk_rows), 0
+
+
+def _format_of(path: Path) -> str:
+    """Return the format of a file by its name or else its first bytes; 'array' for .npy and Zarr."""
+    if path.is_dir():
+        return "array"
+    for kind, suffixes in _FORMATS.items():
+        if path.name.lower().endswith(suffixes):
+            return kind
+    with open(path, "rb") as file:
+        start = file.read(10)
+    starts = {b"PAR1": "parquet", np.lib.format.MAGIC_PREFIX: "array"}
+    if start.startswith(MAGIC) and start.endswith(b"    "):
+        return "fcs"
+    return next((kind for magic, kind in starts.items() if start.startswith(magic)), "text")
+
+
+def _open_files(
+    name: str,
+    files: Sequence[Path],
+    columns: Sequence[int | str] | None,
+    label: Any,
+    chunk_rows: int | None,
+    compensate: bool,
+    on_error: str,
+) -> JoinedRows:
+    """Open files one after another, of which each is a group unless there are labels."""
+    parts: dict[str, Source] = {}
+    wrong: dict[str, str] = {}
+    room = HELD_BYTES
+    for group, path in zip(_names_of(files), files, strict=True):
+        try:
+            part, n_bytes = _open_file(existing(path), label, chunk_rows, compensate, room)
+            if not part.n_rows and isinstance(label, str):
+                continue  # tables are often written in parts, of which some are empty
+            if not part.n_rows:
+                raise ValueError(f"{path} is empty: it has no rows.")
+            if columns is not None:
+                part = part.chosen(columns)
+            if isinstance(part, ArrowRows) and isinstance(label, str):
+                part = part.labelled(label)
+            if on_error == "skip":
+                assert part.n_features  # the property checks the features
+            parts[group] = part
+            room -= n_bytes
+        except (ValueError, OSError) as error:
+            if on_error == "raise":
+                raise
+            wrong[group] = str(error)
+    if on_error == "skip" and parts:
+        wrong |= dict(disagreements(parts))
+        parts = {group: part for group, part in parts.items() if group not in wrong}
+    if not parts:
+        reasons = "".join(f"\n{reason}" for reason in list(wrong.values())[:_MOST_LISTED])
+        raise ValueError(f"{name}: no file has rows.{reasons}")
+    if wrong:
+        reasons = "".join(f"\n{group}: {reason}" for group, reason in wrong.items())
+        warnings.warn(f"Skipped {len(wrong)} of {len(files)} files:{reasons}", stacklevel=3)
+    return replace(_joined(name, parts, chunk_rows), grouped=True)
+
+
+def _joined(name: str, parts: dict[str, Source], chunk_rows: int | None) -> JoinedRows:
+    """Return rows one after another."""
+    return JoinedRows(
+        name=name,
+        n_rows=sum(part.n_rows for part in parts.values()),
+        chunk_rows=chunk_rows or min(part.chunk_rows for part in parts.values()),
+        stamps={path: stamp for part in parts.values() for path, stamp in part.stamps.items()},
+        parts=parts,
+        grouped=False,
+    )
+
+
+def _names_of(files: Sequence[Path]) -> list[str]:
+    """Return different names for files: without suffix and folder, or with as many folders as needed."""
+    found = [Path(os.path.abspath(path)) for path in files]
+    suffixes = [suffix for those in _FORMATS.values() for suffix in those]
+    stems = []
+    for path in found:
+        ends = [suffix for suffix in suffixes if path.name.lower().endswith(suffix)]
+        stems.append(path.name[: -max(map(len, ends))] if ends else path.stem)
+    for n_folders in range(max(len(path.parts) for path in found)):
+        for last in (stems, [path.name for path in found]):
+            folders = (path.parts[len(path.parts) - 1 - n_folders : -1] for path in found)
+            names = ["/".join([*those, own]) for those, own in zip(folders, last, strict=True)]
+            if len(set(names)) == len(names):
+                return names
+    twice = next(path for path in found if found.count(path) > 1)
+    raise ValueError(f"{twice} is given twice.")
+
+
+def _files_of(rows: Any) -> list[Path] | None:
+    """Return the files of a list, a folder or a pattern; None for anything else."""
+    if _is_list(rows):
+        return [Path(path) for path in rows]
+    if not is_path(rows):
+        return None
+    path = Path(rows)
+    if not path.exists() and glob.has_magic(str(path)):
+        found = sorted(Path(each) for each in glob.glob(str(path), recursive=True))
+        if not found:
+            raise FileNotFoundError(f"No file matches {path}.")
+        return found
+    if not path.is_dir() or is_zarr_folder(path):
+        return None
+    inside = sorted(
+        each for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))
+    )
+    formats = {
+        kind: [each for each in inside if each.name.lower().endswith(s)] for kind, s in _FORMATS.items()
+    }
+    present = [files for files in formats.values() if files]
+    if not present:
+        endings = ", ".join(suffix for suffixes in _FORMATS.values() for suffix in suffixes)
+        raise ValueError(f"The folder {path} has no files of rows ({endings}) and is not a Zarr array.")
+    if len(present) > 1:
+        raise ValueError(
+            f"The folder {path} has files of two formats: {present[0][0].name} and {present[1][0].name}. "
+            f"Give a pattern, such as '{path}/*{present[0][0].suffix}', or a list."
+        )
+    return present[0]
+
+
+# ---------------------------------------------------------------- what is what
+
+
+def _is_list(thing: Any) -> bool:
+    return isinstance(thing, list) and len(thing) > 0 and all(map(is_path, thing))
+
+
+def _is_pair(thing: Any) -> bool:
+    """Return whether something is rows and the name of a column."""
+    if not isinstance(thing, tuple) or not len(thing) or not all(map(is_path, thing[1:])):
+        return False
+    if len(thing) != 2 or (is_path(thing[0]) and Path(thing[1]).is_file()):
+        if all(map(is_path, thing)):
+            raise ValueError(f"Give files as a list, not as a tuple: {list(map(str, thing))[:_MOST_LISTED]}.")
+        return False
+    return isinstance(thing[1], str)
+
+
+def _arrow_table(thing: Any) -> Any:
+    """Return a table in memory as Arrow's, None for anything else; pandas and polars are not imported."""
+    library = type(thing).__module__.split(".")[0]
+    if not hasattr(thing, "columns") or library not in ("pandas", "polars", "pyarrow"):
+        return None
+    import pyarrow as pa
+
+    if library == "pandas":
+        return pa.Table.from_pandas(thing, preserve_index=False)
+    if library == "polars":
+        return thing.to_arrow()
+    return thing if isinstance(thing, pa.Table) else pa.Table.from_batches([thing])
+
+
+def _is_anndata(thing: Any) -> bool:
+    return all(hasattr(type(thing), name) for name in ("obs", "obsm", "var_names", "layers"))
+
+
+def _open_anndata(adata: Any, layer: str | None, obsm: str | None, chunk_rows: int | None) -> Source:
+    if layer is not None and obsm is not None:
+        raise ValueError(f"Give layer={layer!r} or obsm={obsm!r}, not both.")
+    chosen, where = (layer, "layers") if obsm is None else (obsm, "obsm")
+    matrix, name = adata.X, "the AnnData's X"
+    if chosen is not None:
+        known = getattr(adata, where)
+        if chosen not in known:
+            raise ValueError(f"The AnnData has no {chosen!r} in {where}; it has {list(known)}.")
+        matrix, name = known[chosen], f"{chosen!r} of the AnnData's {where}"
+    if matrix is None:
+        raise ValueError("The AnnData has no X: choose a layer or obsm.")
+    names = None if obsm is not None else [str(each) for each in adata.var_names]
+    if hasattr(matrix, "columns"):
+        matrix, names = matrix.to_numpy(), [str(each) for each in matrix.columns]
+    if names is not None and len(set(names)) < len(names):
+        raise ValueError(
+            "The AnnData has two variables of the same name: call adata.var_names_make_unique()."
+        )
+    values = Values(name, matrix.shape, np.dtype(matrix.dtype), partial(_rows_of_matrix, matrix))
+    return open_array(values, chunk_rows, names)
+
+
+def _rows_of_matrix(matrix: Any, start: int, stop: int) -> np.ndarray:
+    """Return rows of a matrix that may be sparse, or in a file."""
+    rows = matrix[start:stop]
+    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
+
+
+def _of_obs(adata: Any, values: Any) -> Any:
+    """Return a column of the observations, if it is given by its name."""
+    if not isinstance(values, str):
+        return values
+    if values not in adata.obs:
+        raise ValueError(f"The AnnData's obs has no column {values!r}; it has {list(adata.obs)[:20]}.")
+    return np.asarray(adata.obs[values])

@@ -1,0 +1,352 @@
+"""Groups of rows: lists, folders and patterns of files, tables with a column of groups, AnnData."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix import SharedKernelMixture, open_rows
+from skmix.features import Arcsinh
+from skmix.io import joined, source_of
+
+RANDOM = np.random.default_rng(0)
+SIZES = {"a": 70, "b": 1, "c": 129}
+ROWS = {name: RANDOM.normal(i, 1.0, size=(n, 2)) for i, (name, n) in enumerate(SIZES.items())}
+X = np.concatenate(list(ROWS.values()))
+Y = np.repeat(list(SIZES), list(SIZES.values()))
+CHANNELS = ["FSC-A", "B530-A"]
+
+
+def write(path: Path, rows: np.ndarray, names: Sequence[str] = CHANNELS, markers: Sequence[str] = ()) -> Path:
+    """Write rows in the format that the name of the file says."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    lines = [",".join(names), *(",".join(map(repr, row)) for row in rows.tolist())]
+    if path.suffix == ".fcs":
+        flowio = pytest.importorskip("flowio", reason="flowio is not installed")
+        with open(path, "wb") as file:
+            flowio.create_fcs(file, rows.ravel().tolist(), list(names), list(markers) or None)
+    elif path.suffix == ".npy":
+        np.save(path, rows)
+    elif path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table(dict(zip(names, rows.T, strict=True))), path)
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    else:
+        path.write_text("\n".join(lines))
+    return path
+
+
+def gathered(source: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return all rows and labels."""
+    blocks = list(source.blocks())
+    labels = [block.y if block.names is None else block.names[block.y] for block in blocks]
+    return np.concatenate([b.X for b in blocks]), None if labels[0] is None else np.concatenate(labels)
+
+
+def study(folder: Path, suffix: str) -> list[Path]:
+    return [write(folder / f"{name}{suffix}", rows) for name, rows in ROWS.items()]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".parquet", ".npy", ".fcs"])
+@pytest.mark.parametrize("chunk_rows", [None, 1, 64])
+def test_each_file_is_a_group(tmp_path: Path, suffix: str, chunk_rows: int | None) -> None:
+    files = study(tmp_path, suffix)
+    for given in (files, [str(path) for path in files], tmp_path, str(tmp_path / f"*{suffix}")):
+        source = open_rows(given, chunk_rows=chunk_rows)
+        assert source.shape == X.shape
+        assert source.feature_names == (None if suffix == ".npy" else CHANNELS)
+        rows, labels = gathered(source)
+        assert_array_equal(rows, X.astype(np.float32) if suffix == ".fcs" else X)
+        assert_array_equal(labels, Y)
+        assert_array_equal(source.row_labels(), Y)
+        sizes = [len(block.X) for block in source.blocks()]
+        assert sizes == {None: [200], 1: 200 * [1], 64: [64, 64, 64, 8]}[chunk_rows]
+        assert isinstance(source_of(given), type(source))
+    # Other labels take the place of the groups.
+    assert_array_equal(gathered(open_rows(files, label=np.arange(200) % 3))[1], np.arange(200) % 3)
+    assert gathered(source.unlabelled())[1] is None
+
+
+def test_features_go_by_name_in_every_file(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.csv", ROWS["a"], ["x", "y"])
+    second = write(tmp_path / "2.parquet", ROWS["c"][:, ::-1], ["y", "x"])
+    both = np.concatenate([ROWS["a"], ROWS["c"]])
+    source = open_rows([first, second])
+    assert source.feature_names == ["x", "y"]
+    assert_array_equal(gathered(source)[0], both)
+    assert_array_equal(gathered(source.take([1]))[0], both[:, [1]])
+    assert_array_equal(gathered(open_rows([first, second], columns=["y"]))[0], both[:, [1]])
+    # Single precision only if all files have it.
+    np.save(tmp_path / "3.npy", X.astype(np.float32))
+    np.save(tmp_path / "4.npy", X)
+    assert gathered(open_rows([tmp_path / "3.npy"]))[0].dtype == np.float32
+    assert gathered(open_rows([tmp_path / "3.npy", tmp_path / "4.npy"]))[0].dtype == np.float64
+
+
+def test_channels_go_by_marker_where_panels_differ(tmp_path: Path) -> None:
+    one = write(tmp_path / "1.fcs", X, ["B530-A", "R660-A"], ["CD3", "CD4"])
+    other = write(tmp_path / "2.fcs", X[:, ::-1], ["B530-A", "R660-A"], ["CD4", "CD3"])
+    with pytest.raises(
+        ValueError, match=r"channel 'B530-A' is marker 'CD3' in .*1\.fcs and 'CD4' in .*2\.fcs"
+    ):
+        assert open_rows([one, other]).shape
+    source = open_rows([one, other], columns=["CD3", "CD4"])
+    assert_array_equal(gathered(source)[0], np.concatenate([X, X]).astype(np.float32))
+
+
+def test_names_of_groups_differ(tmp_path: Path) -> None:
+    def names(*paths: str) -> list[str]:
+        files = [write(tmp_path / path, ROWS["b"]) for path in paths]
+        return list(dict.fromkeys(open_rows(files).row_labels().tolist()))
+
+    assert names("0877.B08.csv", "b.csv.gz", "c") == ["0877.B08", "b", "c"]
+    assert names("p1/tube.csv", "p2/tube.csv", "p2/other.csv") == ["p1/tube", "p2/tube", "p2/other"]
+    assert names("x/p/tube.csv", "y/p/tube.csv") == ["x/p/tube", "y/p/tube"]
+    assert names("a.csv", "a.parquet") == ["a.csv", "a.parquet"]
+    with pytest.raises(ValueError, match=r"a\.csv is given twice"):
+        names("a.csv", "p1/../a.csv")
+
+
+def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = study(tmp_path, ".npy")
+    coded = open_rows(files, chunk_rows=64).coded(np.array(list(SIZES)))
+    first = gathered(coded)
+    os.truncate(files[0], 200)
+    for again in (gathered(coded), gathered(coded.coded(np.array(["a", "c"])))):
+        assert_array_equal(again[0], first[0])
+    assert_array_equal(gathered(coded)[1], np.repeat([0, 1, 2], list(SIZES.values())))
+    with pytest.raises(ValueError, match=r"a\.npy has changed"):
+        gathered(coded.take([0]))
+    study(tmp_path, ".npy")
+    monkeypatch.setattr(joined, "HELD_BYTES", X.nbytes - 1)
+    streamed = open_rows(files).coded(np.array(list(SIZES)))
+    gathered(streamed)
+    os.truncate(files[0], 200)
+    with pytest.raises(ValueError, match=r"a\.npy has changed"):
+        gathered(streamed)
+
+
+def test_large_text_files_are_read_from_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.io.opening.HELD_BYTES", 1000)
+    monkeypatch.setattr("skmix.io.tables._BLOCK_BYTES", 1500)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "copies").mkdir()
+    source = open_rows(study(tmp_path / "rows", ".csv"))
+    assert len(list((tmp_path / "copies").iterdir())) == 2
+    assert_array_equal(gathered(source)[0], X)
+    assert_array_equal(gathered(source)[1], Y)
+    del source
+    assert not list((tmp_path / "copies").iterdir())
+
+
+# ---------------------------------------------------------------- tables and columns
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow", "csv", "parquet", "folder"])
+def test_a_column_has_the_groups(tmp_path: Path, kind: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    columns = {"group": Y, "x": X[:, 0], "y": X[:, 1], "note": np.full(200, "text")}
+    rows: Any = pa.table(columns)
+    if kind in ("pandas", "polars"):
+        rows = pytest.importorskip(kind).DataFrame(columns)
+    if kind == "pandas":
+        rows.index = rows.index.rename("row") + 5
+    if kind == "parquet":
+        pq.write_table(rows, tmp_path / "rows.parquet")
+        rows = str(tmp_path / "rows.parquet")
+    if kind == "folder":
+        for name, part in {"1": rows[:90], "2": rows[90:90], "3": rows[90:]}.items():
+            pq.write_table(part, tmp_path / f"{name}.parquet")
+        rows = tmp_path
+    if kind == "csv":
+        lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+        (tmp_path / "rows.csv").write_text("\n".join(lines))
+        rows = tmp_path / "rows.csv"
+    source = open_rows((rows, "group"), columns=["x", "y"], chunk_rows=64)
+    assert source.feature_names == ["x", "y"]
+    assert_array_equal(gathered(source)[0], X)
+    assert_array_equal(gathered(source)[1], Y)
+    assert_array_equal(source.row_labels(), Y)
+    assert source_of((rows, "group")) is not None
+    with pytest.raises(ValueError, match="note"):
+        assert open_rows((rows, "group")).shape
+    with pytest.raises(ValueError, match="no column 'sample'"):
+        open_rows((rows, "sample"))
+
+
+def test_labels_of_text_files_stay_text(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id,x,patient\nu,1,007\nv,2,08\n")
+    source = open_rows((tmp_path / "rows.csv", "patient"), columns=["x"])
+    assert gathered(source)[1] == pytest.approx(["007", "08"])
+    with pytest.raises(ValueError, match=r"rows\.csv: column 'id' holds text, such as 'u' on line 2"):
+        assert open_rows((tmp_path / "rows.csv", "patient")).shape
+
+
+# ---------------------------------------------------------------- scales
+
+
+def test_rows_are_transformed_as_they_are_read(tmp_path: Path) -> None:
+    files = study(tmp_path, ".csv")
+    scale = Arcsinh([2.0, 5.0])
+    expected = np.arcsinh(X / [2.0, 5.0])
+    source = open_rows(files, transform=scale, chunk_rows=64)
+    assert_allclose(gathered(source)[0], expected, rtol=1e-14)
+    assert_array_equal(gathered(source)[1], Y)
+    # What belongs to a channel stays with it.
+    assert_allclose(gathered(source.take([1]))[0], expected[:, [1]], rtol=1e-14)
+    assert_allclose(gathered(source.select(CHANNELS[::-1]))[0], expected[:, ::-1], rtol=1e-14)
+    assert_allclose(
+        gathered(open_rows(files, columns=CHANNELS[::-1], transform=Arcsinh([5.0, 2.0])))[0],
+        expected[:, ::-1],
+        rtol=1e-14,
+    )
+    with pytest.raises(ValueError, match=r"was opened with the features \['B530-A'\], without 'FSC-A'"):
+        open_rows(files, columns=["B530-A"], transform=Arcsinh()).select(CHANNELS)
+    single = open_rows(X, transform=scale, label=Y, weight=np.ones(200))
+    assert_allclose(gathered(single)[0], expected, rtol=1e-14)
+    assert_array_equal(gathered(single)[1], Y)
+    with pytest.raises(TypeError, match="must be an object with a method transform"):
+        open_rows(files, transform=np.arcsinh)
+
+    class Sum:
+        def transform(self, rows: np.ndarray) -> np.ndarray:
+            return rows.sum(axis=1, keepdims=True)
+
+    with pytest.raises(ValueError, match=r"made rows of shape \(200, 1\) of \(200, 2\)"):
+        gathered(open_rows(files, transform=Sum()))
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+def bad_files(folder: Path) -> dict[str, Path]:
+    """Return files that are wrong, by what is said of them."""
+    torn = write(folder / "torn.fcs", X)
+    os.truncate(torn, torn.stat().st_size - 100)
+    (folder / "empty.fcs").touch()
+    (folder / "page.fcs").write_text("<html>")
+    return {
+        r"torn\.fcs is truncated: it has 187 of 200 events|torn\.fcs is damaged or truncated": torn,
+        r"empty\.fcs is empty": folder / "empty.fcs",
+        r"page\.fcs is not an FCS file: it begins with b'<html>'": folder / "page.fcs",
+        r"other\.fcs has no channel 'B530-A', and .*has one": write(folder / "other.fcs", X, ["FSC-A", "G1"]),
+        r"more\.fcs has a channel 'SSC-A', and .*has none": write(
+            folder / "more.fcs", np.c_[X, X[:, 0]], [*CHANNELS, "SSC-A"]
+        ),
+        r"no file or folder .*gone\.fcs": folder / "gone.fcs",
+    }
+
+
+def test_bad_files_are_named_or_skipped(tmp_path: Path) -> None:
+    good = study(tmp_path, ".fcs")
+    bad = bad_files(tmp_path)
+    for words, path in bad.items():
+        with pytest.raises((ValueError, OSError), match=words):
+            assert open_rows([path, *good]).shape
+        with pytest.warns(UserWarning, match=rf"Skipped 1 of 4 files:\n{path.stem}: .*({words})"):
+            assert open_rows([path, *good], on_error="skip").shape == X.shape
+    with pytest.warns(UserWarning, match="Skipped 6 of 9 files") as caught:
+        source = open_rows([*bad.values(), *good], on_error="skip")
+    assert len(caught) == 1
+    assert all(f"\n{path.stem}: " in str(caught[0].message) for path in bad.values())
+    assert caught[0].filename == __file__
+    assert_array_equal(gathered(source)[1], Y)
+    with pytest.raises(
+        ValueError, match=r"2 files: no file has rows.\n.*torn\.fcs(.|\n)*empty\.fcs is empty"
+    ):
+        open_rows(list(bad.values())[:2], on_error="skip")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        open_rows(good, on_error="skip")
+
+
+def test_other_formats_are_checked_too(tmp_path: Path) -> None:
+    good = study(tmp_path, ".csv")
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "words.csv").write_text("FSC-A,B530-A\n1,x\n")
+    (tmp_path / "header.csv").write_text("FSC-A,B530-A\n")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x01")
+    (tmp_path / "fraud.parquet").write_text("a,b\n1,2\n")
+    for name, words in {
+        "empty.csv": "it is empty",
+        "words.csv": "column 'B530-A' holds text, such as 'x' on line 2",
+        "header.csv": "it has column names but no rows",
+        "binary.csv": "neither text in UTF-8",
+        "fraud.parquet": "cannot be read as a Parquet file",
+    }.items():
+        with pytest.raises(ValueError, match=rf"{name}.*{words}"):
+            assert open_rows([*good, tmp_path / name]).shape
+        with pytest.warns(UserWarning, match=rf"Skipped 1 of 4 files:\n{name.split('.')[0]}: .*{words}"):
+            open_rows([*good, tmp_path / name], on_error="skip")
+    write(tmp_path / "none.parquet", X[:0])
+    with pytest.raises(ValueError, match=r"none\.parquet is empty"):
+        open_rows([tmp_path / "none.parquet", write(tmp_path / "some.parquet", X)])
+    np.save(tmp_path / "two.npy", X)
+    np.save(tmp_path / "three.npy", np.c_[X, X[:, 0]])
+    with pytest.raises(ValueError, match=r"three\.npy has 3 features, and .*two\.npy has 2"):
+        assert open_rows([tmp_path / "two.npy", tmp_path / "three.npy"]).shape
+    with pytest.raises(ValueError, match=r"two\.npy has no names of features, unlike .*a\.csv"):
+        assert open_rows([*good, tmp_path / "two.npy"]).shape
+    infinite = X.copy()
+    infinite[150, 1] = np.inf
+    with pytest.raises(ValueError, match=r"wide\.parquet has an infinite value: feature 'B530-A', row 150,"):
+        gathered(open_rows([*good, write(tmp_path / "wide.parquet", infinite)], chunk_rows=60))
+
+
+def test_what_is_no_group_is_told(tmp_path: Path) -> None:
+    study(tmp_path, ".csv")
+    np.save(tmp_path / "rows.npy", X)
+    with pytest.raises(ValueError, match=r"two formats: rows\.npy and a\.csv\. Give a pattern, such as"):
+        open_rows(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"No file matches .*\*\.fcs"):
+        open_rows(tmp_path / "*.fcs")
+    with pytest.raises(ValueError, match="Give files as a list, not as a tuple"):
+        open_rows((str(tmp_path / "a.csv"), str(tmp_path / "b.csv")))
+    with pytest.raises(ValueError, match="as a list, not as a tuple"):
+        source_of(("a.csv", "b.csv", "c.csv"))
+    with pytest.raises(ValueError, match="Labels are given twice"):
+        open_rows((tmp_path / "a.csv", "FSC-A"), label="B530-A")
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
+        open_rows(tmp_path / "a.csv", on_error="ignore")
+    with pytest.raises(ValueError, match=r"compensate=True needs FCS files.*a\.csv is none"):
+        open_rows([tmp_path / "a.csv"], compensate=True)
+    with pytest.raises(ValueError, match="layer, obsm and sample_key are for an AnnData; got a ndarray"):
+        open_rows(X, sample_key="sample")
+    assert source_of((X, Y)) is None
+    assert source_of([]) is None
+
+
+# ---------------------------------------------------------------- fits
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npy"])
+def test_a_fit_to_files_is_the_fit_to_their_rows(tmp_path: Path, suffix: str) -> None:
+    files = study(tmp_path, suffix)
+    start = {"means": X[[0, 80, 199]]}
+    here = SharedKernelMixture(3, init=start, max_iter=20, tol=1e-3).fit(X, Y)
+    there = SharedKernelMixture(3, init=start, max_iter=20, tol=1e-3).fit(open_rows(files, chunk_rows=37))
+    assert there.n_iter_ == here.n_iter_ > 2
+    for name in ("weights_", "means_", "covariances_", "class_count_", "class_prior_"):
+        assert_allclose(getattr(there, name), getattr(here, name), rtol=1e-10, atol=1e-12, err_msg=name)
+    assert_array_equal(there.classes_, here.classes_)
+    if suffix != ".npy":
+        assert there.feature_names_in_.tolist() == CHANNELS
+    for given in (files, tmp_path, str(tmp_path / f"*{suffix}")):
+        assert_array_equal(there.predict(given), here.predict(X))
+        assert_allclose(there.score_samples(given), here.score_samples(X), rtol=1e-10)
+    assert_allclose(there.score_samples(files, Y), here.score_samples(X, Y), rtol=1e-10)
+    with pytest.raises(ValueError, match="needs rows in memory, but X is a list"):
+        there.sample_conditional(files)
