@@ -5,25 +5,44 @@ Given the kernels f_k, n rows of the density p = Σ_k π_k f_k have the Fisher i
     J_kl = n E[f_k f_l / p²]
 
 about the weights π. It depends on the parameters alone, so rows drawn from the model are enough. J π = n 1;
-for kernels far apart J is diagonal, n / π_k, and its inverse on the simplex is the covariance of multinomial
-shares. Kernels that overlap have less information.
+for kernels far apart J is diagonal, n / π_k, and its inverse V on the simplex is the covariance of
+multinomial shares. Kernels that overlap have less information.
+
+Kernels are estimated too, from all classes. With their parameters θ (means and covariances) and
+C_j = n_j E[∂_π log p ∂_θ log p], the inverse of the information about everything has the block
+
+    V_j + V_j C_j S⁻¹ C_jᵀ V_j,    S = Σ_j n_j E[∂_θ log p (∂_θ log p)ᵀ] − C_jᵀ V_j C_j,
+
+for the weights of class j: the last term is what the errors of the kernels do to them. It matters for classes
+that have a good part of all rows, and kernels that overlap. `kernel_errors` draws errors of the kernels with
+covariance S⁻¹, so that the term costs no more than a few columns for each class.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy import linalg, special
 
-from .model import FloatArray
+from .covariances import structure_of
+from .model import FloatArray, IntArray, Parameters
 
 # Precision of a share that rows say nothing about: it lies between 0 and 1.
 _LEAST_PRECISION = 4.0
+# Rows that a kernel's mean and covariance have beside those of the classes, lest they be unknown altogether.
+_KERNEL_ROWS = 1.0
+# Most parameters of kernels whose errors are drawn, classes whose rows stand for those of all, and draws.
+_MOST_PARAMETERS, _MOST_CLASSES, _DRAWS = 1500, 16, 48
+# Rows for each parameter, and in all.
+_ROWS_EACH, _FEWEST_ROWS = 8, 1 << 12
 
 
 def density_ratios(log_densities: FloatArray) -> FloatArray:
-    """Return f_k(x_n) / q(x_n), shape (n, K), for rows with as many draws from each kernel; q is their density.
+    """Return f_k(x_n) / q(x_n), shape (n, K), for the log-densities (n, K) of draws with the density q.
 
-    Ratios are at most K, up to a factor that makes their means exactly one.
+    There are as many draws from each kernel. Ratios are at most K, up to factors that make their means
+    exactly one.
     """
     highest = log_densities.max(axis=1, keepdims=True)
     ratios = np.exp(log_densities - highest)
@@ -46,12 +65,16 @@ def information(ratios: FloatArray, weights: FloatArray, size: float) -> FloatAr
 
 
 def covariance(
-    ratios: FloatArray, weights: FloatArray, size: float, concentration: FloatArray | None = None
+    ratios: FloatArray,
+    weights: FloatArray,
+    size: float,
+    concentration: FloatArray | None = None,
+    errors: KernelErrors | None = None,
 ) -> FloatArray:
     """Return the covariance (K, K) of the weights (K,) of a class of `size` rows; it adds up to zero.
 
     With the concentration (K,) of a Dirichlet prior, weights are posterior means and this is the covariance
-    of the posterior. Weights must be positive.
+    of the posterior. Weights must be positive. Without `errors`, kernels are taken as known.
     """
     precision = information(ratios, weights, size)
     own = _LEAST_PRECISION if concentration is None else concentration.sum() / weights
@@ -59,7 +82,139 @@ def covariance(
     inverse = linalg.inv(precision, check_finite=False)
     sums = inverse.sum(axis=1)
     found: FloatArray = 0.5 * (inverse + inverse.T) - np.outer(sums, sums) / sums.sum()
+    if errors is not None:
+        moved = found @ errors.forces(weights, size)
+        found = found + moved @ moved.T
     return found
+
+
+# ---------------------------------------------------------------- errors of the kernels
+
+
+@dataclass(frozen=True)
+class KernelErrors:
+    """Errors of the kernels in B directions whose squares add up to their covariance."""
+
+    ratios: FloatArray  # (n, K): of some rows, see `density_ratios`
+    slopes: FloatArray  # (n, K, B): change of log f_k at these rows
+
+    def forces(self, weights: FloatArray, size: float) -> FloatArray:
+        """Return what the errors add to the gradient of the log-likelihood for the weights, shape (K, B)."""
+        joint = self.ratios * weights
+        change = np.einsum("nk,nkb->nb", joint, self.slopes) / joint.sum(axis=1)[:, None]
+        return self.ratios.T @ change * (size / len(joint))
+
+
+def kernel_errors(
+    X: FloatArray,
+    log_densities: FloatArray,
+    parameters: Parameters,
+    covariance_type: str,
+    sizes: FloatArray,
+    concentration: FloatArray | None = None,
+) -> KernelErrors | None:
+    """Return the errors of kernels that were fitted to classes of `sizes` (L,), with weights (K, L).
+
+    X (n, M) are rows with log-densities (n, K), as many from each kernel in turn. Where kernels have too many
+    parameters, covariances count by their diagonals or by their scale alone; None where means alone are too
+    many.
+    """
+    n_kernels, n_features = parameters.means.shape
+    kind = covariance_type
+    for kind in (covariance_type, "diag", "spherical"):
+        n_each = n_features + _n_terms(kind, n_features)
+        if n_kernels * n_each <= _MOST_PARAMETERS:
+            break
+    else:
+        return None
+    n_parameters = n_kernels * n_each
+    # The first rows of each kernel.
+    drawn = len(X) // n_kernels
+    n_rows = min(drawn, -(-max(_FEWEST_ROWS, _ROWS_EACH * n_parameters) // n_kernels))
+    some = (np.arange(n_kernels)[:, None] * drawn + np.arange(n_rows)).ravel()
+    ratios = density_ratios(log_densities[some])
+    scores = _scores(X[some], parameters, covariance_type, kind)
+    precision = np.zeros((n_kernels, n_each, n_kernels, n_each))
+    chosen, sizes = _representatives(sizes)
+    pairs = zip(chosen, sizes, strict=True)
+    weights = np.stack([away_from_zero(parameters.weights[:, j], size) for j, size in pairs], axis=1)
+    inverse = 1.0 / (ratios @ weights)
+    for k in range(n_kernels):
+        for other in range(k + 1):
+            both = ratios[:, k] * ratios[:, other] / len(some)
+            both *= inverse @ (weights[k] * weights[other] * sizes)
+            block = (scores[:, k] * both[:, None]).T @ scores[:, other]
+            precision[k, :, other], precision[other, :, k] = block, block.T
+    precision = precision.reshape(n_parameters, n_parameters)
+    for j, size in enumerate(sizes):
+        own = covariance(ratios, weights[:, j], size, concentration)
+        joint = ratios * weights[:, j] * inverse[:, j, None]
+        cross = ratios.T @ (joint[..., None] * scores).reshape(len(some), -1) * (size / len(some))
+        precision -= cross.T @ own @ cross
+    expand = _shared(n_kernels, n_features, n_each) if covariance_type == "tied" else None
+    if expand is not None:
+        precision = expand.T @ precision @ expand
+    values, vectors = linalg.eigh(precision, check_finite=False)
+    directions = vectors / np.sqrt(np.maximum(values, 0.0) + _KERNEL_ROWS)
+    if directions.shape[1] > _DRAWS:
+        # Orthonormal, so that their squares add up to those of all directions, but for chance.
+        normal = np.random.RandomState(0).standard_normal((directions.shape[1], _DRAWS))
+        directions = directions @ linalg.qr(normal, mode="economic")[0] * np.sqrt(len(normal) / _DRAWS)
+    if expand is not None:
+        directions = expand @ directions
+    slopes = np.einsum("nks,ksb->nkb", scores, directions.reshape(n_kernels, n_each, -1), optimize=True)
+    return KernelErrors(ratios, slopes)
+
+
+def _n_terms(kind: str, n_features: int) -> int:
+    """Return the number of parameters of a covariance whose errors count."""
+    full = n_features * (n_features + 1) // 2
+    return {"full": full, "tied": full, "spherical": 1}.get(kind, n_features)
+
+
+def _scores(X: FloatArray, parameters: Parameters, covariance_type: str, kind: str) -> FloatArray:
+    """Return the derivatives (n, K, S) of log f_k by its mean and covariance, in whitened coordinates."""
+    structure = structure_of(covariance_type)
+    n_kernels, n_features = parameters.means.shape
+    lines, columns = np.tril_indices(n_features)
+    scores = []
+    for k in range(n_kernels):
+        one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
+        root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
+        z = linalg.solve_triangular(root, (X - parameters.means[k]).T, lower=True).T
+        squares = z**2 - 1.0
+        if kind == "spherical":
+            terms = squares.sum(axis=1, keepdims=True) / np.sqrt(2.0 * n_features)
+        elif kind in ("full", "tied"):
+            terms = z[:, lines] * z[:, columns]
+            terms[:, lines == columns] = squares / np.sqrt(2.0)
+        else:
+            terms = squares / np.sqrt(2.0)
+        scores.append(np.concatenate([z, terms], axis=1))
+    return np.stack(scores, axis=1)
+
+
+def _shared(n_kernels: int, n_features: int, n_each: int) -> FloatArray:
+    """Return the map (K·S, P) to parameters of all kernels from means of each and a common covariance."""
+    n_terms = n_each - n_features
+    expand = np.zeros((n_kernels, n_each, n_kernels * n_features + n_terms))
+    for k in range(n_kernels):
+        expand[k, :n_features, k * n_features : (k + 1) * n_features] = np.eye(n_features)
+        expand[k, n_features:, n_kernels * n_features :] = np.eye(n_terms)
+    return expand.reshape(n_kernels * n_each, -1)
+
+
+def _representatives(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return some classes and sizes that stand for classes of sizes (L,): all, or as many for equal rows."""
+    if len(sizes) <= _MOST_CLASSES:
+        return np.arange(len(sizes)), sizes
+    total = np.cumsum(sizes)
+    points = (np.arange(_MOST_CLASSES) + 0.5) * total[-1] / _MOST_CLASSES
+    found, times = np.unique(np.searchsorted(total, points), return_counts=True)
+    return found, times * total[-1] / _MOST_CLASSES
+
+
+# ---------------------------------------------------------------- intervals
 
 
 def intervals(

@@ -127,8 +127,13 @@ def _compose(
     level: float,
 ) -> Composition:
     """Return the composition of groups with weights (K, L) and sizes (L,)."""
-    ratios = shares.density_ratios(on_host(without_names(model).kernel_log_densities(draw_rows(model))))
-    prior = vars(model).get("weight_prior_")
+    rows, prior = draw_rows(model), vars(model).get("weight_prior_")
+    log_densities = on_host(without_names(model).kernel_log_densities(rows))
+    ratios, errors = shares.density_ratios(log_densities), None
+    if model.freeze != "kernels":
+        errors = shares.kernel_errors(
+            rows, log_densities, model._parameters, model.covariance_type_, model.class_count_, prior
+        )
     # With a prior, weights are posterior means. Without one, intervals have Jeffreys' prior.
     pseudo_rows, added = (0.0, 0.5) if prior is None else (float(prior.sum()), 0.0)
     totals = sizes + pseudo_rows
@@ -136,7 +141,7 @@ def _compose(
     for w, size, total in zip(weights.T, sizes, totals, strict=True):
         w = w / w.sum()
         inside = shares.away_from_zero(w, size)
-        covariance = shares.covariance(ratios, inside, size, prior)
+        covariance = shares.covariance(ratios, inside, size, prior, errors)
         variance = np.diagonal(covariance)
         if members is not None:
             w, inside = w @ members, inside @ members

@@ -926,8 +926,11 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
         Notes
         -----
-        Intervals follow from the Fisher information of the weights, so that kernels that overlap have wider
-        ones; where kernels are far apart they are Jeffreys' intervals of counts.
+        Intervals follow from the Fisher information of weights and kernels: they are wider where kernels
+        overlap, and allow for the errors of the kernels, unless these were frozen. Where kernels are far
+        apart they are Jeffreys' intervals of counts. With hierarchical weights they are those of the
+        posterior. The information is that of complete rows. Intervals assume that the fit has converged: a
+        `tol` of 1e-6 or less, with `accelerate`, is right for groups of thousands of rows.
         """
         check_is_fitted(self)
         return compose(self, X, groups, populations=populations, level=level).frame()
