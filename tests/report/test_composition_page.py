@@ -46,8 +46,9 @@ def merged() -> tuple[SharedKernelMixture, np.ndarray, np.ndarray]:
 
 
 def composition() -> Any:
+    columns = (SHARES, SHARES - WIDTH, SHARES + WIDTH)
     lines = [
-        (name, g, SHARES[i, g] / 100, (SHARES[i, g] - WIDTH[i, g]) / 100, (SHARES[i, g] + WIDTH[i, g]) / 100, n)
+        (name, g, *(column[i, g] / 100 for column in columns), n)
         for i, (name, n) in enumerate(zip(GROUPS, ROWS, strict=True))
         for g in range(3)
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -135,6 +136,8 @@ def compose(
     n_kernels, n_populations = _number("--kernels", kernels), _number("--populations", populations)
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
+    if transform is not None:
+        _transformer(transform)
     if model is not None:
         of_fit = {
             "-o": out,
@@ -144,7 +147,7 @@ def compose(
         }
         for option, given in of_fit.items():
             if given is not None:
-                cli.stop(f"{option} is for a fit, but the kernels of --model stay as they are.", cli.WRONG_USE)
+                cli.stop(f"{option} is for a fit, but --model has been fitted already.", cli.WRONG_USE)
     elif out is None:
         out = "model.skmix"
     if [table, html].count(cli.STANDARD) + as_json > 1:
@@ -269,7 +272,8 @@ def _read(watch: Watch, asked: _Input, seed: int) -> _Samples:
         cli.stop(f"--group is for one table, but there are {len(asked.files)} files.", cli.WRONG_USE)
     # A folder or pattern is found by itself; of a single file there is one group.
     alone = len(asked.files) == 1 and not Path(asked.files[0]).is_file()
-    with watch.steps("opening", None), warnings.catch_warnings(record=True) as caught:
+    with _in_options(), watch.steps("opening", None), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
         source = open_rows(
             asked.files[0] if alone else list(asked.files),
             columns=asked.channels,
@@ -277,14 +281,19 @@ def _read(watch: Watch, asked: _Input, seed: int) -> _Samples:
             compensate=bool(asked.compensate),
             on_error="skip" if asked.skip else "raise",
         )
+        # Files that disagree are found when the names are needed.
+        names = source.feature_names
     assert isinstance(source, JoinedRows)
-    notes = [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
-    for each in notes:
-        cli.note(each)
+    notes = []
+    for warning in caught:
+        cli.note(_as_options(str(warning.message)))
+        # The page does not say where files are.
+        folders = (f"{Path(file).parent}/" for file in asked.files)
+        notes.append(reduce(lambda text, folder: text.replace(folder, ""), folders, str(warning.message)))
     parts = [part for part in source.parts.values() if isinstance(part, FcsRows)]
-    if asked.channels is None and parts and source.feature_names:
-        timeless = [name for name in source.feature_names if name.casefold() != "time"]
-        if len(timeless) < source.n_features:
+    if asked.channels is None and parts and names is not None:
+        timeless = [name for name in names if name.casefold() != "time"]
+        if len(timeless) < len(names):
             source = source.select(timeless)
             notes.append("The channel Time is left out.")
             cli.note("the channel Time is left out; --channels can name it.")
@@ -292,14 +301,13 @@ def _read(watch: Watch, asked: _Input, seed: int) -> _Samples:
         notes.append("Files have a spill-over matrix, which was not applied.")
         cli.note("files have a spill-over matrix, which --compensate would apply.")
     scale = asked.transform or (_FCS_SCALE if parts else "none")
-    source = replace(source, transform=_transformer(scale, source.n_features))
+    source = replace(source, transform=_transformer(scale))
     names = source.feature_names
     markers = dict(zip(parts[0].feature_names, parts[0].markers, strict=True)) if parts else {}
     settings = {
         "compensate": bool(asked.compensate),
         "transform": scale,
-        "labels": names
-        and [f"{markers[n]} ({n})" if markers.get(n, n) not in ("", n) else n for n in names],
+        "labels": names and [f"{markers[n]} ({n})" if markers.get(n, n) not in ("", n) else n for n in names],
     }
     return _Samples(source, *_sample(watch, source, seed), settings, notes)
 
@@ -344,7 +352,22 @@ def _sample(
     )
 
 
-def _transformer(scale: str, n_features: int) -> Any:
+@contextmanager
+def _in_options() -> Iterator[None]:
+    """Raise errors of `open_rows` with the options of the command."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(_as_options(str(error))) from error
+
+
+def _as_options(message: str) -> str:
+    """Return a message of `open_rows` with the options of the command in place of its parameters."""
+    message = re.sub(r"open_rows\(\.\.\., columns=\[\.\.\.\](, label=\.\.\.)?\)", "--channels", message)
+    return message.replace("compensate=True", "--compensate")
+
+
+def _transformer(scale: str) -> Any:
     """Return the transformer of a scale such as ``arcsinh:150``; None for ``none``."""
     kind, _, given = scale.partition(":")
     if kind == "arcsinh":
@@ -354,14 +377,10 @@ def _transformer(scale: str, n_features: int) -> Any:
             cofactor = np.nan
         if not 0.0 < cofactor < np.inf:
             cli.refuse("--transform", f"the cofactor {given!r} is not a number above 0.")
-        transformer: Any = Arcsinh(cofactor)
-    elif scale == "logicle":
-        transformer = Logicle()
-    elif scale == "none":
-        return None
-    else:
+        return Arcsinh(cofactor)
+    if scale not in ("logicle", "none"):
         cli.refuse("--transform", f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
-    return transformer.fit(np.zeros((1, n_features)))
+    return Logicle() if scale == "logicle" else None
 
 
 # ---------------------------------------------------------------- the model

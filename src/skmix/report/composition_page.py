@@ -65,9 +65,8 @@ def composition_page(
     str
         The page. The same arguments give the same characters.
     """
-    data = composition_data(
-        model, composition, title=title, unusual=unusual, X=X, groups=groups, names=names, made=made, notes=notes
-    )
+    shown = {"unusual": unusual, "X": X, "groups": groups, "names": names, "made": made, "notes": notes}
+    data = composition_data(model, composition, title=title, **shown)
     return render_page("composition.html.j2", data)
 
 
@@ -87,7 +86,7 @@ def composition_data(
     kernels = kernels_of(model)
     if names is not None:
         if len(names) != len(kernels.names):
-            raise ValueError(f"The model has {len(kernels.names)} features, but there are {len(names)} names.")
+            raise ValueError(f"The model has {len(kernels.names)} features, but names has {len(names)}.")
         kernels = replace(kernels, names=list(names))
     kind = "population" if "population" in composition.columns else "kernel"
     n_kernels = len(kernels.means)
