@@ -23,10 +23,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, special
+from scipy import linalg, special, stats
 
 from .covariances import structure_of
-from .model import FloatArray, IntArray, Parameters
+from .model import BoolArray, FloatArray, IntArray, Parameters
+from .rules.weights import learn_concentration, log_evidence
 
 # Precision of a share that rows say nothing about: it lies between 0 and 1.
 _LEAST_PRECISION = 4.0
@@ -34,6 +35,11 @@ _LEAST_PRECISION = 4.0
 _KERNEL_ROWS = 1.0
 # Most parameters of kernels whose errors are drawn, classes whose rows stand for those of all, and draws.
 _MOST_PARAMETERS, _MOST_CLASSES, _DRAWS = 1500, 16, 48
+# A kernel does not matter for rows that came from it with a lower probability in all classes.
+_NEGLIGIBLE = 1e-3
+# Unusual groups: parts of the groups that are left out together at most, start and passes of the search for
+# the concentration of the others, the gain that ends it, and groups that are simulated.
+_FOLDS, _SIMILAR, _STEPS, _GAIN, _SIMULATED = 32, 100.0, 200, 1e-4, 2000
 # Rows for each parameter, and in all.
 _ROWS_EACH, _FEWEST_ROWS = 8, 1 << 12
 
@@ -96,13 +102,17 @@ class KernelErrors:
     """Errors of the kernels in B directions whose squares add up to their covariance."""
 
     ratios: FloatArray  # (n, K): of some rows, see `density_ratios`
-    slopes: FloatArray  # (n, K, B): change of log f_k at these rows
+    near: list[IntArray]  # of each kernel: rows that may have come from it
+    slopes: list[FloatArray]  # of each kernel: change (rows near it, B) of log f_k
 
     def forces(self, weights: FloatArray, size: float) -> FloatArray:
         """Return what the errors add to the gradient of the log-likelihood for the weights, shape (K, B)."""
-        joint = self.ratios * weights
-        change = np.einsum("nk,nkb->nb", joint, self.slopes) / joint.sum(axis=1)[:, None]
-        return self.ratios.T @ change * (size / len(joint))
+        shares = self.ratios * weights
+        shares /= shares.sum(axis=1, keepdims=True)
+        change = np.zeros((len(shares), self.slopes[0].shape[1]))
+        for k, (rows, slopes) in enumerate(zip(self.near, self.slopes, strict=True)):
+            change[rows] += shares[rows, k, None] * slopes
+        return self.ratios.T @ change * (size / len(shares))
 
 
 def kernel_errors(
@@ -120,7 +130,6 @@ def kernel_errors(
     many.
     """
     n_kernels, n_features = parameters.means.shape
-    kind = covariance_type
     for kind in (covariance_type, "diag", "spherical"):
         n_each = n_features + _n_terms(kind, n_features)
         if n_kernels * n_each <= _MOST_PARAMETERS:
@@ -130,40 +139,54 @@ def kernel_errors(
     n_parameters = n_kernels * n_each
     # The first rows of each kernel.
     drawn = len(X) // n_kernels
-    n_rows = min(drawn, -(-max(_FEWEST_ROWS, _ROWS_EACH * n_parameters) // n_kernels))
-    some = (np.arange(n_kernels)[:, None] * drawn + np.arange(n_rows)).ravel()
+    some = np.arange(min(drawn, -(-max(_FEWEST_ROWS, _ROWS_EACH * n_parameters) // n_kernels)))
+    some = (np.arange(n_kernels)[:, None] * drawn + some).ravel()
     ratios = density_ratios(log_densities[some])
-    scores = _scores(X[some], parameters, covariance_type, kind)
-    precision = np.zeros((n_kernels, n_each, n_kernels, n_each))
     chosen, sizes = _representatives(sizes)
     pairs = zip(chosen, sizes, strict=True)
     weights = np.stack([away_from_zero(parameters.weights[:, j], size) for j, size in pairs], axis=1)
     inverse = 1.0 / (ratios @ weights)
+    near = [
+        np.flatnonzero(ratios[:, k] * (inverse * weights[k]).max(axis=1) > _NEGLIGIBLE)
+        for k in range(n_kernels)
+    ]
+    scores = _scores(X[some], near, parameters, covariance_type, kind)
+    precision = np.zeros((n_kernels, n_each, n_kernels, n_each))
     for k in range(n_kernels):
         for other in range(k + 1):
-            both = ratios[:, k] * ratios[:, other] / len(some)
-            both *= inverse @ (weights[k] * weights[other] * sizes)
-            block = (scores[:, k] * both[:, None]).T @ scores[:, other]
+            rows, first, second = np.intersect1d(near[k], near[other], True, return_indices=True)
+            both = ratios[rows, k] * ratios[rows, other] / len(some)
+            both *= inverse[rows] @ (weights[k] * weights[other] * sizes)
+            block = (scores[k][first] * both[:, None]).T @ scores[other][second]
             precision[k, :, other], precision[other, :, k] = block, block.T
     precision = precision.reshape(n_parameters, n_parameters)
     for j, size in enumerate(sizes):
         own = covariance(ratios, weights[:, j], size, concentration)
-        joint = ratios * weights[:, j] * inverse[:, j, None]
-        cross = ratios.T @ (joint[..., None] * scores).reshape(len(some), -1) * (size / len(some))
+        joint = ratios * inverse[:, j, None] * (size / len(some))
+        cross = np.concatenate(
+            [
+                ratios[near[k]].T @ (scores[k] * (joint[near[k], k, None] * weights[k, j]))
+                for k in range(n_kernels)
+            ],
+            axis=1,
+        )
         precision -= cross.T @ own @ cross
     expand = _shared(n_kernels, n_features, n_each) if covariance_type == "tied" else None
     if expand is not None:
         precision = expand.T @ precision @ expand
-    values, vectors = linalg.eigh(precision, check_finite=False)
-    directions = vectors / np.sqrt(np.maximum(values, 0.0) + _KERNEL_ROWS)
-    if directions.shape[1] > _DRAWS:
+    n_parameters = len(precision)
+    precision[np.diag_indices_from(precision)] += _KERNEL_ROWS
+    directions = np.eye(n_parameters)
+    if n_parameters > _DRAWS:
         # Orthonormal, so that their squares add up to those of all directions, but for chance.
-        normal = np.random.RandomState(0).standard_normal((directions.shape[1], _DRAWS))
-        directions = directions @ linalg.qr(normal, mode="economic")[0] * np.sqrt(len(normal) / _DRAWS)
+        normal = np.random.RandomState(0).standard_normal((n_parameters, _DRAWS))
+        directions = linalg.qr(normal, mode="economic")[0] * np.sqrt(n_parameters / _DRAWS)
+    root = linalg.cholesky(precision, lower=True, check_finite=False)
+    directions = linalg.solve_triangular(root.T, directions, check_finite=False)
     if expand is not None:
         directions = expand @ directions
-    slopes = np.einsum("nks,ksb->nkb", scores, directions.reshape(n_kernels, n_each, -1), optimize=True)
-    return KernelErrors(ratios, slopes)
+    directions = directions.reshape(n_kernels, n_each, -1)
+    return KernelErrors(ratios, near, [scores[k] @ directions[k] for k in range(n_kernels)])
 
 
 def _n_terms(kind: str, n_features: int) -> int:
@@ -172,8 +195,10 @@ def _n_terms(kind: str, n_features: int) -> int:
     return {"full": full, "tied": full, "spherical": 1}.get(kind, n_features)
 
 
-def _scores(X: FloatArray, parameters: Parameters, covariance_type: str, kind: str) -> FloatArray:
-    """Return the derivatives (n, K, S) of log f_k by its mean and covariance, in whitened coordinates."""
+def _scores(
+    X: FloatArray, near: list[IntArray], parameters: Parameters, covariance_type: str, kind: str
+) -> list[FloatArray]:
+    """Return the derivatives (rows near k, S) of log f_k by mean and covariance, in whitened coordinates."""
     structure = structure_of(covariance_type)
     n_kernels, n_features = parameters.means.shape
     lines, columns = np.tril_indices(n_features)
@@ -181,7 +206,7 @@ def _scores(X: FloatArray, parameters: Parameters, covariance_type: str, kind: s
     for k in range(n_kernels):
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
         root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
-        z = linalg.solve_triangular(root, (X - parameters.means[k]).T, lower=True).T
+        z = linalg.solve_triangular(root, (X[near[k]] - parameters.means[k]).T, lower=True).T
         squares = z**2 - 1.0
         if kind == "spherical":
             terms = squares.sum(axis=1, keepdims=True) / np.sqrt(2.0 * n_features)
@@ -191,7 +216,7 @@ def _scores(X: FloatArray, parameters: Parameters, covariance_type: str, kind: s
         else:
             terms = squares / np.sqrt(2.0)
         scores.append(np.concatenate([z, terms], axis=1))
-    return np.stack(scores, axis=1)
+    return scores
 
 
 def _shared(n_kernels: int, n_features: int, n_each: int) -> FloatArray:
@@ -238,3 +263,57 @@ def intervals(
     tail = 0.5 * (1.0 - level)
     lower, upper = ((special.betaincinv(*after, q) - error) / scale for q in (tail, 1.0 - tail))
     return np.clip(lower, 0.0, shares), np.clip(upper, shares, 1.0)
+
+
+# ---------------------------------------------------------------- unusual compositions
+
+
+def usual_concentrations(counts: FloatArray, usual: BoolArray) -> FloatArray:
+    """Return the concentration (G, L) of a Dirichlet distribution of the other usual groups, for each group.
+
+    `counts` (G, L) are rows of each part and group. Groups are left out one by one, or, where there are many,
+    some at a time.
+    """
+    n_parts, n_groups = counts.shape
+    fold = np.arange(n_groups) % min(n_groups, _FOLDS)
+    n_folds = int(fold.max()) + 1
+    rest = usual & (fold != np.arange(n_folds)[:, None])
+    some = counts * rest[:, None, :]
+    sizes = some.sum(axis=(1, 2))
+    common = (some.sum(axis=2) + 0.5) / (sizes + 0.5 * n_parts)[:, None]
+    concentration = _SIMILAR * common
+    reached = log_evidence(some, some.sum(axis=1), concentration)
+    for _ in range(_STEPS):
+        concentration = learn_concentration(some, concentration)
+        before, reached = reached, log_evidence(some, some.sum(axis=1), concentration)
+        if np.all(reached - before < _GAIN):
+            break
+    # A part that the others lack is not impossible.
+    total = concentration.sum(axis=1, keepdims=True)
+    return np.maximum(concentration, total * 0.5 / (sizes[:, None] + 1.0))[fold].T
+
+
+def surprise(
+    counts: FloatArray, concentration: FloatArray, random: np.random.Generator
+) -> tuple[float, float]:
+    """Return how improbable the rows of each part (G,) of a group are, and the p-value.
+
+    The predictive distribution is the Dirichlet–multinomial one of a concentration (G,). The surprise is
+    minus its logarithm, in standard deviations from its mean; both, and the skewness, are those of simulated
+    groups, and the p-value is that of a Pearson distribution of the third kind with these moments.
+    """
+    counts = np.rint(counts)
+    size = int(counts.sum())
+    # Gamma variates of a low shape may underflow all together.
+    drawn = random.standard_gamma(concentration, size=(_SIMULATED, len(counts))) + 1e-300
+    drawn = random.multinomial(size, drawn / drawn.sum(axis=1, keepdims=True)).astype(np.float64)
+    every = np.concatenate([drawn, counts[None]])
+    # The multinomial coefficient makes it the probability of the counts, whatever the order of the rows.
+    terms = special.gammaln(every + concentration) - special.gammaln(every + 1.0)
+    scores = -terms.sum(axis=1)
+    centre, spread = scores[:-1].mean(), scores[:-1].std()
+    if spread <= 0.0:
+        return 0.0, 1.0
+    skewness = float(np.mean(((scores[:-1] - centre) / spread) ** 3))
+    z = float((scores[-1] - centre) / spread)
+    return z, float(stats.pearson3.sf(z, skewness))

@@ -1,4 +1,4 @@
-"""Compositions of groups: shares of kernels or populations, with intervals."""
+"""Compositions of groups: shares of kernels or populations, their differences, and unusual groups."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from scipy import stats
+from scipy.special import digamma, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from ..engine import shares
@@ -24,6 +26,12 @@ from .solving import options_of
 # Weights of new groups are fitted until a pass gains less than this, in nats for all rows together.
 _GAIN = 1e-3
 _PASSES = 2000
+# Least variance of shares among groups, relative to that of their estimates: equal shares are rounded.
+_LEAST_VARIANCE = 1e-4
+# Fewest groups among which one can be unusual, and times that the unusual ones are left out of the others.
+_FEWEST_GROUPS, _ROUNDS = 4, 5
+# Standard deviation of normal variates over their median absolute deviation.
+_DEVIATION = 1.4826
 
 
 @dataclass(frozen=True)
@@ -153,6 +161,152 @@ def _compose(
     lower, upper = shares.intervals(share, np.array(spreads), totals[:, None], level, added)
     part = "kernel" if members is None else "population"
     return Composition(names, sizes, share, np.array(variances), lower, upper, part)
+
+
+# ---------------------------------------------------------------- differences
+
+
+def compare(model: Any, groups_a: Any, groups_b: Any, *, populations: bool | None, level: float) -> Any:
+    """Return a DataFrame of the differences between the mean shares of two sets of groups."""
+    both = [
+        _places(model.classes_, groups, name)
+        for groups, name in ((groups_a, "groups_a"), (groups_b, "groups_b"))
+    ]
+    common = np.intersect1d(both[0], both[1])
+    if len(common):
+        raise ValueError(f"groups_a and groups_b both have {_shown(model.classes_[common].tolist())}.")
+    found = compose(model, None, model.classes_[np.concatenate(both)], populations=populations, level=level)
+    cut = len(both[0])
+    (mean_a, variance_a, inverse_a), (mean_b, variance_b, inverse_b) = (
+        _mean_of_groups(found.shares[side], found.variances[side]) for side in (slice(cut), slice(cut, None))
+    )
+    difference, variance = mean_a - mean_b, variance_a + variance_b
+    # Welch and Satterthwaite.
+    inverse = (variance_a**2 * inverse_a + variance_b**2 * inverse_b) / variance**2
+    distribution = stats.t(1.0 / np.maximum(inverse, 1e-12))
+    deviation = np.sqrt(variance)
+    reach = distribution.ppf(0.5 + 0.5 * level) * deviation
+    p_values = 2.0 * distribution.sf(np.abs(difference) / deviation)
+    columns = {
+        found.part: np.arange(len(difference)),
+        "share_a": mean_a,
+        "share_b": mean_b,
+        "difference": difference,
+        "lower": np.maximum(difference - reach, -1.0),
+        "upper": np.minimum(difference + reach, 1.0),
+        "p_value": p_values,
+        "q_value": stats.false_discovery_control(p_values),
+    }
+    return pandas().DataFrame(columns)
+
+
+def _mean_of_groups(shares: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Return mean shares (G,) of some groups (L, G), their variances, and one over the degrees of freedom.
+
+    One group has the variance of its own share; several vary as they do, whatever the reason.
+    """
+    n_groups, mean = len(shares), shares.mean(axis=0)
+    if n_groups == 1:
+        return mean, variances[0], 0.0
+    among = np.maximum(shares.var(axis=0, ddof=1), _LEAST_VARIANCE * variances.mean(axis=0))
+    return mean, among / n_groups, 1.0 / (n_groups - 1)
+
+
+# ---------------------------------------------------------------- unusual groups
+
+
+def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any:
+    """Return a DataFrame of how unusual each group is among the others."""
+    found = compose(model, None, None, populations=populations, level=0.95)
+    if not (isinstance(level, Real) and 0.0 < float(level) < 1.0):
+        raise ValueError(f"level must be between 0 and 1, got {level!r}.")
+    n_groups = len(found.groups)
+    if n_groups < _FEWEST_GROUPS:
+        raise ValueError(
+            f"The mixture has {n_groups} group(s): at least {_FEWEST_GROUPS} are needed to tell which are "
+            "unusual."
+        )
+    own = host_copy(model)
+    raw = _as_counted(own, found, populations)
+    # Rows that would determine the shares as well if kernels did not overlap.
+    known = (raw * (1.0 - raw)).sum(axis=1) / found.variances.sum(axis=1)
+    counts = (raw * np.minimum(found.sizes, known)[:, None]).T
+    means, z_fit = _fits(own)
+    p_fit = 2.0 * stats.t.sf(np.abs(z_fit), n_groups - 1)
+    unusual = np.zeros(n_groups, dtype=bool)
+    for _ in range(_ROUNDS):
+        concentration = shares.usual_concentrations(counts, ~unusual)
+        random = np.random.default_rng(0)
+        pairs = zip(counts.T, concentration.T, strict=True)
+        score, p_shares = np.array([shares.surprise(n, a, random) for n, a in pairs]).T
+        least = np.where(np.isnan(p_fit), p_shares, np.minimum(1.0, 2.0 * np.fmin(p_shares, p_fit)))
+        q_values = stats.false_discovery_control(least)
+        before, unusual = unusual, q_values <= level
+        if np.array_equal(before, unusual) or np.sum(~unusual) < _FEWEST_GROUPS:
+            break
+    columns = {
+        "group": found.groups,
+        "rows": _as_counts(found.sizes),
+        "score": score,
+        "p_composition": p_shares,
+        found.part: _most_different(raw, counts.sum(axis=0), concentration),
+        "log_likelihood": means,
+        "z_likelihood": z_fit,
+        "p_likelihood": p_fit,
+        "q_value": q_values,
+        "unusual": unusual,
+    }
+    return pandas().DataFrame(columns)
+
+
+def _as_counted(model: Any, found: Composition, populations: bool | None) -> FloatArray:
+    """Return the shares (L, G) as rows were counted, without a learnt prior."""
+    prior, members = vars(model).get("weight_prior_"), _members(model, populations)
+    if prior is None:
+        return found.shares
+    prior = prior if members is None else prior @ members
+    counted = np.maximum(found.shares * (found.sizes[:, None] + prior.sum()) - prior, 0.0)
+    return counted / counted.sum(axis=1, keepdims=True)
+
+
+def _most_different(raw: FloatArray, sizes: FloatArray, concentration: FloatArray) -> IntArray:
+    """Return the part (L,) whose share differs most from that of the other groups, in standard deviations."""
+    total = concentration.sum(axis=0)
+    mean = (concentration / total).T
+    variance = mean * (1.0 - mean) * ((sizes + total) / ((total + 1.0) * np.maximum(sizes, 1.0)))[:, None]
+    return (np.abs(raw - mean) / np.sqrt(variance)).argmax(axis=1)
+
+
+def _fits(model: Any) -> tuple[FloatArray, FloatArray]:
+    """Return the mean log-likelihood (L,) of each group's rows, and how far it is from what it should be.
+
+    The latter is in standard deviations: what a group of its composition and size would have is subtracted,
+    and where groups differ by more than chance, their median and spread (median absolute deviation) are the
+    standard. NaN where the mixture does not know the log-likelihoods.
+    """
+    n_groups, sizes, path = len(model.classes_), model.class_count_, vars(model).get("log_likelihood_path_")
+    if path is None or not len(path) or sizes.min() <= 0:
+        return np.full(n_groups, np.nan), np.full(n_groups, np.nan)
+    means = path[-1, :n_groups] / sizes
+    if path.shape[1] > n_groups:
+        # Of rows and labels together.
+        means = means - np.log(model.class_prior_)
+    after = vars(model).get("weight_concentration_")
+    if after is not None:
+        # Of expected logarithms of the weights.
+        logs = digamma(after) - digamma(after.sum(axis=0))
+        means = means + (model.weights_ * (np.log(model.weights_) - logs)).sum(axis=0)
+    log_densities = on_host(model.kernel_log_densities(draw_rows(model)))
+    ratios, z = shares.density_ratios(log_densities), np.empty(n_groups)
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(model.weights_)
+    for j in range(n_groups):
+        logs = logsumexp(log_densities + log_weights[:, j], axis=1)
+        drawn = ratios @ model.weights_[:, j] / len(ratios)
+        mean = drawn @ logs
+        z[j] = (means[j] - mean) / np.sqrt(drawn @ (logs - mean) ** 2 / sizes[j])
+    z -= np.median(z)
+    return means, z / max(1.0, _DEVIATION * np.median(np.abs(z)))
 
 
 # ---------------------------------------------------------------- new groups

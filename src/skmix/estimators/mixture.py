@@ -33,7 +33,7 @@ from ..engine.model import FloatArray, IntArray, Parameters
 from . import densities, streams
 from ._settings import check_count
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
-from .composition import compose
+from .composition import compare, compose, unusual_groups
 from .decisions import check_outlier_label, threshold_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
 from .populations import check_populations, distances, match, merge_kernels, sort_kernels
@@ -934,6 +934,65 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         """
         check_is_fitted(self)
         return compose(self, X, groups, populations=populations, level=level).frame()
+
+    def compare(
+        self, groups_a: Any, groups_b: Any, *, populations: bool | None = None, level: float = 0.95
+    ) -> Any:
+        """Return the differences between the mean shares of two sets of groups, say patients and controls.
+
+        Parameters
+        ----------
+        groups_a, groups_b : label or sequence of labels
+            Groups of the fit, see `classes_`; none may be in both.
+        populations : bool, default=None
+            Whether to compare populations, see `merge_kernels`, or kernels; None compares populations if
+            there are any.
+        level : float, default=0.95
+            Probability of the intervals.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With the columns `kernel` or `population`, `share_a` and `share_b` (means over the groups),
+            `difference`, `lower`, `upper`, `p_value`, and `q_value`: among the lines with a q-value of at
+            most 0.05, about 5 % or less are expected to be false discoveries (Benjamini and Hochberg).
+
+        Notes
+        -----
+        Groups are the units, not rows: means are not weighted by rows, and intervals are Welch's, by the
+        variance among the groups of each side. They hold for further groups of these two kinds. A side that
+        is one group has the variance of its own share, and stands for itself alone.
+        """
+        check_is_fitted(self)
+        return compare(self, groups_a, groups_b, populations=populations, level=level)
+
+    def unusual_groups(self, *, populations: bool | None = None, level: float = 0.05) -> Any:
+        """Return which groups have an unusual composition, or rows that the kernels do not explain.
+
+        The composition of each group is compared with a Dirichlet distribution of those of the others, and
+        the log-likelihood of its rows with what a group of its composition should have.
+
+        Parameters
+        ----------
+        populations : bool, default=None
+            Whether compositions are of populations, see `merge_kernels`, or of kernels; None takes
+            populations if there are any.
+        level : float, default=0.05
+            Largest q-value of a group that is called unusual: about this share of them, or less, are expected
+            to be usual after all.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A line for each group, with the columns `group`, `rows`; `score`, how improbable its composition
+            is, in standard deviations from that of usual groups, and `p_composition`; `kernel` or
+            `population`, the one whose share differs most; `log_likelihood`, the mean of its rows,
+            `z_likelihood` and `p_likelihood`, how far it is from the expected one; `q_value` of the lower of
+            the two p-values (Benjamini and Hochberg), and `unusual`. Log-likelihoods are NaN where the
+            mixture does not have them, after `partial_fit` and `add_class`.
+        """
+        check_is_fitted(self)
+        return unusual_groups(self, populations=populations, level=level)
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of rows X (n, M), as features for another estimator."""

@@ -1,0 +1,206 @@
+"""Compositions of simulated groups: how often intervals cover, differences are found, and groups are unusual.
+
+Kernels lie on a line in the plane, `gap` standard deviations apart, with shares of 50, 30, 15, 4 and 1 % on
+average; the shares of groups are drawn from a Dirichlet distribution, but are at least 0.1 %. All groups are
+fitted together, kernels and weights, from a start at the true kernels, so that local optima do not matter.
+
+- Coverage: 95 % intervals of `composition`, by size of the group and by share.
+- New groups: the same for rows that were not in the fit.
+- Compare: 8 against 8 groups without a difference, and with one in two of five kernels. False: sets with any
+  false discovery, where there is no difference; discoveries that are false, where there is one.
+- Unusual: one of 20 groups has three times the usual share of the 4 % kernel, taken from the first, or rows
+  of its own apart from all kernels. Usual groups that are called unusual; unusual ones that are found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from sklearn.exceptions import ConvergenceWarning
+
+from skmix import SharedKernelMixture
+from skmix.engine.model import FloatArray, IntArray
+from skmix.io import replacing
+
+SHARES = np.array([0.5, 0.3, 0.15, 0.04, 0.01])
+# Concentrations of the groups' shares; where one group is to be unusual, the others are more alike.
+ALPHA, ALIKE = 60.0, 200.0
+LEAST = 0.001
+MIXED = (50,) * 8 + (500,) * 8 + (5000,) * 4
+# Gap between kernels, sizes of groups, weight_prior.
+CASES: tuple[tuple[float, tuple[int, ...], str | None], ...] = (
+    (6.0, MIXED, None),
+    (3.0, MIXED, None),
+    (2.5, MIXED, None),
+    (6.0, (500,) * 20, None),
+    (3.0, (500,) * 20, None),
+    (2.5, (500,) * 20, None),
+    (3.0, MIXED, "hierarchical"),
+)
+
+
+def draw_shares(n_groups: int, random: np.random.RandomState, alpha: float = ALPHA) -> FloatArray:
+    """Return shares (L, K) of groups."""
+    shares = np.maximum(random.dirichlet(alpha * SHARES, n_groups), LEAST)
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def draw_rows(
+    shares: FloatArray, sizes: Any, gap: float, random: np.random.RandomState
+) -> tuple[FloatArray, IntArray]:
+    """Return rows (N, 2) of groups with shares (L, K), and their groups (N,)."""
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    kernels = np.concatenate([random.choice(len(p), n, p=p) for p, n in zip(shares, sizes, strict=True)])
+    X = random.normal(size=(len(y), 2))
+    X[:, 0] += gap * kernels
+    return X, y
+
+
+def fit(X: FloatArray, y: IntArray, gap: float, **settings: Any) -> tuple[SharedKernelMixture, IntArray]:
+    """Return a fit of all groups, and its kernels in the order of the true ones."""
+    n_kernels = len(SHARES)
+    start = {
+        "means": np.stack([gap * np.arange(n_kernels), np.zeros(n_kernels)], axis=1),
+        "covariances": np.tile(np.eye(2), (n_kernels, 1, 1)),
+        "weights": np.tile(SHARES[:, None], (1, int(y.max()) + 1)),
+    }
+    model = SharedKernelMixture(n_kernels, init=start, tol=1e-8, max_iter=5000, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.set_params(accelerate=settings.get("weight_prior") is None).fit(X, y)
+    return model, model.means_[:, 0].argsort()
+
+
+def covered(table: Any, shares: FloatArray, order: IntArray) -> FloatArray:
+    """Return which shares (L, K) the intervals of a table cover."""
+    lower, upper = (table[name].to_numpy().reshape(shares.shape)[:, order] for name in ("lower", "upper"))
+    return (lower <= shares) & (shares <= upper)
+
+
+def coverage(
+    gap: float, sizes: tuple[int, ...], weight_prior: str | None, n_repeats: int, seed: int
+) -> dict[str, Any]:
+    """Return how often intervals cover."""
+    old, new, true = [], [], []
+    for repeat in range(n_repeats):
+        random = np.random.RandomState([seed, repeat])
+        shares, later = draw_shares(len(sizes), random), draw_shares(len(sizes), random)
+        model, order = fit(*draw_rows(shares, sizes, gap, random), gap, weight_prior=weight_prior)
+        old.append(covered(model.composition(), shares, order))
+        new.append(covered(model.composition(*draw_rows(later, sizes, gap, random)), later, order))
+        true.append(shares)
+    hits, share, size = np.array(old), np.array(true), np.array(sizes)
+    bounds = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+    by_share = {
+        f"{low:g}-{high:g}": float(hits[(share > low) & (share <= high)].mean())
+        for low, high in pairwise(bounds)
+        if np.any((share > low) & (share <= high))
+    }
+    return {
+        "gap": gap,
+        "sizes": sorted(set(sizes)),
+        "weight_prior": weight_prior,
+        "coverage": float(hits.mean()),
+        "new": float(np.mean(new)),
+        "by_size": {int(n): float(hits[:, size == n].mean()) for n in np.unique(size)},
+        "by_share": by_share,
+        "intervals": int(hits.size),
+    }
+
+
+def comparisons(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
+    """Return how often `compare` finds differences, true and false ones, and covers them."""
+    n_side, size = 8, 500
+    shift = np.array([-0.1, 0.0, 0.1, 0.0, 0.0])
+    found: dict[str, Any] = {"gap": gap, "groups": n_side, "rows": size}
+    for name, change in (("same", np.zeros(5)), ("different", shift)):
+        hits, false, power = [], [], []
+        for repeat in range(n_repeats):
+            random = np.random.RandomState([seed, repeat])
+            shares = draw_shares(2 * n_side, random)
+            shares[:n_side] = np.maximum(shares[:n_side] + change, LEAST)
+            shares /= shares.sum(axis=1, keepdims=True)
+            model, order = fit(*draw_rows(shares, (size,) * (2 * n_side), gap, random), gap)
+            table = model.compare(range(n_side), range(n_side, 2 * n_side)).iloc[order]
+            hits.append((table["lower"] <= change) & (change <= table["upper"]))
+            called = table["q_value"].to_numpy() <= 0.05
+            false.append(np.sum(called & (change == 0)) / max(1, called.sum()))
+            power.append(called[change != 0].mean() if change.any() else np.nan)
+        found[name] = {"coverage": float(np.mean(hits)), "false_discoveries": float(np.mean(false))}
+        if change.any():
+            found[name]["found"] = float(np.mean(power))
+    return found
+
+
+def unusual(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
+    """Return how often `unusual_groups` calls usual and unusual groups so."""
+    sizes = (1000,) * 20
+    found: dict[str, Any] = {"gap": gap, "groups": len(sizes), "rows": sizes[0]}
+    for name in ("none", "tripled", "foreign"):
+        usual, odd = [], []
+        for repeat in range(n_repeats):
+            random = np.random.RandomState([seed, repeat])
+            shares = draw_shares(len(sizes), random, ALIKE)
+            if name == "tripled":
+                shares[0] = SHARES + np.array([-0.08, 0.0, 0.0, 0.08, 0.0])
+            X, y = draw_rows(shares, sizes, gap, random)
+            if name == "foreign":
+                X[:50, 1] += 8.0
+            model, _ = fit(X, y, gap)
+            called = model.unusual_groups()["unusual"].to_numpy()
+            usual.append(called[1:].mean())
+            odd.append(called[0])
+        found[name] = {"usual": float(np.mean(usual)), "first": float(np.mean(odd))}
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=20, help="simulations of each kind")
+    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
+    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    arguments = parser.parse_args()
+    n_repeats = 2 if arguments.small else arguments.repeats
+    cases = [(3.0, (50, 50, 50, 500, 500, 500), None)] if arguments.small else CASES
+    gaps = (6.0,) if arguments.small else (6.0, 3.0)
+    results: dict[str, list[Any]] = {
+        "coverage": [coverage(*case, n_repeats, seed) for seed, case in enumerate(cases)],
+        "compare": [comparisons(gap, n_repeats, 100) for gap in gaps],
+        "unusual": [unusual(gap, n_repeats, 200) for gap in gaps],
+    }
+    if arguments.out is not None:
+        with replacing(arguments.out) as file:
+            file.write((json.dumps(results, indent=1) + "\n").encode())
+    console = Console(width=150)
+    table = Table(title="coverage of 95 % intervals, in %")
+    for title in ("gap", "rows", "prior", "all", "new groups", "by rows of a group", "by share"):
+        table.add_column(title)
+    for one in results["coverage"]:
+        parts = (
+            ", ".join(f"{key}: {100 * value:.1f}" for key, value in one[name].items())
+            for name in ("by_size", "by_share")
+        )
+        sizes = ", ".join(map(str, one["sizes"]))
+        numbers = f"{100 * one['coverage']:.1f}", f"{100 * one['new']:.1f}"
+        table.add_row(f"{one['gap']:g}", sizes, one["weight_prior"] or "–", *numbers, *parts)
+    console.print(table)
+    outside = [
+        one for one in results["coverage"] for key in ("coverage", "new") if not 0.93 <= one[key] <= 0.97
+    ]
+    console.print(f"{len(outside)} of {2 * len(results['coverage'])} averages are outside of 93–97 %")
+    for name in ("compare", "unusual"):
+        for one in results[name]:
+            console.print(name, one)
+
+
+if __name__ == "__main__":
+    main()
