@@ -296,7 +296,7 @@ def _fits(model: Any) -> tuple[FloatArray, FloatArray]:
         # Of expected logarithms of the weights.
         logs = digamma(after) - digamma(after.sum(axis=0))
         means = means + (model.weights_ * (np.log(model.weights_) - logs)).sum(axis=0)
-    log_densities = on_host(model.kernel_log_densities(draw_rows(model)))
+    log_densities = on_host(without_names(model).kernel_log_densities(draw_rows(model)))
     ratios, z = shares.density_ratios(log_densities), np.empty(n_groups)
     with np.errstate(divide="ignore"):
         log_weights = np.log(model.weights_)
