@@ -36,6 +36,7 @@ from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_o
 from .composition import compare, compose, unusual_groups
 from .decisions import check_outlier_label, threshold_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
+from .labelling import write_labels
 from .populations import check_populations, distances, match, merge_kernels, sort_kernels
 from .rows import Training, code_labels, host_copy, open_training, refuse_blocks, score_rows, updating
 from .solving import check_inference, fit_jointly, fit_model
@@ -761,6 +762,40 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         check_is_fitted(self)
         check_populations(self)
         return score_rows(self, X, densities.population_probabilities)
+
+    def write_labels(
+        self,
+        X: ArrayLike,
+        target: Any,
+        *,
+        populations: bool = False,
+        probabilities: bool = True,
+        name: str | None = None,
+    ) -> None:
+        """Write the kernel, or the population, of each row into a table, an AnnData or FCS files.
+
+        Numbers are those of `predict`. A table has the column ``group`` if groups of the rows are known, then
+        the numbers, and ``p_0``, ``p_1`` … for the probabilities. In an AnnData, numbers are a categorical
+        column of ``obs``, probabilities are in ``obsm``, and ``uns["skmix"]`` has the groups, their weights
+        and the kernels' means. FCS files are copies of those that X is read from, with the numbers as one
+        more channel, in single precision.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, M)
+            Rows, of any kind that `fit` takes.
+        target : path or AnnData
+            A table by its name (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``), an AnnData of n
+            observations, which is changed, or a folder for FCS files.
+        populations : bool, default=False
+            Whether to write populations, see `merge_kernels`, instead of kernels.
+        probabilities : bool, default=True
+            Whether to write the probability of each kernel or population; FCS files do not have them.
+        name : str, default=None
+            Name of the column; None is ``kernel`` or ``population``.
+        """
+        check_is_fitted(self)
+        write_labels(self, X, target, populations=populations, probabilities=probabilities, name=name)
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import re
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .writing import replacing
 
 FloatArray = NDArray[np.float64]
 
@@ -76,6 +80,28 @@ def read_fcs(
     return Events(X, tuple(each.name for each in chosen), tuple(each.marker for each in chosen))
 
 
+def write_fcs(path: Path, original: Path, added: Mapping[str, NDArray[Any]]) -> None:
+    """Write the events of an FCS file with more channels (n,), in single precision and version 3.1.
+
+    Values are those of `read_fcs`; keywords that do not describe how events are stored are kept.
+    """
+    from flowio import create_fcs
+
+    file, events = open_fcs(original), read_fcs(original)
+    for name, values in added.items():
+        if name in events.channels:
+            raise ValueError(f"{original} already has a channel {name!r}: give another name.")
+        if values.shape != (len(events.X),):
+            raise ValueError(f"{original} has {len(events.X)} events, but {len(values)} values of {name!r}.")
+    X = np.column_stack([events.X, *added.values()]).astype(np.float32)
+    # Gains and steps of time are divided out.
+    stored = re.compile(r"p\d+[begrns]|datatype|timestep")
+    kept = {key: value for key, value in file.keywords.items() if value.strip() and not stored.fullmatch(key)}
+    names, markers = [*events.channels, *added], [*events.markers, *("" for _ in added)]
+    with replacing(path) as target:
+        create_fcs(target, array("f", X.tobytes()), names, markers, kept)
+
+
 @dataclass(frozen=True)
 class Channel:
     """A channel, and how its values are stored."""
@@ -113,6 +139,8 @@ class FcsFile:
     dtype: np.dtype[Any]
     # The keyword, if the file has it.
     spillover: str | None
+    # All keywords, in lower case and without $, and their values.
+    keywords: dict[str, str]
 
     def find(self, names: Sequence[str]) -> list[int]:
         """Return the indices of channels, each by its name or else its marker."""
@@ -283,7 +311,7 @@ def _header(name: str, version: str, header: Any, text: dict[str, str]) -> FcsFi
     if n_stored < n_rows:
         raise _HeaderError(f"is truncated: it has {n_stored} of {n_rows} events.")
     spillover = next((text[key] for key in ("spillover", "spill") if text.get(key, "").strip()), None)
-    return FcsFile(name, tuple(channels), n_rows, first, dtype, spillover)
+    return FcsFile(name, tuple(channels), n_rows, first, dtype, spillover, text)
 
 
 def _channel(n: int, kind: str, text: dict[str, str]) -> Channel:

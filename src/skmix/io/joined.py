@@ -119,6 +119,11 @@ class JoinedRows(Source):
     def _with_parts(self, parts: dict[str, Source]) -> Self:
         return replace(self, parts=parts, held={})
 
+    def each(self) -> Iterator[tuple[str, Self]]:
+        """Yield the name of each part, and its rows."""
+        for name, part in self.parts.items():
+            yield name, replace(self._with_parts({name: part}), n_rows=part.n_rows, codes={})
+
     def row_labels(self) -> np.ndarray:
         """Return the label (N,) of each row."""
         if not self.grouped:
@@ -229,8 +234,9 @@ def _differences(part: Source, other: Source) -> Iterator[str]:
     if isinstance(part, FcsRows) and isinstance(other, FcsRows):
         markers = dict(zip(other.feature_names, other.markers, strict=True))
         for name, own in zip(part.feature_names, part.markers, strict=True):
-            if own and markers[name] and own.casefold() != markers[name].casefold():
-                theirs = markers[name]
+            theirs = markers[name]
+            # Some machines write how long a file took beside its time.
+            if own and theirs and own.casefold() != theirs.casefold() and name.casefold() != "time":
                 yield f"channel {name!r} is marker {theirs!r} in {other.name} and {own!r} in {part.name}."
 
 

@@ -1,0 +1,92 @@
+"""Labels of rows written back: into tables, AnnData and FCS files."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..io import FcsRows, JoinedRows, Source, check_writable, source_of, write_columns, write_fcs
+from .rows import host_copy
+
+
+def write_labels(
+    model: Any, X: Any, target: Any, *, populations: bool, probabilities: bool, name: str | None
+) -> None:
+    """Write the kernel or population of each row; see `SharedKernelMixture.write_labels`."""
+    name = name or ("population" if populations else "kernel")
+    source = source_of(X)
+    if not isinstance(target, (str, PathLike)):
+        _into_anndata(model, X, target, name, populations, probabilities)
+    elif Path(target).suffix and not Path(target).is_dir():
+        check_writable(Path(target))
+        if name == "group" or name.startswith("p_"):
+            raise ValueError(f"name={name!r} is that of another column of the table.")
+        columns = {}
+        if source is not None and source.has_labels:
+            columns["group"] = source.row_labels()
+        columns[name], shares = _predicted(model, X if source is None else source, populations, probabilities)
+        write_columns(target, columns | {f"p_{k}": share for k, share in enumerate(shares.T)})
+    else:
+        _into_files(model, source, Path(target), name, populations)
+
+
+def _predicted(model: Any, X: Any, populations: bool, probabilities: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers (n,) of kernels or populations, and their probabilities (n, K), (n, 0) for none."""
+    if not probabilities:
+        found = np.asarray(model.predict(X, populations=populations))
+        return found, np.empty((len(found), 0))
+    shares = np.asarray(model.predict_proba(X, populations=populations))
+    return shares.argmax(axis=1), shares
+
+
+def _into_anndata(model: Any, X: Any, adata: Any, name: str, populations: bool, probabilities: bool) -> None:
+    if not all(hasattr(adata, part) for part in ("obs", "obsm", "uns", "n_obs")):
+        raise TypeError(f"target must be a path or an AnnData, got a {type(adata).__name__}.")
+    import pandas as pd
+
+    found, shares = _predicted(model, X, populations, probabilities)
+    if len(found) != adata.n_obs:
+        raise ValueError(f"X has {len(found)} rows, but the AnnData has {adata.n_obs} observations.")
+    fitted = host_copy(model)
+    n_labels = int(fitted.populations_.max()) + 1 if populations else fitted.n_kernels_
+    adata.obs[name] = pd.Categorical.from_codes(found, [str(number) for number in range(n_labels)])
+    if probabilities:
+        adata.obsm[f"{name}_probabilities"] = shares
+    summary = {
+        "groups": fitted.classes_.astype(str),
+        "rows": fitted.class_count_,
+        # A line for each group.
+        "weights": fitted.weights_.T,
+        "means": fitted.means_,
+    }
+    if "feature_names_in_" in vars(fitted):
+        summary["features"] = fitted.feature_names_in_.astype(str)
+    if populations:
+        summary["populations"] = fitted.populations_
+    adata.uns["skmix"] = summary
+
+
+def _into_files(model: Any, source: Source | None, folder: Path, name: str, populations: bool) -> None:
+    """Write copies of FCS files, with one more channel, into a folder."""
+    parts = dict(source.each()) if isinstance(source, JoinedRows) else {"": source}
+    files = {}
+    for group, rows in parts.items():
+        part = rows.parts[group] if isinstance(rows, JoinedRows) else rows
+        if not isinstance(part, FcsRows):
+            what = "these rows are in memory" if part is None else f"{part.name} is none"
+            raise ValueError(
+                f"target {str(folder)!r} is a folder, for copies of FCS files; {what}. Give the name of a "
+                "table, such as labels.csv or labels.parquet."
+            )
+        # Names of groups differ, those of files in several folders need not.
+        target = folder / f"{group or part.path.stem}.fcs"
+        if target.resolve() == part.path.resolve():
+            raise ValueError(f"{target} is one of the files that are read: give another folder.")
+        files[target] = (part.path, rows)
+    for target, (path, rows) in files.items():
+        labels, _ = _predicted(model, rows, populations, probabilities=False)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_fcs(target, path, {name: labels})
