@@ -261,6 +261,21 @@ def test_bad_files_are_named_or_skipped(study: Path, tmp_path: Path) -> None:
     assert str(tmp_path) not in page
 
 
+def test_an_unusual_group_is_marked(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    shares = {f"s{i}": random.dirichlet([60.0, 30.0, 10.0]) for i in range(9)} | {"odd": [0.05, 0.05, 0.9]}
+    files = [write(tmp_path / f"{name}.csv", drawn(own, i)) for i, (name, own) in enumerate(shares.items())]
+    result = run(*files, "--kernels", 3, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
+    assert "* unusual: odd\n" in result.stdout
+    assert [line.split()[0] for line in result.stdout.splitlines() if " * " in line] == ["odd"]
+    page = (tmp_path / "p.html").read_text()
+    assert page.count('<span class="unseen"> (unusual)</span>') == 1
+    # Of new samples, and of few, nothing is said.
+    again = run(files[-1], "--model", tmp_path / "m", "--html", tmp_path / "q.html")
+    assert "* unusual" not in again.stdout
+    assert '<section id="unusual">' not in (tmp_path / "q.html").read_text()
+
+
 def test_a_folder_and_a_pattern(study: Path, tmp_path: Path) -> None:
     for path in files_of(study):
         (tmp_path / "in").mkdir(exist_ok=True)

@@ -57,7 +57,13 @@ def composition() -> Any:
 
 def unusual(*names: str) -> Any:
     return pd.DataFrame(
-        {"group": GROUPS, "score": [0.5, 0.4, 0.6, 9.25], "unusual": [name in names for name in GROUPS]}
+        {
+            "group": GROUPS,
+            "score": [0.5, 0.4, 0.6, 9.25],
+            "z_likelihood": [0.1, -0.2, 0.3, -4.5],
+            "q_value": [0.9, 0.9, 0.9, 1.2e-7],
+            "unusual": [name in names for name in GROUPS],
+        }
     )
 
 
@@ -103,7 +109,7 @@ def test_populations_are_those_of_the_model() -> None:
     for g, means in enumerate(data["profile"]["means"]):
         own = model.populations_ == g
         expected = np.average(model.means_[own], axis=0, weights=weights[own])
-        assert_allclose(np.array(means, dtype=float), expected, rtol=5e-3)
+        assert_allclose(np.array(means, dtype=float), expected, atol=0.051)
 
 
 def test_kernels_without_populations() -> None:
@@ -125,8 +131,9 @@ def test_unusual_groups_are_marked_with_what_differs() -> None:
         "population 3: 60.0 %, others 10.0 %; population 1: 20.0 %, others 58.0 %; "
         "population 2: 20.0 %, others 35.0 %"
     ) in page
-    assert page.count("(unusual)") >= 1
-    assert "No group is further from the others" in made_page(unusual=unusual())
+    assert "<td>9.2</td><td>-4.5</td><td>1.2e-07</td>" in page
+    assert page.count('<span class="unseen"> (unusual)</span>') == 1
+    assert "No group differs from the others" in made_page(unusual=unusual())
     assert '<section id="unusual">' not in made_page(unusual=None)
 
 

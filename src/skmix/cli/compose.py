@@ -19,6 +19,7 @@ from skmix import SharedKernelMixture, SharedKernelMixtureCV, open_rows, report
 from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import Watch, watching
+from skmix.estimators.composition import FEWEST_GROUPS
 from skmix.features import Arcsinh, Logicle
 from skmix.io.joined import JoinedRows
 from skmix.io.sources import FcsRows
@@ -176,10 +177,12 @@ def compose(
             samples = _read(watch, asked.like(fitted, model), seed)
             fitted.set_params(device=device, n_jobs=jobs)
         with watch.steps("composing", None):
-            new = () if model is None else (samples.source,)
-            composition, unusual = fitted.composition(*new), fitted.unusual_groups(*new)
+            composition = fitted.composition(None if model is None else samples.source)
+            # New groups are few, and not those that the model knows.
+            judged = model is None and len(samples.sizes) >= FEWEST_GROUPS
+            unusual = fitted.unusual_groups() if judged else None
         part = "population" if "population" in composition else "kernel"
-        flagged = set(unusual.loc[unusual["unusual"], "group"])
+        flagged = set() if unusual is None else set(unusual.loc[unusual["unusual"], "group"])
         outcome = {
             "model": out or model,
             "written": [place for place in (out, table, html) if place is not None],

@@ -29,7 +29,7 @@ _PASSES = 2000
 # Least variance of shares among groups, relative to that of their estimates: equal shares are rounded.
 _LEAST_VARIANCE = 1e-4
 # Fewest groups among which one can be unusual, and times that the unusual ones are left out of the others.
-_FEWEST_GROUPS, _ROUNDS = 4, 5
+FEWEST_GROUPS, _ROUNDS = 4, 5
 # Standard deviation of normal variates over their median absolute deviation.
 _DEVIATION = 1.4826
 
@@ -221,9 +221,9 @@ def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any
     if not (isinstance(level, Real) and 0.0 < float(level) < 1.0):
         raise ValueError(f"level must be between 0 and 1, got {level!r}.")
     n_groups = len(found.groups)
-    if n_groups < _FEWEST_GROUPS:
+    if n_groups < FEWEST_GROUPS:
         raise ValueError(
-            f"The mixture has {n_groups} group(s): at least {_FEWEST_GROUPS} are needed to tell which are "
+            f"The mixture has {n_groups} group(s): at least {FEWEST_GROUPS} are needed to tell which are "
             "unusual."
         )
     own = host_copy(model)
@@ -242,7 +242,7 @@ def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any
         least = np.where(np.isnan(p_fit), p_shares, np.minimum(1.0, 2.0 * np.fmin(p_shares, p_fit)))
         q_values = stats.false_discovery_control(least)
         before, unusual = unusual, q_values <= level
-        if np.array_equal(before, unusual) or np.sum(~unusual) < _FEWEST_GROUPS:
+        if np.array_equal(before, unusual) or np.sum(~unusual) < FEWEST_GROUPS:
             break
     columns = {
         "group": found.groups,

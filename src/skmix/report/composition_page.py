@@ -152,7 +152,8 @@ def composition_data(
 
 def percent(share: float) -> str:
     """Return a share in percent, with more digits where it is small."""
-    return "0" if share == 0.0 else text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
+    shown = text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
+    return "0" if shown == "0.000" else shown
 
 
 def _unusual_rows(
@@ -167,7 +168,9 @@ def _unusual_rows(
     if unusual is None:
         return []
     found = []
-    for row in unusual[unusual["unusual"]].sort_values("score", ascending=False).itertuples():
+    for row in (
+        unusual[unusual["unusual"]].sort_values(["q_value", "score"], ascending=[True, False]).itertuples()
+    ):
         place = names.index(row.group)
         others = np.median(np.delete(shares, place, axis=0), axis=0) if len(names) > 1 else shares[place]
         apart = (lower[place] > others) | (upper[place] < others)
@@ -180,7 +183,9 @@ def _unusual_rows(
         found.append(
             {
                 "name": str(row.group),
-                "score": text(row.score, 2),
+                "score": text(row.score, 1),
+                "z_likelihood": text(row.z_likelihood, 1),
+                "q_value": f"{row.q_value:.2g}",
                 "reasons": "; ".join(reasons) or "–",
             }
         )
