@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load, open_rows
 from skmix.cli import app
-from skmix.cli.compose import _sample
+from skmix.cli.compose import _choose, _sample
 from skmix.features import Arcsinh, Logicle
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
@@ -164,6 +164,37 @@ def test_the_number_of_kernels_is_chosen(study: Path, tmp_path: Path) -> None:
     assert printed["search"] == {"criterion": "bic", "n_rows": 900, "lowest": 1, "highest": 10}
     assert [each["group"] for each in printed["groups"]] == list(SHARES)
     assert len(printed["composition"]) == 9
+
+
+class FakeSearch:
+    """A search that ends at 33 kernels, as the real one does, for rows whose BIC is lowest at 45."""
+
+    def __init__(self, n_kernels: Any = "auto", **settings: Any) -> None:
+        assert settings == {"covariance_type": "full", "criterion": "bic", "random_state": 0}
+        self.numbers = range(1, 34) if n_kernels == "auto" else [n_kernels]
+
+    def fit(self, X: np.ndarray) -> FakeSearch:
+        best = min(self.numbers, key=lambda n: abs(n - 45))
+        self.best_params_, self.best_score_ = {"n_kernels": best}, -abs(best - 45)
+        self.cv_results_ = {"params": [{"n_kernels": n} for n in self.numbers]}
+        return self
+
+
+def test_more_kernels_are_tried_while_they_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.cli.compose.SharedKernelMixtureCV", FakeSearch)
+    assert _choose(np.zeros((1000, 2)), random_state=0) == (41, [*range(1, 34), 41, 51])
+    # No more than one kernel for three rows of two features.
+    assert _choose(np.zeros((105, 2)), random_state=0) == (35, [*range(1, 34), 35])
+
+
+def test_hardly_any_rows(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{i}.csv", drawn(SHARES["a"], i)[: i + 1]) for i in range(3)]
+    result = run(*files, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
+    assert "3 groups, 6 rows" in result.stdout
+    result = run(files[1], "--kernels", 1, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
+    assert "1 group, 2 rows" in result.stdout
+    result = run(files[0], "-o", tmp_path / "m", code=1)
+    assert "at least 2 are required" in said(result)
 
 
 def recording(seen: list[tuple[str, float]]) -> Any:

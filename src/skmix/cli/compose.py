@@ -30,6 +30,7 @@ _of_output = partial(typer.Option, rich_help_panel="The output")
 
 # Rows from which the number of kernels is chosen and that the page draws, as many of each group.
 _SAMPLED = 20_000
+_MOST_KERNELS = 100
 _FCS_SCALE = "arcsinh:150"
 _MAX_LINES = 20
 _MAX_NAMED = 40
@@ -395,16 +396,32 @@ def _fit(
     """Return the fitted mixture with its populations, and how its number of kernels was chosen."""
     found = None
     if n_kernels is None:
-        # The rows of all groups together come from the same kernels.
         common = {name: settings[name] for name in ("n_jobs", "random_state")}
-        search = SharedKernelMixtureCV(covariance_type="full", criterion="bic", **common).fit(samples.X)
-        n_kernels = int(search.best_params_["n_kernels"])
-        tried = [params["n_kernels"] for params in search.cv_results_["params"]]
+        n_kernels, tried = _choose(samples.X, **common)
         found = {"criterion": "bic", "n_rows": len(samples.X), "lowest": min(tried), "highest": max(tried)}
     if n_populations is not None and n_populations > n_kernels:
         raise ValueError(f"--populations {n_populations} is more than the {n_kernels} kernels there are.")
     mixture = SharedKernelMixture(n_kernels, init="k-means", **settings).fit(samples.source)
     return mixture.sort_kernels().merge_kernels(n_populations=n_populations), found
+
+
+def _choose(X: NDArray[np.float64], **settings: Any) -> tuple[int, list[int]]:
+    """Return the number of kernels of the lowest BIC, and those that were tried.
+
+    The rows of all groups together come from the same kernels as those of each.
+    """
+    settings |= {"covariance_type": "full", "criterion": "bic"}
+    search = SharedKernelMixtureCV(**settings).fit(X)
+    tried = sorted({params["n_kernels"] for params in search.cv_results_["params"]})
+    # A search ends at a number that is enough for most data, but cells are of many kinds.
+    most = min(_MOST_KERNELS, len(X) // (X.shape[1] + 1))
+    while (best := search.best_params_["n_kernels"]) == tried[-1] < most:
+        tried.append(min(best + max(1, best // 4), most))
+        larger = SharedKernelMixtureCV(n_kernels=tried[-1], **settings).fit(X)
+        if larger.best_score_ <= search.best_score_:
+            break
+        search = larger
+    return int(search.best_params_["n_kernels"]), tried
 
 
 def _load(path: str) -> SharedKernelMixture:
@@ -484,7 +501,7 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
     if outcome["n_populations"] is not None:
         kernels += f", merged into {cli.counted(outcome['n_populations'], 'population')}"
     say(kernels)
-    if outcome["search"] is not None or outcome["written"]:
+    if outcome["model"] in outcome["written"]:
         ended = "converged" if outcome["converged"] else "did not converge"
         say(f"{ended} in {cli.counted(outcome['n_iter'], 'pass', 'passes')}")
     if not err:
