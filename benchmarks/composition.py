@@ -32,7 +32,7 @@ from skmix.io import replacing
 
 SHARES = np.array([0.5, 0.3, 0.15, 0.04, 0.01])
 # Concentrations of the groups' shares; where one group is to be unusual, the others are more alike.
-ALPHA, ALIKE = 60.0, 200.0
+ALPHA, ALIKE = 60.0, 400.0
 LEAST = 0.001
 MIXED = (50,) * 8 + (500,) * 8 + (5000,) * 4
 # Gap between kernels, sizes of groups, weight_prior.
@@ -174,7 +174,7 @@ def main() -> None:
     gaps = (6.0,) if arguments.small else (6.0, 3.0)
     results: dict[str, list[Any]] = {
         "coverage": [coverage(*case, n_repeats, seed) for seed, case in enumerate(cases)],
-        "compare": [comparisons(gap, n_repeats, 100) for gap in gaps],
+        "compare": [comparisons(gap, 3 * n_repeats, 100) for gap in gaps],
         "unusual": [unusual(gap, n_repeats, 200) for gap in gaps],
     }
     if arguments.out is not None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, special, stats
+from scipy import linalg, special
 
 from .covariances import structure_of
 from .model import BoolArray, FloatArray, IntArray, Parameters
@@ -37,9 +37,9 @@ _KERNEL_ROWS = 1.0
 _MOST_PARAMETERS, _MOST_CLASSES, _DRAWS = 1500, 16, 48
 # A kernel does not matter for rows that came from it with a lower probability in all classes.
 _NEGLIGIBLE = 1e-3
-# Unusual groups: parts of the groups that are left out together at most, start and passes of the search for
-# the concentration of the others, the gain that ends it, and groups that are simulated.
-_FOLDS, _SIMILAR, _STEPS, _GAIN, _SIMULATED = 32, 100.0, 200, 1e-4, 2000
+# Unusual groups: most folds; start, most passes and last gain of the search for the concentration of the
+# others; draws of it, and the largest standard deviation of a logarithm.
+_FOLDS, _SIMILAR, _STEPS, _GAIN, _SIMULATED, _WIDEST = 32, 100.0, 200, 1e-4, 200, 2.0
 # Rows for each parameter, and in all.
 _ROWS_EACH, _FEWEST_ROWS = 8, 1 << 12
 
@@ -268,52 +268,53 @@ def intervals(
 # ---------------------------------------------------------------- unusual compositions
 
 
-def usual_concentrations(counts: FloatArray, usual: BoolArray) -> FloatArray:
-    """Return the concentration (G, L) of a Dirichlet distribution of the other usual groups, for each group.
+def usual_concentrations(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, IntArray]:
+    """Return draws (F, S, G) of the concentration of a Dirichlet distribution, and the fold (L,) of groups.
 
-    `counts` (G, L) are rows of each part and group. Groups are left out one by one, or, where there are many,
-    some at a time.
+    `counts` (G, L) are rows of each part and group. The distribution is that of the usual groups outside of a
+    fold: groups are left out one by one or, where there are many, some at a time. Draws are from a normal
+    approximation to the posterior of its logarithms, since few groups do not determine it well.
     """
     n_parts, n_groups = counts.shape
     fold = np.arange(n_groups) % min(n_groups, _FOLDS)
     n_folds = int(fold.max()) + 1
-    rest = usual & (fold != np.arange(n_folds)[:, None])
-    some = counts * rest[:, None, :]
-    sizes = some.sum(axis=(1, 2))
-    common = (some.sum(axis=2) + 0.5) / (sizes + 0.5 * n_parts)[:, None]
-    concentration = _SIMILAR * common
-    reached = log_evidence(some, some.sum(axis=1), concentration)
+    some = counts * (usual & (fold != np.arange(n_folds)[:, None]))[:, None, :]
+    sizes = some.sum(axis=1)
+    common = some.sum(axis=2) + 0.5
+    concentration = _SIMILAR * common / common.sum(axis=1, keepdims=True)
+    reached = log_evidence(some, sizes, concentration)
     for _ in range(_STEPS):
         concentration = learn_concentration(some, concentration)
-        before, reached = reached, log_evidence(some, some.sum(axis=1), concentration)
+        before, reached = reached, log_evidence(some, sizes, concentration)
         if np.all(reached - before < _GAIN):
             break
     # A part that the others lack is not impossible.
     total = concentration.sum(axis=1, keepdims=True)
-    return np.maximum(concentration, total * 0.5 / (sizes[:, None] + 1.0))[fold].T
+    a = np.maximum(concentration, total * 0.5 / (sizes.sum(axis=1, keepdims=True) + 1.0))
+    total = a.sum(axis=1, keepdims=True)
+    # Minus the second derivatives by log a; terms that vanish at the maximum are left out.
+    own = special.polygamma(1, a)[..., None] - special.polygamma(1, some + a[..., None])
+    among = special.polygamma(1, total) - special.polygamma(1, sizes + total)
+    precision = -np.sum(among, axis=1)[:, None, None] * a[:, :, None] * a[:, None, :]
+    index = np.arange(n_parts)
+    precision[:, index, index] += a**2 * own.sum(axis=2) + 1.0 / _WIDEST**2
+    values, vectors = np.linalg.eigh(precision)
+    roots = vectors / np.sqrt(np.maximum(values, 1.0 / _WIDEST**2))[:, None, :]
+    normal = np.random.default_rng(0).standard_normal((_SIMULATED, n_parts))
+    return a[:, None, :] * np.exp(normal @ np.swapaxes(roots, 1, 2)), fold
 
 
-def surprise(
-    counts: FloatArray, concentration: FloatArray, random: np.random.Generator
-) -> tuple[float, float]:
-    """Return how improbable the rows of each part (G,) of a group are, and the p-value.
+def tail_probabilities(shares: FloatArray, size: float, concentrations: FloatArray) -> FloatArray:
+    """Return the p-values (G,), on both sides, of the shares (G,) of a group of `size` rows.
 
-    The predictive distribution is the Dirichlet–multinomial one of a concentration (G,). The surprise is
-    minus its logarithm, in standard deviations from its mean; both, and the skewness, are those of simulated
-    groups, and the p-value is that of a Pearson distribution of the third kind with these moments.
+    They are averages over draws (S, G) of the concentration of other groups. A share of the
+    Dirichlet–multinomial distribution has nearly a Beta distribution of the same variance.
     """
-    counts = np.rint(counts)
-    size = int(counts.sum())
-    # Gamma variates of a low shape may underflow all together.
-    drawn = random.standard_gamma(concentration, size=(_SIMULATED, len(counts))) + 1e-300
-    drawn = random.multinomial(size, drawn / drawn.sum(axis=1, keepdims=True)).astype(np.float64)
-    every = np.concatenate([drawn, counts[None]])
-    # The multinomial coefficient makes it the probability of the counts, whatever the order of the rows.
-    terms = special.gammaln(every + concentration) - special.gammaln(every + 1.0)
-    scores = -terms.sum(axis=1)
-    centre, spread = scores[:-1].mean(), scores[:-1].std()
-    if spread <= 0.0:
-        return 0.0, 1.0
-    skewness = float(np.mean(((scores[:-1] - centre) / spread) ** 3))
-    z = float((scores[-1] - centre) / spread)
-    return z, float(stats.pearson3.sf(z, skewness))
+    total = concentrations.sum(axis=1, keepdims=True)
+    known = np.maximum(size * (total + 1.0) / (size + total) - 1.0, 1e-3)
+    mean = concentrations / total
+    # Half a row makes up for counts being whole numbers.
+    below, above = np.minimum(shares + 0.5 / size, 1.0), np.maximum(shares - 0.5 / size, 0.0)
+    low = special.betainc(known * mean, known * (1.0 - mean), below).mean(axis=0)
+    high = special.betaincc(known * mean, known * (1.0 - mean), above).mean(axis=0)
+    return np.minimum(1.0, 2.0 * np.minimum(low, high))

@@ -230,26 +230,29 @@ def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any
     raw = _as_counted(own, found, populations)
     # Rows that would determine the shares as well if kernels did not overlap.
     known = (raw * (1.0 - raw)).sum(axis=1) / found.variances.sum(axis=1)
-    counts = (raw * np.minimum(found.sizes, known)[:, None]).T
+    sizes = np.minimum(found.sizes, known)
     means, z_fit = _fits(own)
     p_fit = 2.0 * stats.t.sf(np.abs(z_fit), n_groups - 1)
     unusual = np.zeros(n_groups, dtype=bool)
     for _ in range(_ROUNDS):
-        concentration = shares.usual_concentrations(counts, ~unusual)
-        random = np.random.default_rng(0)
-        pairs = zip(counts.T, concentration.T, strict=True)
-        score, p_shares = np.array([shares.surprise(n, a, random) for n, a in pairs]).T
+        draws, fold = shares.usual_concentrations((raw * sizes[:, None]).T, ~unusual)
+        each = [shares.tail_probabilities(raw[j], sizes[j], draws[fold[j]]) for j in range(n_groups)]
+        p_parts = np.array(each)
+        p_shares = np.minimum(1.0, p_parts.shape[1] * p_parts.min(axis=1))
         least = np.where(np.isnan(p_fit), p_shares, np.minimum(1.0, 2.0 * np.fmin(p_shares, p_fit)))
         q_values = stats.false_discovery_control(least)
         before, unusual = unusual, q_values <= level
         if np.array_equal(before, unusual) or np.sum(~unusual) < FEWEST_GROUPS:
             break
+    part, every = p_parts.argmin(axis=1), np.arange(n_groups)
+    total = draws.sum(axis=2, keepdims=True)
     columns = {
         "group": found.groups,
         "rows": _as_counts(found.sizes),
-        "score": score,
+        found.part: part,
+        "share": raw[every, part],
+        "usual_share": (draws / total).mean(axis=1)[fold, part],
         "p_composition": p_shares,
-        found.part: _most_different(raw, counts.sum(axis=0), concentration),
         "log_likelihood": means,
         "z_likelihood": z_fit,
         "p_likelihood": p_fit,
@@ -267,14 +270,6 @@ def _as_counted(model: Any, found: Composition, populations: bool | None) -> Flo
     prior = prior if members is None else prior @ members
     counted = np.maximum(found.shares * (found.sizes[:, None] + prior.sum()) - prior, 0.0)
     return counted / counted.sum(axis=1, keepdims=True)
-
-
-def _most_different(raw: FloatArray, sizes: FloatArray, concentration: FloatArray) -> IntArray:
-    """Return the part (L,) whose share differs most from that of the other groups, in standard deviations."""
-    total = concentration.sum(axis=0)
-    mean = (concentration / total).T
-    variance = mean * (1.0 - mean) * ((sizes + total) / ((total + 1.0) * np.maximum(sizes, 1.0)))[:, None]
-    return (np.abs(raw - mean) / np.sqrt(variance)).argmax(axis=1)
 
 
 def _fits(model: Any) -> tuple[FloatArray, FloatArray]:

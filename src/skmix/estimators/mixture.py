@@ -1019,9 +1019,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Returns
         -------
         pandas.DataFrame
-            A line for each group, with the columns `group`, `rows`; `score`, how improbable its composition
-            is, in standard deviations from that of usual groups, and `p_composition`; `kernel` or
-            `population`, the one whose share differs most; `log_likelihood`, the mean of its rows,
+            A line for each group, with the columns `group`, `rows`; `kernel` or `population`, the one whose
+            share is the least usual, its `share`, that of the other groups, `usual_share`, and
+            `p_composition`, for all parts together (Bonferroni); `log_likelihood`, the mean of its rows,
             `z_likelihood` and `p_likelihood`, how far it is from the expected one; `q_value` of the lower of
             the two p-values (Benjamini and Hochberg), and `unusual`. Log-likelihoods are NaN where the
             mixture does not have them, after `partial_fit` and `add_class`.
