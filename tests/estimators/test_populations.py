@@ -116,6 +116,15 @@ def test_draws_of_the_model_stand_for_many_rows(model: SharedKernelMixture) -> N
     assert_array_equal(again.merge_tree_, by_draws.merge_tree_)
 
 
+def test_names_of_features_do_not_matter_for_draws(model: SharedKernelMixture) -> None:
+    X, _ = shapes()
+    named = SharedKernelMixture(9, **SETTINGS).fit(pd.DataFrame(X, columns=["u", "v"]), np.arange(len(X)) % 2)
+    # Warnings are errors here.
+    assert_array_equal(named.merge_kernels().populations_, model.merge_kernels().populations_)
+    assert_array_equal(named.match(named, populations=True), np.unique(named.populations_))
+    assert named.feature_names_in_.tolist() == ["u", "v"]
+
+
 def test_the_tree_is_one_that_scipy_draws(model: SharedKernelMixture) -> None:
     model.merge_kernels(criterion="overlap", threshold=0.6)
     drawn = dendrogram(model.merge_tree_, no_plot=True)

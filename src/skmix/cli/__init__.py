@@ -4,9 +4,9 @@ from __future__ import annotations
 
 # Importing a module registers its commands; help lists them in this order.
 from skmix.cli import fit  # isort: skip
-from skmix.cli import digits, models, reproduce
+from skmix.cli import compose, digits, models, reproduce
 from skmix.cli._common import app
 
 from skmix.cli import bench  # isort: skip
 
-__all__ = ["app", "bench", "digits", "fit", "models", "reproduce"]
+__all__ = ["app", "bench", "compose", "digits", "fit", "models", "reproduce"]

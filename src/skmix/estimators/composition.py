@@ -19,8 +19,8 @@ from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Parameters, Status
 from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
-from .populations import check_populations, draw_rows, nameless
-from .rows import host_copy, open_training, warn_caller
+from .populations import check_populations, draw_rows
+from .rows import host_copy, open_training, warn_caller, without_names
 from .solving import options_of
 
 # Weights of new groups are fitted until a pass gains less than this, in nats for all rows together.
@@ -29,7 +29,7 @@ _PASSES = 2000
 # Least variance of shares among groups, relative to that of their estimates: equal shares are rounded.
 _LEAST_VARIANCE = 1e-4
 # Fewest groups among which one can be unusual, and times that the unusual ones are left out of the others.
-_FEWEST_GROUPS, _ROUNDS = 4, 5
+FEWEST_GROUPS, _ROUNDS = 4, 5
 # Standard deviation of normal variates over their median absolute deviation.
 _DEVIATION = 1.4826
 
@@ -136,7 +136,7 @@ def _compose(
 ) -> Composition:
     """Return the composition of groups with weights (K, L) and sizes (L,)."""
     rows, prior = draw_rows(model), vars(model).get("weight_prior_")
-    log_densities = on_host(nameless(model).kernel_log_densities(rows))
+    log_densities = on_host(without_names(model).kernel_log_densities(rows))
     ratios, errors = shares.density_ratios(log_densities), None
     if model.freeze != "kernels":
         errors = shares.kernel_errors(
@@ -221,9 +221,9 @@ def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any
     if not (isinstance(level, Real) and 0.0 < float(level) < 1.0):
         raise ValueError(f"level must be between 0 and 1, got {level!r}.")
     n_groups = len(found.groups)
-    if n_groups < _FEWEST_GROUPS:
+    if n_groups < FEWEST_GROUPS:
         raise ValueError(
-            f"The mixture has {n_groups} group(s): at least {_FEWEST_GROUPS} are needed to tell which are "
+            f"The mixture has {n_groups} group(s): at least {FEWEST_GROUPS} are needed to tell which are "
             "unusual."
         )
     own = host_copy(model)
@@ -242,7 +242,7 @@ def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any
         least = np.where(np.isnan(p_fit), p_shares, np.minimum(1.0, 2.0 * np.fmin(p_shares, p_fit)))
         q_values = stats.false_discovery_control(least)
         before, unusual = unusual, q_values <= level
-        if np.array_equal(before, unusual) or np.sum(~unusual) < _FEWEST_GROUPS:
+        if np.array_equal(before, unusual) or np.sum(~unusual) < FEWEST_GROUPS:
             break
     part, every = p_parts.argmin(axis=1), np.arange(n_groups)
     total = draws.sum(axis=2, keepdims=True)
@@ -291,7 +291,7 @@ def _fits(model: Any) -> tuple[FloatArray, FloatArray]:
         # Of expected logarithms of the weights.
         logs = digamma(after) - digamma(after.sum(axis=0))
         means = means + (model.weights_ * (np.log(model.weights_) - logs)).sum(axis=0)
-    log_densities = on_host(nameless(model).kernel_log_densities(draw_rows(model)))
+    log_densities = on_host(without_names(model).kernel_log_densities(draw_rows(model)))
     ratios, z = shares.density_ratios(log_densities), np.empty(n_groups)
     with np.errstate(divide="ignore"):
         log_weights = np.log(model.weights_)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from numbers import Integral, Real
 from typing import Any
 
@@ -19,7 +18,7 @@ from ..engine.distances import DISTANCES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.merge import below, by_weight, cut, elbow, merge
 from .io import arrays_of_kernels
-from .rows import host_copy
+from .rows import host_copy, without_names
 
 _CRITERIA = ("entropy", "overlap")
 # Height up to which populations are merged: two equal Gaussians at 4 standard deviations by entropy, at 4.3
@@ -115,19 +114,12 @@ def draw_rows(model: Any) -> FloatArray:
     return _draw(model, _rows_each(len(model.means_)))
 
 
-def nameless(model: Any) -> Any:
-    """Return a copy of a mixture that takes rows without names of features, as draws are."""
-    other = copy(model)
-    vars(other).pop("feature_names_in_", None)
-    return other
-
-
 def _expected(model: Any) -> tuple[FloatArray, FloatArray]:
     """Return responsibilities (n, K) for rows of the model, as many of each kernel, and the rows' weights."""
     n_each = _rows_each(len(model.means_))
     weights = model.weights_ @ model.class_prior_
-    found = nameless(model).responsibilities(_draw(model, n_each))
-    return on_host(found), np.repeat(weights / n_each, n_each)
+    drawn = without_names(model).responsibilities(_draw(model, n_each))
+    return on_host(drawn), np.repeat(weights / n_each, n_each)
 
 
 def check_populations(model: Any) -> None:
@@ -185,7 +177,7 @@ def _overlaps(model: Any, other: Any) -> FloatArray:
     n_kernels = len(model.means_) + len(other.means_)
     n_each = _rows_each(n_kernels)
     rows = np.concatenate([_draw(model, n_each), _draw(other, n_each)])
-    of_kernels = [on_host(nameless(each).kernel_log_densities(rows)) for each in (model, other)]
+    of_kernels = [on_host(without_names(each).kernel_log_densities(rows)) for each in (model, other)]
     # The density of all rows: every kernel has as many.
     drawn = logsumexp(np.concatenate(of_kernels, axis=1), axis=1, keepdims=True) - np.log(n_kernels)
     roots = []

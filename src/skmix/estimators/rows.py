@@ -531,6 +531,13 @@ def host_copy(estimator: Any) -> Any:
     return other
 
 
+def without_names(estimator: Any) -> Any:
+    """Return a copy of the estimator that does not know names of features, for rows that have none."""
+    other = copy(estimator)
+    vars(other).pop("feature_names_in_", None)
+    return other
+
+
 def _hand_out(estimator: Any, home: Array) -> None:
     """Turn what an estimator has learnt into arrays of the library and device of `home`."""
     for name, value in vars(estimator).items():

@@ -77,7 +77,7 @@ def model_data(
     described = describe(model)
     names = [str(label) for label in groups[0].classes]
     counts = [each["n_rows"] for each in described["classes"]] or [None] * len(names)
-    offered = [_offered(kernels, len(groups)) for kernels in groups]
+    offered = [offered_planes(kernels, len(groups)) for kernels in groups]
     rows, note = _rows(model, X, y, groups, offered)
     return {
         "title": title,
@@ -92,7 +92,7 @@ def model_data(
         "counted": counts[0] is not None,
         "prior": decimals(groups[0].prior, 5),
         "groups": [
-            _mixture(kernels, *own, name=f"group {place}" if len(groups) > 1 else "")
+            mixture_values(kernels, *own, name=f"group {place}" if len(groups) > 1 else "")
             for place, (kernels, own) in enumerate(zip(groups, offered, strict=True), start=1)
         ],
         "rows": rows,
@@ -144,7 +144,7 @@ def _class(groups: Sequence[Kernels], c: int, name: str, count: float | None) ->
     }
 
 
-def _offered(kernels: Kernels, n_groups: int) -> tuple[list[int], FloatArray]:
+def offered_planes(kernels: Kernels, n_groups: int) -> tuple[list[int], FloatArray]:
     """Return the features that fit on a page, and the axes (q, M) along which kernels differ most."""
     n_kernels, n_features = kernels.means.shape
     # The largest F with F (F + 1) / 2 entries for every kernel.
@@ -156,7 +156,7 @@ def _offered(kernels: Kernels, n_groups: int) -> tuple[list[int], FloatArray]:
     return features, axes
 
 
-def _mixture(kernels: Kernels, features: list[int], axes: FloatArray, *, name: str) -> dict[str, Any]:
+def mixture_values(kernels: Kernels, features: list[int], axes: FloatArray, *, name: str) -> dict[str, Any]:
     """Return a group's mixture in the offered features and axes, with covariances as flat upper triangles."""
     n_features = len(kernels.names)
     means, covariances = kernels.project(np.concatenate([np.eye(n_features)[features], axes]))
@@ -189,14 +189,7 @@ def _rows(
         if y is not None:
             raise ValueError("y was given without X: give the rows of these labels too.")
         return None, ""
-    settings: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-    # Names of columns, if any, are checked against those of the model.
-    named = hasattr(X, "columns")
-    rows = validate_data(model, X, reset=False, **settings) if named else check_array(X, **settings)
-    if rows.shape[1] != model.n_features_in_:
-        raise ValueError(
-            f"X has {rows.shape[1]} features, but the model was fitted to {model.n_features_in_}."
-        )
+    rows = checked_rows(model, X)
     chosen = np.arange(len(rows))
     note = ""
     if len(rows) > _MAX_ROWS:
@@ -214,6 +207,22 @@ def _rows(
         rows = model.best_estimator_[:-1].transform(rows)
     values = []
     for kernels, (features, axes) in zip(groups, offered, strict=True):
-        own = rows[:, kernels.columns]
-        values.append(significant(np.concatenate([own[:, features], own @ axes.T], axis=1).T))
+        values.append(row_values(rows[:, kernels.columns], features, axes))
     return {"labels": codes, "values": values}, note
+
+
+def row_values(rows: FloatArray, features: list[int], axes: FloatArray) -> list[Any]:
+    """Return rows (n, M) in the offered features and axes, a list of n values for each."""
+    return list(significant(np.concatenate([rows[:, features], rows @ axes.T], axis=1).T))
+
+
+def checked_rows(model: Any, X: ArrayLike) -> FloatArray:
+    """Return rows (n, M) of a model's features; names of columns, if any, are checked against the model's."""
+    settings: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+    named = hasattr(X, "columns")
+    rows = validate_data(model, X, reset=False, **settings) if named else check_array(X, **settings)
+    if rows.shape[1] != model.n_features_in_:
+        raise ValueError(
+            f"X has {rows.shape[1]} features, but the model was fitted to {model.n_features_in_}."
+        )
+    return np.asarray(rows)

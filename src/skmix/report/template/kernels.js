@@ -150,6 +150,17 @@ function drawDensities(svg, frame, name, rows, means, sigmas, weights, drawn, el
   inside.append(draw("path", { class: "total", d: trace(total) }));
 }
 
+// Colour and shape of the rows of a class or population: as many shapes as there are rounds of the colours.
+const shapes = [
+  (x, y) => `M${x - 2.6} ${y}a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0`,
+  (x, y) => `M${x - 2.3} ${y - 2.3}h4.6v4.6h-4.6z`,
+  (x, y) => `M${x} ${y - 3}l3 5.2h-6z`,
+  (x, y) => `M${x} ${y - 3.3}l3.3 3.3l-3.3 3.3l-3.3 -3.3z`,
+  (x, y) => `M${x} ${y + 3}l3 -5.2h-6z`,
+];
+const colourOf = (c) => report.colours[c % report.colours.length];
+const shapeOf = (c) => shapes[Math.floor(c / report.colours.length) % shapes.length];
+
 // Draw again when the width of a plot changes.
 function onResize(plot, redraw) {
   let last = 0;

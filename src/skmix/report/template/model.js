@@ -62,16 +62,6 @@ function kernelGroup(group, k, weights, measure, path, thin) {
 
 // ---------------------------------------------------------------- rows
 
-const shapes = [
-  (x, y) => `M${x - 2.6} ${y}a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0`,
-  (x, y) => `M${x - 2.3} ${y - 2.3}h4.6v4.6h-4.6z`,
-  (x, y) => `M${x} ${y - 3}l3 5.2h-6z`,
-  (x, y) => `M${x} ${y - 3.3}l3.3 3.3l-3.3 3.3l-3.3 -3.3z`,
-  (x, y) => `M${x} ${y + 3}l3 -5.2h-6z`,
-];
-const colourOf = (c) => report.colours[c % report.colours.length];
-const shapeOf = (c) => shapes[Math.floor(c / report.colours.length) % shapes.length];
-
 function valuesOf(place) {
   if (!report.rows) return [];
   return report.rows.values[control.group ? Number(control.group.value) : 0][place];

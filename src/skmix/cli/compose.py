@@ -1,0 +1,533 @@
+"""`skmix compose`: samples in, the share of each population in each sample out."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from skmix import SharedKernelMixture, SharedKernelMixtureCV, open_rows, report
+from skmix.cli import _common as cli
+from skmix.cli import _tables as tables
+from skmix.cli._progress import Watch, watching
+from skmix.estimators.composition import FEWEST_GROUPS
+from skmix.features import Arcsinh, Logicle
+from skmix.io.joined import JoinedRows
+from skmix.io.sources import FcsRows
+
+_of_files = partial(typer.Option, rich_help_panel="The files")
+_of_model = partial(typer.Option, rich_help_panel="The model")
+_of_output = partial(typer.Option, rich_help_panel="The output")
+
+# Rows from which the number of kernels is chosen and that the page draws, as many of each group.
+_SAMPLED = 20_000
+_MOST_KERNELS = 100
+_FCS_SCALE = "arcsinh:150"
+_MAX_LINES = 20
+_MAX_NAMED = 40
+
+
+@cli.app.command(
+    epilog=cli.examples(
+        "skmix compose study/*.fcs -o study.skmix --table composition.csv --html study.html",
+        "skmix compose study/*.fcs --channels CD3,CD4,CD8 --compensate --transform logicle",
+        "skmix compose cells.parquet --group sample --kernels 20 --table composition.parquet",
+        "skmix compose new/*.fcs --model study.skmix --table new.csv --html new.html",
+    )
+)
+def compose(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES...",
+            help="Samples, one file each: FCS, CSV, TSV, Parquet or .npy; or a folder or pattern of them.",
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        _of_model(metavar="MODEL", help="Compose new samples of the populations of this model; it stays."),
+    ] = None,
+    group: Annotated[
+        str | None,
+        _of_files(metavar="COLUMN", help="Groups are in this column of one table, and not a file each."),
+    ] = None,
+    channels: Annotated[
+        str | None,
+        _of_files(
+            metavar="A,B,...",
+            help="Columns to use, or channels of FCS files by name or marker; by default all but Time.",
+        ),
+    ] = None,
+    compensate: Annotated[
+        bool | None,
+        _of_files(
+            "--compensate/--no-compensate",
+            help="Compensate FCS files for spill-over, each by its own matrix; by default not.",
+        ),
+    ] = None,
+    transform: Annotated[
+        str | None,
+        _of_files(
+            metavar="arcsinh[:COFACTOR]|logicle|none",
+            help="Scale of the values; by default arcsinh:150 for FCS files, and none for others. Customary "
+            "for mass cytometry is arcsinh:5.",
+        ),
+    ] = None,
+    skip_bad_files: Annotated[
+        bool,
+        _of_files(
+            "--skip-bad-files",
+            help="Leave out files that are damaged, empty or have other columns than most, with a note.",
+        ),
+    ] = False,
+    kernels: Annotated[
+        str,
+        _of_model(
+            metavar="auto|N", help="Number of Gaussian kernels that all groups share; auto chooses it by BIC."
+        ),
+    ] = "auto",
+    populations: Annotated[
+        str,
+        _of_model(metavar="auto|N", help="Number of populations into which kernels that overlap are merged."),
+    ] = "auto",
+    prior: Annotated[
+        Literal["hierarchical", "none"],
+        _of_model(help="With the hierarchical prior, groups of few rows borrow from the others."),
+    ] = "hierarchical",
+    out: Annotated[
+        str | None,
+        _of_output("--out", "-o", metavar="FILE", help="Model file to write; by default model.skmix."),
+    ] = None,
+    table: Annotated[
+        str | None,
+        _of_output(
+            metavar="FILE",
+            help="Composition to write: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output.",
+        ),
+    ] = None,
+    html: Annotated[
+        str | None, _of_output(metavar="FILE", help="Page to write, for a browser and for colleagues.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Threads; the model does not depend on it.")] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="DEVICE", help="PyTorch device for the fit, such as cuda.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**32 - 1)] = 0,
+    as_json: cli.Json = False,
+) -> None:
+    """Find the populations that samples share, and how much of each sample they are.
+
+    Each file is a group, named after it. All groups share Gaussian kernels, in
+    other proportions; kernels that overlap are merged into populations. The
+    table has a line for each group and population: its share, a 95 % interval,
+    and the number of rows of the group. Populations are numbered from 1, the
+    largest first.
+
+    With --model, the kernels of a model stay as they are, and new files get
+    shares of the same populations, on the same scale and channels.
+    """
+    n_kernels, n_populations = _number("--kernels", kernels), _number("--populations", populations)
+    if jobs == 0:
+        cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
+    if transform is not None:
+        _transformer(transform)
+    if model is not None:
+        of_fit = {
+            "-o": out,
+            "--kernels": None if kernels == "auto" else kernels,
+            "--populations": None if populations == "auto" else populations,
+            "--channels": channels,
+        }
+        for option, given in of_fit.items():
+            if given is not None:
+                cli.stop(f"{option} is for a fit, but --model has been fitted already.", cli.WRONG_USE)
+    elif out is None:
+        out = "model.skmix"
+    if [table, html].count(cli.STANDARD) + as_json > 1:
+        cli.stop("standard output takes one of --table -, --html - and --json.", cli.WRONG_USE)
+    if cli.STANDARD in (*files, out):
+        cli.stop("- is for the table or the page; samples and models are files.", cli.WRONG_USE)
+    for place, is_table in ((out, False), (table, True), (html, False)):
+        tables.check_place(place, reading=[*files, model], table=is_table)
+    with cli.guarded(), watching() as watch:
+        asked = _Input(files, group, _names(channels), compensate, transform, skip_bad_files)
+        search = None
+        if model is None:
+            samples = _read(watch, asked, seed)
+            fitted, search = _fit(
+                samples,
+                n_kernels,
+                n_populations,
+                weight_prior=None if prior == "none" else prior,
+                device=device,
+                n_jobs=jobs,
+                random_state=seed,
+            )
+            fitted.metadata_ = {"compose": samples.settings}
+        else:
+            fitted = _load(model)
+            samples = _read(watch, asked.like(fitted, model), seed)
+            fitted.set_params(device=device, n_jobs=jobs)
+        with watch.steps("composing", None):
+            composition = fitted.composition(None if model is None else samples.source)
+            # New groups are few, and not those that the model knows.
+            judged = model is None and len(samples.sizes) >= FEWEST_GROUPS
+            unusual = fitted.unusual_groups() if judged else None
+        part = "population" if "population" in composition else "kernel"
+        flagged = set() if unusual is None else set(unusual.loc[unusual["unusual"], "group"])
+        outcome = {
+            "model": out or model,
+            "written": [place for place in (out, table, html) if place is not None],
+            "n_rows": sum(samples.sizes.values()),
+            "features": [str(name) for name in getattr(fitted, "feature_names_in_", [])],
+            "compensate": samples.settings["compensate"],
+            "transform": samples.settings["transform"],
+            "n_kernels": len(fitted.means_),
+            "n_populations": len(np.unique(fitted.populations_)) if part == "population" else None,
+            "search": search,
+            "converged": bool(fitted.converged_),
+            "n_iter": int(fitted.n_iter_),
+            "seed": seed,
+            "groups": [
+                {"group": str(name), "rows": n_rows, "unusual": name in flagged}
+                for name, n_rows in samples.sizes.items()
+            ],
+        }
+        if out is not None:
+            tables.write_model(out, fitted)
+        if html is not None:
+            with watch.steps("drawing", None):
+                page = report.composition_page(
+                    fitted,
+                    composition,
+                    title=f"Composition of {cli.counted(len(samples.sizes), 'group')}",
+                    unusual=unusual,
+                    X=samples.X,
+                    groups=samples.y,
+                    names=samples.settings["labels"],
+                    made=_made(outcome, samples, prior if model is None else None),
+                    notes=samples.notes,
+                )
+            tables.write_bytes(html, page.encode())
+        # On the command line and on pages, everything is counted from 1.
+        composition[part] += 1
+        if table is not None:
+            tables.write_table(table, {str(name): composition[name].to_numpy() for name in composition})
+    if as_json:
+        cli.print_json({**outcome, "composition": composition.to_dict("records")})
+    else:
+        _print(outcome, composition, part, err=cli.STANDARD in (table, html))
+
+
+# ---------------------------------------------------------------- samples
+
+
+@dataclass(frozen=True)
+class _Input:
+    """Which samples to read, and how."""
+
+    files: Sequence[str]
+    group: str | None
+    channels: list[str] | None
+    compensate: bool | None
+    transform: str | None
+    skip: bool
+
+    def like(self, model: Any, path: str) -> _Input:
+        """Return the same files, read as those that a model was fitted to."""
+        noted = getattr(model, "metadata_", {}).get("compose", {})
+        names = getattr(model, "feature_names_in_", None)
+        for name in ("compensate", "transform"):
+            own, given = noted.get(name), getattr(self, name)
+            if given is not None and own is not None and own != given:
+                cli.stop(f"--{name} differs from the fit of {path}: leave it out.", cli.WRONG_USE)
+        return replace(
+            self,
+            channels=None if names is None else [str(name) for name in names],
+            compensate=noted.get("compensate", self.compensate),
+            transform=noted.get("transform", self.transform or "none"),
+        )
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Rows of all groups where they are, and some of them in memory."""
+
+    source: JoinedRows
+    sizes: dict[str, int]  # rows of each group
+    X: NDArray[np.float64]  # (n, M)
+    y: NDArray[Any]  # (n,): the group of each row of X
+    settings: dict[str, Any]  # what new samples must have in common with these
+    notes: list[str]
+
+
+def _read(watch: Watch, asked: _Input, seed: int) -> _Samples:
+    """Open samples, and read them once to check their values and to take some rows of every group."""
+    if asked.group is not None and len(asked.files) > 1:
+        cli.stop(f"--group is for one table, but there are {len(asked.files)} files.", cli.WRONG_USE)
+    # A folder or pattern is found by itself; of a single file there is one group.
+    alone = len(asked.files) == 1 and not Path(asked.files[0]).is_file()
+    with _in_options(), watch.steps("opening", None), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        source = open_rows(
+            asked.files[0] if alone else list(asked.files),
+            columns=asked.channels,
+            label=asked.group,
+            compensate=bool(asked.compensate),
+            on_error="skip" if asked.skip else "raise",
+        )
+        # Files that disagree are found when the names are needed.
+        names = source.feature_names
+    assert isinstance(source, JoinedRows)
+    notes = []
+    for warning in caught:
+        cli.note(_as_options(str(warning.message)))
+        # The page does not say where files are.
+        folders = (f"{Path(file).parent}/" for file in asked.files)
+        notes.append(reduce(lambda text, folder: text.replace(folder, ""), folders, str(warning.message)))
+    parts = [part for part in source.parts.values() if isinstance(part, FcsRows)]
+    if asked.channels is None and parts and names is not None:
+        timeless = [name for name in names if name.casefold() != "time"]
+        if len(timeless) < len(names):
+            source = source.select(timeless)
+            notes.append("The channel Time is left out.")
+            cli.note("the channel Time is left out; --channels can name it.")
+    if asked.compensate is None and any(part.file.spillover for part in parts):
+        notes.append("Files have a spill-over matrix, which was not applied.")
+        cli.note("files have a spill-over matrix, which --compensate would apply.")
+    scale = asked.transform or (_FCS_SCALE if parts else "none")
+    source = replace(source, transform=_transformer(scale))
+    names = source.feature_names
+    markers = dict(zip(parts[0].feature_names, parts[0].markers, strict=True)) if parts else {}
+    settings = {
+        "compensate": bool(asked.compensate),
+        "transform": scale,
+        "labels": names and [f"{markers[n]} ({n})" if markers.get(n, n) not in ("", n) else n for n in names],
+    }
+    return _Samples(source, *_sample(watch, source, seed), settings, notes)
+
+
+def _sample(
+    watch: Watch, source: JoinedRows, seed: int
+) -> tuple[dict[str, int], NDArray[np.float64], NDArray[Any]]:
+    """Return the number of rows of each group, and as many rows X (n, M) of each with their groups (n,)."""
+    if source.grouped:
+        names = list(source.parts)
+        sizes = [part.n_rows for part in source.parts.values()]
+        starts = np.cumsum([0, *sizes])
+        places = [np.arange(start, start + size) for start, size in zip(starts, sizes, strict=False)]
+    else:
+        labels = source.row_labels()
+        known = np.array([label is not None and label == label for label in labels.tolist()])
+        if not known.all():
+            raise ValueError(
+                f"column {source.label!r} names no group in {np.count_nonzero(~known)} of {len(known)} rows. "
+                "Leave these rows out."
+            )
+        found, codes = np.unique(labels.tolist(), return_inverse=True)
+        names, places = found.tolist(), [np.flatnonzero(codes == group) for group in range(len(found))]
+    random = np.random.RandomState(seed)
+    n_each = max(1, _SAMPLED // len(names))
+    taken = [random.choice(own, n_each, replace=False) if len(own) > n_each else own for own in places]
+    wanted = np.concatenate(taken)
+    groups = np.repeat(np.array(names, dtype=object), [len(own) for own in taken])
+    order = np.argsort(wanted)
+    rows, start = [], 0
+    with watch.steps("reading", None) as progress, closing(source.blocks()) as blocks:
+        for block in blocks:
+            first, last = np.searchsorted(wanted[order], [start, start + len(block.X)])
+            rows.append(np.asarray(block.X[wanted[order][first:last] - start], dtype=np.float64))
+            start += len(block.X)
+            now = groups[order][min(last, len(groups) - 1)]
+            progress(f"{now} ({names.index(now) + 1} of {len(names)})", share=start / source.n_rows)
+    return (
+        {name: len(own) for name, own in zip(names, places, strict=True)},
+        np.concatenate(rows),
+        groups[order],
+    )
+
+
+@contextmanager
+def _in_options() -> Iterator[None]:
+    """Raise errors of `open_rows` with the options of the command."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(_as_options(str(error))) from error
+
+
+def _as_options(message: str) -> str:
+    """Return a message of `open_rows` with the options of the command in place of its parameters."""
+    message = re.sub(r"open_rows\(\.\.\., columns=\[\.\.\.\](, label=\.\.\.)?\)", "--channels", message)
+    return message.replace("compensate=True", "--compensate")
+
+
+def _transformer(scale: str) -> Any:
+    """Return the transformer of a scale such as ``arcsinh:150``; None for ``none``."""
+    kind, _, given = scale.partition(":")
+    if kind == "arcsinh":
+        try:
+            cofactor = float(given or 5.0)
+        except ValueError:
+            cofactor = np.nan
+        if not 0.0 < cofactor < np.inf:
+            cli.refuse("--transform", f"the cofactor {given!r} is not a number above 0.")
+        return Arcsinh(cofactor)
+    if scale not in ("logicle", "none"):
+        cli.refuse("--transform", f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
+    return Logicle() if scale == "logicle" else None
+
+
+# ---------------------------------------------------------------- the model
+
+
+def _fit(
+    samples: _Samples, n_kernels: int | None, n_populations: int | None, **settings: Any
+) -> tuple[SharedKernelMixture, dict[str, Any] | None]:
+    """Return the fitted mixture with its populations, and how its number of kernels was chosen."""
+    found = None
+    if n_kernels is None:
+        common = {name: settings[name] for name in ("n_jobs", "random_state")}
+        n_kernels, tried = _choose(samples.X, **common)
+        found = {"criterion": "bic", "n_rows": len(samples.X), "lowest": min(tried), "highest": max(tried)}
+    if n_populations is not None and n_populations > n_kernels:
+        raise ValueError(f"--populations {n_populations} is more than the {n_kernels} kernels there are.")
+    mixture = SharedKernelMixture(n_kernels, init="k-means", **settings).fit(samples.source)
+    return mixture.sort_kernels().merge_kernels(n_populations=n_populations), found
+
+
+def _choose(X: NDArray[np.float64], **settings: Any) -> tuple[int, list[int]]:
+    """Return the number of kernels of the lowest BIC, and those that were tried.
+
+    The rows of all groups together come from the same kernels as those of each.
+    """
+    settings |= {"covariance_type": "full", "criterion": "bic"}
+    search = SharedKernelMixtureCV(**settings).fit(X)
+    tried = sorted({params["n_kernels"] for params in search.cv_results_["params"]})
+    # A search ends at a number that is enough for most data, but cells are of many kinds.
+    most = min(_MOST_KERNELS, len(X) // (X.shape[1] + 1))
+    while (best := search.best_params_["n_kernels"]) == tried[-1] < most:
+        tried.append(min(best + max(1, best // 4), most))
+        larger = SharedKernelMixtureCV(n_kernels=tried[-1], **settings).fit(X)
+        if larger.best_score_ <= search.best_score_:
+            break
+        search = larger
+    return int(search.best_params_["n_kernels"]), tried
+
+
+def _load(path: str) -> SharedKernelMixture:
+    model = tables.load_model(path)
+    if not isinstance(model, SharedKernelMixture):
+        cli.stop(f"{path} has a {type(model).__name__}; skmix compose needs a model it wrote.", cli.BAD_INPUT)
+    return model
+
+
+def _names(given: str | None) -> list[str] | None:
+    """Return names from the command line, such as ``CD3,CD4``."""
+    if given is None:
+        return None
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    if not names:
+        cli.refuse("--channels", f"{given!r} names no channel.")
+    return names
+
+
+def _number(option: str, given: str) -> int | None:
+    """Return a number of at least 1 from the command line; None for 'auto'."""
+    if given == "auto":
+        return None
+    if not given.isdecimal() or int(given) < 1:
+        cli.refuse(option, f"{given!r} is neither 'auto' nor a whole number of at least 1.")
+    return int(given)
+
+
+# ---------------------------------------------------------------- the output
+
+
+def _made(outcome: dict[str, Any], samples: _Samples, prior: str | None) -> list[tuple[str, str]]:
+    """Return how a composition was made, for its page."""
+    files = [Path(part.name).name for part in samples.source.parts.values()]
+    labels = samples.settings["labels"] or [f"{samples.X.shape[1]} columns without names"]
+    search = outcome["search"]
+    made = [
+        ("files", f"{len(files)}: {_listed(files)}"),
+        ("rows", f"{outcome['n_rows']:,}"),
+        ("groups by", "file" if samples.source.grouped else f"column {samples.source.label}"),
+        ("channels", _listed(labels)),
+        ("compensated for spill-over", "yes" if outcome["compensate"] else "no"),
+        ("transform", outcome["transform"]),
+    ]
+    if prior is None:
+        return [*made, ("model", f"{Path(outcome['model']).name}; its kernels stayed as they were")]
+    return [
+        *made,
+        ("kernels", f"{outcome['n_kernels']}, {'given' if search is None else _in_words(search)}"),
+        ("prior of the weights", prior),
+        ("passes of EM", f"{outcome['n_iter']}{'' if outcome['converged'] else ', not converged'}"),
+        ("seed", str(outcome["seed"])),
+    ]
+
+
+def _in_words(search: dict[str, Any]) -> str:
+    return f"chosen by BIC from {search['lowest']} to {search['highest']} on {search['n_rows']:,} rows"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" ... ({len(names)} in all)" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + more
+
+
+def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -> None:
+    """Print the outcome in words, and the shares of the first groups and populations."""
+    groups, features = outcome["groups"], outcome["features"]
+    say = partial(cli.say, err=err)
+    say(
+        f"{cli.counted(len(groups), 'group')}, {outcome['n_rows']} rows, "
+        f"{cli.counted(len(features), 'feature')} ({_listed(features)})"
+    )
+    say(f"transform {outcome['transform']}{', compensated for spill-over' if outcome['compensate'] else ''}")
+    kernels = cli.counted(outcome["n_kernels"], "kernel")
+    if outcome["search"] is not None:
+        kernels += f" ({_in_words(outcome['search'])})"
+    if outcome["n_populations"] is not None:
+        kernels += f", merged into {cli.counted(outcome['n_populations'], 'population')}"
+    say(kernels)
+    if outcome["model"] in outcome["written"]:
+        ended = "converged" if outcome["converged"] else "did not converge"
+        say(f"{ended} in {cli.counted(outcome['n_iter'], 'pass', 'passes')}")
+    if not err:
+        say()
+        _print_shares(groups, composition, part)
+    unusual = [each["group"] for each in groups if each["unusual"]]
+    if unusual:
+        say(f"* unusual: {_listed(unusual)}")
+    written = [place for place in outcome["written"] if place != cli.STANDARD]
+    if written:
+        say(f"written into {', '.join(written)}")
+
+
+def _print_shares(groups: Sequence[dict[str, Any]], composition: Any, part: str) -> None:
+    shares = composition.pivot(index="group", columns=part, values="share")
+    terminal = cli.console()
+    names = [f"{each['group']}{' *' if each['unusual'] else ''}" for each in groups[:_MAX_LINES]]
+    n_digits = len(f"{max(each['rows'] for each in groups)}")
+    room = terminal.width - max(map(len, [*names, "group"])) - n_digits - 4
+    n_shown = max(1, min(shares.shape[1], room // 6))
+    shown = shares.columns[:n_shown]
+    rows = [
+        [name, str(each["rows"]), *(f"{100 * shares.loc[each['group'], column]:.1f}" for column in shown)]
+        for name, each in zip(names, groups, strict=False)
+    ]
+    terminal.print(cli.table(["group", "rows", *(str(column) for column in shown)], rows))
+    left = {"groups": len(groups) - len(names), f"{part}s": shares.shape[1] - n_shown}
+    more = " and ".join(f"{number} more {what}" for what, number in left.items() if number > 0)
+    cli.say(f"Percent of each group by {part}" + (f"; {more}: --table has all." if more else "."))

@@ -1,0 +1,241 @@
+"""The page of a composition: groups × populations with intervals, the populations, and unusual groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skmix.estimators.rows import without_names
+from skmix.plots._common import CLASS_COLOURS, FloatArray
+from skmix.plots._models import Kernels, kernels_of
+from skmix.report.model_page import checked_rows, mixture_values, offered_planes, row_values
+from skmix.report.rendering import decimals, joined, render_page, significant, text
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_MAX_ROWS = 3000
+"""More rows would make the page larger, but not clearer."""
+_MAX_REASONS = 3
+"""Populations that are named for an unusual group."""
+
+
+def composition_page(
+    model: Any,
+    composition: DataFrame,
+    *,
+    title: str,
+    unusual: DataFrame | None = None,
+    X: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    made: Sequence[tuple[str, str]] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the page of a composition: one HTML file that opens offline and fetches nothing.
+
+    Parameters
+    ----------
+    model : SharedKernelMixture
+        The fitted mixture.
+    composition : DataFrame
+        The groups' shares of its kernels or populations, as `SharedKernelMixture.composition` returns them.
+    title : str
+        Title of the page.
+    unusual : DataFrame, default=None
+        Which groups are unusual, as `SharedKernelMixture.unusual_groups` returns it. None does not mark any.
+    X : array-like of shape (n, M), default=None
+        Rows to draw beneath the kernels, at most 3000 of them, chosen at random; NaN marks a missing value.
+        They become part of the page.
+    groups : array-like of shape (n,), default=None
+        The group of each of these rows.
+    names : sequence of str, default=None
+        What to call the features; None takes the names of the model.
+    made : sequence of pairs of str, default=()
+        How the composition was made: names and values for a table at the end of the page.
+    notes : sequence of str, default=()
+        What a reader should know about the data, such as files that were left out.
+
+    Returns
+    -------
+    str
+        The page. The same arguments give the same characters.
+    """
+    shown = {"unusual": unusual, "X": X, "groups": groups, "names": names, "made": made, "notes": notes}
+    data = composition_data(model, composition, title=title, **shown)
+    return render_page("composition.html.j2", data)
+
+
+def composition_data(
+    model: Any,
+    composition: DataFrame,
+    *,
+    title: str,
+    unusual: DataFrame | None = None,
+    X: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    made: Sequence[tuple[str, str]] = (),
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the contents of the page as plain values; parameters are those of `composition_page`."""
+    kernels = kernels_of(model)
+    if names is not None:
+        if len(names) != len(kernels.names):
+            raise ValueError(f"The model has {len(kernels.names)} features, but names has {len(names)}.")
+        kernels = replace(kernels, names=list(names))
+    kind = "population" if "population" in composition.columns else "kernel"
+    n_kernels = len(kernels.means)
+    members = np.asarray(model.populations_) if kind == "population" else np.arange(n_kernels)
+    n_parts = int(members.max()) + 1
+    labels = list(dict.fromkeys(composition["group"].tolist()))
+    shares, lower, upper = (
+        composition.pivot(index="group", columns=kind, values=column)
+        .loc[labels, list(range(n_parts))]
+        .to_numpy(dtype=np.float64)
+        for column in ("share", "lower", "upper")
+    )
+    n_rows = composition.groupby("group", sort=False)["rows"].first()
+    flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "group"].tolist()
+    offered = offered_planes(kernels, 1)
+    overall = kernels.weights_of(None)
+    # The weights of training groups are not those of new ones, and shares are shown beside the picture.
+    alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1))
+    tree = getattr(model, "merge_tree_", None) if kind == "population" else None
+    rows, rows_note = _rows(model, kind, X, groups, labels, offered)
+    return {
+        "title": title,
+        "kind": kind,
+        "n_kernels": n_kernels,
+        "n_features": len(kernels.names),
+        "n_rows": f"{int(n_rows.sum()):,}",
+        "groups": [
+            {"name": str(name), "rows": int(n_rows[name]), "unusual": name in flagged} for name in labels
+        ],
+        "n_unusual": len(flagged),
+        "judged": unusual is not None,
+        "unusual_rows": _unusual_rows(unusual, kind, labels, shares, lower, upper),
+        "parts": [
+            {
+                "kernels": (np.flatnonzero(members == part) + 1).tolist(),
+                "listed": joined(map(str, (np.flatnonzero(members == part) + 1).tolist())),
+                "mean": percent(shares[:, part].mean()),
+                "range": f"{percent(shares[:, part].min())} – {percent(shares[:, part].max())}",
+            }
+            for part in range(n_parts)
+        ],
+        "shares": decimals(100 * shares, 4),
+        "lower": decimals(100 * lower, 4),
+        "upper": decimals(100 * upper, 4),
+        "table": [
+            [
+                (percent(share), f"{percent(low)} – {percent(high)}")
+                for share, low, high in zip(*of_group, strict=True)
+            ]
+            for of_group in zip(shares, lower, upper, strict=True)
+        ],
+        "mixture": mixture_values(alone, *offered, name=""),
+        "members": members.tolist(),
+        "profile": _profile(kernels, overall, members, offered[0]),
+        "tree": None if tree is None or len(tree) == 0 else significant(tree),
+        "rows": rows,
+        "rows_note": rows_note,
+        "made": list(made),
+        "notes": list(notes),
+        "colours": list(CLASS_COLOURS),
+    }
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, with more digits where it is small."""
+    shown = text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
+    return "0" if shown == "0.000" else shown
+
+
+def _unusual_rows(
+    unusual: DataFrame | None,
+    kind: str,
+    names: Sequence[Any],
+    shares: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+) -> list[dict[str, str]]:
+    """Return what to say about each unusual group, the most unusual first."""
+    if unusual is None:
+        return []
+    found = []
+    for row in (
+        unusual[unusual["unusual"]].sort_values(["q_value", "score"], ascending=[True, False]).itertuples()
+    ):
+        place = names.index(row.group)
+        others = np.median(np.delete(shares, place, axis=0), axis=0) if len(names) > 1 else shares[place]
+        apart = (lower[place] > others) | (upper[place] < others)
+        differences = np.where(apart, np.abs(shares[place] - others), 0.0)
+        reasons = [
+            f"{kind} {part + 1}: {percent(shares[place, part])} %, others {percent(others[part])} %"
+            for part in np.argsort(-differences, kind="stable")[:_MAX_REASONS]
+            if differences[part] > 0.0
+        ]
+        found.append(
+            {
+                "name": str(row.group),
+                "score": text(row.score, 1),
+                "z_likelihood": text(row.z_likelihood, 1),
+                "q_value": f"{row.q_value:.2g}",
+                "reasons": "; ".join(reasons) or "–",
+            }
+        )
+    return found
+
+
+def _profile(
+    kernels: Kernels, weights: FloatArray, members: Any, features: Sequence[int]
+) -> dict[str, list[Any]]:
+    """Return the mean of each population in the offered features, and its place from lowest to highest."""
+    belongs = (members[:, None] == np.arange(members.max() + 1)) * weights[:, None]
+    # A population without any weight has the plain mean of its kernels.
+    empty = belongs.sum(axis=0) <= 0.0
+    belongs[:, empty] = (members[:, None] == np.arange(members.max() + 1))[:, empty]
+    means = (belongs.T @ kernels.means[:, features]) / belongs.sum(axis=0)[:, None]
+    low, high = means.min(axis=0), means.max(axis=0)
+    places = (means - low) / np.where(high > low, high - low, 1.0)
+    # Three digits of what populations differ by.
+    digits = np.clip(2 - np.floor(np.log10(np.where(high > low, high - low, 1.0))), 0, 6).astype(int)
+    return {
+        "features": [kernels.names[d] for d in features],
+        "means": [[text(value, n) for value, n in zip(row, digits, strict=True)] for row in means],
+        "places": decimals(places, 2),
+    }
+
+
+def _rows(
+    model: Any,
+    kind: str,
+    X: ArrayLike | None,
+    groups: ArrayLike | None,
+    names: Sequence[Any],
+    offered: tuple[list[int], FloatArray],
+) -> tuple[dict[str, Any] | None, str]:
+    """Return the rows to draw, with the places of their groups and populations, and a note."""
+    if X is None:
+        if groups is not None:
+            raise ValueError("groups was given without X: give the rows of these groups too.")
+        return None, ""
+    rows = checked_rows(model, X)
+    labels = [None] * len(rows) if groups is None else np.asarray(groups).ravel().tolist()
+    if len(labels) != len(rows):
+        raise ValueError(f"X has {len(rows)} rows but there are {len(labels)} groups.")
+    chosen, note = np.arange(len(rows)), f"{len(rows):,} rows are drawn."
+    if len(rows) > _MAX_ROWS:
+        chosen = np.sort(np.random.RandomState(0).choice(len(rows), _MAX_ROWS, replace=False))
+        note = f"{_MAX_ROWS:,} rows are drawn, chosen at random."
+    places = {name: place for place, name in enumerate(names)}
+    return {
+        "groups": [places.get(labels[row]) for row in chosen],
+        "parts": without_names(model).predict(rows[chosen], populations=kind == "population").tolist(),
+        "values": row_values(rows[chosen], *offered),
+    }, note

@@ -1,0 +1,383 @@
+"""From samples to the shares of their populations, on the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import Result
+from numpy.testing import assert_allclose, assert_array_equal
+from typer.testing import CliRunner
+
+from skmix import SharedKernelClassifier, SharedKernelMixture, load, open_rows
+from skmix.cli import app
+from skmix.cli.compose import _choose, _sample
+from skmix.features import Arcsinh, Logicle
+
+CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
+SHARES = {"a": [0.6, 0.3, 0.1], "b": [0.5, 0.4, 0.1], "c": [0.1, 0.1, 0.8]}
+NAMES = ["CD3", "CD4", "CD8"]
+N = 300
+
+
+def drawn(shares: Sequence[float], seed: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    counts = np.round(np.array(shares) * N).astype(int)
+    return np.repeat(CENTRES, counts, axis=0) + random.normal(size=(counts.sum(), 3))
+
+
+def write(path: Path, rows: np.ndarray, names: Sequence[str] = NAMES, markers: Sequence[str] = ()) -> Path:
+    if path.suffix == ".fcs":
+        flowio = pytest.importorskip("flowio", reason="flowio is not installed")
+        with open(path, "wb") as file:
+            flowio.create_fcs(file, rows.ravel().tolist(), list(names), list(markers) or None)
+    else:
+        pd.DataFrame(rows, columns=list(names)).to_csv(path, index=False)
+    return path
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["compose", *(str(each) for each in arguments)])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def said(result: Result) -> str:
+    """Return what was said, whatever the width of the terminal."""
+    return " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three samples, their model, table and page."""
+    folder = tmp_path_factory.mktemp("study")
+    files = [write(folder / f"{name}.csv", drawn(own, i)) for i, (name, own) in enumerate(SHARES.items())]
+    places = ("-o", folder / "model.skmix", "--table", folder / "table.csv", "--html", folder / "page.html")
+    result = run(*files, "--kernels", 3, *places)
+    (folder / "said.txt").write_text(result.stdout)
+    return folder
+
+
+def files_of(study: Path) -> list[Path]:
+    return [study / f"{name}.csv" for name in SHARES]
+
+
+def test_the_composition_is_that_of_python(study: Path) -> None:
+    model = SharedKernelMixture(3, init="k-means", weight_prior="hierarchical", random_state=0)
+    model.fit(open_rows(files_of(study))).sort_kernels().merge_kernels()
+    table, expected = pd.read_csv(study / "table.csv"), model.composition()
+    assert table.columns.tolist() == ["group", "population", "share", "lower", "upper", "rows"]
+    assert table["group"].tolist() == np.repeat(list(SHARES), 3).tolist()
+    # Populations are counted from 1, as everything on the command line.
+    assert_array_equal(table["population"], expected["population"] + 1)
+    for column in ("share", "lower", "upper", "rows"):
+        assert_allclose(table[column], expected[column], rtol=1e-12)
+    stored = load(study / "model.skmix")
+    assert_array_equal(stored.means_, model.means_)
+    assert stored.feature_names_in_.tolist() == NAMES
+    assert stored.classes_.tolist() == list(SHARES)
+
+
+def test_shares_are_those_that_were_drawn(study: Path) -> None:
+    table = pd.read_csv(study / "table.csv")
+    shares = table.pivot(index="group", columns="population", values="share")
+    for name, expected in SHARES.items():
+        assert_allclose(np.sort(shares.loc[name]), np.sort(expected), atol=0.01)
+    assert table["rows"].unique().tolist() == [N]
+    assert (table["lower"] < table["share"]).all()
+    assert (table["share"] < table["upper"]).all()
+
+
+def test_what_it_says(study: Path) -> None:
+    text = (study / "said.txt").read_text()
+    assert "3 groups, 900 rows, 3 features (CD3, CD4, CD8)" in text
+    assert "3 kernels, merged into 3 populations" in text
+    assert "converged in" in text
+    composition = load(study / "model.skmix").composition()
+    shares = composition.pivot(index="group", columns="population", values="share")
+    line = next(line for line in text.splitlines() if line.startswith("b "))
+    assert line.split()[-3:] == [f"{100 * share:.1f}" for share in shares.loc["b"]]
+    assert f"written into {study / 'model.skmix'}, {study / 'table.csv'}, {study / 'page.html'}" in text
+
+
+def test_the_page_says_how_it_was_made(study: Path) -> None:
+    page = (study / "page.html").read_text()
+    assert "<h1>Composition of 3 groups</h1>" in page
+    for name, value in {
+        "files": "3: a.csv, b.csv, c.csv",
+        "rows": "900",
+        "channels": "CD3, CD4, CD8",
+        "transform": "none",
+        "kernels": "3, given",
+        "prior of the weights": "hierarchical",
+        "seed": "0",
+    }.items():
+        assert f'<th scope="row">{name}</th><td class="words breaking">{value}</td>' in page
+
+
+def test_new_samples_have_the_same_populations(study: Path, tmp_path: Path) -> None:
+    new = write(tmp_path / "new.csv", drawn([0.2, 0.2, 0.6], 9)[:, [2, 0, 1]], ["CD8", "CD3", "CD4"])
+    before = (study / "model.skmix").read_bytes()
+    result = run(new, study / "a.csv", "--model", study / "model.skmix", "--table", tmp_path / "t.parquet")
+    table = pd.read_parquet(tmp_path / "t.parquet")
+    model = load(study / "model.skmix")
+    expected = model.composition(open_rows([new, study / "a.csv"], columns=NAMES))
+    assert_allclose(table["share"], expected["share"])
+    assert_allclose(table["upper"], expected["upper"])
+    shares = table.pivot(index="group", columns="population", values="share")
+    assert_allclose(np.sort(shares.loc["new"]), [0.2, 0.2, 0.6], atol=0.01)
+    fitted = pd.read_csv(study / "table.csv").pivot(index="group", columns="population", values="share")
+    assert_allclose(shares.loc["a"], fitted.loc["a"], atol=2e-3)
+    assert (study / "model.skmix").read_bytes() == before
+    assert "2 groups, 600 rows" in result.stdout
+
+
+def test_a_column_of_groups(study: Path, tmp_path: Path) -> None:
+    parts = [pd.read_csv(path).assign(sample=path.stem) for path in files_of(study)]
+    mixed = pd.concat(parts).sample(frac=1.0, random_state=0)
+    mixed.to_parquet(tmp_path / "cells.parquet")
+    mixed.assign(sample=mixed["sample"].where(mixed.index > 2)).to_parquet(tmp_path / "gaps.parquet")
+    run(
+        *(tmp_path / "cells.parquet", "--group", "sample", "--kernels", 3),
+        *("-o", tmp_path / "m", "--table", tmp_path / "t.csv"),
+    )
+    one, two = (pd.read_csv(path) for path in (tmp_path / "t.csv", study / "table.csv"))
+    assert one["group"].tolist() == two["group"].tolist()
+    assert_allclose(one["share"], two["share"], atol=1e-3)
+    result = run(tmp_path / "gaps.parquet", "--group", "sample", "-o", tmp_path / "m", code=1)
+    assert "column 'sample' names no group in 9 of 900 rows" in said(result)
+    result = run(*files_of(study), "--group", "sample", code=2)
+    assert "--group is for one table, but there are 3 files" in said(result)
+
+
+def test_the_number_of_kernels_is_chosen(study: Path, tmp_path: Path) -> None:
+    printed = json.loads(run(*files_of(study), "-o", tmp_path / "m", "--json").stdout)
+    assert printed["n_kernels"] == printed["n_populations"] == 3
+    assert printed["search"] == {"criterion": "bic", "n_rows": 900, "lowest": 1, "highest": 10}
+    assert [each["group"] for each in printed["groups"]] == list(SHARES)
+    assert len(printed["composition"]) == 9
+
+
+class FakeSearch:
+    """A search that ends at 33 kernels, as the real one does, for rows whose BIC is lowest at 45."""
+
+    def __init__(self, n_kernels: Any = "auto", **settings: Any) -> None:
+        assert settings == {"covariance_type": "full", "criterion": "bic", "random_state": 0}
+        self.numbers = range(1, 34) if n_kernels == "auto" else [n_kernels]
+
+    def fit(self, X: np.ndarray) -> FakeSearch:
+        best = min(self.numbers, key=lambda n: abs(n - 45))
+        self.best_params_, self.best_score_ = {"n_kernels": best}, -abs(best - 45)
+        self.cv_results_ = {"params": [{"n_kernels": n} for n in self.numbers]}
+        return self
+
+
+def test_more_kernels_are_tried_while_they_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.cli.compose.SharedKernelMixtureCV", FakeSearch)
+    assert _choose(np.zeros((1000, 2)), random_state=0) == (41, [*range(1, 34), 41, 51])
+    # No more than one kernel for three rows of two features.
+    assert _choose(np.zeros((105, 2)), random_state=0) == (35, [*range(1, 34), 35])
+
+
+def test_hardly_any_rows(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{i}.csv", drawn(SHARES["a"], i)[: i + 1]) for i in range(3)]
+    result = run(*files, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
+    assert "3 groups, 6 rows" in result.stdout
+    result = run(files[1], "--kernels", 1, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
+    assert "1 group, 2 rows" in result.stdout
+    result = run(files[0], "-o", tmp_path / "m", code=1)
+    assert "at least 2 are required" in said(result)
+
+
+def recording(seen: list[tuple[str, float]]) -> Any:
+    """Return a display of progress that records what it is told."""
+
+    class Recorder:
+        @contextmanager
+        def steps(self, title: str, total: int | None) -> Iterator[Any]:
+            assert title == "reading"
+            yield lambda message, share: seen.append((message, share))
+
+    return Recorder()
+
+
+def test_as_many_rows_of_every_group_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"a": 500, "b": 4, "c": 90}
+    rows = {name: np.random.default_rng(i).normal(size=(n, 3)) for i, (name, n) in enumerate(sizes.items())}
+    files = [write(tmp_path / f"{name}.csv", own) for name, own in rows.items()]
+    monkeypatch.setattr("skmix.cli.compose._SAMPLED", 150)
+    for chunk_rows in (1000, 7):
+        seen: list[tuple[str, float]] = []
+        source: Any = open_rows(files, chunk_rows=chunk_rows)
+        found, X, y = _sample(recording(seen), source, seed=0)
+        assert found == sizes
+        assert {name: int((y == name).sum()) for name in sizes} == {"a": 50, "b": 4, "c": 50}
+        for name, own in rows.items():
+            known = {tuple(row) for row in own.tolist()}
+            taken = [tuple(row) for row in X[y == name].tolist()]
+            assert set(taken) <= known
+            assert len(set(taken)) == len(taken)
+        shown = list(dict.fromkeys(message for message, _ in seen))
+        assert shown == (["c (3 of 3)"] if chunk_rows > 594 else ["a (1 of 3)", "b (2 of 3)", "c (3 of 3)"])
+        assert [share for _, share in seen] == sorted(share for _, share in seen)
+        assert seen[-1][1] == 1.0
+
+
+def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
+    names, markers = ["B530-A", "R660-A", "Time"], ["CD3", "", ""]
+    rows = {name: np.abs(drawn(own, 3)) * 100.0 for name, own in SHARES.items()}
+    files = [write(tmp_path / f"{name}.fcs", own, names, markers) for name, own in rows.items()]
+    result = run(*files, "--kernels", 3, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
+    assert "the channel Time is left out" in said(result)
+    assert "transform arcsinh:150" in result.stdout
+    model = load(tmp_path / "m")
+    assert model.feature_names_in_.tolist() == ["B530-A", "R660-A"]
+    scaled = np.arcsinh(np.concatenate(list(rows.values()))[:, :2] / 150.0)
+    assert_allclose(model.weights_ @ model.class_prior_ @ model.means_, scaled.mean(axis=0), rtol=1e-2)
+    page = (tmp_path / "p.html").read_text()
+    assert "CD3 (B530-A), R660-A" in page
+    assert "The channel Time is left out." in page
+    # New files are read in the same way.
+    run(files[0], "--model", tmp_path / "m", "--table", tmp_path / "t.csv")
+    own = model.composition(open_rows(files[:1], columns=["B530-A", "R660-A"], transform=Arcsinh(150.0)))
+    assert_allclose(pd.read_csv(tmp_path / "t.csv")["share"], own["share"])
+    result = run(files[0], "--model", tmp_path / "m", "--transform", "logicle", code=2)
+    assert "--transform differs from the fit" in said(result)
+    run(*files, "--kernels", 2, "--channels", "CD3", "--transform", "logicle", "-o", tmp_path / "n")
+    chosen = load(tmp_path / "n")
+    assert chosen.feature_names_in_.tolist() == ["CD3"]
+    logicle = Logicle().fit_transform(np.concatenate(list(rows.values()))[:, :1])
+    assert_allclose(chosen.weights_ @ chosen.class_prior_ @ chosen.means_, logicle.mean(axis=0), rtol=1e-2)
+
+
+def test_compensation(tmp_path: Path) -> None:
+    flowio = pytest.importorskip("flowio", reason="flowio is not installed")
+    true = np.abs(drawn(SHARES["a"], 0))[:, :2] * 100.0
+    spilled = true @ np.array([[1.0, 0.2], [0.05, 1.0]])
+    with open(tmp_path / "a.fcs", "wb") as file:
+        flowio.create_fcs(
+            file, spilled.ravel().tolist(), ["B", "R"], None, {"SPILLOVER": "2,B,R,1,0.2,0.05,1"}
+        )
+    run(tmp_path / "a.fcs", "--kernels", 2, "--transform", "none", "--compensate", "-o", tmp_path / "m")
+    model = load(tmp_path / "m")
+    assert_allclose(model.weights_[:, 0] @ model.means_, true.mean(axis=0), rtol=1e-2)
+    result = run(tmp_path / "a.fcs", "--kernels", 2, "-o", tmp_path / "n")
+    assert "files have a spill-over matrix, which --compensate would apply" in said(result)
+    result = run(tmp_path / "a.fcs", "--kernels", 2, "--no-compensate", "-o", tmp_path / "n")
+    assert "spill" not in said(result)
+
+
+def test_bad_files_are_named_or_skipped(study: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("CD3,CD4,CD8\n")
+    other = write(tmp_path / "other.csv", drawn(SHARES["a"], 0), ["CD3", "CD4", "CD19"])
+    given = (*files_of(study), tmp_path / "empty.csv", other, "--kernels", 3)
+    result = run(*given, "-o", tmp_path / "m", code=1)
+    assert "empty.csv: it has column names but no rows" in said(result)
+    assert not (tmp_path / "m").exists()
+    result = run(*given, "-o", tmp_path / "m", "--skip-bad-files", "--html", tmp_path / "p.html")
+    assert "Skipped 2 of 5 files" in said(result)
+    assert "other.csv has no column 'CD8'" in said(result)
+    assert "Choose the features with --channels." in said(result)
+    assert "3 groups, 900 rows" in result.stdout
+    page = (tmp_path / "p.html").read_text()
+    assert "Skipped 2 of 5 files" in page
+    assert str(tmp_path) not in page
+
+
+def test_an_unusual_group_is_marked(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    shares = {f"s{i}": random.dirichlet([60.0, 30.0, 10.0]) for i in range(9)} | {"odd": [0.05, 0.05, 0.9]}
+    files = [write(tmp_path / f"{name}.csv", drawn(own, i)) for i, (name, own) in enumerate(shares.items())]
+    result = run(*files, "--kernels", 3, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
+    assert "* unusual: odd\n" in result.stdout
+    assert [line.split()[0] for line in result.stdout.splitlines() if " * " in line] == ["odd"]
+    page = (tmp_path / "p.html").read_text()
+    assert page.count('<span class="unseen"> (unusual)</span>') == 1
+    # Of new samples, and of few, nothing is said.
+    again = run(files[-1], "--model", tmp_path / "m", "--html", tmp_path / "q.html")
+    assert "* unusual" not in again.stdout
+    assert '<section id="unusual">' not in (tmp_path / "q.html").read_text()
+
+
+def test_a_folder_and_a_pattern(study: Path, tmp_path: Path) -> None:
+    for path in files_of(study):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / path.name).write_bytes(path.read_bytes())
+    for given in (tmp_path / "in", tmp_path / "in" / "*.csv"):
+        result = run(given, "--kernels", 3, "--table", "-", "-o", tmp_path / "m")
+        table = pd.read_csv(io.StringIO(result.stdout))
+        assert table["group"].unique().tolist() == list(SHARES)
+        assert "3 groups, 900 rows" in said(result)
+
+
+def test_settings_reach_the_model(study: Path, tmp_path: Path) -> None:
+    run(
+        *(*files_of(study), "--kernels", 4, "--populations", 2, "--prior", "none", "--seed", 7, "--jobs", 1),
+        *("--channels", "CD4, CD3", "--transform", "arcsinh:2", "--device", "cpu", "-o", tmp_path / "m"),
+    )
+    model = load(tmp_path / "m")
+    assert model.populations_.max() == 1
+    expected = {"n_kernels": 4, "weight_prior": None, "random_state": 7, "n_jobs": 1, "device": "cpu"}
+    assert {name: getattr(model, name) for name in expected} == expected
+    assert model.feature_names_in_.tolist() == ["CD4", "CD3"]
+    assert model.metadata_["compose"]["transform"] == "arcsinh:2"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--kernels", "0"], 2, "'0' is neither 'auto' nor a whole number of at least 1"),
+        (["--kernels", "3", "--populations", "4"], 1, "--populations 4 is more than the 3 kernels there are"),
+        (["--transform", "arcsinh:-5"], 2, "the cofactor '-5' is not a number above 0"),
+        (["--transform", "sqrt"], 2, "'sqrt' is none of arcsinh, arcsinh:COFACTOR, logicle and none"),
+        (["--channels", "CD3,CD5"], 1, "CD5"),
+        (["--channels", ","], 2, "',' names no channel"),
+        (["--jobs", "0"], 2, "must not be 0"),
+        (["--compensate"], 1, "--compensate needs FCS files"),
+        (["--table", "t.txt"], 2, "the name of a table must end in .csv"),
+        (["--table", "-", "--json"], 2, "standard output takes one of"),
+        (["--model", "missing.skmix"], 1, "missing.skmix"),
+    ],
+)
+def test_wrong_options(
+    study: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in said(run(*files_of(study), *options, code=code))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_places_and_models(study: Path, tmp_path: Path) -> None:
+    X = drawn(SHARES["a"], 0)
+    SharedKernelClassifier(2, random_state=0).fit(X, np.arange(len(X)) % 2).save(tmp_path / "c")
+    result = run(study / "a.csv", "--model", tmp_path / "c", code=1)
+    assert "has a SharedKernelClassifier; skmix compose needs" in said(result)
+    result = run(study / "a.csv", "--model", study / "model.skmix", "--kernels", 3, code=2)
+    assert "--kernels is for a fit, but --model has been fitted" in said(result)
+    result = run(study / "a.csv", "--table", study / "a.csv", code=2)
+    assert "it is also an input" in said(result)
+    result = run("-", code=2)
+    assert "samples and models are files" in said(result)
+    result = run(tmp_path / "none.csv", "-o", tmp_path / "m", code=1)
+    assert "none.csv" in said(result)
+
+
+def test_control_characters_and_markup_in_names(tmp_path: Path) -> None:
+    hostile = "a<img src=x>[red]\x1b"
+    files = [write(tmp_path / f"{name}.csv", drawn(SHARES["a"], 0)) for name in (hostile, "b")]
+    result = run(*files, "--kernels", 3, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
+    assert "a<img src=x>[red]?" in result.stdout
+    assert "<img" not in (tmp_path / "p.html").read_text()

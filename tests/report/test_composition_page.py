@@ -1,0 +1,267 @@
+"""The page of a composition shows each group's shares with intervals, and escapes what comes from data."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browsing import choose, fits, visit, wait_for
+from numpy.testing import assert_allclose
+
+from skmix import SharedKernelMixture
+from skmix.report import composition_page
+from skmix.report.composition_page import composition_data
+
+pd = pytest.importorskip("pandas")
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+GROUPS = [HOSTILE, "blood 2", "blood 10", "bone marrow"]
+DESKTOP, PHONE = (1400, 900), (390, 844)
+# Shares in percent of three populations, the intervals around them, and rows of the groups.
+SHARES = np.array([[60.0, 30.0, 10.0], [55.0, 35.0, 10.0], [58.0, 41.96, 0.04], [20.0, 20.0, 60.0]])
+WIDTH = np.array([[1.0, 2.0, 0.5], [1.0, 2.0, 0.5], [1.0, 2.0, 0.03], [3.0, 2.0, 1.0]])
+ROWS = [400, 300, 1200, 50]
+
+
+def named(X: np.ndarray) -> Any:
+    return pd.DataFrame(X, columns=[HOSTILE, "CD3", "CD4", "CD8"])
+
+
+@cache
+def merged() -> tuple[SharedKernelMixture, np.ndarray, np.ndarray]:
+    """Return a mixture of six kernels in three populations, and the rows and groups it was fitted to."""
+    rng = np.random.RandomState(0)
+    centres = 6.0 * np.random.RandomState(1).normal(size=(3, 4))
+    y = np.repeat(np.array(GROUPS, dtype=object), 100)
+    X = centres[rng.randint(3, size=len(y))] + rng.normal(size=(len(y), 4))
+    model = SharedKernelMixture(6, random_state=0, tol=1e-2).fit(named(X), y)
+    model.sort_kernels()
+    model.merge_kernels(n_populations=3)
+    return model, X, y
+
+
+def composition() -> Any:
+    columns = (SHARES, SHARES - WIDTH, SHARES + WIDTH)
+    lines = [
+        (name, g, *(column[i, g] / 100 for column in columns), n)
+        for i, (name, n) in enumerate(zip(GROUPS, ROWS, strict=True))
+        for g in range(3)
+    ]
+    return pd.DataFrame(lines, columns=["group", "population", "share", "lower", "upper", "rows"])
+
+
+def unusual(*names: str) -> Any:
+    return pd.DataFrame(
+        {
+            "group": GROUPS,
+            "score": [0.5, 0.4, 0.6, 9.25],
+            "z_likelihood": [0.1, -0.2, 0.3, -4.5],
+            "q_value": [0.9, 0.9, 0.9, 1.2e-7],
+            "unusual": [name in names for name in GROUPS],
+        }
+    )
+
+
+def made_page(**options: Any) -> str:
+    model, X, y = merged()
+    given: dict[str, Any] = {"unusual": unusual("bone marrow"), "X": X, "groups": y}
+    return composition_page(model, composition(), title=HOSTILE, **given | options)
+
+
+def embedded(page: str) -> dict[str, Any]:
+    (found,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.S)
+    return json.loads(found)
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_the_shares_are_those_of_the_table() -> None:
+    page = made_page()
+    data = embedded(page)
+    assert_allclose(data["shares"], SHARES)
+    assert_allclose(data["lower"], SHARES - WIDTH)
+    assert_allclose(data["upper"], SHARES + WIDTH)
+    assert [group["name"] for group in data["groups"]] == GROUPS
+    assert [group["rows"] for group in data["groups"]] == ROWS
+    assert '<td>60.0<span class="dim interval">59.0 – 61.0</span></td>' in page
+    # A share below a tenth of a percent has digits too.
+    assert '<td>0.040<span class="dim interval">0.010 – 0.070</span></td>' in page
+    assert made_page() == page
+
+
+def test_populations_are_those_of_the_model() -> None:
+    model, X, y = merged()
+    data = composition_data(model, composition(), title="", X=X, groups=y)
+    assert [part["kernels"] for part in data["parts"]] == [
+        (np.flatnonzero(model.populations_ == g) + 1).tolist() for g in range(3)
+    ]
+    assert data["members"] == model.populations_.tolist()
+    assert_allclose(np.array(data["tree"], dtype=float), model.merge_tree_, rtol=1e-4)
+    assert data["rows"]["parts"] == model.predict(named(X), populations=True).tolist()
+    assert [GROUPS[place] for place in data["rows"]["groups"]] == y.tolist()
+    weights = model.weights_ @ model.class_prior_
+    for g, means in enumerate(data["profile"]["means"]):
+        own = model.populations_ == g
+        expected = np.average(model.means_[own], axis=0, weights=weights[own])
+        assert_allclose(np.array(means, dtype=float), expected, atol=0.051)
+
+
+def test_kernels_without_populations() -> None:
+    model, X, y = merged()
+    table = composition().rename(columns={"population": "kernel"})
+    more = table.assign(kernel=table["kernel"] + 3, share=0.0, lower=0.0, upper=0.01)
+    data = composition_data(model, pd.concat([table, more]), title="", X=X, groups=y)
+    assert data["kind"] == "kernel"
+    assert data["tree"] is None
+    assert data["rows"]["parts"] == model.predict(named(X)).tolist()
+    assert '<section id="merges">' not in composition_page(model, pd.concat([table, more]), title="")
+
+
+def test_unusual_groups_are_marked_with_what_differs() -> None:
+    page = made_page(unusual=unusual("bone marrow"))
+    assert [group["unusual"] for group in embedded(page)["groups"]] == [False, False, False, True]
+    # The third population has 60 % here, and a median of 10 % elsewhere; then come the first and second.
+    assert (
+        "population 3: 60.0 %, others 10.0 %; population 1: 20.0 %, others 58.0 %; "
+        "population 2: 20.0 %, others 35.0 %"
+    ) in page
+    assert "<td>9.2</td><td>-4.5</td><td>1.2e-07</td>" in page
+    assert page.count('<span class="unseen"> (unusual)</span>') == 1
+    assert "No group differs from the others" in made_page(unusual=unusual())
+    assert '<section id="unusual">' not in made_page(unusual=None)
+
+
+def test_how_it_was_made() -> None:
+    page = made_page(made=[("files", f"2: a.fcs, {HOSTILE}"), ("seed", "0")], notes=["c.fcs was left out."])
+    assert '<tr><th scope="row">seed</th><td class="words breaking">0</td></tr>' in page
+    assert '<p class="note">c.fcs was left out.</p>' in page
+
+
+def test_what_comes_from_data_is_escaped() -> None:
+    page = made_page(made=[("files", HOSTILE)], notes=[HOSTILE])
+    assert "<img" not in page
+    assert page.count("</script>") == page.count("<script")
+    assert not re.search(r'(src|href)="(?!data:|#)', page)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    model, X, y = merged()
+    with pytest.raises(ValueError, match="X has 3 features, but the model was fitted to 4"):
+        composition_page(model, composition(), title="", X=X[:, :3])
+    with pytest.raises(ValueError, match="X has 400 rows but there are 399 groups"):
+        composition_page(model, composition(), title="", X=X, groups=y[1:])
+    with pytest.raises(ValueError, match="groups was given without X"):
+        composition_page(model, composition(), title="", groups=y)
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.html"
+    path.write_text(made_page(made=[("files", "4")]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "light"), (PHONE, "dark")])
+def test_the_page_loads_and_fits(chromium: Any, page: Path, size: tuple[int, int], scheme: str) -> None:
+    visit(chromium, page, size, scheme)
+    assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 6
+    assert chromium.get_log("browser") == []
+    assert fits(chromium, size)
+    shown = chromium.execute_script(
+        "return [...document.querySelectorAll('#heat tbody tr')].map((r) => "
+        "[...r.querySelectorAll('td')].map((c) => c.textContent))"
+    )
+    assert shown[0] == ["60.0", "30.0", "10.0"]
+    assert shown[2] == ["58.0", "42.0", "<0.1"]
+    # Every cell has its interval, also for those who cannot see the picture.
+    told = chromium.execute_script(
+        "return [...document.querySelectorAll('#heat td[data-i]')].map((c) => c.ariaLabel)"
+    )
+    assert len(told) == 12
+    assert all(re.search(r"95 % interval: [\d.]+ to [\d.]+ %", each) for each in told)
+    assert len(chromium.find_elements("css selector", "#tree .link")) == 5
+    assert chromium.execute_script("return [...document.images].every((i) => i.complete && i.naturalWidth)")
+    messages = [json.loads(each["message"])["message"] for each in chromium.get_log("performance")]
+    wanted = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert [url for url in wanted if not url.startswith(("data:", "file:"))] == []
+    unnamed = "return [...document.querySelectorAll('select, input')].filter((c) => !c.labels.length).length"
+    assert chromium.execute_script(unnamed) == 0
+
+
+def test_intervals_on_hover_and_focus(chromium: Any, page: Path) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    visit(chromium, page, DESKTOP)
+    cell = wait_for(chromium, "return document.querySelector('#heat td[tabindex=\"0\"]')")
+    chromium.execute_script("arguments[0].focus()", cell)
+    cell.send_keys(Keys.ARROW_DOWN)
+    tip = chromium.find_element("id", "tip")
+    assert tip.text.splitlines() == [
+        "blood 2, population 1: 55.0 %",
+        "95 % interval: 54.0 to 56.0 %",
+        "300 rows in the group",
+    ]
+    last = chromium.find_elements("css selector", "#heat td[data-i]")[-1]
+    ActionChains(chromium).move_to_element(last).perform()
+    assert tip.text.splitlines() == [
+        "bone marrow, population 3: 60.0 %",
+        "95 % interval: 59.0 to 61.0 %",
+        "50 rows in the group",
+        "unusual group",
+    ]
+
+
+def test_the_page_follows_its_controls(chromium: Any, page: Path) -> None:
+    visit(chromium, page, DESKTOP)
+    wait_for(chromium, "return document.querySelector('#plane-plot svg')")
+
+    def lines() -> list[str]:
+        return [each.text for each in chromium.find_elements("css selector", "#heat tbody th .cut")]
+
+    assert lines() == GROUPS
+    choose(chromium, "heat-order", "name")
+    assert lines() == [HOSTILE, "blood 2", "blood 10", "bone marrow"]
+    choose(chromium, "heat-order", "2")
+    assert lines() == ["bone marrow", HOSTILE, "blood 2", "blood 10"]
+    shades = "return [...document.querySelectorAll('#heat td[data-i]')].map((c) => c.style.cssText)"
+    before = chromium.execute_script(shades)
+    chromium.execute_script("document.querySelector('input[name=shade][value=part]').click()")
+    assert chromium.execute_script(shades) != before
+
+    def drawn() -> str:
+        return chromium.execute_script("return document.querySelector('#plane-plot').innerHTML")
+
+    seen = {drawn()}
+    for control, value in (("plane-across", "2"), ("plane-up", "3"), ("plane-group", "3")):
+        choose(chromium, control, value)
+        seen.add(drawn())
+    assert len(seen) == 4
+    beside = chromium.find_elements("css selector", "#plane-shares tbody tr")
+    assert [row.text for row in beside] == ["1 20.0 17.0 – 23.0", "2 20.0 18.0 – 22.0", "3 60.0 59.0 – 61.0"]
+    button = chromium.find_elements("css selector", "#plane-planes button")[0]
+    chromium.execute_script("arguments[0].click()", button)
+    assert chromium.execute_script("return document.getElementById('plane-across').value") == "0"
+
+
+def test_a_single_feature_and_a_single_group(chromium: Any, tmp_path: Path) -> None:
+    X = np.random.RandomState(0).normal(size=(60, 1))
+    model = SharedKernelMixture(1, random_state=0).fit(X)
+    table = pd.DataFrame(
+        {"group": ["a"], "kernel": [0], "share": [1.0], "lower": [1.0], "upper": [1.0], "rows": [60]}
+    )
+    path = tmp_path / "one.html"
+    path.write_text(composition_page(model, table, title="one", X=X), encoding="utf-8")
+    visit(chromium, path, PHONE)
+    assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 1
+    assert chromium.get_log("browser") == []
+    assert fits(chromium, PHONE)
