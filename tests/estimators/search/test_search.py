@@ -176,9 +176,9 @@ def test_a_half_takes_over_a_likelier_fit_of_the_other() -> None:
 
 
 def test_groups_share_fewer_kernels_than_there_are_groups() -> None:
-    random, X = np.random.default_rng(0), clusters(4, 80)
+    random, X = np.random.default_rng(0), clusters(4, 40)
     # Each group has rows of two clusters, and the last one a single row.
-    groups = np.arange(len(X)) // 80 * 5 + random.integers(0, 10, len(X))
+    groups = np.arange(len(X)) // 40 * 5 + random.integers(0, 10, len(X))
     groups[-1] = 99
     search = SharedKernelMixtureCV(criterion="stability", cv=3, random_state=0).fit(X, groups)
     assert len(search.classes_) == 26
