@@ -7,12 +7,18 @@ assigned to its population; clusters and true populations are assigned one to on
 possible are misclassified. New rows, as many as in the fit, are counted. ``K = 3`` has three kernels,
 ``G = 3`` merges by entropy until three populations are left, and ``true`` knows which population most rows
 of each kernel came from.
+
+The second part is about the number of kernels: 20 groups share Gaussian populations that are well apart, and
+the search chooses from one kernel to three more than there are, by stability, by BIC or by the highest
+adjusted Rand index of the same halves. Populations of the first part, which are not Gaussian, come last: the
+search has up to 8 kernels for three of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +26,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import pdist
 
-from skmix import SharedKernelMixture
+from skmix import SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.model import FloatArray, IntArray
 from skmix.io import replacing
 
@@ -29,6 +36,12 @@ SHARES = (0.5, 0.3, 0.2)
 MOST_KERNELS = 15
 # Features, rows, and the distance of the populations.
 CASES = ((2, 3000, 1.0), (2, 3000, 0.7), (2, 3000, 0.55), (2, 10000, 0.7), (5, 10000, 0.7))
+
+# Kernels, features and rows of 20 groups; without a number, populations are not Gaussian.
+NUMBERS = ((3, 2, 1000), (5, 3, 2000), (8, 5, 2000), (None, 2, 2000))
+N_GROUPS = 20
+# Distances between means are at least this, standard deviations at most 1.3.
+APART = 5.0
 
 
 def simulate(
@@ -45,6 +58,41 @@ def simulate(
     centres = distance * np.array([[0.0, 0.0], [4.5, -4.0], [0.0, 5.5]])
     X = np.stack([banana, skewed, disc])[y, np.arange(n_rows)] + centres[y]
     return np.concatenate([X, random.normal(size=(n_rows, n_features - 2))], axis=1), y
+
+
+def simulate_groups(
+    n_kernels: int, n_features: int, n_rows: int, random: np.random.RandomState
+) -> tuple[FloatArray, IntArray]:
+    """Return rows (N, M) of groups that share kernels well apart, and their groups (N,)."""
+    means = np.zeros((n_kernels, n_features))
+    while n_kernels > 1 and pdist(means).min() < APART:
+        means = APART * random.normal(size=means.shape)
+    turns = np.linalg.qr(random.normal(size=(n_kernels, n_features, n_features)))[0]
+    roots = turns * random.uniform(0.6, 1.3, size=(n_kernels, 1, n_features))
+    groups = np.arange(n_rows) % N_GROUPS
+    weights = random.dirichlet(np.ones(n_kernels), N_GROUPS)
+    kernels = np.array([random.choice(n_kernels, p=weights[group]) for group in groups])
+    noise = random.normal(size=(n_rows, n_features, 1))
+    return means[kernels] + (roots[kernels] @ noise)[..., 0], groups
+
+
+def choose_number(n_kernels: int | None, n_features: int, n_rows: int, seed: int) -> dict[str, int]:
+    """Return the numbers of kernels that several criteria choose."""
+    random = np.random.RandomState(seed)
+    if n_kernels is None:
+        X, most = simulate(n_rows, n_features, 1.0, random)[0], 8
+        groups = np.arange(n_rows) % N_GROUPS
+    else:
+        X, groups = simulate_groups(n_kernels, n_features, n_rows, random)
+        most = n_kernels + 3
+    search = SharedKernelMixtureCV(n_kernels=range(1, most + 1), criterion="stability", random_state=seed)
+    table = search.fit(X, groups).cv_results_
+    return {
+        "stability": search.best_params_["n_kernels"],
+        "bic": int(table["param_n_kernels"][np.argmin(table["bic"])]),
+        # One kernel always agrees with itself.
+        "adjusted_rand": int(table["param_n_kernels"][1 + np.argmax(table["adjusted_rand"][1:])]),
+    }
 
 
 def misclassified(found: IntArray, true: IntArray) -> float:
@@ -91,14 +139,8 @@ def compare(n_features: int, n_rows: int, distance: float, seed: int, n_init: in
     return found
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=10, help="data sets of each kind")
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
-    arguments = parser.parse_args()
-    cases, n_repeats = (CASES[:1], 1) if arguments.small else (CASES, arguments.repeats)
+def measure_merging(small: bool, n_repeats: int) -> list[dict[str, Any]]:
+    """Merge kernels into populations, and print how many rows are misclassified."""
     table = Table(title="misclassified new rows, mean (largest), in %, and mean number of populations found")
     titles = (
         "features",
@@ -116,16 +158,12 @@ def main() -> None:
     for title in titles:
         table.add_column(title, justify="right")
     results = []
-    for n_features, full, distance in cases:
-        n_rows = 600 if arguments.small else full
+    for n_features, full, distance in CASES[:1] if small else CASES:
+        n_rows = 600 if small else full
         runs = [
-            compare(n_features, n_rows, distance, seed, n_init=1 if arguments.small else 3)
-            for seed in range(n_repeats)
+            compare(n_features, n_rows, distance, seed, n_init=1 if small else 3) for seed in range(n_repeats)
         ]
         results.append({"features": n_features, "rows": n_rows, "distance": distance, "runs": runs})
-        if arguments.out is not None:
-            with replacing(arguments.out) as file:
-                file.write((json.dumps(results, indent=1) + "\n").encode())
         names = ("bic", "three", "entropy", "overlap", "elbow", "given", "true")
         errors = {name: np.array([run[name] for run in runs]) for name in names}
         shown = {name: f"{100 * e.mean():.1f} ({100 * e.max():.1f})" for name, e in errors.items()}
@@ -134,6 +172,43 @@ def main() -> None:
         kernels = np.mean([run["kernels"] for run in runs])
         table.add_row(f"{n_features}", f"{n_rows}", f"{distance:g}", f"{kernels:.1f}", *shown.values())
     Console(width=150).print(table)
+    return results
+
+
+def measure_numbers(small: bool, n_repeats: int) -> list[dict[str, Any]]:
+    """Choose numbers of kernels, and print how often each was chosen."""
+    table, results = Table(title="numbers of kernels chosen, and how often"), []
+    for title in ("kernels", "features", "rows", "stability", "BIC", "adjusted Rand index"):
+        table.add_column(title, justify="right")
+    for n_kernels, n_features, full in NUMBERS[:1] if small else NUMBERS:
+        n_rows = 300 if small else full
+        runs = [choose_number(n_kernels, n_features, n_rows, seed) for seed in range(n_repeats)]
+        results.append({"kernels": n_kernels, "features": n_features, "rows": n_rows, "runs": runs})
+        counts = [Counter(run[name] for run in runs) for name in ("stability", "bic", "adjusted_rand")]
+        shown = [", ".join(f"{number}: {each[number]}" for number in sorted(each)) for each in counts]
+        table.add_row(f"{n_kernels or 'not Gaussian'}", f"{n_features}", f"{n_rows}", *shown)
+    Console(width=150).print(table)
+    return results
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=10, help="data sets of each kind")
+    parser.add_argument("--out", type=Path, help="JSON file of the numbers; other parts stay in it")
+    parser.add_argument("--part", choices=["merging", "numbers"], help="one part; both by default")
+    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    arguments = parser.parse_args()
+    n_repeats = 1 if arguments.small else arguments.repeats
+    results: dict[str, Any] = {}
+    if arguments.out is not None and arguments.out.exists():
+        results = json.loads(arguments.out.read_text())
+    for part, measure in {"merging": measure_merging, "numbers": measure_numbers}.items():
+        if arguments.part in (None, part):
+            results[part] = measure(arguments.small, n_repeats)
+            if arguments.out is not None:
+                with replacing(arguments.out) as file:
+                    file.write((json.dumps(results, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +20,23 @@ from skmix.experiments.harness import write_lines
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
+# Runs a script with arguments and returns what it prints.
+Script = Callable[..., str]
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Script:
+    """A benchmark in this process: one of its own would import everything once more, which takes seconds."""
+
+    def run(name: str, *arguments: object) -> str:
+        path = ROOT / "benchmarks" / f"{name}.py"
+        monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            runpy.run_path(str(path), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
 def test_speed_benchmark_writes_numbers_and_the_table(tmp_path: Path) -> None:
@@ -69,11 +89,11 @@ def test_benchmark_of_peers_compares_the_same_passes_and_names_missing_libraries
     assert "scikit-learn" in readme.read_text()
 
 
-def test_core_benchmark_times_every_structure_with_each_number_of_threads(tmp_path: Path) -> None:
+def test_core_benchmark_times_every_structure_with_each_number_of_threads(
+    tmp_path: Path, benchmark: Script
+) -> None:
     out = tmp_path / "cores.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "cores.py"), "--small", "--repeats", "1"]
-    done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    benchmark("cores", "--small", "--repeats", 1, "--out", out)
     cases = json.loads(out.read_text())["cases"]
     assert {case["covariances"] for case in cases} == {"full", "tied", "diag", "spherical", "low_rank"}
     assert all("1" in case["ms"] for case in cases)
@@ -93,19 +113,17 @@ def test_study_benchmark_counts_runs_of_every_method(tmp_path: Path) -> None:
     assert [row["runs"] for row in results["whole"]] == [34, 34, 34]
 
 
-def test_the_benchmark_of_acceleration_runs() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "acceleration.py"), "--small"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "accelerated" in done.stdout
+def test_the_benchmark_of_acceleration_runs(benchmark: Script) -> None:
+    printed = benchmark("acceleration", "--small")
+    assert "accelerated" in printed
 
 
 @pytest.mark.parametrize("device", [None, pytest.param("cpu:0", marks=needs_torch)])
-def test_the_benchmark_of_many_kernels_runs(device: str | None, tmp_path: Path) -> None:
+def test_the_benchmark_of_many_kernels_runs(device: str | None, tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "many_kernels.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "many_kernels.py"), "--small", "--out", str(out)]
-    command += [] if device is None else ["--device", device, "--passes", "2"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "ms per pass" in done.stdout
+    elsewhere = [] if device is None else ["--device", device, "--passes", 2]
+    printed = benchmark("many_kernels", "--small", "--out", out, *elsewhere)
+    assert "ms per pass" in printed
     cases = json.loads(out.read_text())["cases"]
     assert [(case["kernels"], case["clusters"]) for case in cases] == [
         (32, "apart"), (64, "apart"), (32, "overlapping"), (64, "overlapping"),
@@ -114,22 +132,20 @@ def test_the_benchmark_of_many_kernels_runs(device: str | None, tmp_path: Path) 
     assert all(case["log_likelihood_difference"] < 1e-8 for case in cases)
 
 
-def test_the_benchmark_of_few_rows_runs(tmp_path: Path) -> None:
+def test_the_benchmark_of_few_rows_runs(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "few_rows.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "few_rows.py"), "--small", "--out", str(out)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "full covariances" in done.stdout
+    printed = benchmark("few_rows", "--small", "--out", out)
+    assert "full covariances" in printed
     found = [row for row in json.loads(out.read_text()) if row["ratio"] < 3.0]
     assert {row["covariance_type"] for row in found} == {"full", "low_rank"}
     # What the default rests on.
     assert all(row["density_shrunk"] > row["density"] for row in found)
 
 
-def test_the_benchmark_of_groups_shows_what_small_groups_gain(tmp_path: Path) -> None:
+def test_the_benchmark_of_groups_shows_what_small_groups_gain(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "groups.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "groups.py"), "--small", "--out", str(out)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "100 groups of 10 to 300 rows" in done.stdout
+    printed = benchmark("groups", "--small", "--out", out)
+    assert "100 groups of 10 to 300 rows" in printed
     for rows in (
         json.loads(out.read_text()),
         json.loads((ROOT / "benchmarks/results/groups.json").read_text()),
@@ -181,7 +197,7 @@ def test_the_benchmark_of_files_runs(tmp_path: Path) -> None:
         assert files == pytest.approx([memory] * 2, rel=1e-9)
 
 
-def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path) -> None:
+def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "accuracy.jsonl"
     iris, (lda,) = load_data("iris"), contenders(["LDA"])
     settings = Settings(n_repeats=1, seed=1)
@@ -193,12 +209,11 @@ def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path) -> 
         replace(known, data="mnist"),
     ]
     write_lines(out, [each.to_dict() for each in earlier])
-    command = [sys.executable, str(ROOT / "benchmarks" / "accuracy.py"), "--small"]
-    command += ["--out", str(out), "--images", str(tmp_path), "--store", str(tmp_path / "cells.sqlite")]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "iris, shared kernels, 1: " in done.stdout
+    places = ("--out", out, "--images", tmp_path, "--store", tmp_path / "cells.sqlite")
+    printed = benchmark("accuracy", "--small", *places)
+    assert "iris, shared kernels, 1: " in printed
     # What is known is not measured again.
-    assert "iris, LDA, 1: " not in done.stdout
+    assert "iris, LDA, 1: " not in printed
     outcomes = [json.loads(line) for line in out.read_text().splitlines()]
     # Other cells stay; earlier outcomes of the cells that were run, and of data sets that are gone, do not.
     assert [(each["data"], each["classifier"], each["repeat"]) for each in outcomes] == [
@@ -210,12 +225,11 @@ def test_the_comparison_leaves_what_it_measured_and_pictures(tmp_path: Path) -> 
     assert {path.name for path in tmp_path.glob("*.png")} == {"ranks.png", "comparison.png"}
 
 
-def test_the_benchmark_of_densities_runs(tmp_path: Path) -> None:
+def test_the_benchmark_of_densities_runs(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "densities.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "densities.py"), "--small", "--out", str(out)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "development half: mean gain" in done.stdout
-    assert "judging half: mean gain" in done.stdout
+    printed = benchmark("densities", "--small", "--out", out)
+    assert "development half: mean gain" in printed
+    assert "judging half: mean gain" in printed
     found = {row["data"]: row for row in json.loads(out.read_text())}
     assert set(found) == {"wine", "iris"}
     for row in found.values():
@@ -226,34 +240,34 @@ def test_the_benchmark_of_densities_runs(tmp_path: Path) -> None:
     assert found["wine"]["gain"] > 0.0
 
 
-def test_the_benchmark_of_novelty_compares_shares(tmp_path: Path) -> None:
+def test_the_benchmark_of_novelty_compares_shares(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "novelty.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "novelty.py"), "--small", "--out", str(out)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    printed = benchmark("novelty", "--small", "--out", out)
     rows = json.loads(out.read_text())
     assert [row["nominal"] for row in rows] == [0.01, 0.05, 0.1]
     # A tenth quantile of the training rows' own densities refuses 13 % of these new ones.
     assert abs(rows[2]["refused"] - 0.1) < 0.025
-    assert "nominal 5 %: within a factor of 1.5 on" in done.stdout
+    assert "nominal 5 %: within a factor of 1.5 on" in printed
 
 
-def test_the_benchmark_of_populations_puts_pieces_together(tmp_path: Path) -> None:
+def test_the_benchmark_of_populations_puts_pieces_together(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "populations.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "populations.py"), "--small", "--out", str(out)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    (case,) = json.loads(out.read_text())
-    (run,) = case["runs"]
+    printed = benchmark("populations", "--small", "--out", out)
+    results = json.loads(out.read_text())
+    (run,) = results["merging"][0]["runs"]
     assert run["bic"] > 0.2
     assert max(run["entropy"], run["overlap"]) <= 0.07
-    assert "misclassified new rows" in done.stdout
+    assert "misclassified new rows" in printed
+    (case,) = results["numbers"]
+    assert case["runs"][0]["stability"] == case["kernels"] == 3
+    assert "numbers of kernels chosen" in printed
 
 
-def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path) -> None:
+def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "defaults.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "defaults.py"), "--small", "--out", str(out)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    printed = benchmark("defaults", "--small", "--out", out)
     rows = json.loads(out.read_text())
     assert {row["half"] for row in rows} == {"development", "judging"}
     for row in rows:
-        assert f"{row['half']}: better than both on" in done.stdout
+        assert f"{row['half']}: better than both on" in printed
         assert all(0.0 <= row[name] < 0.2 for name in ("LDA", "QDA", "default"))

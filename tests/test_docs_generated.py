@@ -174,7 +174,7 @@ def test_gains_in_density_are_those_of_the_results(generated: ModuleType) -> Non
 
 
 def test_errors_of_populations_are_those_of_the_results(generated: ModuleType) -> None:
-    measured = json.loads((RESULTS / "populations.json").read_text())
+    measured = json.loads((RESULTS / "populations.json").read_text())["merging"]
     shown = cells(generated.populations())
     assert shown[0][4:] == [
         "BIC's kernels", "three kernels", "entropy", "overlap", "elbow", "three by entropy"
@@ -188,6 +188,18 @@ def test_errors_of_populations_are_those_of_the_results(generated: ModuleType) -
         # What merging is for: tens of per cent become at most seven, in every data set.
         assert float(row[4].split()[0]) > 20.0
         assert max(run[name] for run in case["runs"] for name in ("entropy", "overlap")) <= 0.07
+
+
+def test_numbers_of_kernels_are_those_of_the_results(generated: ModuleType) -> None:
+    measured = json.loads((RESULTS / "populations.json").read_text())["numbers"]
+    shown = cells(generated.numbers())
+    assert len(shown) == len(measured) + 1
+    for row, case in zip(shown[1:], measured, strict=True):
+        chosen = [run["stability"] for run in case["runs"]]
+        counts = dict(map(int, part.split(": ")) for part in row[3].split(", "))
+        assert counts == {number: chosen.count(number) for number in chosen}
+        # What the rule is for: at least nine of ten numbers are right.
+        assert case["kernels"] is None or counts[case["kernels"]] >= 0.9 * len(chosen)
 
 
 def test_errors_on_mnist_are_those_of_the_results(generated: ModuleType) -> None:

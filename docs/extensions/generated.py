@@ -10,6 +10,7 @@ import importlib.util
 import json
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
@@ -331,7 +332,7 @@ def populations() -> str:
         "elbow": "elbow", "given": "three by entropy",
     }  # fmt: skip
     rows = []
-    for case in read("populations.json"):
+    for case in read("populations.json")["merging"]:
         runs, cells = case["runs"], []
         for name in names:
             errors = [100 * run[name] for run in runs]
@@ -343,6 +344,17 @@ def populations() -> str:
         setting = [f"{case[name]}" for name in ("features", "rows", "distance")]
         rows.append([*setting, f"{kernels:.1f}", *cells])
     return table(["features", "rows", "distance", "kernels", *names.values()], rows)
+
+
+def numbers() -> str:
+    """Return how often each number of kernels was chosen."""
+    names, rows = {"stability": "stability", "bic": "BIC", "adjusted_rand": "highest adjusted Rand index"}, []
+    for case in read("populations.json")["numbers"]:
+        counts = [Counter(run[name] for run in case["runs"]) for name in names]
+        chosen = [", ".join(f"{number}: {each[number]}" for number in sorted(each)) for each in counts]
+        kernels = "not Gaussian" if case["kernels"] is None else f"{case['kernels']}"
+        rows.append([kernels, f"{case['features']}", f"{case['rows']}", *chosen])
+    return table(["kernels", "features", "rows", *names.values()], rows)
 
 
 def percent(outcomes: Sequence[dict[str, Any]], name: str) -> str:
@@ -410,6 +422,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "files": files,
     "fits": fits,
     "mnist": mnist,
+    "numbers": numbers,
     "peers": peers,
     "populations": populations,
     "sharing": sharing,

@@ -21,10 +21,10 @@ ESTIMATORS = [
     SharedKernelMixture(3, inference="variational", random_state=0),
     GaussianMixture(random_state=0),
 ]
-# Searches with all their stages, in few folds.
+# Searches with all their stages, but few candidates in the longest ones, in few folds.
 SEARCHES = [
-    SharedKernelClassifierCV(cv=2, n_members=2, random_state=0),
-    SharedKernelMixtureCV(random_state=0),
+    SharedKernelClassifierCV(tune=0.1, cv=2, n_members=2, random_state=0),
+    SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type="full", cv=2, random_state=0),
 ]
 
 

@@ -154,7 +154,7 @@ def test_missing_values_and_posteriors(library: str, inference: str, covariance_
         "inference": inference,
         "random_state": 0,
         "n_init": 2,
-        "max_iter": 12,
+        "max_iter": 4,
         "tol": 0.0,
     }
     for labels in (None, y, unlabelled):
@@ -381,7 +381,7 @@ def test_rows_that_a_device_has_no_room_for(
     if kind == "parquet":
         pd.DataFrame(rows, columns=list("abcd")).to_parquet(tmp_path / "rows.parquet")
         given = open_rows(tmp_path / "rows.parquet", chunk_rows=64)
-    settings: dict[str, Any] = {"random_state": 0, "n_init": 2, "tol": 1e-2}
+    settings: dict[str, Any] = {"random_state": 0, "n_init": 2, "tol": 0.1}
     for covariance_type in ("full", "tied", "diag"):
         # A threshold takes ten more fits.
         settings |= {
@@ -395,8 +395,8 @@ def test_rows_that_a_device_has_no_room_for(
         assert_allclose(theirs.threshold_, ours.threshold_, rtol=1e-9)
         assert_allclose(theirs.predict_proba(given), ours.predict_proba(rows), atol=1e-9)
     for extra in ({"inference": "variational"}, {"accelerate": True}):
-        ours = SharedKernelMixture(4, tol=1e-3, random_state=0, **extra).fit(rows, y)
-        theirs = SharedKernelMixture(4, tol=1e-3, device="cpu:0", random_state=0, **extra).fit(given, y)
+        ours = SharedKernelMixture(4, tol=1e-2, random_state=0, **extra).fit(rows, y)
+        theirs = SharedKernelMixture(4, tol=1e-2, device="cpu:0", random_state=0, **extra).fit(given, y)
         assert_allclose(theirs.log_likelihood_path_, ours.log_likelihood_path_, rtol=1e-9)
     with pytest.raises(ValueError, match="runs only on the CPU"):
         SharedKernelMixture(2, covariance_type="low_rank", device="cpu:0").fit(given, y)

@@ -36,6 +36,7 @@ from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._base import Rows, Trial, Trials
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
 from skmix.estimators.search.classifier import own_kernels
+from skmix.estimators.search.mixture import _likelier, least_stable
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -124,6 +125,74 @@ def test_the_winner_is_the_plain_model_to_the_bit() -> None:
         assert_array_equal(search.best_estimator_.means_, again.means_)
         assert_array_equal(search.score_samples(X), again.score_samples(X))
         assert search.score(X, y) == again.score(X, y)
+
+
+def test_the_least_stable_kernel_counts() -> None:
+    a, b = np.array([0, 0, 1, 1, 2, 2]), np.array([2, 2, 0, 0, 0, 1])
+    # {4, 5} and {5} share one row of two; {2, 3} and {2, 3, 4} two of three.
+    assert least_stable(a, b, 3, np.ones(6)) == pytest.approx(1 / 2)
+    assert least_stable(a, b, 3, np.array([1, 1, 1, 1, 1, 5])) == pytest.approx(2 / 3)
+    # One kernel has no rows in either fit.
+    assert least_stable(a, b, 4, np.ones(6)) == 0.0
+
+
+def test_the_largest_stable_number_of_kernels_is_chosen() -> None:
+    X = clusters(5)
+    search = SharedKernelMixtureCV(n_kernels=[3, 5, 6], criterion="stability", cv=3, random_state=0).fit(X)
+    table = search.cv_results_
+    splits = [table[f"split{i}_test_score"] for i in range(3)]
+    assert_array_equal(table["stability"], np.median(splits, axis=0))
+    assert_array_equal(table["mean_test_score"], table["stability"])
+    # Coarse clusters are the most stable, and are stable: these are all that can be told apart.
+    assert table["stability"][0] >= table["stability"][1] > 0.75 > table["stability"][2]
+    assert (search.best_index_, search.best_score_) == (1, table["stability"][1])
+    assert search.best_params_ == {"n_kernels": 5, "covariance_type": "full"}
+    assert table["adjusted_rand"][1] > 0.95
+    again = clone(search.best_estimator_).fit(X)
+    assert_array_equal(again.means_, search.best_estimator_.means_)
+    assert_allclose(table["bic"][1], again.bic(X), rtol=1e-9)
+
+
+def test_without_stable_clusters_there_is_one_kernel_or_the_most_stable_number() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    prototype = SharedKernelMixture(init="k-means", n_init=3, tol=1e-2)
+    search = SharedKernelMixtureCV(prototype, n_kernels=[1, 3, 6], criterion="stability", random_state=0)
+    assert search.fit(X).best_params_["n_kernels"] == 1
+    search.set_params(n_kernels=[3, 6]).fit(X)
+    assert search.best_index_ == np.argmax(search.cv_results_["stability"])
+    assert search.best_score_ < 0.75
+
+
+def test_a_half_takes_over_a_likelier_fit_of_the_other() -> None:
+    X = clusters(3)
+    settings: Any = {"covariance_prior": None, "max_iter": 500}
+    poor = SharedKernelMixture(3, init={"means": X[[0, 60, 61]]}, **settings).fit(X[::2])
+    good = SharedKernelMixture(3, init={"means": X[[0, 1, 60]]}, **settings).fit(X[1::2])
+    assert poor.score(X) < good.score(X) - 0.1
+    moved = _likelier(poor, good, (X[::2], None, None))
+    assert moved.log_likelihood_ > poor.log_likelihood_ + 10.0
+    assert_array_equal(moved.predict(X), good.predict(X))
+    assert _likelier(moved, poor, (X[::2], None, None)) is moved
+
+
+def test_groups_share_fewer_kernels_than_there_are_groups() -> None:
+    random, X = np.random.default_rng(0), clusters(4, 40)
+    # Each group has rows of two clusters, and the last one a single row.
+    groups = np.arange(len(X)) // 40 * 5 + random.integers(0, 10, len(X))
+    groups[-1] = 99
+    search = SharedKernelMixtureCV(criterion="stability", cv=3, random_state=0).fit(X, groups)
+    assert len(search.classes_) == 26
+    assert search.best_params_ == {"n_kernels": 4, "covariance_type": "full"}
+    assert search.cv_results_["param_n_kernels"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 10]
+
+
+def test_stability_takes_halves_of_the_rows() -> None:
+    X, y = clusters(2, 20), np.repeat([0, 1], 20)
+    search = SharedKernelMixtureCV(n_kernels=2, criterion="stability")
+    refused("use strategy='grid'", clone(search).set_params(strategy="prune"), X, y)
+    refused("takes the number of halvings", clone(search).set_params(cv=StratifiedKFold(3)), X, y)
+    with pytest.raises(ValueError, match="leave out groups"):
+        search.fit(X, groups=np.arange(len(X)))
 
 
 # ---------------------------------------------------------------- densities: choices

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from functools import reduce
+from functools import partial, reduce
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import linear_sum_assignment
 from scipy.special import xlogy
 from sklearn.base import DensityMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -21,7 +23,7 @@ from ...engine.compute.arrays import namespace, on_host
 from ...engine.compute.blocks import is_blocks
 from ...engine.compute.dask import is_collection
 from ...engine.covariances import STRUCTURES
-from ...engine.model import FloatArray
+from ...engine.model import FloatArray, IntArray
 from ...io import source_of
 from .._settings import check_count
 from ..densities import n_parameters
@@ -39,6 +41,10 @@ _PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
 _IN_VAIN = 3
 # Settings of fits unless an estimator is given: one start may miss what the next number of kernels finds.
 SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
+# The same by stability: a start that misses the best fit to a half looks like an unstable kernel.
+MANY_STARTS: Params = {"init": "k-means", "n_init": 10, "tol": 1e-3}
+# Random halvings of the rows, and the least stability of a number of kernels that is taken.
+_N_HALVINGS, _STABLE = 5, 0.75
 # Passes of EM for the shares of an average.
 _PASSES = 100
 # Candidates with smaller shares are not worth a fit.
@@ -59,18 +65,28 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     estimator : SharedKernelMixture, default=None
         Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors; a `covariance_prior`
         other than 'auto' is not searched either. None takes the better of 2 starts, which end when the mean
-        log-likelihood changes by less than 0.001.
+        log-likelihood changes by less than 0.001; by stability, the best of 10 by k-means.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one for each class to four, at least to 10, in steps of a
-        quarter, and on while the largest is the best.
+        quarter, and on while the largest is the best; by stability it begins with one kernel, as if there
+        were one class.
     covariance_type : str, list of str or 'auto', default='auto'
-        Covariance types to try; 'auto' is full, tied, diag and spherical.
-    criterion : {'auto', 'log_likelihood', 'bic', 'icl', 'aic'}, default='auto'
+        Covariance types to try; 'auto' is full, tied, diag and spherical, and full alone by stability, which
+        does not tell a good shape from a bad one.
+    criterion : {'auto', 'log_likelihood', 'bic', 'icl', 'aic', 'stability'}, default='auto'
         What the choice is made by: the log-density of held-out rows, each in its own class, by
         cross-validation, for the best density; the Bayesian information criterion, for the number of
         clusters; the same plus twice the entropy of the responsibilities, which prefers kernels that do not
-        overlap; or Akaike's criterion. 'auto' is the log-density, and BIC for rows in files or Dask
-        collections, for pruning, and where no class has two rows.
+        overlap; Akaike's criterion; or the stability of kernels as clusters. 'auto' is the log-density, and
+        BIC for rows in files or Dask collections, for pruning, and where no class has two rows.
+
+        For 'stability' candidates are fitted to both halves of the rows, each class halved at random, five
+        times or `cv` times. Either half is also fitted from where the other one ended, and the likelier fit
+        is kept, so that few good starts suffice. The kernels of both fits are then compared as clusters of
+        all rows: assigned one to one, each pair has the Jaccard index |A ∩ B| / |A ∪ B|, and the least
+        stable pair counts. The largest number of kernels is chosen whose stability, the median over halvings,
+        is at least 0.75 (Hennig, 2007, calls such clusters stable), or else the most stable one. One kernel
+        is always stable.
     n_members : int, default=8
         How many candidates at most are averaged, by the log-density of held-out rows: those of the largest
         shares in the average of all candidates that gives these rows the highest density, and always the
@@ -109,7 +125,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         **Search._parameter_constraints,
         "estimator": [SharedKernelMixture, None],
         "n_members": [Interval(Integral, 1, None, closed="left")],
-        "criterion": [StrOptions({"auto", "bic", "icl", "aic", "log_likelihood"})],
+        "criterion": [StrOptions({"auto", "bic", "icl", "aic", "log_likelihood", "stability"})],
         "strategy": [StrOptions({"grid", "prune"})],
     }
 
@@ -141,9 +157,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
-        prototype = self._prototype(SharedKernelMixture(**SEVERAL_STARTS))
+        rows, folds, halvings, criterion = None, [], [], self.criterion
+        stability = criterion == "stability"
+        prototype = self._prototype(SharedKernelMixture(**(MANY_STARTS if stability else SEVERAL_STARTS)))
         to_device = sender(prototype, X)
-        rows, folds, criterion = None, [], self.criterion
         if criterion == "auto":
             in_blocks = is_collection(X) or is_blocks(X) or source_of(X) is not None
             criterion = "bic" if in_blocks or self.strategy == "prune" else "log_likelihood"
@@ -159,6 +176,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 float(rows.row_weights.sum()),
                 rows.X.shape,
             )
+            if stability:
+                halvings = self._halvings(rows, groups, prototype.random_state)
             if criterion == "log_likelihood":
                 folds = make_folds(rows, self.cv, groups, kept, prototype.random_state)
                 if not folds and self.criterion == "auto":
@@ -178,6 +197,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         def evaluate(trial: Trial) -> None:
             if not folds:
                 trial.models = [fit(trial, X, y, sample_weight)]
+                if rows is not None and halvings:
+                    _compare_halves(trial, rows, halvings, partial(fit, trial), to_device)
+                    trial.columns |= _criteria("bic", trial.models[0], size, None, to_device)
+                    return
                 trial.columns = _criteria(criterion, trial.models[0], size, rows, to_device)
                 trial.score = -trial.columns[criterion]
                 return
@@ -193,8 +216,12 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         numbers, types = self._candidates()
         reach = np.inf
         if numbers is None:
-            numbers, reach = self._numbers(n_classes, n_rows, n_features)
-        kinds: list[dict[str, str]] = [{"covariance_type": name} for name in types or STRUCTURES]
+            # Stability does not need a kernel for each class, and has half of the rows.
+            of = (1, n_rows // 2, n_features) if stability else (n_classes, n_rows, n_features)
+            numbers, reach = self._numbers(*of)
+        kinds: list[dict[str, str]] = [
+            {"covariance_type": name} for name in types or (["full"] if stability else STRUCTURES)
+        ]
         if folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
             kinds = [
                 {**kind, "covariance_prior": prior}
@@ -202,6 +229,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 for prior in _PRIORS.get(kind["covariance_type"], ("auto",))
             ]
         scores: list[list[float]] = [[] for _ in kinds]
+        # Which is the best by stability is known at the end.
+        trials.n_kept = len(numbers) * len(kinds) if stability else 1
+
+        def best() -> Trial:
+            return _largest_stable(trials) if stability else trials.best
 
         def is_given_up(own: list[float]) -> bool:
             # Cross-validation takes long, and more kernels seldom help after several in a row did not.
@@ -218,10 +250,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
                 if trial is not None:
                     own.append(trial.score)
-            if reach <= n_kernels != trials.best.params["n_kernels"]:
+            if reach <= n_kernels != best().params["n_kernels"]:
                 break
         trials.check()
-        members, shares = [trials.best], np.ones(1)
+        members, shares = [best()], np.ones(1)
         if folds and np.isfinite(trials.best.score):
             members, shares = _average(tried, held_weights, self.n_members)
             for trial in trials.list:
@@ -230,7 +262,24 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 )
         mixtures = [(each.models or [fit(each, X, y, sample_weight)])[0] for each in members]
         self.mixtures_, self.shares_ = mixtures, shares
-        return trials.best
+        return best()
+
+    def _halvings(self, rows: Rows, groups: Any, seed: int) -> list[tuple[IntArray, IntArray]]:
+        """Return row numbers of both halves, several times; every class is halved."""
+        if self.strategy == "prune":
+            raise ValueError("criterion='stability' compares numbers of kernels: use strategy='grid'.")
+        if groups is not None:
+            raise ValueError(
+                "criterion='stability' halves the rows of each class at random: leave out groups."
+            )
+        if not isinstance(self.cv, Integral | None):
+            raise ValueError(f"criterion='stability' takes the number of halvings for cv, got {self.cv!r}.")
+        random, found = np.random.RandomState(seed), []
+        for _ in range(_N_HALVINGS if self.cv is None else int(self.cv)):
+            order = random.permutation(len(rows.X))
+            order = order[np.argsort(rows.codes[order], kind="stable")]
+            found.append((order[::2], order[1::2]))
+        return found
 
     def _numbers(self, n_classes: int, n_rows: int, n_features: int) -> tuple[list[int], float]:
         """Return the numbers of kernels that 'auto' tries, and that after which the search may end early."""
@@ -348,6 +397,58 @@ def _best_shares(logs: FloatArray, weights: FloatArray) -> FloatArray:
     for _ in range(_PASSES):
         shares = shares * (densities @ (weights / (shares @ densities))) / weights.sum()
     return shares / shares.sum()
+
+
+def _compare_halves(
+    trial: Trial,
+    rows: Rows,
+    halvings: list[tuple[IntArray, IntArray]],
+    fit: Callable[..., SharedKernelMixture],
+    to_device: Sender,
+) -> None:
+    """Fit a candidate to both halves of the rows, several times, and set its stability."""
+    agreements, X = [], to_device(rows.X)
+    for halves in halvings:
+        parts = [(to_device(half.X), half.y, half.weights) for half in map(rows.take, halves)]
+        ends = [fit(*part) for part in parts]
+        a, b = (
+            on_host(_likelier(own, other, part).predict(X))
+            for own, other, part in zip(ends, reversed(ends), parts, strict=True)
+        )
+        trial.split_scores.append(least_stable(a, b, trial.params["n_kernels"], rows.row_weights))
+        agreements.append(adjusted_rand_score(a, b))
+    trial.score = float(np.median(trial.split_scores))
+    trial.columns = {"stability": trial.score, "adjusted_rand": float(np.median(agreements))}
+
+
+def _likelier(own: SharedKernelMixture, other: SharedKernelMixture, part: Any) -> SharedKernelMixture:
+    """Return the fit to a part of the rows, or one that starts from kernels of another, if it is likelier."""
+    moved: SharedKernelMixture = clone(own).set_params(
+        n_kernels=None,
+        init={"means": on_host(other.means_), "covariances": on_host(other.covariances_)},
+        n_init=1,
+        covariance_prior=vars(own).get("covariance_prior_", own.covariance_prior),
+    )
+    moved.fit(*part)
+    return max(own, moved, key=lambda model: vars(model).get("lower_bound_", model.log_likelihood_))
+
+
+def least_stable(a: IntArray, b: IntArray, n_kernels: int, weights: FloatArray) -> float:
+    """Return the smallest Jaccard index of the kernels of two fits, assigned one to one.
+
+    Kernels (n,) of rows with weights (n,) are numbers below `n_kernels`; a kernel without rows has index 0.
+    """
+    both = np.zeros((n_kernels, n_kernels))
+    np.add.at(both, (a, b), weights)
+    either = both.sum(axis=1)[:, None] + both.sum(axis=0) - both
+    indices = np.divide(both, either, out=np.zeros_like(both), where=either > 0)
+    return float(indices[linear_sum_assignment(-indices)].min())
+
+
+def _largest_stable(trials: Trials) -> Trial:
+    """Return the stable trial of the most kernels, or the most stable one."""
+    stable = [trial for trial in trials.list if trial.score >= _STABLE]
+    return max(stable, key=lambda trial: (trial.params["n_kernels"], trial.score), default=trials.best)
 
 
 def _criteria(
