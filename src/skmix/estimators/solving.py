@@ -169,7 +169,7 @@ def _shift_groups(model: Any, training: Training, start: Parameters, options: Op
         model.weight_concentration_ = found.counts + parameters.concentration[:, None]
         model.lower_bound_ = float(found.objective[-1])
         model.lower_bound_path_ = np.concatenate([model.lower_bound_path_, found.objective[1:]])
-    if not found.converged:
+    if not found.converged and model.converged_:
         model.converged_ = False
         warn_caller(
             f"The shifts of groups did not converge in {len(found.path)} passes. "

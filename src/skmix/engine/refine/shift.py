@@ -47,7 +47,7 @@ STRENGTHS = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 # Folds in which rows are held out in turn; of this many rows or more only the first is.
 _FOLDS, _ENOUGH_ROWS = 5, 200_000
 # Parts of the held-out rows that tell the standard error of what they gain, and how many a gain must have.
-_PARTS, _ERRORS = 20, 1.0
+_PARTS, _ERRORS = 20, 2.0
 # Strengths in turn that are worse than the best, after which no other is tried.
 _WORSE = 2
 # Largest number of passes of each candidate, which starts from the one before.
@@ -176,7 +176,7 @@ def _expect_group(
     if n_parts > 1:
         weights = np.repeat(to_numpy(weights), n_parts, axis=-1)
         weights = weights if is_numpy(parameters.weights) else rows.to_device(weights)
-    own = Parameters(weights, parameters.means + shifts[j][None, ...], parameters.covariances)
+    own = Parameters(weights, parameters.means + shifts[j, ...][None, ...], parameters.covariances)
     found, origins = rows.expect(own, factor, setting, None, moments)
     found = found.map(to_numpy)
     sums = found.log_likelihood[0], found.mass[0].sum(axis=-1), found.first[0], to_numpy(origins)[0]
@@ -295,9 +295,7 @@ def shift_groups(
             sums = rows.expect(current, own, factor, setting, moments=True)
             log_likelihood = value_of(sums)
             path.append(log_likelihood)
-            following, next_factor, next_own = improve(
-                rule, sums, log_likelihood, current, factor, strength
-            )
+            following, next_factor, next_own = improve(rule, sums, log_likelihood, current, factor, strength)
             if not next_factor.usable[0] or not np.isfinite(log_likelihood).all():
                 break  # a covariance became singular, without a floor
             if anchor is not None:
@@ -339,8 +337,8 @@ def choose_strength(source: RowSource, start: Parameters, options: Options, fram
     """Return the strength that is best for rows held out in all groups, infinite if shifts do not help.
 
     Strengths are tried from the smallest shifts on, each fit from the one before, until two in turn are no
-    better than the best. Shifts help if the held-out rows gain more than the standard error of the gain,
-    against a model of the other rows without shifts: where there are none, the expected gain is negative.
+    better than the best. Shifts help if the held-out rows gain more than twice the standard error of the
+    gain, against a model of the other rows without shifts.
     """
     n_groups = start.weights.shape[-1]
     options = replace(options, max_iter=min(options.max_iter, _PASSES))
