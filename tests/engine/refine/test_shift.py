@@ -56,7 +56,7 @@ def shift(
     source = open_source(X, groups, weights)
     structure = structure_of(options.covariance_type).of(start.covariances[None])
     rows = GroupRows(source, start.weights.shape[1])
-    return shift_groups(rows, start, strength, options, source.summary.frame(structure), **given)
+    return shift_groups(rows, start, strength, options, source.summary.frame(structure))
 
 
 def of_group(model: Parameters, shifts: FloatArray, j: int) -> Parameters:
