@@ -101,6 +101,7 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "variance_floor": 1e-6,
         "covariance_prior": "auto",
         "weight_prior": None,
+        "group_shift": None,
         "inference": "em",
         "accelerate": False,
         "freeze": None,

@@ -7,8 +7,9 @@ rows (n, M) and, where labels are given, their classes (n,).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import reduce, wraps
 from operator import add
 from typing import Any
 
@@ -18,7 +19,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 
 from ..engine import density
-from ..engine.compute.arrays import Array, like, namespace, to_numpy
+from ..engine.compute.arrays import Array, like, namespace, pick, to_numpy
 from ..engine.covariances import structure_of
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
@@ -31,26 +32,74 @@ from .solving import OF_POPULATIONS
 DerivedPart = tuple[Any, list[int], list[int], Parameters]
 
 
+# ---------------------------------------------------------------- groups with means of their own
+
+
+def has_shifts(model: Any) -> bool:
+    """Return whether means of a model differ between its classes."""
+    return "group_shifts_" in vars(model) and bool(model.group_shifts_.any())
+
+
+def shifted(model: Any, j: int) -> Any:
+    """Return a copy of a mixture in which all classes have the means of class j."""
+    own = copy(model)
+    own.means_ = model.means_ + vars(own).pop("group_shifts_")[j]
+    return own
+
+
+def _by_group(codes: IntArray) -> list[tuple[int, IntArray]]:
+    """Return the classes that occur among `codes` (n,), and where."""
+    return [(j, np.flatnonzero(codes == j)) for j in np.unique(codes).tolist()]
+
+
+def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of a model, rows (n, M) and classes (n,) that uses the means of each row's class."""
+
+    @wraps(function)
+    def call(model: Any, rows: Array, codes: IntArray | None = None) -> Any:
+        if codes is None or not has_shifts(model):
+            return function(model, rows, codes)
+        groups = _by_group(codes)
+        parts = [function(shifted(model, j), pick(rows, index), codes[index]) for j, index in groups]
+        place = np.argsort(np.concatenate([index for _, index in groups]))
+        return pick(namespace(parts[0]).concat(parts), place)
+
+    return call
+
+
 # ---------------------------------------------------------------- of each row
 
 
 def class_log_likelihood(model: Any, rows: Array) -> FloatArray:
     """Return log p(x | class j), shape (n, L)."""
+    if not has_shifts(model):
+        return _class_log_likelihood(model, rows)
+    columns = []
+    for j in range(len(model.classes_)):
+        own = shifted(model, j)
+        own.weights_ = model.weights_[:, j : j + 1]
+        columns.append(_class_log_likelihood(own, rows))
+    return _side_by_side(columns)
+
+
+def _class_log_likelihood(model: Any, rows: Array) -> FloatArray:
+    """Return log p(x | class j), shape (n, L), with the common means."""
     return reduce(add, _of_parts(model, rows, density.class_log_likelihood))
 
 
 def log_joint(model: Any, rows: Array) -> FloatArray:
-    """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
-    likelihood = class_log_likelihood(model, rows)
+    """Return log Pr(class j) + log p(x | class j), shape (n, L), with the common means."""
+    likelihood = _class_log_likelihood(model, rows)
     with np.errstate(divide="ignore"):
         return likelihood + like(np.log(model.class_prior_), likelihood)
 
 
+@with_own_means
 def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return log p(x | class), or log p(x) without classes, shape (n,)."""
     if codes is None:
         return density.log_sum(log_joint(model, rows))
-    per_class = class_log_likelihood(model, rows)
+    per_class = _class_log_likelihood(model, rows)
     own = like(codes, per_class)[:, None]
     return namespace(per_class).take_along_axis(per_class, own, axis=1)[:, 0]
 
@@ -60,6 +109,7 @@ def kernel_log_densities(model: Any, rows: Array) -> FloatArray:
     return _side_by_side(_of_parts(model, rows, density.kernel_log_densities))
 
 
+@with_own_means
 def log_responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the logarithms of the kernels' responsibilities, shape (n, K), the parts' side by side."""
     return _side_by_side(_log_responsibilities(model, rows, codes))
@@ -71,9 +121,9 @@ def responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> 
     return namespace(logs).exp(logs)
 
 
-def most_likely_kernel(model: Any, rows: Array) -> IntArray:
+def most_likely_kernel(model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
     """Return the kernel of largest responsibility, shape (n,)."""
-    logs = log_responsibilities(model, rows)
+    logs = log_responsibilities(model, rows, codes)
     return namespace(logs).argmax(logs, axis=1)
 
 
@@ -84,9 +134,9 @@ def population_probabilities(model: Any, rows: Array, codes: IntArray | None = N
     return shares @ like(members, shares)
 
 
-def most_likely_population(model: Any, rows: Array) -> IntArray:
+def most_likely_population(model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
     """Return the population of largest responsibility, shape (n,)."""
-    shares = population_probabilities(model, rows)
+    shares = population_probabilities(model, rows, codes)
     return namespace(shares).argmax(shares, axis=1)
 
 
@@ -113,6 +163,7 @@ def _log_responsibilities(model: Any, rows: Array, codes: IntArray | None) -> li
     return _of_parts(model, rows, density.averaged_log_responsibilities, posterior)
 
 
+@with_own_means
 def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> FloatArray:
     """Return the rows (n, M) with conditional means in place of missing values."""
     filled = rows.astype(np.float64)
@@ -128,6 +179,12 @@ def draw_missing(
     model: Any, rows: np.ndarray, codes: IntArray | None, n_copies: int, random_state: np.random.RandomState
 ) -> FloatArray:
     """Return copies of the rows, shape (C, n, M), with missing values drawn from their distribution."""
+    if codes is not None and has_shifts(model):
+        found = np.empty((n_copies, *rows.shape))
+        for j, index in _by_group(codes):
+            own = shifted(model, j)
+            found[:, index] = draw_missing(own, rows[index], codes[index], n_copies, random_state)
+        return found
     if codes is None:
         posterior = np.exp(density.log_normalise(log_joint(model, rows)))
         classes = np.stack([density.choose(posterior, random_state) for _ in range(n_copies)])
@@ -150,7 +207,8 @@ def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) 
     """Draw one row of each given class, shape (n, M); columns in no part are NaN."""
     X = np.full((len(codes), model.n_features_in_), np.nan)
     for columns, part in model._parts():
-        X[:, columns] = density.draw(part._parameters, part.covariance_type_, codes, random_state)[0]
+        own, kernels = density.draw(part._parameters, part.covariance_type_, codes, random_state)
+        X[:, columns] = own + part.group_shifts_[codes, kernels] if has_shifts(part) else own
     return X
 
 
@@ -158,7 +216,7 @@ def n_parameters(model: Any) -> int:
     """Return the number of free parameters of a model of ours: means, covariances and weights.
 
     A class has one free weight less than kernels; where classes have kernels to themselves, less than those
-    of its own.
+    of its own. A shift counts as m / (m + r) of a mean, for m expected rows.
     """
     total = 0
     for part in getattr(model, "models_", [model]):
@@ -169,6 +227,9 @@ def n_parameters(model: Any) -> int:
         weights = to_numpy(part.weights_).reshape(n_kernels, -1)
         n_weights = n_kernels if _has_own_kernels(part, weights) else weights.size
         total += n_kernels * n_features + n_weights - weights.shape[1]
+        if "group_shifts_" in vars(part):
+            rows = weights * to_numpy(part.class_count_)
+            total += round(n_features * float((rows / (rows + part.group_shift_)).sum()))
     return total
 
 
@@ -202,6 +263,11 @@ def marginal(model: Any, features: Sequence[int | str]) -> Any:
 
 def condition(model: Any, given: Mapping[int | str, float]) -> Any:
     """Return the model of the other features, given values of some."""
+    if has_shifts(model):
+        raise ValueError(
+            "Groups of this mixture have means of their own, and condition returns a model with common ones: "
+            "fit without group_shift first."
+        )
     values = check_given(given, model.n_features_in_, getattr(model, "feature_names_in_", None))
     _refuse_unmodelled(model, values)
     row = np.full((1, model.n_features_in_), np.nan)
@@ -257,6 +323,9 @@ def _derive(
             setattr(derived, name, getattr(model, name))
         # The kernels are the same ones, and so is what they belong to.
         vars(derived).update({name: vars(model)[name] for name in OF_POPULATIONS if name in vars(model)})
+        if "group_shifts_" in vars(model):
+            derived.group_shifts_ = model.group_shifts_[..., columns]
+            derived.group_shift_ = model.group_shift_
         derived._store_parameters(parts[0][-1].map(np.array))
         return derived
     place = {column: i for i, column in enumerate(columns)}

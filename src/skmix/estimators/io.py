@@ -137,7 +137,8 @@ class FileMixin:
         Notes
         -----
         Rows with a missing value get NaN instead of probabilities, and an arbitrary label: marginalising over
-        what is missing is not part of the graph, nor is the rejection of outliers.
+        what is missing is not part of the graph, nor is the rejection of outliers, nor are the means that
+        groups have of their own.
         """
         check_is_fitted(self)
         kind = np.dtype(dtype)
@@ -284,7 +285,7 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     bool: ("converged_",),
     str: ("covariance_type_", "prior_setting_"),
     Integral: ("n_features_in_", "n_iter_", "n_kernels_", "n_untried_"),
-    float: ("log_likelihood_", "lower_bound_", "temperature_", "threshold_"),
+    float: ("group_shift_", "log_likelihood_", "lower_bound_", "temperature_", "threshold_"),
     np.ndarray: (
         "classes_",
         "covariances_",
@@ -301,6 +302,7 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     "L": ("class_count_",),
     "M": ("resolution_", "variance_floor_"),
     "KL": ("weight_concentration_",),
+    "LKM": ("group_shifts_",),
     "pc": ("log_likelihood_path_",),
     "s": ("lower_bound_path_", "start_log_likelihoods_"),
 }
@@ -314,6 +316,7 @@ _FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_l
 _BOUND = ("weight_concentration_", "lower_bound_path_")
 _POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
 _POSTERIOR = ("mean_precision_", "degrees_of_freedom_")
+_SHIFTS = ("group_shift_", "group_shifts_")
 _CLASSIFIER = ("class_prior_", "feature_groups_", "models_", "n_features_in_", "temperature_", "threshold_")
 _GAUSSIAN = (
     *("converged_", "covariances_", "lower_bound_", "lower_bounds_", "means_", "n_features_in_", "n_iter_"),
@@ -338,7 +341,7 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     posterior = (
         _BOUND if "weight_prior_" in present and present.isdisjoint(_POSTERIOR) else _BOUND + _POSTERIOR
     )
-    for group in (_FIT, posterior, _POPULATIONS):
+    for group in (_FIT, posterior, _POPULATIONS, _SHIFTS):
         required = required if present.isdisjoint(group) else (*required, *group)
     for name in required:
         if name not in vars(model):
@@ -410,7 +413,7 @@ def _check_mixture(model: Any) -> None:
         raise ValueError("start_status_ and start_log_likelihoods_ do not belong together")
     if model.class_count_.min() < 0:
         raise ValueError(f"class_count_ has {model.class_count_.min()}")
-    for name in ("weight_prior_", "weight_concentration_", *_POSTERIOR):
+    for name in ("group_shift_", "weight_prior_", "weight_concentration_", *_POSTERIOR):
         if np.any(vars(model).get(name, 1.0) <= 0):
             raise ValueError(f"{name} has numbers that are not positive")
     if "populations_" in vars(model):

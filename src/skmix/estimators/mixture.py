@@ -203,6 +203,8 @@ def _can_stream(estimator: Any) -> bool:
     """Return whether the statistics of batches can be added up."""
     if estimator.inference == "variational":
         raise AttributeError("partial_fit needs inference='em': variational fits need all rows at once.")
+    if estimator.group_shift is not None:
+        raise AttributeError("partial_fit has no group shifts, which need all rows at once: use fit.")
     if estimator.covariance_type == "low_rank":
         raise AttributeError(
             "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
@@ -221,6 +223,8 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     reject_below: float | None = None
     outlier_label: Any = None
     threshold_: float
+    # Of a mixture: the strength of the prior on shifts of its groups.
+    group_shift: float | str | None = None
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
@@ -441,6 +445,21 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         estimator
             The estimator with one more class. Its prior is its share of all labelled rows; priors of a
             classifier that were given as an array must be set to another value before.
+
+        Notes
+        -----
+        A mixture with a `group_shift` r adapts to the new group as speaker models are made of a background
+        model, by relevance MAP adaptation [1]_. A kernel with m expected rows of the group, and their mean x̄,
+        has there the mean a x̄ + (1 - a) μ, where a = m / (m + r), and a weight in proportion to
+        a m / n + (1 - a) π, for n rows in all and the weight π in all classes together. Expectations begin at
+        these common weights and means, and both steps are repeated until they converge or `max_iter` is
+        reached; one pass is the usual choice for speakers. With a `weight_prior`, weights are those of the
+        prior instead.
+
+        References
+        ----------
+        .. [1] Reynolds, D. A., Quatieri, T. F. and Dunn, R. B. (2000). Speaker verification using adapted
+           Gaussian mixture models. Digital Signal Processing 10, 19-41.
         """
         check_is_fitted(self)
         check_inference(self)
@@ -636,6 +655,16 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     Parameters
     ----------
     {parameters}
+    group_shift : float or 'auto', default=None
+        Whether classes, which are then groups such as samples, sites or speakers, have means of their own
+        near the common ones: group j has μ_k + δ_kj, with the prior N(0, P_k / r) of δ_kj. The number is r,
+        in rows, also called relevance factor: a group with m rows of a kernel moves its mean by m / (m + r)
+        of the way. Shifts are expected to be 1/√r deviations of the kernel. A fit without shifts comes
+        first; then the most likely shifts are found together with all other parameters. 'auto' chooses r
+        from 1 to 300, or no shifts, by rows held out in each group. Methods use the shifts of a group where
+        they are told the group, and the common means otherwise. `add_class` adapts the means of a new group
+        the same way. It needs ``inference='em'`` and ``stopping='total'``, and does not go with pruning,
+        `partial_fit`, unlabelled rows, or rows that are streamed to a device.
 
     Attributes
     ----------
@@ -655,6 +684,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     variance_floor_ : ndarray of shape (M,)
         With a `covariance_prior`, the smallest variance that a kernel may have in each feature.
     {fitted}
+    group_shifts_ : ndarray of shape (L, K, M)
+        With a `group_shift`: what is added to `means_` in each group.
+    group_shift_ : float
+        With a `group_shift`: its strength r, infinite where 'auto' found that shifts do not help.
     populations_ : ndarray of shape (K,)
         After `merge_kernels`: the population of each kernel, 0 to G - 1, the largest first.
     merge_tree_ : ndarray of shape (K - 1, 4)
@@ -684,6 +717,56 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     means_: FloatArray
     covariances_: FloatArray
     covariance_type_: str
+
+    _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
+        **SharedKernelBase._parameter_constraints,
+        "group_shift": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), None],
+    }
+
+    def __init__(
+        self,
+        n_kernels: int | None = None,
+        *,
+        covariance_type: str = "full",
+        n_factors: int | None = None,
+        init: str | Mapping[str, Any] = "class",
+        n_init: int = 1,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        stopping: str = "total",
+        variance_floor: float = 1e-6,
+        covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
+        weight_prior: float | str | None = None,
+        group_shift: float | str | None = None,
+        inference: str = "em",
+        accelerate: bool = False,
+        freeze: str | None = None,
+        device: str | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
+    ) -> None:
+        super().__init__(
+            n_kernels,
+            covariance_type=covariance_type,
+            n_factors=n_factors,
+            init=init,
+            n_init=n_init,
+            max_iter=max_iter,
+            tol=tol,
+            stopping=stopping,
+            variance_floor=variance_floor,
+            covariance_prior=covariance_prior,
+            weight_prior=weight_prior,
+            inference=inference,
+            accelerate=accelerate,
+            freeze=freeze,
+            device=device,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            warm_start=warm_start,
+        )
+        self.group_shift = group_shift
 
     def _fitted_attributes(
         self, parameters: Parameters, log_likelihood: float, training: Training
@@ -725,13 +808,18 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             "probabilities": "responsibilities",
         }
 
-    def predict(self, X: ArrayLike, *, populations: bool = False) -> IntArray:
+    def predict(
+        self, X: ArrayLike, *, groups: ArrayLike | None = None, populations: bool = False
+    ) -> IntArray:
         """Return the kernel, or the population, that each row most probably came from.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
             Rows, of any kind that `fit` takes.
+        groups : array-like of shape (n,), default=None
+            Their classes: with them, the weights, and the means where there are shifts, are those of the
+            class; without, weights are averaged and means are the common ones.
         populations : bool, default=False
             Whether to return populations, see `merge_kernels`, instead of kernels.
 
@@ -744,15 +832,19 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             check_is_fitted(self)
             check_populations(self)
         most_likely = densities.most_likely_population if populations else densities.most_likely_kernel
-        return score_rows(self, X, most_likely)
+        return score_rows(self, X, most_likely, groups)
 
-    def predict_proba(self, X: ArrayLike, *, populations: bool = False) -> FloatArray:
+    def predict_proba(
+        self, X: ArrayLike, *, groups: ArrayLike | None = None, populations: bool = False
+    ) -> FloatArray:
         """Return the probability that each row came from each kernel, or from each population.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
             Rows, of any kind that `fit` takes.
+        groups : array-like of shape (n,), default=None
+            Their classes, as in `predict`.
         populations : bool, default=False
             Whether to return populations, see `merge_kernels`, instead of kernels. A population has the sum
             of its kernels.
@@ -763,10 +855,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             Probabilities; rows sum to one.
         """
         if not populations:
-            return self.responsibilities(X)
+            return self.responsibilities(X, groups)
         check_is_fitted(self)
         check_populations(self)
-        return score_rows(self, X, densities.population_probabilities)
+        return score_rows(self, X, densities.population_probabilities, groups)
 
     def write_labels(
         self,

@@ -139,6 +139,8 @@ def sort_kernels(model: Any) -> None:
     names = arrays_of_kernels(model) + ([] if structure.shared else ["covariances_"])
     for name in (*names, *(["populations_"] if "populations_" in vars(model) else [])):
         setattr(model, name, vars(model)[name][order])
+    if "group_shifts_" in vars(model):
+        model.group_shifts_ = model.group_shifts_[:, order]
     if "merge_tree_" in vars(model):
         tree = model.merge_tree_.copy()
         leaves = tree[:, :2] < n_kernels

@@ -31,6 +31,7 @@ from ..engine.density import class_log_likelihood
 from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rule_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
+from ..engine.refine.shift import GroupRows, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
@@ -57,6 +58,8 @@ OF_LEARNT_PRIORS = (
 )
 # Of `merge_kernels`; they belong to the kernels they were made of.
 OF_POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
+# Of groups with means of their own.
+OF_SHIFTS = ("group_shifts_", "group_shift_")
 # A class this improbable changes no digit of the sums.
 _NEGLIGIBLE = 1e-12
 # Starts run together while their covariances have at most this many numbers, otherwise in several groups.
@@ -95,7 +98,7 @@ def fit_model(
     # A fit that goes on from the last one has the same prior, or its objective would change.
     last = {name: vars(model).get(name) for name in OF_LEARNT_PRIORS}
     goes_on = _goes_on(model, training, structure) and last["prior_setting_"] == model.covariance_prior
-    for name in (*OF_LEARNT_PRIORS, "stream_"):
+    for name in (*OF_LEARNT_PRIORS, *OF_SHIFTS, "stream_"):
         vars(model).pop(name, None)
     # With callbacks, and when pruning, all starts run together.
     apart = path is None and watching is None and not prune
@@ -135,6 +138,44 @@ def fit_model(
     # Not even the last bit may change, as it does from one system of coordinates to the other.
     best = replace(best, parameters=with_frozen(model.freeze, best.parameters, given))
     _store(model, best, np.concatenate(status), np.concatenate(reached), training, prune)
+    if model.group_shift is not None:
+        _shift_groups(model, training, best.parameters.take(best.best), options, frame)
+
+
+def _shift_groups(model: Any, training: Training, start: Parameters, options: Options, frame: Frame) -> None:
+    """Give the groups of a fitted mixture means of their own, and fit everything else with them."""
+    source, n_groups, strength = training.source, len(training.classes), model.group_shift
+    if training.n_unlabelled:
+        raise ValueError(
+            f"{training.n_unlabelled} rows have no label, and with group_shift={strength!r} every row needs "
+            "its group. Leave these rows out."
+        )
+    if strength == "auto":
+        seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
+        strength = choose_strength(source, start, options, frame, seed) if n_groups > 1 else np.inf
+    model.group_shift_ = float(strength)
+    model.group_shifts_ = np.zeros((n_groups, *start.means.shape))
+    # The mean of one group is the common one.
+    if n_groups == 1 or np.isinf(strength):
+        return
+    found = shift_groups(GroupRows(source, n_groups), start, model.group_shift_, options, frame)
+    parameters = with_frozen(model.freeze, found.parameters, start)
+    vars(model).update(model._fitted_attributes(parameters, float(found.log_likelihood.sum()), training))
+    model.group_shifts_ = found.shifts
+    model.n_iter_ += len(found.path)
+    model.log_likelihood_path_ = np.concatenate([model.log_likelihood_path_, found.path])
+    if parameters.concentration is not None and found.counts is not None:
+        model.weight_prior_ = parameters.concentration
+        model.weight_concentration_ = found.counts + parameters.concentration[:, None]
+        model.lower_bound_ = float(found.objective[-1])
+        model.lower_bound_path_ = np.concatenate([model.lower_bound_path_, found.objective[1:]])
+    if not found.converged and model.converged_:
+        model.converged_ = False
+        warn_caller(
+            f"The shifts of groups did not converge in {len(found.path)} passes. "
+            f"Increase max_iter ({model.max_iter}) or tol ({model.tol}).",
+            ConvergenceWarning,
+        )
 
 
 def _objective(result: Result) -> float:
@@ -282,6 +323,16 @@ def check_inference(estimator: Any, *, prune: bool = False) -> None:
                 f"{name}={value!r} does not go with weight_prior='hierarchical', whose weights have a "
                 f"posterior: leave it at {default!r}."
             )
+    if estimator.group_shift is not None:
+        for wrong, what in (
+            (variational, "inference='variational'"),
+            (estimator.stopping != "total", f"stopping={estimator.stopping!r}"),
+            (prune, "pruning"),
+        ):
+            if wrong:
+                raise ValueError(
+                    f"group_shift={estimator.group_shift!r} does not go with {what}: use one of them."
+                )
     if prune and hierarchical:
         raise ValueError(
             "Pruning takes the last weight of a kernel away, and weight_prior='hierarchical' returns it: use "

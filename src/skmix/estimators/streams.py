@@ -16,7 +16,8 @@ from ..engine.covariances import structure_of
 from ..engine.em import fit
 from ..engine.model import FloatArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
-from ..engine.sources import open_source
+from ..engine.refine.shift import GroupRows, shift_groups
+from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import Frame, frame_of, measure
 from ..engine.starts import uniform_weights
 from .crossfit import quantile
@@ -36,6 +37,7 @@ from .rows import (
 )
 from .solving import (
     OF_POPULATIONS,
+    OF_SHIFTS,
     OF_THE_POSTERIOR,
     best_start,
     evenly_spaced,
@@ -158,7 +160,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been; kernels move.
     of_the_prior = ("shrinkage_", "covariance_prior_", "prior_setting_", "weight_prior_")
-    for name in (*of_the_prior, *OF_THE_POSTERIOR, *OF_POPULATIONS):
+    for name in (*of_the_prior, *OF_THE_POSTERIOR, *OF_POPULATIONS, *OF_SHIFTS):
         vars(model).pop(name, None)
     if found.concentration is not None:
         model.weight_prior_ = found.concentration
@@ -292,14 +294,37 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
         start = replace(start, concentration=model.weight_prior_)
     # In a frame that reaches from the kernels to the rows, and without a floor, which would move kernels.
     frame = measure(np.concatenate([model.means_, new.X]), structure_of(options.covariance_type))
-    found = fit(open_source(new.X, None, new.weights), start.batch(), options, frame=frame)
-    model.weights_ = np.insert(model.weights_, place, found.parameters.weights[0, :, 0], axis=1)
+    source, strength = open_source(new.X, None, new.weights), model.group_shift
+    if strength == "auto":
+        strength = vars(model).get("group_shift_", np.inf)
+    if strength is None or np.isinf(strength):
+        weights = fit(source, start.batch(), options, frame=frame).parameters.weights[0, :, 0]
+        shift = np.zeros_like(model.means_)
+    else:
+        weights, shift = _adapted(model, source, start, float(strength), options, frame)
+    if strength is not None or "group_shifts_" in vars(model):
+        none = np.zeros((len(model.classes_), *shift.shape))
+        model.group_shifts_ = np.insert(vars(model).get("group_shifts_", none), place, shift, axis=0)
+        model.group_shift_ = vars(model).get("group_shift_", np.inf) if strength is None else float(strength)
+    model.weights_ = np.insert(model.weights_, place, weights, axis=1)
     longer = np.result_type(model.classes_, np.asarray(label))
     model.classes_ = np.insert(model.classes_.astype(longer), place, label)
     model.class_prior_, model.class_count_ = _with_class(model, new, place)
     # What the fit, or the stream, reported was of fewer classes.
     for name in ("stream_", *_OF_FIT, *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
+
+
+def _adapted(
+    model: Any, source: RowSource, start: Parameters, strength: float, options: Options, frame: Frame
+) -> tuple[FloatArray, FloatArray]:
+    """Return weights (K,) and shifts (K, M) of a new group by MAP adaptation; see `add_class`."""
+    common = model.weights_ @ model.class_prior_
+    anchor = common if options.weight_prior is None else None
+    found = shift_groups(
+        GroupRows(source, 1), replace(start, weights=common[:, None]), strength, options, frame, anchor=anchor
+    )
+    return found.parameters.weights[:, 0], found.shifts[0]
 
 
 def _with_class(model: Any, new: Block, place: int) -> tuple[FloatArray, FloatArray]:

@@ -1,0 +1,364 @@
+"""Group shifts: every group has its own means, near the common ones.
+
+Group j has the means μ_k + δ_kj. Seen in the deviations of its kernel, a shift is normal with variance 1 / r:
+δ_kj ~ N(0, P_k / r), as if r rows of the group lay at the common mean. EM raises the penalised log-likelihood
+
+    Σ_n log Σ_k π_kj N(x_n; μ_k + δ_kj, P_k) − r/2 Σ_kj δ_kjᵀ P_k⁻¹ δ_kj.
+
+The E-step is that of one class for each group, with its own means. For m_kj expected rows with mean x̄_kj, the
+M-step has a closed form, since shifts and means that are best do not depend on P_k:
+
+    μ_k = Σ_j c_kj x̄_kj / Σ_j c_kj,  c_kj = r m_kj / (m_kj + r),                                        (M2)
+    δ_kj = m_kj / (m_kj + r) (x̄_kj − μ_k),                                                              (M4)
+    P_k = [Σ_n w_nk (x_n − μ_k − δ_kj)(…)ᵀ + r Σ_j δ_kj δ_kjᵀ] / m_k.                                     (M3)
+
+The last is also the covariance of the highest likelihood in which shifts are integrated out, given to which
+kernel each row belongs; a term log |P_k| for each shift, as for a prior of δ in the units of the data, would
+make kernels too narrow where groups have few rows. With frozen kernels this is relevance MAP adaptation
+(Reynolds, Quatieri & Dunn, 2000), and r is the relevance factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..compute.arrays import is_numpy, pick, to_numpy
+from ..compute.blocks import Block
+from ..compute.threads import one_blas_thread, workers
+from ..covariances import Structure, structure_of
+from ..em import rule_of
+from ..model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
+from ..rules.likelihood import Likelihood
+from ..sources import RowSource, Setting, make_setting
+from ..sources.base import ArrayRows
+from ..sources.blocks import BlockRows
+from ..sources.gaps import GapRows
+from ..sources.memory import MemoryRows
+from ..sources.streamed import StreamedRows
+from ..sources.summary import Frame
+
+# Strengths that `choose_strength` tries: shifts of 0.06 to 1 deviations.
+STRENGTHS = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
+# Folds in which rows are held out in turn; of this many rows or more only the first is.
+_FOLDS, _ENOUGH_ROWS = 5, 200_000
+# Parts of the held-out rows that tell the standard error of what they gain, and how many a gain must have.
+_PARTS, _ERRORS = 20, 2.0
+# Strengths in turn that are worse than the best, after which no other is tried.
+_WORSE = 2
+# Largest number of passes of each candidate, which starts from the one before.
+_PASSES = 50
+_EMPTY = 1e-130
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """A model whose groups have means of their own, in the data's coordinates."""
+
+    parameters: Parameters  # common ones, of one model
+    shifts: FloatArray  # (L, K, M)
+    log_likelihood: FloatArray  # (L,): of the rows of each group
+    objective: FloatArray  # (passes + 1,): penalised log-likelihood before each pass and after the last
+    path: FloatArray  # (passes, L): log-likelihood of each group before each pass
+    counts: FloatArray | None  # (K, L): expected rows, where weights have a posterior
+    converged: bool
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over rows. Those of disjoint rows add."""
+
+    # By group: log-likelihoods (B,) of parts of its rows, mass (K,), first moments (K, M) and their origins.
+    groups: dict[int, tuple[FloatArray, FloatArray, FloatArray, FloatArray]]
+    second: FloatArray | float  # (K, S): second-order terms about each group's origins
+
+
+def add(a: Sums, b: Sums) -> Sums:
+    """Return the sums of the rows of both, which have the same origins; both stay as they are."""
+    groups = a.groups | b.groups
+    for j in a.groups.keys() & b.groups.keys():
+        one, two = a.groups[j], b.groups[j]
+        groups[j] = (one[0] + two[0], one[1] + two[1], one[2] + two[2], one[3])
+    return Sums(groups, a.second + b.second)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which rows to take: those that are held out in a fold, or the others. The seed decides on the folds."""
+
+    seed: int
+    fold: int
+    held_out: bool
+
+    def of(self, number: int, n_rows: int) -> tuple[IntArray, IntArray]:
+        """Return the rows of a block that are in the part, and random classes 0 … `_PARTS` − 1 of them."""
+        random = np.random.default_rng([self.seed, number])
+        folds = random.integers(0, _FOLDS, size=n_rows)
+        taken = np.flatnonzero((folds == self.fold) == self.held_out)
+        return taken, random.integers(0, _PARTS, size=n_rows)[taken]
+
+
+class GroupRows:
+    """Rows by group: passes in which every group has its own means."""
+
+    def __init__(self, source: RowSource, n_groups: int, part: Part | None = None) -> None:
+        if isinstance(source, StreamedRows):
+            raise ValueError(
+                "group_shift needs rows in memory, or passes on the CPU over rows in files: these rows are "
+                "streamed to a device. Leave device out."
+            )
+        self.source, self.n_groups, self.part = source, n_groups, part
+        self.parted = part is not None and part.held_out
+        self._own: list[tuple[int, RowSource]] = []
+        if isinstance(source, ArrayRows):
+            X, codes, weights = source.start_rows()
+            self._own = list(_split(type(source), Block(X, codes, weights), part))
+
+    def expect(
+        self, parameters: Parameters, shifts: FloatArray, factor: Factor, setting: Setting, *, moments: bool
+    ) -> Sums:
+        """Do the E-step of one model (1, …) in the frame, with shifts (L, K, M), on the host."""
+        given = parameters, shifts, factor, setting, _PARTS if self.parted else 1, moments
+        if isinstance(self.source, BlockRows):
+            kind: Any = GapRows if self.source.summary.gaps else MemoryRows
+            found: Sums = self.source.blocks.reduce(partial(_expect_block, kind, self.part, given), add)
+            return found
+        inside = parameters.map(self.source.to_device)
+        if not is_numpy(inside.means):
+            factor = setting.structure.factor(inside.covariances, self.source.n_features)
+            shifts = self.source.to_device(shifts)
+            given = inside, shifts, factor, setting, _PARTS if self.parted else 1, moments
+        total = Sums({}, 0.0)
+        for j, rows in self._own:
+            total = add(total, _expect_group(rows, j, *given))
+        return total
+
+    def log_likelihoods(self, sums: Sums) -> FloatArray:
+        """Return the log-likelihoods (L, B) of the groups, zero of those without rows."""
+        found = np.zeros((self.n_groups, _PARTS if self.parted else 1))
+        for j, (own, *_) in sums.groups.items():
+            found[j] = own
+        return found
+
+
+def _split(kind: Any, block: Block, part: Part | None) -> Iterator[tuple[int, RowSource]]:
+    """Yield the groups of a block and their rows, as sources of a kind."""
+    codes = None
+    if part is not None:
+        taken, codes = part.of(block.number, block.X.shape[0])
+        block = block.rows(taken)
+        codes = codes if part.held_out else None
+    groups = np.zeros(block.X.shape[0], dtype=np.int64) if block.y is None else block.y
+    order = np.argsort(groups, kind="stable")
+    present, first = np.unique(groups[order], return_index=True)
+    for j, index in zip(present.tolist(), np.split(order, first[1:]), strict=True):
+        weights = None if block.weights is None else block.weights[index]
+        X = block.X if len(index) == block.X.shape[0] else pick(block.X, index)
+        yield j, kind(X, None if codes is None else codes[index], weights)
+
+
+def _expect_group(
+    rows: RowSource,
+    j: int,
+    parameters: Parameters,
+    shifts: FloatArray,
+    factor: Factor,
+    setting: Setting,
+    n_parts: int,
+    moments: bool,
+) -> Sums:
+    """Do the E-step of a group's rows, which are in parts."""
+    weights = parameters.weights[:, :, j : j + 1]
+    if n_parts > 1:
+        weights = np.repeat(to_numpy(weights), n_parts, axis=-1)
+        weights = weights if is_numpy(parameters.weights) else rows.to_device(weights)
+    own = Parameters(weights, parameters.means + shifts[j, ...][None, ...], parameters.covariances)
+    found, origins = rows.expect(own, factor, setting, None, moments)
+    found = found.map(to_numpy)
+    sums = found.log_likelihood[0], found.mass[0].sum(axis=-1), found.first[0], to_numpy(origins)[0]
+    return Sums({j: sums}, found.second[0] if moments else 0.0)
+
+
+def _expect_block(kind: Any, part: Part | None, given: tuple[Any, ...], block: Block) -> Sums:
+    """Do the E-step of a block with encoded labels, group by group."""
+    total = Sums({}, 0.0)
+    # On a worker of a cluster, BLAS is not limited yet.
+    with one_blas_thread:
+        for j, rows in _split(kind, block.informative(), part):
+            total = add(total, _expect_group(rows, j, *given))
+    return total
+
+
+# ---------------------------------------------------------------- passes
+
+
+def improve(
+    rule: Likelihood,
+    sums: Sums,
+    log_likelihood: FloatArray,
+    current: Parameters,
+    factor: Factor,
+    strength: float,
+) -> tuple[Parameters, Factor, FloatArray]:
+    """Do the M-step: return the common parameters (1, …), their factor and the shifts (L, K, M)."""
+    structure, n_groups = rule.structure, len(log_likelihood)
+    before = current.means[0]
+    mass, first = np.zeros((n_groups, len(before))), np.zeros((n_groups, *before.shape))
+    origins = np.tile(before, (n_groups, 1, 1))
+    for j, (_, *own) in sums.groups.items():
+        mass[j], first[j], origins[j] = own
+    # Sums of the rows about the common means; infinite strength makes no shift.
+    about, share = mass[..., None] * (origins - before) + first, 1.0 / (1.0 + mass / strength)
+    pooled = (share * mass).sum(axis=0)
+    alive = (mass.sum(axis=0) > _EMPTY) & (rule.freeze != "kernels")
+    step = (share[..., None] * about).sum(axis=0) / np.where(alive, pooled, 1.0)[:, None]
+    means = before + np.where(alive[:, None], step, 0.0)  # (M2)
+    shifts = (share / strength)[..., None] * (about - mass[..., None] * (means - before))  # (M4)
+    second = np.array(sums.second)
+    for j in sums.groups:
+        # About the group's new means, and with the pseudo-rows at the common ones: (M3).
+        moves = [(first[j], mass[j, :, None], origins[j] - means - shifts[j])]
+        if np.isfinite(strength):
+            moves.append((np.zeros_like(means), np.full((len(means), 1), strength), shifts[j]))
+        for own, rows, move in moves:
+            second = structure.moved(second[None], own[None], rows[None], move[None], factor)[0]
+    statistics = Statistics(log_likelihood[None], mass.T[None], np.zeros_like(current.means), second[None])
+    following, next_factor, _ = rule.improve(statistics, means[None], current, factor)
+    return following, next_factor, shifts
+
+
+def penalty(structure: Structure, factor: Factor, shifts: FloatArray, strength: float) -> float:
+    """Return r/2 Σ δᵀP⁻¹δ of shifts (L, K, M)."""
+    if not np.isfinite(strength):
+        return 0.0
+    return float(0.5 * strength * (shifts * structure.precision_times(factor, shifts)).sum())
+
+
+def shift_groups(
+    rows: GroupRows,
+    start: Parameters,
+    strength: float,
+    options: Options,
+    frame: Frame,
+    *,
+    shifts: FloatArray | None = None,
+    anchor: FloatArray | None = None,
+    judge: GroupRows | None = None,
+) -> Shifted:
+    """Fit shifts of a strength in rows, beginning at one model, and with it the common parameters.
+
+    Parameters
+    ----------
+    rows : GroupRows
+        Rows, each in a group.
+    start : Parameters
+        One model in the data's coordinates, with weights (K, L) of L groups.
+    strength : float
+        Strength r of the prior, in rows; infinite for no shifts.
+    options : Options
+        How to fit, by EM.
+    frame : Frame
+        Frame of the rows.
+    shifts : ndarray of shape (L, K, M), optional
+        Shifts to begin with; zero by default.
+    anchor : ndarray of shape (K,), optional
+        Weights that those of groups are drawn to by the rule of Reynolds, Quatieri & Dunn, instead of their
+        M-step: π_kj ∝ a n_kj / n_j + (1 − a) anchor_k with a = n_kj / (n_kj + r).
+    judge : GroupRows, optional
+        Other rows, whose log-likelihoods are returned, those of parts (B,) where they are held out.
+    """
+    structure = structure_of(options.covariance_type).of(start.covariances)
+    n_groups, source = start.weights.shape[-1], rows.source
+    summary = source.summary
+    volume = summary.by_class(summary.observed, n_groups) @ np.log(frame.scale)
+    own = np.zeros((n_groups, *start.means.shape)) if shifts is None else shifts / frame.scale
+    objectives, path, converged = [], [], False
+    with workers(options.n_jobs) as pool:
+        setting = make_setting(source, start.batch(), frame, structure, pool, options)
+        # The M-step is on the host.
+        rule = rule_of(options, setting, len(start.means), MemoryRows(np.empty((0, len(frame.scale))), None))
+        assert isinstance(rule, Likelihood)
+        current, factor = rule.enter(frame.enter(start.batch(), structure))
+
+        def value_of(sums: Sums) -> FloatArray:
+            """Note the objective and return the log-likelihood (L,) of each group."""
+            found = rows.log_likelihoods(sums)[:, 0]
+            total = rule.objective(found[None], current, factor)[0]
+            objectives.append(float(total) - penalty(structure, factor, own, strength))
+            return found
+
+        for _ in range(options.max_iter):
+            sums = rows.expect(current, own, factor, setting, moments=True)
+            log_likelihood = value_of(sums)
+            path.append(log_likelihood)
+            following, next_factor, next_own = improve(rule, sums, log_likelihood, current, factor, strength)
+            if not next_factor.usable[0] or not np.isfinite(log_likelihood).all():
+                break  # a covariance became singular, without a floor
+            if anchor is not None:
+                following = replace(following, weights=_drawn_to(anchor, sums, strength, following.weights))
+            current, factor, own = following, next_factor, next_own
+            change = objectives[-1] - objectives[-2] if len(objectives) > 1 else np.inf
+            converged = bool(abs(change) < options.tol * summary.total)
+            if converged:
+                break
+        log_likelihood = value_of(rows.expect(current, own, factor, setting, moments=False))
+        point = rule.finish(current)
+        if rule.bounded or judge is not None:
+            judged = judge or rows
+            found = judged.log_likelihoods(judged.expect(point, own, factor, setting, moments=False))
+            log_likelihood = found[:, 0] if judge is None else found.sum(axis=0)
+    source.clear_cache()
+    return Shifted(
+        frame.leave(point, structure).take(0),
+        own * frame.scale,
+        log_likelihood if judge is not None else log_likelihood - volume,
+        np.array(objectives) - volume.sum(),
+        np.array(path) - volume,
+        None if point.counts is None else point.counts[0],
+        converged,
+    )
+
+
+def _drawn_to(anchor: FloatArray, sums: Sums, strength: float, weights: FloatArray) -> FloatArray:
+    """Return weights (1, K, L) of groups between their own and those of the anchor (K,)."""
+    weights = weights.copy()
+    for j, (_, mass, *_) in sums.groups.items():
+        adapted = 1.0 / (1.0 + strength / np.maximum(mass, _EMPTY))
+        mixed = adapted * mass / mass.sum() + (1.0 - adapted) * anchor
+        weights[0, :, j] = mixed / mixed.sum()
+    return weights
+
+
+def choose_strength(source: RowSource, start: Parameters, options: Options, frame: Frame, seed: int) -> float:
+    """Return the strength that is best for rows held out in all groups, infinite if shifts do not help.
+
+    Strengths are tried from the smallest shifts on, each fit from the one before, until two in turn are no
+    better than the best. Shifts help if the held-out rows gain more than twice the standard error of the
+    gain, against a model of the other rows without shifts.
+    """
+    n_groups = start.weights.shape[-1]
+    options = replace(options, max_iter=min(options.max_iter, _PASSES))
+    folds = range(_FOLDS if source.summary.n_rows < _ENOUGH_ROWS else 1)
+
+    def fitted(fold: int, strength: float, last: Shifted | None) -> Shifted:
+        rows, judge = (GroupRows(source, n_groups, Part(seed, fold, held_out)) for held_out in (False, True))
+        begin, shifts = (start, None) if last is None else (last.parameters, last.shifts)
+        return shift_groups(rows, begin, strength, options, frame, shifts=shifts, judge=judge)
+
+    plain = last = [fitted(fold, np.inf, None) for fold in folds]
+    best, gain, n_worse = np.inf, np.zeros(len(folds) * _PARTS), 0
+    for strength in STRENGTHS:
+        last = [fitted(fold, strength, own) for fold, own in zip(folds, last, strict=True)]
+        gains = np.concatenate(
+            [new.log_likelihood - old.log_likelihood for new, old in zip(last, plain, strict=True)]
+        )
+        if gains.sum() > gain.sum():
+            best, gain, n_worse = strength, gains, 0
+        elif (n_worse := n_worse + 1) == _WORSE:
+            break
+    error = gain.std(ddof=1) * np.sqrt(len(gain))
+    return best if gain.sum() > _ERRORS * error else np.inf

@@ -1,0 +1,331 @@
+"""``group_shift`` from fit to file: densities of groups, enrolment by MAP adaptation, errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import class_log_likelihood, kernel_log_densities, responsibilities
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from skmix import SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
+from skmix.engine.model import Parameters
+
+CENTRES = np.array([[0.0, 0.0], [6.0, -3.0], [-4.0, 6.0]])
+NAMES = np.array(["a", "b", "c", "d", "e", "f"])
+
+
+def shifted_groups(deviation: float = 0.5, n_rows: int = 120, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Return rows (N, 2), the names of their groups (N,), and the shifts (L, K, M) they were drawn with."""
+    random = np.random.default_rng(seed)
+    groups = random.permutation(np.repeat(np.arange(6), n_rows))
+    kernels = random.integers(0, 3, size=len(groups))
+    shifts = deviation * random.normal(size=(6, 3, 2))
+    X = CENTRES[kernels] + shifts[groups, kernels] + random.normal(size=(len(groups), 2))
+    return X, NAMES[groups], shifts
+
+
+def fitted(group_shift: Any = 4.0, **given: Any) -> SharedKernelMixture:
+    X, y, _ = shifted_groups()
+    return SharedKernelMixture(3, init={"means": CENTRES}, group_shift=group_shift, **given).fit(X, y)
+
+
+def of_group(model: SharedKernelMixture, j: int) -> Parameters:
+    return Parameters(model.weights_[:, [j]], model.means_ + model.group_shifts_[j], model.covariances_)
+
+
+def test_shifts_are_found() -> None:
+    _, _, shifts = shifted_groups()
+    model = fitted()
+    plain = fitted(None)
+    assert model.group_shift_ == 4.0
+    # Of the order of 1/√40 beside 0.5: the mean of a group's forty rows of a kernel.
+    assert np.abs(model.group_shifts_ - (shifts - shifts.mean(axis=0))).mean() < 0.2
+    assert model.log_likelihood_ > plain.log_likelihood_ + 50.0
+    assert model.n_iter_ > plain.n_iter_
+    assert len(model.log_likelihood_path_) == model.n_iter_
+    assert model.converged_
+    # Kernels no longer have to cover the shifts: variances of 1 instead of 1 + 0.5².
+    assert np.linalg.det(model.covariances_).mean() < 0.85 * np.linalg.det(plain.covariances_).mean()
+    assert "group_shifts_" not in vars(plain)
+
+
+def test_auto_finds_shifts_and_leaves_groups_without_them_as_they_are() -> None:
+    given = {"init": {"means": CENTRES}, "random_state": 0}
+    X, y, _ = shifted_groups()
+    found = SharedKernelMixture(3, group_shift="auto", **given).fit(X, y)
+    assert found.group_shift_ in (1.0, 3.0, 10.0)
+    again = SharedKernelMixture(3, group_shift=found.group_shift_, **given).fit(X, y)
+    assert_array_equal(again.group_shifts_, found.group_shifts_)
+    X, y, _ = shifted_groups(0.0)
+    none, plain = (SharedKernelMixture(3, group_shift=each, **given).fit(X, y) for each in ("auto", None))
+    assert none.group_shift_ == np.inf
+    assert_array_equal(none.group_shifts_, np.zeros((6, 3, 2)))
+    for name in ("weights_", "means_", "covariances_", "log_likelihood_", "n_iter_"):
+        assert_array_equal(getattr(none, name), getattr(plain, name))
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_densities_of_known_groups_have_their_means(covariance_type: str) -> None:
+    X, y, _ = shifted_groups()
+    model, codes = fitted(covariance_type=covariance_type), np.searchsorted(NAMES, y)
+    of_classes = np.concatenate(
+        [class_log_likelihood(X, of_group(model, j), covariance_type) for j in range(6)], axis=1
+    )
+    assert_allclose(model.class_log_likelihood(X), of_classes, rtol=1e-9)
+    assert_allclose(model.score_samples(X, y), of_classes[np.arange(len(X)), codes], rtol=1e-9)
+    assert_allclose(model.score(X, y) * len(X), model.log_likelihood_, rtol=1e-9)
+    w = np.empty((len(X), 3))
+    for j in range(6):
+        own = codes == j
+        zero = np.zeros(own.sum(), dtype=np.int64)
+        w[own] = responsibilities(X[own], zero, of_group(model, j), covariance_type)
+    assert_allclose(model.predict_proba(X, groups=y), w, atol=1e-9)
+    assert_allclose(model.responsibilities(X, y), w, atol=1e-9)
+    assert_array_equal(model.predict(X, groups=y), w.argmax(axis=1))
+
+
+def test_without_groups_means_are_the_common_ones() -> None:
+    X, _, _ = shifted_groups()
+    model = fitted()
+    common = Parameters((model.weights_ @ model.class_prior_)[:, None], model.means_, model.covariances_)
+    assert_allclose(model.score_samples(X), class_log_likelihood(X, common)[:, 0], rtol=1e-9)
+    assert_allclose(model.kernel_log_densities(X), kernel_log_densities(X, common), rtol=1e-9)
+    assert_allclose(
+        model.predict_proba(X), responsibilities(X, np.zeros(len(X), dtype=np.int64), common), atol=1e-9
+    )
+
+
+def test_groups_choose_weights_without_shifts_too() -> None:
+    X, y, _ = shifted_groups()
+    model = fitted(None).merge_kernels(n_populations=2)
+    assert_allclose(model.predict_proba(X, groups=y), model.responsibilities(X, y))
+    shares = model.predict_proba(X, groups=y, populations=True)
+    assert_array_equal(model.predict(X, groups=y, populations=True), shares.argmax(axis=1))
+
+
+def test_rows_are_drawn_and_filled_with_the_means_of_their_group() -> None:
+    model = fitted(random_state=0)
+    model.group_shifts_ = model.group_shifts_ + 100.0 * np.arange(6)[:, None, None]
+    X, y = model.sample(600)
+    assert_array_equal(np.round(X[:, 0] / 100.0), np.searchsorted(NAMES, y))
+    gaps = X.copy()
+    gaps[:, 1] = np.nan
+    for filled in (model.impute(gaps, y), model.sample_conditional(gaps, y=y)):
+        assert_array_equal(np.round(filled[:, 1] / 100.0), np.searchsorted(NAMES, y))
+        assert_array_equal(filled[:, 0], X[:, 0])
+    drawn = model.sample_conditional(gaps[:40], 3, y=y[:40])
+    assert drawn.shape == (3, 40, 2)
+    assert len(np.unique(drawn[..., 1])) == 120
+
+
+def test_derived_and_sorted_models_keep_the_shifts() -> None:
+    X, y, _ = shifted_groups()
+    model = fitted()
+    means, shifts = model.means_.copy(), model.group_shifts_.copy()
+    scores, marginal = model.score_samples(X, y), model.marginal([1])
+    assert_array_equal(marginal.group_shifts_, shifts[..., [1]])
+    gaps = np.column_stack([np.full(len(X), np.nan), X[:, 1]])
+    assert_allclose(marginal.score_samples(X[:, 1:], y), model.score_samples(gaps, y), rtol=1e-9)
+    model.sort_kernels()
+    order = [int(np.flatnonzero((means == own).all(axis=1))[0]) for own in model.means_]
+    assert sorted(order) == [0, 1, 2]
+    assert_array_equal(model.group_shifts_, shifts[:, order])
+    assert_allclose(model.score_samples(X, y), scores, rtol=1e-12)
+    with pytest.raises(ValueError, match="means of their own"):
+        model.condition({0: 1.0})
+
+
+def test_a_saved_model_has_its_shifts(tmp_path: Path) -> None:
+    X, y, _ = shifted_groups()
+    model = fitted()
+    model.save(tmp_path / "model.skmix")
+    loaded = load(tmp_path / "model.skmix")
+    assert_array_equal(loaded.group_shifts_, model.group_shifts_)
+    assert loaded.group_shift_ == 4.0
+    assert_array_equal(loaded.score_samples(X, y), model.score_samples(X, y))
+    for name, value in (
+        ("group_shifts_", model.group_shifts_[:5]),
+        ("group_shifts_", model.group_shifts_ * np.nan),
+        ("group_shift_", -1.0),
+    ):
+        wrong = load(tmp_path / "model.skmix")
+        setattr(wrong, name, value)
+        with pytest.raises(ValueError, match=name):
+            wrong.save(tmp_path / "wrong.skmix")
+    del model.group_shift_
+    with pytest.raises(ValueError, match="group_shift_ is missing"):
+        model.save(tmp_path / "wrong.skmix")
+
+
+def test_rows_in_a_file_are_the_rows_in_memory(tmp_path: Path) -> None:
+    X, y, _ = shifted_groups()
+    np.save(tmp_path / "X.npy", X)
+    rows = open_rows(tmp_path / "X.npy", label=y, chunk_rows=77)
+    model, expected = clone(fitted()).fit(rows), fitted()
+    assert_allclose(model.group_shifts_, expected.group_shifts_, rtol=1e-8, atol=1e-10)
+    assert_allclose(
+        model.predict_proba(tmp_path / "X.npy", groups=y), expected.predict_proba(X, groups=y), atol=1e-9
+    )
+    rows = open_rows(X[:300], label=y[:300], chunk_rows=150)
+    auto = SharedKernelMixture(3, init={"means": CENTRES}, group_shift="auto", random_state=0).fit(rows)
+    assert 1.0 <= auto.group_shift_ <= 10.0
+
+
+def test_hierarchical_weights_go_with_shifts() -> None:
+    model = fitted(weight_prior="hierarchical")
+    n_first = fitted(None, weight_prior="hierarchical").n_iter_
+    # The bound of the second fit, less the penalty, never falls; it has one value for each pass.
+    assert np.diff(model.lower_bound_path_[n_first + 1 :]).min() > -1e-8
+    assert model.lower_bound_path_[-1] == model.lower_bound_
+    after = model.weight_concentration_
+    assert_allclose(model.weights_, after / after.sum(axis=0))
+    assert np.abs(model.group_shifts_).max() > 0.2
+
+
+def test_a_new_fit_drops_the_shifts() -> None:
+    X, y, _ = shifted_groups()
+    model = fitted().set_params(group_shift=None).fit(X, y)
+    assert not {"group_shifts_", "group_shift_"} & vars(model).keys()
+    streamed = fitted().set_params(group_shift=None).partial_fit(X, y)
+    assert "group_shifts_" not in vars(streamed)
+
+
+def test_one_group_has_the_common_means() -> None:
+    X, _, _ = shifted_groups()
+    plain = SharedKernelMixture(3, init={"means": CENTRES}).fit(X)
+    model = SharedKernelMixture(3, init={"means": CENTRES}, group_shift="auto").fit(X)
+    assert_array_equal(model.group_shifts_, np.zeros((1, 3, 2)))
+    assert_array_equal(model.means_, plain.means_)
+
+
+def test_shifts_count_as_parameters() -> None:
+    X, y, _ = shifted_groups()
+    plain, weak, strong = fitted(None), fitted(1e-6), fitted(1e6)
+
+    def n_parameters(model: SharedKernelMixture) -> float:
+        return 0.5 * (model.aic(X, y) + 2.0 * model.score(X, y) * len(X))
+
+    assert n_parameters(plain) == pytest.approx(3 * 2 + 3 * 3 + 6 * 2)
+    assert n_parameters(strong) == pytest.approx(n_parameters(plain))
+    assert n_parameters(weak) == pytest.approx(n_parameters(plain) + 6 * 3 * 2)
+
+
+# ---------------------------------------------------------------- enrolment
+
+
+def adapted(
+    X: Any, background: Parameters, r: float, n_passes: int, row_weights: Any = 1.0
+) -> tuple[Any, Any]:
+    """Return weights and means by relevance MAP adaptation, Reynolds et al. (2000), equations 7 to 14.
+
+    Every pass mixes statistics of the rows, under the model so far, with the background model.
+    """
+    prior, means = background.weights[:, 0], background.means
+    model, zero = background, np.zeros(len(X), dtype=np.int64)
+    for _ in range(n_passes):
+        w = responsibilities(X, zero, model) * np.broadcast_to(row_weights, len(X))[:, None]
+        n = w.sum(axis=0)
+        alpha = n / (n + r)
+        weights = alpha * n / n.sum() + (1.0 - alpha) * prior
+        new = alpha[:, None] * (w.T @ X / n[:, None]) + (1.0 - alpha[:, None]) * means
+        model = Parameters((weights / weights.sum())[:, None], new, model.covariances)
+    return model.weights[:, 0], model.means
+
+
+@pytest.mark.parametrize("n_passes", [1, 2, 300])
+@pytest.mark.parametrize("shifted_before", [False, True])
+def test_a_new_class_is_adapted_as_speakers_are(shifted_before: bool, n_passes: int) -> None:
+    random = np.random.default_rng(1)
+    new = np.concatenate([CENTRES[[0]] + 1.0 + random.normal(size=(6, 2)), CENTRES[[1]] + [[0.5, -1.0]]])
+    model = fitted(2.0 if shifted_before else None).set_params(group_shift=5.0, max_iter=n_passes, tol=0.0)
+    common = (model.weights_ @ model.class_prior_)[:, None]
+    background = Parameters(common, model.means_.copy(), model.covariances_)
+    before = vars(model).get("group_shifts_", np.zeros((6, 3, 2)))
+    weights, means = adapted(new, background, 5.0, n_passes)
+    model.add_class(new, "bb")
+    assert model.classes_.tolist() == ["a", "b", "bb", "c", "d", "e", "f"]
+    assert_array_equal(model.means_, background.means)
+    assert_allclose(model.weights_[:, 2], weights, rtol=1e-8)
+    assert_allclose(model.means_ + model.group_shifts_[2], means, rtol=1e-8)
+    assert_array_equal(np.delete(model.group_shifts_, 2, axis=0), before)
+    assert model.group_shift_ == 5.0
+
+
+def test_enrolment_takes_weights_of_rows_and_the_strength_that_was_chosen() -> None:
+    model = fitted("auto", random_state=0).set_params(max_iter=1)
+    random = np.random.default_rng(2)
+    new, row_weights = CENTRES[[0]] + random.normal(size=(5, 2)), random.uniform(0.5, 2.0, 5)
+    common = (model.weights_ @ model.class_prior_)[:, None]
+    background = Parameters(common, model.means_, model.covariances_)
+    weights, means = adapted(new, background, model.group_shift_, 1, row_weights)
+    model.add_class(new, "g", sample_weight=row_weights)
+    assert_allclose(model.weights_[:, 6], weights, rtol=1e-8)
+    assert_allclose(model.means_ + model.group_shifts_[6], means, rtol=1e-8)
+
+
+def test_a_new_class_without_shifts_has_the_common_means() -> None:
+    X, _, _ = shifted_groups()
+    plain, none = fitted(None), fitted().set_params(group_shift=None)
+    reference = fitted(None).add_class(X[:50], "g")
+    assert_array_equal(plain.add_class(X[:50], "g").weights_, reference.weights_)
+    assert "group_shifts_" not in vars(plain)
+    none.add_class(X[:50], "g")
+    assert not none.group_shifts_[6].any()
+    assert none.group_shift_ == 4.0
+
+
+def test_a_weight_prior_decides_on_the_weights_of_a_new_class() -> None:
+    X, _, _ = shifted_groups()
+    model = fitted(weight_prior=3.0)
+    model.set_params(max_iter=1).add_class(X[:10], "g")
+    common = np.delete(model.weights_, 6, axis=1) @ (model.class_prior_[:6] / model.class_prior_[:6].sum())
+    background = Parameters(common[:, None], model.means_, model.covariances_)
+    n = responsibilities(X[:10], np.zeros(10, dtype=np.int64), background).sum(axis=0) + 2.0
+    assert_allclose(model.weights_[:, 6], n / n.sum(), rtol=1e-8)
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"group_shift": 0.0}, "group_shift"),
+        ({"group_shift": "weak"}, "group_shift"),
+        ({"inference": "variational"}, "inference='variational'"),
+        ({"stopping": "per-class"}, "stopping='per-class'"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(settings: dict, message: str) -> None:
+    X, y, _ = shifted_groups()
+    with pytest.raises(ValueError, match=message):
+        SharedKernelMixture(**{"n_kernels": 3, "group_shift": 4.0} | settings).fit(X, y)
+
+
+def test_rows_that_shifts_cannot_be_learnt_from_are_refused() -> None:
+    X, y, _ = shifted_groups()
+    model = SharedKernelMixture(3, group_shift=4.0)
+    some = np.where(np.arange(len(y)) < 9, None, y)
+    with pytest.raises(ValueError, match="9 rows have no label"):
+        model.fit(X, some)
+    with pytest.raises(AttributeError, match="partial_fit"):
+        model.partial_fit(X, y)
+    with pytest.raises(ValueError, match="no training row had"):
+        fitted().predict(X[:1], groups=["z"])
+    with pytest.raises(ValueError, match="pruning"):
+        SharedKernelMixtureCV(model, strategy="prune").fit(X, y)
+
+
+def test_too_few_passes_are_reported() -> None:
+    X, y, _ = shifted_groups(2.0)
+    model = SharedKernelMixture(3, init={"means": CENTRES}, tol=1e-6).fit(X, y)
+    # The fit without shifts has converged before.
+    model.set_params(warm_start=True, group_shift=1.0, max_iter=3)
+    with pytest.warns(ConvergenceWarning, match="shifts of groups"):
+        model.fit(X, y)
+    assert not model.converged_
