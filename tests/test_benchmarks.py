@@ -263,6 +263,18 @@ def test_the_benchmark_of_populations_puts_pieces_together(tmp_path: Path, bench
     assert "numbers of kernels chosen" in printed
 
 
+def test_the_benchmark_of_compositions_covers(tmp_path: Path, benchmark: Script) -> None:
+    out = tmp_path / "composition.json"
+    printed = benchmark("composition", "--small", "--out", out)
+    results = json.loads(out.read_text())
+    (case,) = results["coverage"]
+    assert min(case["coverage"], case["new"]) > 0.85
+    (unusual,) = results["unusual"]
+    assert unusual["foreign"]["first"] == 1.0
+    assert unusual["none"]["usual"] <= 0.05
+    assert "averages are outside of 93–97 %" in printed
+
+
 def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "defaults.json"
     printed = benchmark("defaults", "--small", "--out", out)
