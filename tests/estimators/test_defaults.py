@@ -120,6 +120,20 @@ def test_few_labels_among_many_rows_are_enough(n_kernels: int | None, gaps: bool
     assert np.isfinite(model.covariance_prior_[1]).all()
 
 
+def test_classifiers_start_inside_their_classes_and_mixtures_among_all_rows() -> None:
+    X, y = whole_numbers()
+    for model, init, other in (
+        (SharedKernelClassifier, "class", "k-means++"),
+        (SharedKernelMixture, "k-means++", "class"),
+    ):
+        by_default, same, another = (
+            model(4, random_state=0, **settings).fit(X, y).means_
+            for settings in ({}, {"init": init}, {"init": other})
+        )
+        assert_array_equal(by_default, same)
+        assert not np.allclose(by_default, another)
+
+
 def test_a_given_number_of_kernels_is_shared() -> None:
     X, y = whole_numbers()
     assert SharedKernelClassifier(2, random_state=0).fit(X, y).weights_.min() > 0.0

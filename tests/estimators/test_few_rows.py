@@ -165,7 +165,7 @@ def test_groups_fitted_together_keep_the_prior_of_their_first_fits() -> None:
     groups = [[0, 1, 2], [3, 4]]
     model = SharedKernelClassifier(2, feature_groups=groups, max_iter=900, **settings()).fit(X, y)
     for columns, part in zip(groups, model.models_, strict=True):
-        alone = SharedKernelMixture(2, **settings()).fit(X[:, columns], y)
+        alone = SharedKernelMixture(2, init="class", **settings()).fit(X[:, columns], y)
         assert part.shrinkage_ == pytest.approx(alone.shrinkage_, rel=1e-9)
         # A kernel is at least as wide as the share that the prior has in one with all rows.
         rows, common = part.covariance_prior_

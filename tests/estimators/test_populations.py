@@ -53,12 +53,13 @@ def model(fitted: SharedKernelMixture) -> SharedKernelMixture:
 # ---------------------------------------------------------------- merges
 
 
-def test_names_of_features_make_no_difference(model: SharedKernelMixture) -> None:
+def test_names_of_features_make_no_difference() -> None:
     """Nor a warning, which is an error here: what is drawn from a model has no names."""
     X, _ = shapes()
-    named = SharedKernelMixture(9, **SETTINGS).fit(pd.DataFrame(X, columns=["a", "b"]), np.arange(len(X)) % 2)
-    for each in (model, named):
-        each.merge_kernels()
+    model, named = (
+        SharedKernelMixture(9, **SETTINGS).fit(rows, np.arange(len(X)) % 4).merge_kernels()
+        for rows in (X, pd.DataFrame(X, columns=["a", "b"]))
+    )
     assert_array_equal(named.populations_, model.populations_)
     assert_array_equal(named.match(model, populations=True), np.arange(named.populations_.max() + 1))
     for ours, theirs in (

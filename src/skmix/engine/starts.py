@@ -32,7 +32,7 @@ _LLOYD_PASSES = 3
 # Seeds that may be swapped are drawn from more rows per kernel, unless that is more than so many in all; so
 # many swaps are tried per kernel, and in all.
 _ROWS_PER_SWAPPED, _MOST_ROWS_TO_SWAP = 100, 1 << 14
-_SWAPS_PER_KERNEL, _MOST_SWAPS = 4, 1000
+_SWAPS_PER_KERNEL, _MOST_SWAPS = 8, 1000
 # k-means over all rows ends when no centre moves by this squared distance in any feature, in the frame, or
 # after this many passes; it takes as many rows at a time as make about this many numbers.
 _HARDLY, _MOST_LLOYD_PASSES, _NUMBERS_AT_ONCE = 1e-6, 30, 1 << 20
