@@ -163,11 +163,11 @@ def _unusual_rows(unusual: DataFrame | None, kind: str) -> list[dict[str, str]]:
     found = []
     for row in unusual[unusual["unusual"]].sort_values("q_value", kind="stable").to_dict("records"):
         reasons = []
-        # Without log-likelihoods, their p-value is NaN.
-        if not row["p_composition"] > max(_CLEAR, row["p_likelihood"]):
+        of_shares, of_rows = row["p_composition"], np.nan_to_num(row["p_likelihood"], nan=1.0)
+        if of_shares <= max(_CLEAR, of_rows):
             usual = f"usually {percent(row['usual_share'])} %"
             reasons.append(f"{kind} {row[kind] + 1}: {percent(row['share'])} %, {usual}")
-        if row["p_likelihood"] <= max(_CLEAR, row["p_composition"]):
+        if of_rows <= max(_CLEAR, of_shares):
             which = "less" if row["z_likelihood"] < 0.0 else "more"
             reasons.append(
                 f"its rows are {which} likely than those of others ({row['z_likelihood']:+.1f} SD)"
