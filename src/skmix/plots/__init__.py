@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from skmix.plots._common import new_figure, save_figure
 from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_search, plot_weights
+from skmix.plots.composition import plot_composition
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from skmix.plots.field import plot_errors, plot_gain, plot_ranks, plot_sharing
 from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
@@ -26,6 +27,7 @@ __all__ = [
     "paper_figures",
     "plot_accuracy_against_kernels",
     "plot_accuracy_distribution",
+    "plot_composition",
     "plot_confusion",
     "plot_digit_points",
     "plot_digits",

@@ -1,0 +1,136 @@
+"""The information about weights against numerical integrals, and intervals against closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+from scipy.optimize import approx_fprime
+
+from skmix.engine import density, shares
+from skmix.engine.model import Parameters
+
+MEANS, DEVIATIONS = np.array([0.0, 2.0, 4.5]), np.array([1.0, 0.7, 1.2])
+WEIGHTS = np.array([[0.6, 0.2], [0.3, 0.3], [0.1, 0.5]])
+SIZES = np.array([400.0, 1000.0])
+N_EACH = 30000
+
+
+def model() -> Parameters:
+    return Parameters(WEIGHTS, MEANS[:, None], DEVIATIONS[:, None, None] ** 2)
+
+
+def drawn(parameters: Parameters, covariance_type: str = "full") -> tuple[np.ndarray, np.ndarray]:
+    """Return rows, as many from each kernel, and the kernels' log-densities."""
+    n_kernels = len(parameters.means)
+    apart = Parameters(np.eye(n_kernels), parameters.means, parameters.covariances)
+    kernels = np.repeat(np.arange(n_kernels), N_EACH)
+    X = density.draw(apart, covariance_type, kernels, np.random.RandomState(1))[0]
+    return X, density.kernel_log_densities(X, parameters, covariance_type)
+
+
+def gradients(theta: np.ndarray, weights: np.ndarray, grid: np.ndarray, *, tied: bool) -> np.ndarray:
+    """Return the derivatives (n, P) of the log-density by weights, means and standard deviations."""
+
+    def log_density(values: np.ndarray) -> np.ndarray:
+        deviations = np.repeat(values[6:], 3) if tied else values[6:]
+        return np.log(stats.norm.pdf(grid[:, None], values[3:6], deviations) @ values[:3])
+
+    return approx_fprime(np.concatenate([weights, theta]), log_density, 1e-6)
+
+
+def brute_force(deviations: np.ndarray, *, tied: bool) -> list[np.ndarray]:
+    """Return the covariances of both classes' weights, from the information about all parameters."""
+    grid = np.linspace(-8.0, 14.0, 4001)
+    theta = np.concatenate([MEANS, deviations[:1] if tied else deviations])
+    n_theta = len(theta)
+    total = np.zeros((6 + n_theta, 6 + n_theta))
+    for j, size in enumerate(SIZES):
+        slopes = gradients(theta, WEIGHTS[:, j], grid, tied=tied)
+        p = stats.norm.pdf(grid[:, None], MEANS, deviations) @ WEIGHTS[:, j]
+        own = size * (slopes * p[:, None]).T @ slopes * (grid[1] - grid[0])
+        place = np.concatenate([3 * j + np.arange(3), 6 + np.arange(n_theta)])
+        total[np.ix_(place, place)] += own
+    # On the simplex: two free weights of each class.
+    free = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    basis = np.zeros((6 + n_theta, 4 + n_theta))
+    basis[:3, :2], basis[3:6, 2:4], basis[6:, 4:] = free, free, np.eye(n_theta)
+    covariance = basis @ np.linalg.inv(basis.T @ total @ basis) @ basis.T
+    return [covariance[:3, :3], covariance[3:6, 3:6]]
+
+
+def test_the_information_is_the_integral() -> None:
+    _, log_densities = drawn(model())
+    grid = np.linspace(-8.0, 14.0, 4001)
+    f = stats.norm.pdf(grid[:, None], MEANS, DEVIATIONS)
+    p = f @ WEIGHTS[:, 0]
+    expected = 400.0 * (f / p[:, None]).T @ f * (grid[1] - grid[0])
+    found = shares.information(shares.density_ratios(log_densities), WEIGHTS[:, 0], 400.0)
+    assert_allclose(found, expected, rtol=0.02)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_errors_of_kernels_are_those_of_the_information_about_everything(tied: bool) -> None:
+    deviations = np.full(3, 0.9) if tied else DEVIATIONS
+    covariances = np.array([[0.81]]) if tied else deviations[:, None, None] ** 2
+    parameters, kind = Parameters(WEIGHTS, MEANS[:, None], covariances), "tied" if tied else "full"
+    X, log_densities = drawn(parameters, kind)
+    ratios = shares.density_ratios(log_densities)
+    errors = shares.kernel_errors(X, log_densities, parameters, kind, SIZES)
+    for j, expected in enumerate(brute_force(deviations, tied=tied)):
+        found = shares.covariance(ratios, WEIGHTS[:, j], SIZES[j], errors=errors)
+        known = shares.covariance(ratios, WEIGHTS[:, j], SIZES[j])
+        assert_allclose(np.diag(found), np.diag(expected), rtol=0.12)
+        assert_allclose(found.sum(axis=1), 0.0, atol=1e-12)
+        # The errors of kernels matter here.
+        assert np.trace(expected) > 1.3 * np.trace(known)
+
+
+def test_kernels_far_apart_have_the_covariance_of_counts() -> None:
+    w = np.array([0.7, 0.25, 0.05])
+    ratios = np.repeat(3.0 * np.eye(3), 10, axis=0)
+    expected = (np.diag(w) - np.outer(w, w)) / 1e4
+    assert_allclose(shares.covariance(ratios, w, 1e4), expected, rtol=1e-3, atol=1e-10)
+    # With a prior, that of the Dirichlet posterior, whose rows are those of both and one more.
+    prior = np.array([40.0, 30.0, 30.0])
+    posterior = stats.dirichlet(w * 600.0)
+    assert_allclose(shares.covariance(ratios, w, 500.0, prior) * 600.0 / 601.0, posterior.cov(), rtol=1e-9)
+
+
+def test_intervals_of_counts_are_those_of_jeffreys() -> None:
+    share, n = np.array([0.0, 0.01, 0.4, 1.0]), 200.0
+    lower, upper = shares.intervals(share, np.zeros(4), np.array(n), 0.9)
+    posterior = stats.beta(n * share + 0.5, n * (1.0 - share) + 0.5)
+    assert_allclose(lower[1:], posterior.ppf(0.05)[1:].clip(max=share[1:]), rtol=1e-9)
+    assert_allclose(upper[:-1], posterior.ppf(0.95)[:-1], rtol=1e-9)
+    assert lower[0] == 0.0
+    assert upper[-1] == 1.0
+
+
+def test_intervals_of_kernels_that_overlap_are_normal() -> None:
+    share, n, variance = 0.4, 1e6, 1e-4
+    lower, upper = shares.intervals(np.array(share), np.array(n * variance - 0.24), np.array(n), 0.95)
+    assert_allclose([lower, upper], stats.norm(share, 0.01).ppf([0.025, 0.975]), rtol=1e-4)
+    # A share of zero has one limit.
+    lower, upper = shares.intervals(np.array(0.0), np.array(n * variance), np.array(n), 0.95)
+    assert lower == 0.0
+    assert_allclose(upper, 0.0196, rtol=0.01)
+
+
+def test_the_concentration_of_the_other_groups_is_found() -> None:
+    random, true = np.random.default_rng(0), 80.0 * np.array([0.6, 0.3, 0.1])
+    w = random.dirichlet(true, size=60)
+    counts = np.array([random.multinomial(2000, p) for p in w]).T.astype(float)
+    draws, fold = shares.usual_concentrations(counts, np.ones(60, dtype=bool))
+    assert_allclose(np.exp(np.log(draws).mean(axis=(0, 1))), true, rtol=0.25)
+    assert len(np.unique(fold)) == 32
+
+
+def test_tail_probabilities_are_those_of_beta_binomial_counts() -> None:
+    a, n = np.array([12.0, 8.0, 60.0]), 300
+    counts = np.array([80, 11, 209])
+    found = shares.tail_probabilities(counts / n, float(n), a[None])
+    marginal = stats.betabinom(n, a, a.sum() - a)
+    expected = 2.0 * np.minimum(marginal.cdf(counts), marginal.sf(counts - 1))
+    assert_allclose(found, np.minimum(expected, 1.0), rtol=0.15)

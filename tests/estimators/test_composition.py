@@ -1,0 +1,216 @@
+"""Compositions of groups, their differences, and unusual groups."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from sklearn.exceptions import NotFittedError
+
+from skmix import SharedKernelMixture, load
+
+CENTRES = np.array([0.0, 12.0, 24.0])
+NAMES = np.array([f"patient {g}" for g in range(8)])
+
+
+def groups_of(counts: Any, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of kernels far apart, with these counts (L, K), and the names of their groups."""
+    random, counts = np.random.default_rng(seed), np.asarray(counts)
+    kernels = np.concatenate([np.repeat(np.arange(3), n) for n in counts])
+    X = random.normal(size=(len(kernels), 2))
+    X[:, 0] += CENTRES[kernels]
+    return X, np.repeat(NAMES[: len(counts)], counts.sum(axis=1))
+
+
+def start() -> dict[str, Any]:
+    return {"means": np.stack([CENTRES, np.zeros(3)], axis=1), "covariances": np.tile(np.eye(2), (3, 1, 1))}
+
+
+def fitted(counts: Any, **settings: Any) -> SharedKernelMixture:
+    return SharedKernelMixture(3, init=start(), **settings).fit(*groups_of(counts))
+
+
+COUNTS = [[60, 30, 10], [20, 20, 160], [5, 45, 0], [30, 30, 40]]
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_intervals_are_jeffreys_where_kernels_are_far_apart(covariance_type: str) -> None:
+    X, y = groups_of(COUNTS)
+    model = SharedKernelMixture(3, init={"means": start()["means"]}, covariance_type=covariance_type).fit(
+        X, y
+    )
+    table = model.composition(level=0.9)
+    assert table.columns.tolist() == ["group", "kernel", "share", "lower", "upper", "rows"]
+    sizes = np.sum(COUNTS, axis=1)
+    assert_array_equal(table["rows"].to_numpy().reshape(4, 3)[:, 0], sizes)
+    share, lower, upper = (table[c].to_numpy().reshape(4, 3) for c in ("share", "lower", "upper"))
+    assert_allclose(share, np.array(COUNTS) / sizes[:, None], atol=1e-6)
+    posterior = stats.beta(np.array(COUNTS) + 0.5, sizes[:, None] - np.array(COUNTS) + 0.5)
+    assert_allclose(upper, posterior.ppf(0.95), atol=2e-3)
+    seen = np.array(COUNTS) > 0
+    assert_allclose(lower[seen], posterior.ppf(0.05)[seen], atol=2e-3)
+
+
+def test_hierarchical_weights_have_intervals_of_their_posterior() -> None:
+    model = fitted(COUNTS, weight_prior="hierarchical")
+    table = model.composition()
+    after = model.weight_concentration_.T
+    posterior = stats.beta(after, after.sum(axis=1, keepdims=True) - after)
+    assert_allclose(table["upper"].to_numpy().reshape(4, 3), posterior.ppf(0.975), rtol=0.03, atol=2e-3)
+
+
+def test_groups_are_chosen_and_ordered() -> None:
+    model = fitted(COUNTS)
+    every, some = model.composition(), model.composition(groups=["patient 3", "patient 1"])
+    expected = pd.concat([every[every["group"] == name] for name in ("patient 3", "patient 1")])
+    pd.testing.assert_frame_equal(some, expected.reset_index(drop=True))
+    one = model.composition(groups="patient 1")
+    pd.testing.assert_frame_equal(one, every[every["group"] == "patient 1"].reset_index(drop=True))
+
+
+def test_new_groups_have_the_most_likely_weights_of_fixed_kernels() -> None:
+    random = np.random.default_rng(3)
+    X = random.normal(size=(600, 2)) + 1.5 * random.integers(0, 3, 600)[:, None]
+    model = SharedKernelMixture(3, init="k-means", random_state=0, tol=1e-6).fit(X, np.arange(600) % 4)
+    before = {name: np.copy(vars(model)[name]) for name in ("means_", "covariances_", "weights_", "classes_")}
+    rows, names = random.normal(size=(300, 2)) + 2.0, np.repeat(["x", "y"], [100, 200])
+    table = model.composition(rows, names)
+    assert table["group"].unique().tolist() == ["x", "y"]
+    densities = np.exp(model.kernel_log_densities(rows))
+    for name in ("x", "y"):
+        f = densities[names == name]
+        w = table.loc[table["group"] == name, "share"].to_numpy()
+        # The conditions of Karush, Kuhn and Tucker for the maximum on the simplex.
+        slopes = (f / (f @ w)[:, None]).mean(axis=0)
+        assert slopes.max() < 1.001
+        assert_allclose(slopes[w > 0.01], 1.0, atol=2e-3)
+    for name, value in before.items():
+        assert_array_equal(vars(model)[name], value)
+
+
+def test_new_rows_of_the_same_groups_give_the_same_shares() -> None:
+    for settings in ({}, {"weight_prior": "hierarchical"}):
+        model = fitted(COUNTS, **settings)
+        again = model.composition(*groups_of(COUNTS))
+        pd.testing.assert_frame_equal(again, model.composition(), atol=1e-4)
+
+
+def test_rows_without_groups_are_one_group(tmp_path: Path) -> None:
+    model, (X, _) = fitted(COUNTS), groups_of(COUNTS)
+    table = model.composition(X)
+    assert_allclose(table["share"], np.sum(COUNTS, axis=0) / len(X), atol=1e-4)
+    np.save(tmp_path / "rows.npy", X)
+    pd.testing.assert_frame_equal(model.composition(tmp_path / "rows.npy"), table, atol=1e-6)
+
+
+def test_populations_are_sums_of_kernels(tmp_path: Path) -> None:
+    model = fitted(COUNTS)
+    model.populations_, model.merge_tree_, model.merge_entropies_ = (
+        np.array([0, 0, 1]),
+        np.zeros(0),
+        np.zeros(0),
+    )
+    kernels, table = model.composition(populations=False), model.composition()
+    assert "population" in table.columns
+    share = kernels["share"].to_numpy().reshape(4, 3)
+    found = table["share"].to_numpy().reshape(4, 2)
+    assert_allclose(found, np.stack([share[:, :2].sum(axis=1), share[:, 2]], axis=1))
+    # Of two populations, one is the rest.
+    width = (table["upper"] - table["lower"]).to_numpy().reshape(4, 2)
+    assert_allclose(width[:, 0], width[:, 1], rtol=1e-6)
+
+
+def test_a_model_from_a_file_gives_the_same_tables(tmp_path: Path) -> None:
+    model = fitted(np.tile(COUNTS, (2, 1)))
+    model.save(tmp_path / "model.skmix")
+    other = load(tmp_path / "model.skmix")
+    pd.testing.assert_frame_equal(other.composition(), model.composition())
+    pd.testing.assert_frame_equal(other.unusual_groups(), model.unusual_groups())
+
+
+def test_differences_are_those_of_welch() -> None:
+    random = np.random.default_rng(0)
+    model = fitted(random.multinomial(300, [0.5, 0.3, 0.2], size=7))
+    table = model.compare(NAMES[:3], NAMES[3:7])
+    a, b = model.weights_.T[:3], model.weights_.T[3:7]
+    expected = stats.ttest_ind(a, b, equal_var=False)
+    assert_allclose(table["p_value"], expected.pvalue)
+    assert_allclose(table[["lower", "upper"]].T, expected.confidence_interval(0.95))
+    assert_allclose(table["difference"], a.mean(axis=0) - b.mean(axis=0))
+    assert_allclose(table["q_value"], stats.false_discovery_control(expected.pvalue))
+
+
+def test_two_groups_differ_by_their_own_variances() -> None:
+    model = fitted(COUNTS)
+    table = model.compare("patient 0", "patient 1")
+    p, q = (np.array(COUNTS[g]) / np.sum(COUNTS[g]) for g in (0, 1))
+    deviation = np.sqrt(p * (1.0 - p) / 100 + q * (1.0 - q) / 200)
+    assert_allclose(table["upper"] - table["difference"], 1.96 * deviation, rtol=0.03)
+    assert_allclose(stats.norm.isf(table["p_value"] / 2.0), np.abs(p - q) / deviation, rtol=0.03)
+
+
+def test_a_group_with_three_times_a_population_is_unusual() -> None:
+    random = np.random.default_rng(0)
+    counts = random.multinomial(1000, [0.6, 0.35, 0.05], size=8)
+    counts[5] = [500, 350, 150]
+    table = fitted(counts).unusual_groups()
+    assert table.loc[table["unusual"], "group"].tolist() == ["patient 5"]
+    assert table["kernel"][5] == 2
+    assert_allclose(table["share"][5], 0.15, atol=1e-6)
+    assert_allclose(table["usual_share"][5], 0.05, atol=0.02)
+
+
+def test_a_group_with_rows_apart_from_all_kernels_is_unusual() -> None:
+    X, y = groups_of(np.tile([120, 60, 20], (8, 1)))
+    X[:6, 1] += 30.0
+    model = SharedKernelMixture(3, init=start(), covariance_prior=1000.0).fit(X, y)
+    table = model.unusual_groups()
+    assert table.loc[table["unusual"], "group"].tolist() == ["patient 0"]
+    assert table["z_likelihood"][0] < -5.0
+    expected = [model.score(X[y == name], y[y == name]) for name in NAMES]
+    assert_allclose(table["log_likelihood"], expected, rtol=1e-3)
+
+
+def test_log_likelihoods_may_be_missing() -> None:
+    X, y = groups_of(np.tile([60, 30, 10], (6, 1)))
+    new = groups_of([[50, 40, 10]], seed=1)[0]
+    table = SharedKernelMixture(3, init=start()).fit(X, y).add_class(new, "z").unusual_groups()
+    assert table["p_likelihood"].isna().all()
+    assert table["q_value"].notna().all()
+
+
+def test_what_is_wrong_is_said() -> None:
+    model, (X, y) = fitted(COUNTS), groups_of(COUNTS)
+    for call, message in (
+        (lambda: model.composition(groups=["patient 9"]), "'patient 9', not among the fitted groups"),
+        (lambda: model.composition(groups=[]), "groups is empty"),
+        (lambda: model.composition(groups=["patient 1", "patient 1"]), "'patient 1' more than once"),
+        (lambda: model.composition(level=95), "level must be between 0 and 1"),
+        (lambda: model.composition(X[:, :1], y), "X has 1 features"),
+        (lambda: model.composition(X, y[:-1]), "labels"),
+        (lambda: model.composition(X, np.where(y == "patient 0", None, y)), "100 rows of X have no group"),
+        (lambda: model.compare("patient 0", ["patient 0", "patient 1"]), "both have 'patient 0'"),
+        (lambda: model.compare([], "patient 0"), "groups_a is empty"),
+        (lambda: model.compare("patient 0", "nobody"), "groups_b has 'nobody'"),
+        (lambda: model.unusual_groups(level=2.0), "level must be between 0 and 1"),
+        (lambda: fitted(COUNTS[:3]).unusual_groups(), "at least 4 are needed"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(NotFittedError, match="merge_kernels"):
+        model.composition(populations=True)
+    with pytest.raises(NotFittedError):
+        SharedKernelMixture().composition()
+
+
+def test_tables_say_that_they_need_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted(COUNTS)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"pip install skmix\[tables\]"):
+        model.composition()

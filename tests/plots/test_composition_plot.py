@@ -1,0 +1,57 @@
+"""The heat map of compositions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.patches import Rectangle
+
+from skmix.plots import plot_composition
+
+
+def tables(n_groups: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    names = [f"sample {g:03}" for g in range(n_groups)][::-1]
+    shares = np.random.default_rng(0).dirichlet([4.0, 2.0, 1.0], n_groups)
+    composition = pd.DataFrame(
+        {
+            "group": np.repeat(names, 3),
+            "population": np.tile(np.arange(3), n_groups),
+            "share": shares.ravel(),
+        }
+    )
+    odd = np.arange(n_groups) == 1
+    unusual = pd.DataFrame(
+        {
+            "group": names,
+            "population": 2,
+            "p_composition": 1e-5,
+            "p_likelihood": np.nan,
+            "unusual": odd,
+        }
+    )
+    return composition, unusual
+
+
+def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
+    composition, unusual = tables(4)
+    axes = plot_composition(composition, unusual)
+    shares = composition["share"].to_numpy().reshape(4, 3)
+    np.testing.assert_allclose(axes.images[0].get_array(), np.sqrt(shares))
+    assert [text.get_text() for text in axes.texts] == [f"{100 * share:.2g}" for share in shares.ravel()]
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert labels == ["sample 003", "→ sample 002", "sample 001", "sample 000"]
+    (frame,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
+    assert frame.get_xy() == (1.5, 0.5)
+    assert axes.get_xlabel() == "population"
+
+
+def test_of_many_groups_only_the_unusual_ones_have_names() -> None:
+    axes = plot_composition(*tables(100))
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["→ sample 098"]
+    assert not axes.texts
+
+
+def test_other_tables_are_refused() -> None:
+    with pytest.raises(ValueError, match="'kernel' or 'population'"):
+        plot_composition(pd.DataFrame({"group": ["a"], "share": [1.0]}))
