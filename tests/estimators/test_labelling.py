@@ -204,3 +204,23 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
         one.write_labels(files[0], tmp_path / "day1")
     with pytest.raises(ValueError, match=r"for copies of FCS files; these rows are in memory"):
         model.write_labels(X, tmp_path / "out")
+
+
+def test_a_real_sample_through_the_whole_path(tmp_path: Path) -> None:
+    flowio = pytest.importorskip("flowio", reason="flowio is not installed")
+    path = Path(__file__).parents[1] / "data" / "0877408774.B08.fcs"
+    channels = ["FL1-H", "FL2-H", "FL3-H"]
+    whole = flowio.FlowData(str(path)).as_array()
+    rows = open_rows([path], columns=channels, transform=Arcsinh(150.0), chunk_rows=3000)
+    here = np.arcsinh(whole[:, 2:5] / 150.0)
+    start = {"means": here[::2500]}
+    model = SharedKernelMixture(4, init=start, tol=1e-3, max_iter=50).fit(rows)
+    assert model.classes_.tolist() == ["0877408774.B08"]
+    assert model.feature_names_in_.tolist() == channels
+    expected = SharedKernelMixture(4, init=start, tol=1e-3, max_iter=50).fit(here)
+    assert_allclose(model.means_, expected.means_, rtol=1e-9)
+    model.write_labels(rows, tmp_path)
+    copied = read_fcs(tmp_path / path.name)
+    assert copied.channels[-1] == "kernel"
+    assert_array_equal(copied.X[:, -1], expected.predict(here))
+    assert_allclose(copied.X[:, :-1], whole, rtol=1e-6)

@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..io import FcsRows, JoinedRows, Source, check_writable, source_of, write_columns, write_fcs
+from ..io import Source, source_of
+from ..io.fcs import write_fcs
+from ..io.joined import JoinedRows
+from ..io.sources import FcsRows
+from ..io.tables import check_writable, write_columns
 from .rows import host_copy
 
 

@@ -321,13 +321,15 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         ----------
         X : array-like of shape (N, M)
             Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path of a
-            .npy, Parquet, Zarr or FCS file, a Zarr array, a large mapped array, what `open_rows` returns, or
-            a Dask array or dataframe.
+            .npy, Parquet, text, Zarr or FCS file, a Zarr array, a large mapped array, an AnnData, what
+            `open_rows` returns, or a Dask array or dataframe. Or rows whose classes are known: a list of
+            files, a folder or a pattern, of which each file is a class named after it, or a pair of a table
+            and its column of classes; see `open_rows`.
         y : array-like of shape (N,), default=None
             Class labels of any type. NaN and None mark rows without a label, and so does the number -1, as in
             scikit-learn's `semi_supervised`; but -1 and one other label are two classes, and where -1 may
             as well be a class (-1, 0 and 1, or beside other negative labels) it is refused. For rows in a
-            file, also the name of a Parquet file's column, or the path of another file.
+            file, also the name of a column, or the path of another file.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
 
