@@ -286,6 +286,18 @@ def test_predictions_are_on_the_scale_of_the_fit(tmp_path: Path) -> None:
     assert "was fitted to compensated channels" in said(result)
 
 
+def test_a_real_sample(tmp_path: Path) -> None:
+    pytest.importorskip("flowio", reason="flowio is not installed")
+    sample = Path(__file__).parents[1] / "data" / "0877408774.B08.fcs"
+    options = ("--kernels", 4, "--channels", "FSC-H,SSC-H,FL1-H", "--table", tmp_path / "t.csv")
+    result = run(sample, *options, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
+    assert "1 group, 10000 rows, 3 features (FSC-H, SSC-H, FL1-H)" in result.stdout
+    table = pd.read_csv(tmp_path / "t.csv")
+    assert table["group"].unique().tolist() == ["0877408774.B08"]
+    assert table["share"].sum() == pytest.approx(1.0)
+    assert "<h1>Composition of 1 group</h1>" in (tmp_path / "p.html").read_text()
+
+
 def test_compensation(tmp_path: Path) -> None:
     flowio = pytest.importorskip("flowio", reason="flowio is not installed")
     true = np.abs(drawn(SHARES["a"], 0))[:, :2] * 100.0
