@@ -234,6 +234,19 @@ def test_the_benchmark_of_populations_puts_pieces_together(tmp_path: Path) -> No
     assert "misclassified new rows" in done.stdout
 
 
+def test_the_benchmark_of_compositions_covers(tmp_path: Path) -> None:
+    out = tmp_path / "composition.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "composition.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    results = json.loads(out.read_text())
+    (case,) = results["coverage"]
+    assert min(case["coverage"], case["new"]) > 0.85
+    (unusual,) = results["unusual"]
+    assert unusual["foreign"]["first"] == 1.0
+    assert unusual["none"]["usual"] <= 0.05
+    assert "averages are outside of 93–97 %" in done.stdout
+
+
 def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path) -> None:
     out = tmp_path / "defaults.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "defaults.py"), "--small", "--out", str(out)]

@@ -118,19 +118,21 @@ def test_intervals_of_kernels_that_overlap_are_normal() -> None:
     assert_allclose(upper, 0.0196, rtol=0.01)
 
 
-def test_the_concentration_of_the_other_groups_is_found() -> None:
+def test_the_distribution_of_the_other_groups_is_found() -> None:
     random, true = np.random.default_rng(0), 80.0 * np.array([0.6, 0.3, 0.1])
     w = random.dirichlet(true, size=60)
     counts = np.array([random.multinomial(2000, p) for p in w]).T.astype(float)
-    draws, fold = shares.usual_concentrations(counts, np.ones(60, dtype=bool))
-    assert_allclose(np.exp(np.log(draws).mean(axis=(0, 1))), true, rtol=0.25)
+    draws, fold = shares.usual_shares(counts, np.ones(60, dtype=bool))
+    found = np.exp(np.log(draws).mean(axis=(0, 2)))
+    assert_allclose(found, np.stack([true, 80.0 - true], axis=1), rtol=0.35)
+    assert_allclose(found[:, 0] / found.sum(axis=1), true / 80.0, rtol=0.1)
     assert len(np.unique(fold)) == 32
 
 
 def test_tail_probabilities_are_those_of_beta_binomial_counts() -> None:
     a, n = np.array([12.0, 8.0, 60.0]), 300
     counts = np.array([80, 11, 209])
-    found = shares.tail_probabilities(counts / n, float(n), a[None])
+    found = shares.tail_probabilities(counts / n, float(n), np.stack([a, a.sum() - a], axis=1)[:, None])
     marginal = stats.betabinom(n, a, a.sum() - a)
     expected = 2.0 * np.minimum(marginal.cdf(counts), marginal.sf(counts - 1))
     assert_allclose(found, np.minimum(expected, 1.0), rtol=0.15)

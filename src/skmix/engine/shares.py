@@ -37,9 +37,9 @@ _KERNEL_ROWS = 1.0
 _MOST_PARAMETERS, _MOST_CLASSES, _DRAWS = 1500, 16, 48
 # A kernel does not matter for rows that came from it with a lower probability in all classes.
 _NEGLIGIBLE = 1e-3
-# Unusual groups: most folds; start, most passes and last gain of the search for the concentration of the
-# others; draws of it, and the largest standard deviation of a logarithm.
-_FOLDS, _SIMILAR, _STEPS, _GAIN, _SIMULATED, _WIDEST = 32, 100.0, 200, 1e-4, 200, 2.0
+# Unusual groups: most folds; most passes and last gain of the search for the distribution of the others, and
+# the largest sum of its parameters at the start; draws of it, and the largest deviation of a logarithm.
+_FOLDS, _STEPS, _GAIN, _ALIKE, _SIMULATED, _WIDEST = 32, 100, 1e-3, 1e4, 200, 2.0
 # Rows for each parameter, and in all.
 _ROWS_EACH, _FEWEST_ROWS = 8, 1 << 12
 
@@ -268,53 +268,67 @@ def intervals(
 # ---------------------------------------------------------------- unusual compositions
 
 
-def usual_concentrations(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, IntArray]:
-    """Return draws (F, S, G) of the concentration of a Dirichlet distribution, and the fold (L,) of groups.
+def usual_shares(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, IntArray]:
+    """Return draws (F, G, S, 2) of the Beta distributions of shares, and the fold (L,) of each group.
 
-    `counts` (G, L) are rows of each part and group. The distribution is that of the usual groups outside of a
-    fold: groups are left out one by one or, where there are many, some at a time. Draws are from a normal
-    approximation to the posterior of its logarithms, since few groups do not determine it well.
+    `counts` (G, L) are rows of each part and group. The distribution of a part's share is that of the usual
+    groups outside of a fold: groups are left out one by one or, where there are many, some at a time. Draws
+    are from a normal approximation to the posterior of the logarithms of its two parameters, since few groups
+    do not determine them well.
     """
     n_parts, n_groups = counts.shape
     fold = np.arange(n_groups) % min(n_groups, _FOLDS)
     n_folds = int(fold.max()) + 1
-    some = counts * (usual & (fold != np.arange(n_folds)[:, None]))[:, None, :]
+    rest = usual & (fold != np.arange(n_folds)[:, None])
+    sizes = counts.sum(axis=0)
+    both = np.stack([counts, sizes - counts], axis=1)
+    some = (both * rest[:, None, None, :]).reshape(n_folds * n_parts, 2, n_groups)
+    a = _start_by_moments(counts / np.maximum(sizes, 1.0), sizes, rest).reshape(-1, 2)
     sizes = some.sum(axis=1)
-    common = some.sum(axis=2) + 0.5
-    concentration = _SIMILAR * common / common.sum(axis=1, keepdims=True)
-    reached = log_evidence(some, sizes, concentration)
+    reached = log_evidence(some, sizes, a)
     for _ in range(_STEPS):
-        concentration = learn_concentration(some, concentration)
-        before, reached = reached, log_evidence(some, sizes, concentration)
+        a = learn_concentration(some, a)
+        before, reached = reached, log_evidence(some, sizes, a)
         if np.all(reached - before < _GAIN):
             break
     # A part that the others lack is not impossible.
-    total = concentration.sum(axis=1, keepdims=True)
-    a = np.maximum(concentration, total * 0.5 / (sizes.sum(axis=1, keepdims=True) + 1.0))
+    total = a.sum(axis=1, keepdims=True)
+    a = np.maximum(a, total * 0.5 / (sizes.sum(axis=1, keepdims=True) + 1.0))
     total = a.sum(axis=1, keepdims=True)
     # Minus the second derivatives by log a; terms that vanish at the maximum are left out.
     own = special.polygamma(1, a)[..., None] - special.polygamma(1, some + a[..., None])
     among = special.polygamma(1, total) - special.polygamma(1, sizes + total)
     precision = -np.sum(among, axis=1)[:, None, None] * a[:, :, None] * a[:, None, :]
-    index = np.arange(n_parts)
-    precision[:, index, index] += a**2 * own.sum(axis=2) + 1.0 / _WIDEST**2
+    precision[:, [0, 1], [0, 1]] += a**2 * own.sum(axis=2)
     values, vectors = np.linalg.eigh(precision)
     roots = vectors / np.sqrt(np.maximum(values, 1.0 / _WIDEST**2))[:, None, :]
-    normal = np.random.default_rng(0).standard_normal((_SIMULATED, n_parts))
-    return a[:, None, :] * np.exp(normal @ np.swapaxes(roots, 1, 2)), fold
+    normal = np.random.default_rng(0).standard_normal((_SIMULATED, 2))
+    draws = a[:, None, :] * np.exp(normal @ np.swapaxes(roots, 1, 2))
+    return draws.reshape(n_folds, n_parts, _SIMULATED, 2), fold
 
 
-def tail_probabilities(shares: FloatArray, size: float, concentrations: FloatArray) -> FloatArray:
+def _start_by_moments(shares: FloatArray, sizes: FloatArray, rest: BoolArray) -> FloatArray:
+    """Return Beta distributions (F, G, 2) of the mean and variance of shares (G, L), less that of counts."""
+    n_rest = np.maximum(rest.sum(axis=1), 1)[:, None]
+    mean = np.clip(rest @ shares.T / n_rest, 1e-6, 1.0 - 1e-6)
+    squares = np.sum(rest[:, None] * (shares - mean[..., None]) ** 2, axis=2) / n_rest
+    binomial = mean * (1.0 - mean)
+    beyond = squares - binomial * (rest @ (1.0 / np.maximum(sizes, 1.0)) / n_rest[:, 0])[:, None]
+    total = np.clip(binomial / np.maximum(beyond, 1e-12) - 1.0, 1.0, _ALIKE)[..., None]
+    return total * np.stack([mean, 1.0 - mean], axis=2)
+
+
+def tail_probabilities(shares: FloatArray, size: float, draws: FloatArray) -> FloatArray:
     """Return the p-values (G,), on both sides, of the shares (G,) of a group of `size` rows.
 
-    They are averages over draws (S, G) of the concentration of other groups. A share of the
-    Dirichlet–multinomial distribution has nearly a Beta distribution of the same variance.
+    They are averages over draws (G, S, 2) of Beta distributions. The share of beta-binomial counts has nearly
+    a Beta distribution of the same variance.
     """
-    total = concentrations.sum(axis=1, keepdims=True)
+    total = draws.sum(axis=2)
     known = np.maximum(size * (total + 1.0) / (size + total) - 1.0, 1e-3)
-    mean = concentrations / total
+    first, second = (known * draws[..., side] / total for side in (0, 1))
     # Half a row makes up for counts being whole numbers.
     below, above = np.minimum(shares + 0.5 / size, 1.0), np.maximum(shares - 0.5 / size, 0.0)
-    low = special.betainc(known * mean, known * (1.0 - mean), below).mean(axis=0)
-    high = special.betaincc(known * mean, known * (1.0 - mean), above).mean(axis=0)
+    low = special.betainc(first, second, below[:, None]).mean(axis=1)
+    high = special.betaincc(first, second, above[:, None]).mean(axis=1)
     return np.minimum(1.0, 2.0 * np.minimum(low, high))

@@ -235,7 +235,7 @@ def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any
     p_fit = 2.0 * stats.t.sf(np.abs(z_fit), n_groups - 1)
     unusual = np.zeros(n_groups, dtype=bool)
     for _ in range(_ROUNDS):
-        draws, fold = shares.usual_concentrations((raw * sizes[:, None]).T, ~unusual)
+        draws, fold = shares.usual_shares((raw * sizes[:, None]).T, ~unusual)
         each = [shares.tail_probabilities(raw[j], sizes[j], draws[fold[j]]) for j in range(n_groups)]
         p_parts = np.array(each)
         p_shares = np.minimum(1.0, p_parts.shape[1] * p_parts.min(axis=1))
@@ -245,13 +245,13 @@ def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any
         if np.array_equal(before, unusual) or np.sum(~unusual) < FEWEST_GROUPS:
             break
     part, every = p_parts.argmin(axis=1), np.arange(n_groups)
-    total = draws.sum(axis=2, keepdims=True)
+    usual = (draws[..., 0] / draws.sum(axis=3)).mean(axis=2)
     columns = {
         "group": found.groups,
         "rows": _as_counts(found.sizes),
         found.part: part,
         "share": raw[every, part],
-        "usual_share": (draws / total).mean(axis=1)[fold, part],
+        "usual_share": usual[fold, part],
         "p_composition": p_shares,
         "log_likelihood": means,
         "z_likelihood": z_fit,

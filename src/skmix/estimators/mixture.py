@@ -1006,8 +1006,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def unusual_groups(self, *, populations: bool | None = None, level: float = 0.05) -> Any:
         """Return which groups have an unusual composition, or rows that the kernels do not explain.
 
-        The composition of each group is compared with a Dirichlet distribution of those of the others, and
-        the log-likelihood of its rows with what a group of its composition should have.
+        The shares of each group are compared with the Beta distributions of those of the others, and the
+        log-likelihood of its rows with what a group of its composition should have.
 
         Parameters
         ----------

@@ -1,0 +1,53 @@
+"""
+Compositions of samples
+=======================
+
+Twelve samples are mixtures of the same four populations in other proportions. Shares have intervals, two sets
+of samples are compared, and a sample that does not belong is found.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from skmix import SharedKernelMixture
+from skmix.plots import plot_composition
+
+# %%
+# Six controls and six treated samples: the treatment raises the third population at the cost of the first.
+# One control has three times the usual share of the rarest population.
+random = np.random.default_rng(0)
+names = [f"control {g}" for g in range(1, 7)] + [f"treated {g}" for g in range(1, 7)]
+usual = {"control": [0.50, 0.30, 0.15, 0.05], "treated": [0.35, 0.30, 0.30, 0.05]}
+centres = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0], [4.0, 5.0]])
+X, y = [], []
+for name in names:
+    shares = random.dirichlet(400.0 * np.array(usual[name.split()[0]]))
+    if name == "control 4":
+        shares = np.array([0.40, 0.30, 0.15, 0.15])
+    populations = random.choice(4, 1500, p=shares)
+    X.append(centres[populations] + random.normal(size=(1500, 2)))
+    y += [name] * 1500
+model = SharedKernelMixture(4, init="k-means", tol=1e-7, accelerate=True, max_iter=1000, random_state=0)
+model.fit(np.concatenate(X), y).sort_kernels()
+
+# %%
+# Shares with their intervals. They are wider than those of counts, since populations overlap.
+table = model.composition()
+print(table[table["group"] == "control 1"].round(3).to_string(index=False))
+
+# %%
+# The two sets, as samples of two kinds of patients, say: means over samples, and differences.
+control = [name for name in names if name.startswith("control") and name != "control 4"]
+treated = [name for name in names if name.startswith("treated")]
+print(model.compare(treated, control).round(4).to_string(index=False))
+
+# %%
+# Which samples differ from the others? With two sets, each is compared with samples of both, so that an
+# unusual one must stand out from all.
+unusual = model.unusual_groups()
+print(
+    unusual[["group", "kernel", "share", "usual_share", "q_value", "unusual"]].round(4).to_string(index=False)
+)
+
+plot_composition(table, unusual)
+plt.show()
