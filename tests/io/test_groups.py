@@ -101,6 +101,9 @@ def test_channels_go_by_marker_where_panels_differ(tmp_path: Path) -> None:
         ValueError, match=r"channel 'B530-A' is marker 'CD3' in .*1\.fcs and 'CD4' in .*2\.fcs"
     ):
         assert open_rows([one, other]).shape
+    # How long a file took is not a marker.
+    times = [write(tmp_path / f"{n}s.fcs", X, ["FL1", "Time"], ["", f"Time ({n} s)"]) for n in (3, 5)]
+    assert open_rows(times).feature_names == ["FL1", "Time"]
     source = open_rows([one, other], columns=["CD3", "CD4"])
     assert_array_equal(gathered(source)[0], np.concatenate([X, X]).astype(np.float32))
 
@@ -123,9 +126,10 @@ def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch
     coded = open_rows(files, chunk_rows=64).coded(np.array(list(SIZES)))
     first = gathered(coded)
     os.truncate(files[0], 200)
-    for again in (gathered(coded), gathered(coded.coded(np.array(["a", "c"])))):
-        assert_array_equal(again[0], first[0])
-    assert_array_equal(gathered(coded)[1], np.repeat([0, 1, 2], list(SIZES.values())))
+    for again, codes in ((coded, [0, 1, 2]), (coded.coded(np.array(["a", "c"])), [0, -1, 1])):
+        rows, labels = gathered(again)
+        assert_array_equal(rows, first[0])
+        assert_array_equal(labels, np.repeat(codes, list(SIZES.values())))
     with pytest.raises(ValueError, match=r"a\.npy has changed"):
         gathered(coded.take([0]))
     study(tmp_path, ".npy")
@@ -137,14 +141,18 @@ def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch
         gathered(streamed)
 
 
-def test_large_text_files_are_read_from_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.io.opening.HELD_BYTES", 1000)
+@pytest.mark.parametrize(("room", "n_copies"), [(1000, 2), (2100, 1), (3200, 0)])
+def test_large_text_files_are_read_from_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, n_copies: int
+) -> None:
+    monkeypatch.setattr("skmix.io.opening.HELD_BYTES", room)
     monkeypatch.setattr("skmix.io.tables._BLOCK_BYTES", 1500)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "copies").mkdir()
     source = open_rows(study(tmp_path / "rows", ".csv"))
-    assert len(list((tmp_path / "copies").iterdir())) == 2
+    # Of 1120, 16 and 2064 bytes.
+    assert len(list((tmp_path / "copies").iterdir())) == n_copies
     assert_array_equal(gathered(source)[0], X)
     assert_array_equal(gathered(source)[1], Y)
     del source

@@ -592,12 +592,8 @@ def score_rows(
 def _score_blocks(
     model: Any, source: Source, function: Callable[..., Any], y: Any, *, on_cpu: bool = False
 ) -> Any:
-    """Return the results of all blocks of a file in one array; features go by name where both have names."""
-    rows, names = source.unlabelled(), getattr(model, "feature_names_in_", None)
-    if names is not None and rows.named:
-        rows = rows.select(list(names))
-    elif rows.n_features != model.n_features_in_:
-        raise ValueError(_wrong_features(model, rows.n_features, f": {rows.name}"))
+    """Return the results of all blocks of a file in one array."""
+    rows = with_features_of(model, source.unlabelled())
     rows = rows if y is None else rows.labelled(y)
     out, start = np.empty(0), 0
     with closing(rows.blocks()) as blocks:
@@ -611,6 +607,16 @@ def _score_blocks(
             out[start:stop] = part
             start = stop
     return out
+
+
+def with_features_of(model: Any, source: Source) -> Source:
+    """Return rows with the features of a fitted model, found by name where both have names."""
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and source.named:
+        return source.select(list(names))
+    if source.n_features != model.n_features_in_:
+        raise ValueError(_wrong_features(model, source.n_features, f": {source.name}"))
+    return source
 
 
 def _wrong_features(model: Any, n_features: int, where: str = "") -> str:
