@@ -55,13 +55,16 @@ def composition() -> Any:
     return pd.DataFrame(lines, columns=["group", "population", "share", "lower", "upper", "rows"])
 
 
-def unusual(*names: str) -> Any:
+def unusual(*names: str, **changed: float) -> Any:
+    """Return what is said of the groups, with other values of the last one."""
+    last = {"p_composition": 1.5e-9, "z_likelihood": -0.5, "p_likelihood": 0.6, "q_value": 1.2e-8} | changed
     return pd.DataFrame(
         {
             "group": GROUPS,
-            "score": [0.5, 0.4, 0.6, 9.25],
-            "z_likelihood": [0.1, -0.2, 0.3, -4.5],
-            "q_value": [0.9, 0.9, 0.9, 1.2e-7],
+            "population": [0, 1, 2, 2],
+            "share": [0.6, 0.35, 0.0004, 0.6],
+            "usual_share": [0.5, 0.3, 0.1, 0.1],
+            **{name: [0.9, 0.8, 0.7, value] for name, value in last.items()},
             "unusual": [name in names for name in GROUPS],
         }
     )
@@ -126,13 +129,14 @@ def test_kernels_without_populations() -> None:
 def test_unusual_groups_are_marked_with_what_differs() -> None:
     page = made_page(unusual=unusual("bone marrow"))
     assert [group["unusual"] for group in embedded(page)["groups"]] == [False, False, False, True]
-    # The third population has 60 % here, and a median of 10 % elsewhere; then come the first and second.
-    assert (
-        "population 3: 60.0 %, others 10.0 %; population 1: 20.0 %, others 58.0 %; "
-        "population 2: 20.0 %, others 35.0 %"
-    ) in page
-    assert "<td>9.2</td><td>-4.5</td><td>1.2e-07</td>" in page
+    assert "population 3: 60.0 %, usually 10.0 %</td><td>1.5e-09</td><td>0.6</td><td>1.2e-08</td>" in page
     assert page.count('<span class="unseen"> (unusual)</span>') == 1
+    rows = made_page(unusual=unusual("bone marrow", p_composition=0.7, p_likelihood=1e-6, z_likelihood=-6.0))
+    assert ">its rows are less likely than those of others (-6.0 SD)</td>" in rows
+    both = made_page(unusual=unusual("bone marrow", p_likelihood=1e-6, z_likelihood=6.0))
+    assert "usually 10.0 %; its rows are more likely than those of others (+6.0 SD)</td>" in both
+    unknown = made_page(unusual=unusual("bone marrow", p_likelihood=np.nan, z_likelihood=np.nan))
+    assert "usually 10.0 %</td><td>1.5e-09</td><td>–</td>" in unknown
     assert "No group differs from the others" in made_page(unusual=unusual())
     assert '<section id="unusual">' not in made_page(unusual=None)
 

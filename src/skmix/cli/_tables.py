@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, cast
 
@@ -13,11 +14,12 @@ import typer
 from numpy.typing import NDArray
 
 from skmix import datasets
-from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, stop
+from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, refuse, stop
 from skmix.cli._progress import Watch
 from skmix.datasets import TableRows
 from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
+from skmix.features import Arcsinh, Logicle
 from skmix.io import replacing
 from skmix.report import metadata_of
 
@@ -79,7 +81,8 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
         # Without a note that the column of labels is ignored.
         target = metadata_of(model)["target"]
         aside = [*(drop or ()), *([] if target is None else [target])]
-        return read(watch, data, features=[str(name) for name in names], drop=aside, **options)
+        rows = read(watch, data, features=[str(name) for name in names], drop=aside, **options)
+        return _like_fit(model, rows)
     rows = read(watch, data, drop=drop, **options)
     if rows.X.shape[1] != model.n_features_in_:
         stop(
@@ -89,6 +92,35 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
         )
     note("the model has no feature names; columns are taken in their order.")
     return rows
+
+
+def transformer_of(scale: str) -> Any:
+    """Return the transformer of a scale such as ``arcsinh:150``; None for ``none``."""
+    kind, _, given = scale.partition(":")
+    if kind == "arcsinh":
+        try:
+            cofactor = float(given or 5.0)
+        except ValueError:
+            cofactor = np.nan
+        if not 0.0 < cofactor < np.inf:
+            refuse("--transform", f"the cofactor {given!r} is not a number above 0.")
+        return Arcsinh(cofactor)
+    if scale not in ("logicle", "none"):
+        refuse("--transform", f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
+    return Logicle() if scale == "logicle" else None
+
+
+def _like_fit(model: Any, rows: TableRows) -> TableRows:
+    """Return rows on the scale that `skmix compose` fitted a model on."""
+    noted = getattr(model, "metadata_", {}).get("compose", {})
+    if noted.get("compensate"):
+        stop(
+            "the model was fitted to compensated channels, which this command does not read. In Python, "
+            "open_rows(..., compensate=True, transform=...) does.",
+            BAD_INPUT,
+        )
+    transformer = transformer_of(noted.get("transform", "none"))
+    return rows if transformer is None else replace(rows, X=transformer.transform(rows.X))
 
 
 def read_labelled(

@@ -20,7 +20,6 @@ from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import Watch, watching
 from skmix.estimators.composition import FEWEST_GROUPS
-from skmix.features import Arcsinh, Logicle
 from skmix.io.joined import JoinedRows
 from skmix.io.sources import FcsRows
 
@@ -139,7 +138,7 @@ def compose(
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
     if transform is not None:
-        _transformer(transform)
+        tables.transformer_of(transform)
     if model is not None:
         of_fit = {
             "-o": out,
@@ -179,6 +178,9 @@ def compose(
             fitted.set_params(device=device, n_jobs=jobs)
         with watch.steps("composing", None):
             composition = fitted.composition(None if model is None else samples.source)
+            places = {name: place for place, name in enumerate(samples.sizes)}
+            in_order = composition["group"].map(places).argsort(kind="stable")
+            composition = composition.iloc[in_order].reset_index(drop=True)
             # New groups are few, and not those that the model knows.
             judged = model is None and len(samples.sizes) >= FEWEST_GROUPS
             unusual = fitted.unusual_groups() if judged else None
@@ -305,7 +307,7 @@ def _read(watch: Watch, asked: _Input, seed: int) -> _Samples:
         notes.append("Files have a spill-over matrix, which was not applied.")
         cli.note("files have a spill-over matrix, which --compensate would apply.")
     scale = asked.transform or (_FCS_SCALE if parts else "none")
-    source = replace(source, transform=_transformer(scale))
+    source = replace(source, transform=tables.transformer_of(scale))
     names = source.feature_names
     markers = dict(zip(parts[0].feature_names, parts[0].markers, strict=True)) if parts else {}
     settings = {
@@ -320,11 +322,17 @@ def _sample(
     watch: Watch, source: JoinedRows, seed: int
 ) -> tuple[dict[str, int], NDArray[np.float64], NDArray[Any]]:
     """Return the number of rows of each group, and as many rows X (n, M) of each with their groups (n,)."""
+    random = np.random.RandomState(seed)
+
+    def some(n_rows: int) -> NDArray[np.int64]:
+        n_each = max(1, _SAMPLED // len(names))
+        return random.choice(n_rows, n_each, replace=False) if n_rows > n_each else np.arange(n_rows)
+
     if source.grouped:
         names = list(source.parts)
-        sizes = [part.n_rows for part in source.parts.values()]
-        starts = np.cumsum([0, *sizes])
-        places = [np.arange(start, start + size) for start, size in zip(starts, sizes, strict=False)]
+        counts = [part.n_rows for part in source.parts.values()]
+        starts = np.cumsum([0, *counts[:-1]])
+        taken = [start + some(count) for start, count in zip(starts, counts, strict=True)]
     else:
         labels = source.row_labels()
         known = np.array([label is not None and label == label for label in labels.tolist()])
@@ -333,11 +341,9 @@ def _sample(
                 f"column {source.label!r} names no group in {np.count_nonzero(~known)} of {len(known)} rows. "
                 "Leave these rows out."
             )
-        found, codes = np.unique(labels.tolist(), return_inverse=True)
-        names, places = found.tolist(), [np.flatnonzero(codes == group) for group in range(len(found))]
-    random = np.random.RandomState(seed)
-    n_each = max(1, _SAMPLED // len(names))
-    taken = [random.choice(own, n_each, replace=False) if len(own) > n_each else own for own in places]
+        found, codes, counted = np.unique(labels.tolist(), return_inverse=True, return_counts=True)
+        names, counts = found.tolist(), counted.tolist()
+        taken = [np.flatnonzero(codes == group)[some(count)] for group, count in enumerate(counts)]
     wanted = np.concatenate(taken)
     groups = np.repeat(np.array(names, dtype=object), [len(own) for own in taken])
     order = np.argsort(wanted)
@@ -349,11 +355,7 @@ def _sample(
             start += len(block.X)
             now = groups[order][min(last, len(groups) - 1)]
             progress(f"{now} ({names.index(now) + 1} of {len(names)})", share=start / source.n_rows)
-    return (
-        {name: len(own) for name, own in zip(names, places, strict=True)},
-        np.concatenate(rows),
-        groups[order],
-    )
+    return dict(zip(names, counts, strict=True)), np.concatenate(rows), groups[order]
 
 
 @contextmanager
@@ -369,22 +371,6 @@ def _as_options(message: str) -> str:
     """Return a message of `open_rows` with the options of the command in place of its parameters."""
     message = re.sub(r"open_rows\(\.\.\., columns=\[\.\.\.\](, label=\.\.\.)?\)", "--channels", message)
     return message.replace("compensate=True", "--compensate")
-
-
-def _transformer(scale: str) -> Any:
-    """Return the transformer of a scale such as ``arcsinh:150``; None for ``none``."""
-    kind, _, given = scale.partition(":")
-    if kind == "arcsinh":
-        try:
-            cofactor = float(given or 5.0)
-        except ValueError:
-            cofactor = np.nan
-        if not 0.0 < cofactor < np.inf:
-            cli.refuse("--transform", f"the cofactor {given!r} is not a number above 0.")
-        return Arcsinh(cofactor)
-    if scale not in ("logicle", "none"):
-        cli.refuse("--transform", f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
-    return Logicle() if scale == "logicle" else None
 
 
 # ---------------------------------------------------------------- the model
@@ -516,18 +502,17 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
 
 
 def _print_shares(groups: Sequence[dict[str, Any]], composition: Any, part: str) -> None:
-    shares = composition.pivot(index="group", columns=part, values="share")
+    """Print the shares of the first groups and populations in percent."""
+    shares = 100.0 * composition["share"].to_numpy().reshape(len(groups), -1)
     terminal = cli.console()
     names = [f"{each['group']}{' *' if each['unusual'] else ''}" for each in groups[:_MAX_LINES]]
-    n_digits = len(f"{max(each['rows'] for each in groups)}")
-    room = terminal.width - max(map(len, [*names, "group"])) - n_digits - 4
-    n_shown = max(1, min(shares.shape[1], room // 6))
-    shown = shares.columns[:n_shown]
+    width = max(map(len, [*names, "group"])) + len(f" {max(each['rows'] for each in groups)}") + 3
+    n_shown = min(shares.shape[1], max(1, (terminal.width - width) // 6))
     rows = [
-        [name, str(each["rows"]), *(f"{100 * shares.loc[each['group'], column]:.1f}" for column in shown)]
-        for name, each in zip(names, groups, strict=False)
+        [name, str(each["rows"]), *(f"{share:.1f}" for share in own[:n_shown])]
+        for name, each, own in zip(names, groups, shares, strict=False)
     ]
-    terminal.print(cli.table(["group", "rows", *(str(column) for column in shown)], rows))
-    left = {"groups": len(groups) - len(names), f"{part}s": shares.shape[1] - n_shown}
-    more = " and ".join(f"{number} more {what}" for what, number in left.items() if number > 0)
+    terminal.print(cli.table(["group", "rows", *map(str, range(1, n_shown + 1))], rows))
+    left = {"group": len(groups) - len(names), part: shares.shape[1] - n_shown}
+    more = " and ".join(cli.counted(number, f"more {what}") for what, number in left.items() if number > 0)
     cli.say(f"Percent of each group by {part}" + (f"; {more}: --table has all." if more else "."))

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _MAX_ROWS = 3000
 """More rows would make the page larger, but not clearer."""
-_MAX_REASONS = 3
-"""Populations that are named for an unusual group."""
+_CLEAR = 0.01
+"""Largest p-value of a difference that is named beside a smaller one."""
 
 
 def composition_page(
@@ -118,7 +118,7 @@ def composition_data(
         ],
         "n_unusual": len(flagged),
         "judged": unusual is not None,
-        "unusual_rows": _unusual_rows(unusual, kind, labels, shares, lower, upper),
+        "unusual_rows": _unusual_rows(unusual, kind),
         "parts": [
             {
                 "kernels": (np.flatnonzero(members == part) + 1).tolist(),
@@ -156,39 +156,27 @@ def percent(share: float) -> str:
     return "0" if shown == "0.000" else shown
 
 
-def _unusual_rows(
-    unusual: DataFrame | None,
-    kind: str,
-    names: Sequence[Any],
-    shares: FloatArray,
-    lower: FloatArray,
-    upper: FloatArray,
-) -> list[dict[str, str]]:
+def _unusual_rows(unusual: DataFrame | None, kind: str) -> list[dict[str, str]]:
     """Return what to say about each unusual group, the most unusual first."""
     if unusual is None:
         return []
     found = []
-    for row in (
-        unusual[unusual["unusual"]].sort_values(["q_value", "score"], ascending=[True, False]).itertuples()
-    ):
-        place = names.index(row.group)
-        others = np.median(np.delete(shares, place, axis=0), axis=0) if len(names) > 1 else shares[place]
-        apart = (lower[place] > others) | (upper[place] < others)
-        differences = np.where(apart, np.abs(shares[place] - others), 0.0)
-        reasons = [
-            f"{kind} {part + 1}: {percent(shares[place, part])} %, others {percent(others[part])} %"
-            for part in np.argsort(-differences, kind="stable")[:_MAX_REASONS]
-            if differences[part] > 0.0
-        ]
-        found.append(
-            {
-                "name": str(row.group),
-                "score": text(row.score, 1),
-                "z_likelihood": text(row.z_likelihood, 1),
-                "q_value": f"{row.q_value:.2g}",
-                "reasons": "; ".join(reasons) or "–",
-            }
-        )
+    for row in unusual[unusual["unusual"]].sort_values("q_value", kind="stable").to_dict("records"):
+        reasons = []
+        of_shares, of_rows = row["p_composition"], np.nan_to_num(row["p_likelihood"], nan=1.0)
+        if of_shares <= max(_CLEAR, of_rows):
+            usual = f"usually {percent(row['usual_share'])} %"
+            reasons.append(f"{kind} {row[kind] + 1}: {percent(row['share'])} %, {usual}")
+        if of_rows <= max(_CLEAR, of_shares):
+            which = "less" if row["z_likelihood"] < 0.0 else "more"
+            reasons.append(
+                f"its rows are {which} likely than those of others ({row['z_likelihood']:+.1f} SD)"
+            )
+        p_values = {
+            name: "–" if np.isnan(row[name]) else f"{row[name]:.2g}"
+            for name in ("p_composition", "p_likelihood", "q_value")
+        }
+        found.append({"name": str(row["group"]), "reasons": "; ".join(reasons), **p_values})
     return found
 
 

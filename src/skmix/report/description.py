@@ -56,7 +56,8 @@ def predict_columns(
     -------
     dict of str to ndarray of shape (n,)
         For a classifier ``label``, the most probable class, and ``p_…``, the posterior probability of each;
-        for a mixture ``kernel`` and ``p_1`` …, the same for its kernels, counted from 1. Then
+        for a mixture ``kernel`` and ``p_1`` …, the same for its kernels, counted from 1, and ``population``
+        if they were merged. Then
         ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
     """
     posterior = model.predict_proba if hasattr(model, "predict_proba") else model.responsibilities
@@ -71,6 +72,9 @@ def predict_columns(
         columns, names = {"label": model.classes_[best]}, model.classes_.tolist()
     else:
         columns, names = {"kernel": best + 1}, range(1, posteriors.shape[1] + 1)
+    if hasattr(model, "populations_"):
+        members = model.populations_[:, None] == np.arange(model.populations_.max() + 1)
+        columns["population"] = (posteriors @ members).argmax(axis=1) + 1
     columns.update({f"p_{name}": each for name, each in zip(names, posteriors.T, strict=True)})
     columns["log_density"] = densities
     columns["outlier"] = (densities < outlier_threshold(model)).astype(np.int8)

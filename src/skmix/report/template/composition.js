@@ -103,6 +103,8 @@ const groupNow = () => (control.group.value === ALL ? null : Number(control.grou
 const isOwn = (n) => groupNow() === null || report.rows.groups[n] === groupNow();
 const varianceOf = (k, i, j) => entry(mixture.covariances[k], features.length, i, j);
 const covarianceOf = (k, i, j) => [varianceOf(k, i, i), varianceOf(k, i, j), varianceOf(k, j, j)].map((value) => value * N_STD ** 2);
+// The lightest of many kernels would hide the others in small pictures, and take the room in large ones.
+const isLight = (k) => weights[k] < 0.01;
 const widthOf = (k) => 1 + 2.2 * Math.sqrt(weights[k] / Math.max(...weights));
 
 // Single rows and the edges of wide kernels may lie outside of the frame: they would leave no room for the rest.
@@ -111,6 +113,7 @@ function extentOf(place) {
   const ends = values.length ? [0.005, 0.995].map((share) => values[Math.round(share * (values.length - 1))]) : [];
   const reach = values.length ? 1 : N_STD;
   return range([...ends, ...mixture.means.flatMap((mean, k) => {
+    if (values.length && isLight(k)) return [];
     const sigma = Math.sqrt(varianceOf(k, place, place));
     return [mean[place] - reach * sigma, mean[place] + reach * sigma];
   })], 0.04);
@@ -184,7 +187,7 @@ function planeButton(i, j) {
   const y = scale(...extentOf(j), height - 4, 4);
   const square = () => (px, py) => `M${px} ${py}h1.4v1.4h-1.4z`;
   svg.append(...rowPaths([i, j], x, y, Math.ceil(valuesOf(i).length / 400) || 1, square));
-  for (const k of order(weights)) {
+  for (const k of order(weights).filter((each) => !isLight(each))) {
     const g = report.members[k];
     svg.append(draw("path", { fill: "none", stroke: colourOf(g), "stroke-width": 0.5 * widthOf(k), "stroke-dasharray": dashOf(g), d: ellipsePath([mixture.means[k][i], mixture.means[k][j]], covarianceOf(k, i, j), x, y) }));
   }
