@@ -40,6 +40,8 @@ CASES = ((2, 3000, 1.0), (2, 3000, 0.7), (2, 3000, 0.55), (2, 10000, 0.7), (5, 1
 # Kernels, features and rows of 20 groups; without a number, populations are not Gaussian.
 NUMBERS = ((3, 2, 1000), (5, 3, 2000), (8, 5, 2000), (None, 2, 2000))
 N_GROUPS = 20
+# The least stability that the search takes was chosen on data sets of lower seeds.
+FIRST_SEED = 100
 # Distances between means are at least this, standard deviations at most 1.3.
 APART = 5.0
 
@@ -182,7 +184,7 @@ def measure_numbers(small: bool, n_repeats: int) -> list[dict[str, Any]]:
         table.add_column(title, justify="right")
     for n_kernels, n_features, full in NUMBERS[:1] if small else NUMBERS:
         n_rows = 300 if small else full
-        runs = [choose_number(n_kernels, n_features, n_rows, seed) for seed in range(n_repeats)]
+        runs = [choose_number(n_kernels, n_features, n_rows, FIRST_SEED + i) for i in range(n_repeats)]
         results.append({"kernels": n_kernels, "features": n_features, "rows": n_rows, "runs": runs})
         counts = [Counter(run[name] for run in runs) for name in ("stability", "bic", "adjusted_rand")]
         shown = [", ".join(f"{number}: {each[number]}" for number in sorted(each)) for each in counts]

@@ -194,9 +194,9 @@ def time_prediction(repeats: int) -> dict[str, float]:
     }
 
 
-def time_starts(n_features: int, repeats: int) -> dict[str, Any]:
-    """Time 200 starts on 1000 rows of 10 classes, per start and pass."""
-    n_rows, n_kernels, n_classes, n_starts, n_passes = 1000, 10, 10, 200, 10
+def time_starts(n_features: int, repeats: int, n_starts: int) -> dict[str, Any]:
+    """Time many starts on 1000 rows of 10 classes, per start and pass."""
+    n_rows, n_kernels, n_classes, n_passes = 1000, 10, 10, 10
     X, _ = clusters(n_rows, n_features, n_kernels, SPREADS["overlapping"])
     classes = np.arange(n_rows) % n_classes
     frame = measure(X, FULL)
@@ -392,10 +392,16 @@ def main() -> None:
             ],
         },
         "fits": fits,
-        "starts": [time_starts(n_features, arguments.repeats) for n_features in (3, 6, 13)],
+        "starts": [
+            time_starts(n_features, arguments.repeats, 10 if arguments.small else 200)
+            for n_features in (3, 6, 13)
+        ],
         "iris": time_iris(arguments.repeats),
         "prediction": time_prediction(arguments.repeats),
-        "compilation": [time_compilation(n_features) for n_features in (6, 32)],
+        # To compile takes as long for few rows as for many.
+        "compilation": [
+            time_compilation(n_features) for n_features in ((6,) if arguments.small else (6, 32))
+        ],
         "memory_mb": measure_memory(1_000_000 // scale),
     }
     show(results, console)

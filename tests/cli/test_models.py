@@ -78,9 +78,8 @@ def test_a_fit_is_that_of_python(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_what_fit_says(folder: Path, tmp_path: Path) -> None:
-    result = run(
-        *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--hold-out", 0.2, "--seed", 3)
-    )
+    arguments = ("fit", folder / "iris.csv", "-t", "species", "--hold-out", 0.2)
+    result = run(*arguments, "--seed", 3, "-o", tmp_path / "m")
     assert "120 rows, 4 features, 3 classes (setosa 40, versicolor 40, virginica 40)" in result.stdout
     assert re.search(
         r"^\d+ kernels( shared by all classes|, each of one class)(, in \d discriminants)?, "
@@ -96,10 +95,7 @@ def test_what_fit_says(folder: Path, tmp_path: Path) -> None:
     assert "with more time" not in result.stdout
     assert re.search(r"^9\d\.\d % of 30 held-out rows, log-loss 0\.\d+, calibration", result.stdout, re.M)
     assert f"written into {tmp_path / 'm'}" in result.stdout
-    again = run(
-        *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "n", "--hold-out", 0.2, "--seed", 3),
-        "--json",
-    )
+    again = run(*arguments, "--seed", 3, "-o", tmp_path / "n", "--json")
     printed = json.loads(again.stdout)
     assert printed["n_rows"] == 120
     assert printed["held_out"]["n_rows"] == 30
@@ -161,8 +157,9 @@ def test_what_is_left_open_is_searched_for(folder: Path, tmp_path: Path) -> None
     assert {name: settings[name] for name in found} == found
 
     dropped = [part for name in ("species", *NAMES[:2]) for part in ("--drop", name)]
-    printed = run("fit", folder / "even.csv", *dropped, "-o", tmp_path / "m", "--json").stdout
-    search = SharedKernelMixtureCV(random_state=0).fit(X[::2, 2:])
+    arguments = ("fit", folder / "even.csv", *dropped, "--covariance", "full", "-o", tmp_path / "m")
+    printed = run(*arguments, "--json").stdout
+    search = SharedKernelMixtureCV(covariance_type="full", random_state=0).fit(X[::2, 2:])
     # Several are averaged, and the threshold is that of the average.
     found = skmix.load(tmp_path / "m")
     assert len(found.mixtures_) == len(search.mixtures_) > 1
@@ -202,7 +199,7 @@ def test_it_says_how_many_features_are_transformed(tmp_path: Path) -> None:
     rows[:, :2] = np.exp(2.0 * rows[:, :2])
     table, path = tmp_path / "t.csv", tmp_path / "m"
     table.write_text(lines_of(["x", "y", "z"], rows, kind=kinds))
-    said = run("fit", table, "-t", "kind", "-o", path).stdout
+    said = run("fit", table, "-t", "kind", "--covariance", "tied", "-o", path).stdout
     # By a power two of them, by rank all.
     found = re.search(
         r"^(?:2 of 3 features transformed by a (power) |3 of 3 features transformed by (rank))", said, re.M

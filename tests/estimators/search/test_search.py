@@ -144,7 +144,7 @@ def test_the_largest_stable_number_of_kernels_is_chosen() -> None:
     assert_array_equal(table["stability"], np.median(splits, axis=0))
     assert_array_equal(table["mean_test_score"], table["stability"])
     # Coarse clusters are the most stable, and are stable: these are all that can be told apart.
-    assert table["stability"][0] >= table["stability"][1] > 0.75 > table["stability"][2]
+    assert table["stability"][0] >= table["stability"][1] > 0.85 > table["stability"][2]
     assert (search.best_index_, search.best_score_) == (1, table["stability"][1])
     assert search.best_params_ == {"n_kernels": 5, "covariance_type": "full"}
     assert table["adjusted_rand"][1] > 0.95
@@ -160,7 +160,7 @@ def test_without_stable_clusters_there_is_one_kernel_or_the_most_stable_number()
     assert search.fit(X).best_params_["n_kernels"] == 1
     search.set_params(n_kernels=[3, 6]).fit(X)
     assert search.best_index_ == np.argmax(search.cv_results_["stability"])
-    assert search.best_score_ < 0.75
+    assert search.best_score_ < 0.85
 
 
 def test_a_half_takes_over_a_likelier_fit_of_the_other() -> None:
@@ -176,9 +176,9 @@ def test_a_half_takes_over_a_likelier_fit_of_the_other() -> None:
 
 
 def test_groups_share_fewer_kernels_than_there_are_groups() -> None:
-    random, X = np.random.default_rng(0), clusters(4, 40)
+    random, X = np.random.default_rng(0), clusters(4, 80)
     # Each group has rows of two clusters, and the last one a single row.
-    groups = np.arange(len(X)) // 40 * 5 + random.integers(0, 10, len(X))
+    groups = np.arange(len(X)) // 80 * 5 + random.integers(0, 10, len(X))
     groups[-1] = 99
     search = SharedKernelMixtureCV(criterion="stability", cv=3, random_state=0).fit(X, groups)
     assert len(search.classes_) == 26

@@ -44,7 +44,7 @@ SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
 # The same by stability: a start that misses the best fit to a half looks like an unstable kernel.
 MANY_STARTS: Params = {"init": "k-means", "n_init": 10, "tol": 1e-3}
 # Random halvings of the rows, and the least stability of a number of kernels that is taken.
-_N_HALVINGS, _STABLE = 5, 0.75
+_N_HALVINGS, _STABLE = 5, 0.85
 # Passes of EM for the shares of an average.
 _PASSES = 100
 # Candidates with smaller shares are not worth a fit.
@@ -85,8 +85,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         is kept, so that few good starts suffice. The kernels of both fits are then compared as clusters of
         all rows: assigned one to one, each pair has the Jaccard index |A ∩ B| / |A ∪ B|, and the least
         stable pair counts. The largest number of kernels is chosen whose stability, the median over halvings,
-        is at least 0.75 (Hennig, 2007, calls such clusters stable), or else the most stable one. One kernel
-        is always stable.
+        is at least 0.85 (Hennig, 2007, calls such clusters highly stable), or else the most stable one. One
+        kernel is always stable.
     n_members : int, default=8
         How many candidates at most are averaged, by the log-density of held-out rows: those of the largest
         shares in the average of all candidates that gives these rows the highest density, and always the
