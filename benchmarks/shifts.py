@@ -69,7 +69,7 @@ def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     spreads, rows, n_repeats = SPREADS, ROWS, arguments.repeats
     if arguments.small:
-        spreads, rows, n_repeats = {"apart": SPREADS["apart"]}, (400,), 1
+        spreads, rows, n_repeats = {"apart": SPREADS["apart"]}, (2000,), 1
     results = []
     table = Table(title=f"{N_GROUPS} groups, {N_KERNELS} kernels: errors of the weights")
     for title in ("kernels", "shifts", "rows of a group", "drawn", *FITS, "auto shifts"):

@@ -163,6 +163,22 @@ def test_the_benchmark_of_samples_measures_files_groups_and_starts(tmp_path: Pat
     assert all(row["mean"] < 0.02 for row in kept["starts"])
 
 
+def test_the_benchmark_of_shifts_shows_that_weights_gain_where_groups_are_shifted(
+    tmp_path: Path, benchmark: Script
+) -> None:
+    out = tmp_path / "shifts.json"
+    assert "10 groups, 4 kernels" in benchmark("shifts", "--small", "--out", out)
+    for rows in (
+        json.loads(out.read_text()),
+        json.loads((ROOT / "benchmarks/results/shifts.json").read_text()),
+    ):
+        found = {(r["kernels"], r["deviation"], r["rows_of_a_group"]): r for r in rows}
+        shifted, plain = found["apart", 0.5, 2000], found["apart", 0.0, 2000]
+        assert shifted["error"]["auto"] < 0.5 * shifted["error"]["none"]
+        assert plain["error"]["auto"] == plain["error"]["none"]
+        assert plain["auto_shifts"] == 0.0
+
+
 def test_the_benchmark_of_high_dimension_runs(tmp_path: Path) -> None:
     out = tmp_path / "high_dimension.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "high_dimension.py"), "--small", "--jobs", "1"]

@@ -176,6 +176,17 @@ def test_rows_in_a_file_are_the_rows_in_memory(tmp_path: Path) -> None:
     assert 1.0 <= auto.group_shift_ <= 10.0
 
 
+def test_rows_in_a_collection_are_the_rows_in_memory() -> None:
+    arrays = pytest.importorskip("dask.array")
+    X, y, _ = shifted_groups()
+    codes = np.searchsorted(NAMES, y)
+    rows, groups = arrays.from_array(X, chunks=(200, 2)), arrays.from_array(codes, chunks=200)
+    model, expected = clone(fitted()).fit(rows, groups), fitted()
+    assert_allclose(model.group_shifts_, expected.group_shifts_, rtol=1e-8, atol=1e-10)
+    found = model.predict_proba(rows, groups=groups)
+    assert_allclose(found.compute(), expected.predict_proba(X, groups=y), atol=1e-9)
+
+
 def test_hierarchical_weights_go_with_shifts() -> None:
     model = fitted(weight_prior="hierarchical")
     n_first = fitted(None, weight_prior="hierarchical").n_iter_

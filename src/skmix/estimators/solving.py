@@ -31,7 +31,7 @@ from ..engine.density import class_log_likelihood
 from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rule_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
-from ..engine.refine.shift import GroupRows, choose_strength, shift_groups
+from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
@@ -88,6 +88,8 @@ def fit_model(
     that do not pay for their parameters.
     """
     source, summary, n_features = training.source, training.source.summary, training.n_features
+    if model.group_shift is not None:
+        check_source(source)
     n_factors = None if model.n_factors is None else min(model.n_factors, most_factors(n_features))
     structure, options = structure_of(model.covariance_type, n_factors), options_of(model, n_features)
     frame = summary.frame(structure, columns)
@@ -145,11 +147,6 @@ def fit_model(
 def _shift_groups(model: Any, training: Training, start: Parameters, options: Options, frame: Frame) -> None:
     """Give the groups of a fitted mixture means of their own, and fit everything else with them."""
     source, n_groups, strength = training.source, len(training.classes), model.group_shift
-    if training.n_unlabelled:
-        raise ValueError(
-            f"{training.n_unlabelled} rows have no label, and with group_shift={strength!r} every row needs "
-            "its group. Leave these rows out."
-        )
     if strength == "auto":
         seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
         strength = choose_strength(source, start, options, frame, seed) if n_groups > 1 else np.inf

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from libraries import LIBRARIES, each_library
+from libraries import LIBRARIES, each_library, needs_torch
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import (
     COVARIANCE_TYPES,
@@ -27,6 +27,7 @@ from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.refine.shift import GroupRows, Part, Shifted, choose_strength, shift_groups
 from skmix.engine.sources import open_source
+from skmix.engine.sources.streamed import StreamedRows
 from skmix.io import open_rows
 
 OPTIONS = Options(floor=0.0, tol=0.0, max_iter=1)
@@ -249,6 +250,14 @@ def test_rows_of_other_libraries_are_the_same(library: str, gaps: bool) -> None:
     expected = shift(X, groups, start, 4.0, replace(OPTIONS, max_iter=5))
     assert isinstance(found.shifts, np.ndarray)
     assert_allclose(found.shifts, expected.shifts, rtol=1e-7, atol=1e-9)
+
+
+@needs_torch
+def test_rows_that_are_streamed_to_a_device_are_refused() -> None:
+    X, groups = shifted_rows()
+    blocks = open_rows(X, label=groups).coded(np.arange(3))
+    with pytest.raises(ValueError, match="streamed to a device"):
+        GroupRows(StreamedRows(blocks, "cpu"), 3)
 
 
 def test_every_row_is_held_out_in_one_fold() -> None:

@@ -102,15 +102,25 @@ class Part:
         return taken, random.integers(0, _PARTS, size=n_rows)[taken]
 
 
+def check_source(source: RowSource) -> None:
+    """Refuse rows that cannot be taken group by group."""
+    if isinstance(source, StreamedRows):
+        raise ValueError(
+            "group_shift needs rows in memory, or passes on the CPU over rows in files: these rows are "
+            "streamed to a device. Leave device out."
+        )
+    if source.summary.counts[0]:
+        raise ValueError(
+            f"{source.summary.counts[0]} rows have no label, and with group_shift every row needs its group. "
+            "Leave these rows out."
+        )
+
+
 class GroupRows:
     """Rows by group: passes in which every group has its own means."""
 
     def __init__(self, source: RowSource, n_groups: int, part: Part | None = None) -> None:
-        if isinstance(source, StreamedRows):
-            raise ValueError(
-                "group_shift needs rows in memory, or passes on the CPU over rows in files: these rows are "
-                "streamed to a device. Leave device out."
-            )
+        check_source(source)
         self.source, self.n_groups, self.part = source, n_groups, part
         self.parted = part is not None and part.held_out
         self._own: list[tuple[int, RowSource]] = []
@@ -227,6 +237,7 @@ def improve(
         for own, rows, move in moves:
             second = structure.moved(second[None], own[None], rows[None], move[None], factor)[0]
     statistics = Statistics(log_likelihood[None], mass.T[None], np.zeros_like(current.means), second[None])
+    # Moments are about means of the last pass, and lose no digits.
     following, next_factor, _ = rule.improve(statistics, means[None], current, factor)
     return following, next_factor, shifts
 
