@@ -729,7 +729,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         *,
         covariance_type: str = "full",
         n_factors: int | None = None,
-        init: str | Mapping[str, Any] = "class",
+        init: str | Mapping[str, Any] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
         tol: float = 1e-4,
