@@ -248,8 +248,8 @@ def main() -> None:
     results["starts"] = measure_starts(repeats, start_groups)
     for row in results["starts"]:
         print(
-            f"default start, M={row['features']}: {row['mean']:.4f} nats per row short of the truth (less than "
-            f"{MOST_SHORT} wanted), at most {row['most']:.4f}"
+            f"default start, M={row['features']}: {row['mean']:.4f} nats per row short of the truth ("
+            f"less than {MOST_SHORT} wanted), at most {row['most']:.4f}"
         )
     if arguments.out is not None:
         with replacing(arguments.out) as file:

@@ -78,7 +78,7 @@ def test_it_is_the_mixture_underneath() -> None:
     X, y = unequal_classes()
     settings = {"n_kernels": 5, "covariance_type": "diag", "n_init": 3, "random_state": 7, "max_iter": 900}
     classifier = SharedKernelClassifier(**settings).fit(X, y)
-    mixture = SharedKernelMixture(**settings).fit(X, y)
+    mixture = SharedKernelMixture(init="class", **settings).fit(X, y)
     for name in ("weights_", "means_", "covariances_", "log_likelihood_path_", "start_log_likelihoods_"):
         assert_array_equal(getattr(classifier, name), getattr(mixture, name))
     assert classifier.log_likelihood_ == mixture.log_likelihood_
@@ -242,7 +242,7 @@ def test_feature_groups_multiply_class_likelihoods(covariance_type: str) -> None
     model = SharedKernelClassifier(feature_groups=groups, **settings).fit(X, y)
     assert len(model.models_) == 2
     assert model.feature_groups_ == groups
-    parts = [SharedKernelMixture(**settings).fit(X[:, columns], y) for columns in groups]
+    parts = [SharedKernelMixture(init="class", **settings).fit(X[:, columns], y) for columns in groups]
     expected = sum(
         part.class_log_likelihood(X[:, columns]) for part, columns in zip(parts, groups, strict=True)
     )
