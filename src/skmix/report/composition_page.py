@@ -65,8 +65,8 @@ def composition_page(
     str
         The page. The same arguments give the same characters.
     """
-    shown = {"unusual": unusual, "X": X, "groups": groups, "names": names, "made": made, "notes": notes}
-    data = composition_data(model, composition, title=title, **shown)
+    shown: dict[str, Any] = {"unusual": unusual, "X": X, "groups": groups, "names": names}
+    data = composition_data(model, composition, title=title, made=made, notes=notes, **shown)
     return render_page("composition.html.j2", data)
 
 
