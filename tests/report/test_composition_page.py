@@ -137,6 +137,11 @@ def test_unusual_groups_are_marked_with_what_differs() -> None:
     assert "usually 10.0 %; its rows are more likely than those of others (+6.0 SD)</td>" in both
     unknown = made_page(unusual=unusual("bone marrow", p_likelihood=np.nan, z_likelihood=np.nan))
     assert "usually 10.0 %</td><td>1.5e-09</td><td>–</td>" in unknown
+    # The share that differs most from the median of the others, 10 %, is named beside the least probable one.
+    table = unusual("bone marrow")
+    table.loc[3, ["population", "share", "usual_share"]] = [1, 0.2, 0.33]
+    two = made_page(unusual=table)
+    assert "population 2: 20.0 %, usually 33.0 %; population 3: 60.0 %, usually 10.0 %</td>" in two
     assert "No group differs from the others" in made_page(unusual=unusual())
     assert '<section id="unusual">' not in made_page(unusual=None)
 

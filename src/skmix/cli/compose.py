@@ -177,7 +177,8 @@ def compose(
             samples = _read(watch, asked.like(fitted, model), seed)
             fitted.set_params(device=device, n_jobs=jobs)
         with watch.steps("composing", None):
-            composition = fitted.composition(None if model is None else samples.source)
+            new: Any = None if model is None else samples.source
+            composition = fitted.composition(new)
             places = {name: place for place, name in enumerate(samples.sizes)}
             in_order = composition["group"].map(places).argsort(kind="stable")
             composition = composition.iloc[in_order].reset_index(drop=True)

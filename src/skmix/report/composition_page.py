@@ -65,8 +65,8 @@ def composition_page(
     str
         The page. The same arguments give the same characters.
     """
-    shown = {"unusual": unusual, "X": X, "groups": groups, "names": names, "made": made, "notes": notes}
-    data = composition_data(model, composition, title=title, **shown)
+    shown: dict[str, Any] = {"unusual": unusual, "X": X, "groups": groups, "names": names}
+    data = composition_data(model, composition, title=title, made=made, notes=notes, **shown)
     return render_page("composition.html.j2", data)
 
 
@@ -118,7 +118,7 @@ def composition_data(
         ],
         "n_unusual": len(flagged),
         "judged": unusual is not None,
-        "unusual_rows": _unusual_rows(unusual, kind),
+        "unusual_rows": _unusual_rows(unusual, kind, labels, shares),
         "parts": [
             {
                 "kernels": (np.flatnonzero(members == part) + 1).tolist(),
@@ -156,8 +156,10 @@ def percent(share: float) -> str:
     return "0" if shown == "0.000" else shown
 
 
-def _unusual_rows(unusual: DataFrame | None, kind: str) -> list[dict[str, str]]:
-    """Return what to say about each unusual group, the most unusual first."""
+def _unusual_rows(
+    unusual: DataFrame | None, kind: str, labels: Sequence[Any], shares: FloatArray
+) -> list[dict[str, str]]:
+    """Return what to say about each unusual group, the most unusual first; shares (L, G) are of all."""
     if unusual is None:
         return []
     found = []
@@ -165,8 +167,16 @@ def _unusual_rows(unusual: DataFrame | None, kind: str) -> list[dict[str, str]]:
         reasons = []
         of_shares, of_rows = row["p_composition"], np.nan_to_num(row["p_likelihood"], nan=1.0)
         if of_shares <= max(_CLEAR, of_rows):
-            usual = f"usually {percent(row['usual_share'])} %"
-            reasons.append(f"{kind} {row[kind] + 1}: {percent(row['share'])} %, {usual}")
+            place = labels.index(row["group"])
+            medians = np.median(np.delete(shares, place, axis=0), axis=0)
+            largest = int(np.abs(shares[place] - medians).argmax())
+            # The least probable share may be a small one: the one that differs most is named too.
+            usual = {row[kind]: (row["share"], row["usual_share"])}
+            usual.setdefault(largest, (shares[place, largest], medians[largest]))
+            reasons += [
+                f"{kind} {part + 1}: {percent(share)} %, usually {percent(usually)} %"
+                for part, (share, usually) in usual.items()
+            ]
         if of_rows <= max(_CLEAR, of_shares):
             which = "less" if row["z_likelihood"] < 0.0 else "more"
             reasons.append(
