@@ -13,6 +13,7 @@ from sklearn.base import is_classifier
 from ..engine.compute.arrays import on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.covariances import structure_of
+from ..engine.density import log_background
 from ..engine.em import fit
 from ..engine.model import FloatArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
@@ -282,7 +283,10 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
         stopping="total",
         floor=0.0,
     )
-    start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
+    start = replace(model._parameters, weights=uniform_weights(1, len(model.means_), 1)[0])
+    if start.background is not None and start.box is not None:
+        start = replace(start, background=np.array([model.class_prior_ @ start.background]))
+        _check_box(new.X, start.box, label)
     if options.inference == "variational":
         # Frozen kernels have no posterior; the new weights are the most likely ones.
         options = replace(options, inference="em", weight_prior=None)
@@ -294,12 +298,25 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
     frame = measure(np.concatenate([model.means_, new.X]), structure_of(options.covariance_type))
     found = fit(open_source(new.X, None, new.weights), start.batch(), options, frame=frame)
     model.weights_ = np.insert(model.weights_, place, found.parameters.weights[0, :, 0], axis=1)
+    if found.parameters.background is not None:
+        own = found.parameters.background[0, 0]
+        model.background_weights_ = np.insert(model.background_weights_, place, own)
     longer = np.result_type(model.classes_, np.asarray(label))
     model.classes_ = np.insert(model.classes_.astype(longer), place, label)
     model.class_prior_, model.class_count_ = _with_class(model, new, place)
     # What the fit, or the stream, reported was of fewer classes.
     for name in ("stream_", *_OF_FIT, *OF_THE_POSTERIOR):
         vars(model).pop(name, None)
+
+
+def _check_box(X: np.ndarray, box: FloatArray, label: Any) -> None:
+    """Refuse rows (n, M) where a background of the box (2, M) has no density: none could be learnt."""
+    outside = np.isinf(log_background(X, box))
+    if outside.any():
+        raise ValueError(
+            f"{outside.sum()} of {len(X)} rows of class {label!r} are outside of background_box_, the range "
+            "of the rows of the fit. Leave them out, or fit all classes again."
+        )
 
 
 def _with_class(model: Any, new: Block, place: int) -> tuple[FloatArray, FloatArray]:

@@ -127,7 +127,8 @@ def add(a: Sums | None, b: Sums | None) -> Sums | None:
     if a is None or b is None:
         return b if a is None else a
     pairs = zip(vars(a[0]).values(), vars(b[0]).values(), strict=True)
-    return Statistics(*(left + right for left, right in pairs)), a[1]
+    total: list[Any] = [None if left is None else left + right for left, right in pairs]
+    return Statistics(*total), a[1]
 
 
 def summarise_blocks(blocks: Blocks, seed: int = 0, device: str | None = None) -> Summary:
