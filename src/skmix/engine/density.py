@@ -68,7 +68,8 @@ def class_log_likelihood(
     if parameters.background is None or parameters.box is None:
         return mixed
     uniform = log_background(X, parameters.box)[:, None]
-    return np.logaddexp(mixed + np.log1p(-parameters.background), uniform + safe_log(parameters.background))
+    left, own = safe_log(1.0 - parameters.background), safe_log(parameters.background)
+    return np.logaddexp(mixed + left, uniform + own)
 
 
 def log_background(X: np.ndarray, box: FloatArray) -> FloatArray:

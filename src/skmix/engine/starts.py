@@ -207,14 +207,19 @@ def without_outliers(
     """
     chosen = np.unique(np.linspace(0, len(codes) - 1, _MOST_WITH_NEIGHBOURS).round().astype(np.int64))
     rows = to_numpy(pick(X, chosen)).astype(np.float64)
-    own, scaled = codes[chosen], rows / (frame.scale * np.sqrt(frame.variance))
-    nth = min(_NEIGHBOUR + 1, len(rows))  # a row is its own first neighbour
-    distances = KDTree(scaled).query(scaled, [nth])[0][:, 0]
+    own, mass = codes[chosen], np.ones(len(rows)) if weights is None else weights[chosen]
+    # Rows that are repeated must count like one that has their weight.
+    distinct, place = np.unique(rows / (frame.scale * np.sqrt(frame.variance)), axis=0, return_inverse=True)
+    nth = min(_NEIGHBOUR + 1, len(distinct))  # a row is its own first neighbour
+    distances = KDTree(distinct).query(distinct, [nth])[0][place.reshape(-1), 0]
     kept = np.zeros(len(rows), dtype=bool)
     for c in np.unique(own):
-        mine = own == c
-        kept |= mine & (distances <= np.quantile(distances[mine], _CENTRAL))
-    return rows[kept], own[kept], None if weights is None else weights[chosen][kept]
+        mine = np.flatnonzero(own == c)
+        order = mine[np.argsort(distances[mine])]
+        reached = np.cumsum(mass[order])
+        farthest = distances[order[np.searchsorted(reached, _CENTRAL * reached[-1])]]
+        kept[mine] = distances[mine] <= farthest
+    return rows[kept], own[kept], None if weights is None else mass[kept]
 
 
 def from_responsibilities(

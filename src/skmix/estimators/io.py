@@ -617,7 +617,7 @@ def kernels_of(
     level = log_peaks(factor.log_determinant, n_features, inside.degrees)[0] - frame.log_volume()
     weights, background = log_probabilities(parameters.weights), None
     if parameters.background is not None:
-        weights = weights + np.log1p(-parameters.background)
+        weights = weights + log_probabilities(1.0 - parameters.background)
         background = log_probabilities(parameters.background)
     return Kernels(
         columns=columns,
