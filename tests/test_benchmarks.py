@@ -234,6 +234,21 @@ def test_the_benchmark_of_populations_puts_pieces_together(tmp_path: Path) -> No
     assert "misclassified new rows" in done.stdout
 
 
+def test_the_benchmark_of_outliers_separates_kernels_that_resist_them(tmp_path: Path) -> None:
+    out = tmp_path / "robust.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "robust.py"), "--small", "--out", str(out)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    (case,) = json.loads(out.read_text())["outliers"]
+    (run,) = case["runs"]
+    assert run["gaussian"]["outliers"]["means"] > 10 * run["gaussian"]["clean"]["means"]
+    for name in ("background", "t and background"):
+        clean, outliers = run[name]["clean"], run[name]["outliers"]
+        assert outliers["accuracy"] > clean["accuracy"] - 0.01
+        assert all(outliers[error] < 1.05 * clean[error] for error in ("means", "weights", "shapes"))
+    assert run["t"]["outliers"]["means"] < 1.2 * run["t"]["clean"]["means"]
+    assert "without → with outliers" in done.stdout
+
+
 def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path) -> None:
     out = tmp_path / "defaults.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "defaults.py"), "--small", "--out", str(out)]

@@ -97,6 +97,14 @@ def check_kernel(kernel: Any) -> tuple[bool, float | None]:
     return True, float(degrees)
 
 
+def is_robust(model: Any) -> bool:
+    """Return whether outliers are expected: kernels are Student's t, or there is a background.
+
+    Such models are worked on by the CPU.
+    """
+    return check_kernel(getattr(model, "kernel", "gaussian"))[0] or bool(getattr(model, "background", False))
+
+
 def check_start(
     start: Mapping[str, Any],
     structure: Structure,

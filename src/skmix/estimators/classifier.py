@@ -27,7 +27,13 @@ from ..engine.refine.discriminative import Judge, Labelled, Scores, Stage, score
 from ..engine.refine.temperature import log_losses
 from ..io import source_of
 from . import decisions, densities
-from ._settings import check_count, check_covariance_prior, check_distribution, check_feature_groups
+from ._settings import (
+    check_count,
+    check_covariance_prior,
+    check_distribution,
+    check_feature_groups,
+    is_robust,
+)
 from .crossfit import N_PARTS_TO_TUNE, parts_of, refit
 from .io import kernels_of, log_probabilities, savable
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
@@ -40,7 +46,7 @@ from .rows import (
     score_rows,
     updating,
 )
-from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options, is_robust
+from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options
 
 # With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
 _ALL_AT_ONCE = 10_000

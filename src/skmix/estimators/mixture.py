@@ -32,13 +32,13 @@ from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from . import densities, streams
-from ._settings import OF_KERNELS, check_count
+from ._settings import OF_KERNELS, check_count, is_robust
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .decisions import check_outlier_label, threshold_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
 from .populations import check_populations, distances, match, merge_kernels, sort_kernels
 from .rows import Training, code_labels, host_copy, open_training, refuse_blocks, score_rows, updating
-from .solving import check_inference, fit_jointly, fit_model, is_robust
+from .solving import check_inference, fit_jointly, fit_model
 
 Estimator = TypeVar("Estimator", bound=type)
 # Columns and the mixture of their features.
@@ -63,8 +63,8 @@ _PARAMETERS = """
         at means and covariances: ('t', 4.0) has that many degrees of freedom, at least 1, and 't' alone
         learns those of each kernel, between 1 and 200. `covariances_` are then scale matrices P, and a kernel
         with ν > 2 degrees of freedom has the covariance ν / (ν − 2) P. Starts are drawn from the three
-        quarters of some 8192 rows that have the closest neighbours. It runs on the CPU, by EM without
-        `accelerate`, and neither in `partial_fit` nor in `tune`.
+        quarters of some 8192 rows that have the closest neighbours. It runs on the CPU, without `device`, by
+        EM without `accelerate`, and neither in `partial_fit` nor in `tune`.
     background : bool, default=False
         Whether each class also has rows that come from no kernel but from a density that is constant on the
         bounding box of the training rows, and zero elsewhere: p(x | j) = (1 − b_j) Σ_k π_kj p_k(x) + b_j / V.

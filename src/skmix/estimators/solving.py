@@ -37,7 +37,7 @@ from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
 from ..engine.sources import RowSource, make_setting, open_source
 from ..engine.sources.summary import Frame, fill_gaps, resolution_of
-from ._settings import OF_KERNELS, check_covariance_prior, check_kernel, check_start
+from ._settings import OF_KERNELS, check_covariance_prior, check_kernel, check_start, is_robust
 from .callbacks import SavedRun, saving
 from .rows import Training, columns_of, device_and_precision, warn_caller
 
@@ -265,11 +265,6 @@ def options_of(model: Any, n_features: int) -> Options:
         inference=model.inference,
         learn_degrees=check_kernel(model.kernel) == (True, None),
     )
-
-
-def is_robust(model: Any) -> bool:
-    """Return whether outliers are expected: kernels are Student's t, or there is a background."""
-    return bool(check_kernel(model.kernel)[0] or model.background)
 
 
 def with_tails(model: Any, start: Parameters, source: RowSource) -> Parameters:

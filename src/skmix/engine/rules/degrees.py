@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compute.arrays import clip, digamma, namespace, trigamma, where
+from ..compute.arrays import digamma, trigamma
 from ..model import FloatArray
 
 # Range of learnt degrees of freedom: from a Cauchy distribution to one that is Gaussian for all purposes.
 LEAST, MOST = 1.0, 200.0
 # Of a kernel before the first pass.
 START = 10.0
-# Steps of Newton's method, of which each at least halves the bracket if it does not converge on its own.
-_STEPS = 20
+# Most steps of Newton's method, and the change of log ν after which it has converged.
+_STEPS, _CLOSE = 50, 1e-12
 
 
 def likeliest_degrees(mean_gap: FloatArray) -> FloatArray:
@@ -27,14 +27,14 @@ def likeliest_degrees(mean_gap: FloatArray) -> FloatArray:
     The left side falls with ν. Newton's steps for log ν that leave the bracket of the root are replaced by
     its middle.
     """
-    xp = namespace(mean_gap)
-    low = xp.full_like(mean_gap, np.log(LEAST))
-    high = xp.full_like(mean_gap, np.log(MOST))
+    low, high = np.full_like(mean_gap, np.log(LEAST)), np.full_like(mean_gap, np.log(MOST))
     place = 0.5 * (low + high)
     for _ in range(_STEPS):
-        half = 0.5 * xp.exp(place)
-        value = xp.log(half) - digamma(half) + 1.0 + mean_gap
-        low, high = where(value > 0, place, low), where(value > 0, high, place)
-        step = place - value / (1.0 - half * trigamma(half))
-        place = where((step > low) & (step < high), step, 0.5 * (low + high))
-    return clip(xp.exp(place), LEAST, MOST)
+        half = 0.5 * np.exp(place)
+        value = np.log(half) - digamma(half) + 1.0 + mean_gap
+        low, high = np.where(value > 0, place, low), np.where(value > 0, high, place)
+        last, step = place, place - value / (1.0 - half * trigamma(half))
+        place = np.where((step >= low) & (step <= high), step, 0.5 * (low + high))
+        if np.all(np.abs(place - last) < _CLOSE):
+            break
+    return np.clip(np.exp(place), LEAST, MOST)
