@@ -431,6 +431,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "mnist": mnist,
     "peers": peers,
     "populations": populations,
+    "robust": robust,
     "sharing": sharing,
     "speed": speed,
     "standings": standings,
