@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from scipy.stats import kstest, multivariate_t
 from scipy.stats import t as student
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, load
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
 
 CENTRES = np.array([[0.0, 0.0, 1.0], [6.0, 5.0, 0.0], [-5.0, 6.0, 2.0]])
 ROOTS = np.array([[[1.0, 0, 0], [0.5, 1, 0], [0, 0.3, 1.0]], np.diag([2.0, 1.0, 0.5]), np.eye(3)])
@@ -327,6 +327,21 @@ def test_information_criteria_count_degrees_and_background() -> None:
     n_more = 0.5 * (robust.aic(X, Y) + 2 * robust.score_samples(X, Y).sum())
     n_less = 0.5 * (plain.aic(X, Y) + 2 * plain.score_samples(X, Y).sum())
     assert_allclose(n_more - n_less, 3 + 2)
+
+
+@pytest.mark.parametrize("strategy", ["grid", "prune"])
+def test_searches(strategy: str, tmp_path: Path) -> None:
+    search = SharedKernelMixtureCV(
+        SharedKernelMixture(kernel="t", background=True),
+        n_kernels=[2, 3] if strategy == "grid" else 5,
+        covariance_type="full",
+        criterion="bic",
+        strategy=strategy,
+        random_state=0,
+    ).fit(X, Y)
+    assert search.best_estimator_.n_kernels_ == 3
+    search.save(tmp_path / "search.skmix")
+    assert_array_equal(load(tmp_path / "search.skmix").score_samples(NEW), search.score_samples(NEW))
 
 
 @pytest.mark.parametrize(
