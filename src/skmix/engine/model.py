@@ -122,6 +122,12 @@ class Statistics(Record):
         """Sum (R, K) of the weights of the rows in the moments."""
         return namespace(self.mass).sum(self.mass, axis=-1) if self.scales is None else self.scales
 
+    def plus(self, other: Statistics) -> Statistics:
+        """Return the statistics of the rows of both."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        sums: list[Any] = [None if own is None else own + new for own, new in pairs]
+        return Statistics(*sums)
+
     def add(self, other: Statistics) -> None:
         """Add `other` to this record in place."""
         for own, new in zip(vars(self).values(), vars(other).values(), strict=True):

@@ -203,8 +203,9 @@ def test_bits_do_not_depend_on_threads_or_on_other_starts(covariance_type: str, 
     with workers(1) as pool:
         alone = compiled.expect(rows, kernels.take(slice(4, 5)), kernels.means[4:5], pool)
     for name, value in vars(found[0]).items():
-        assert_array_equal(getattr(found[1], name), value)
-        assert_array_equal(getattr(alone, name)[0], value[4])
+        if value is not None:
+            assert_array_equal(getattr(found[1], name), value)
+            assert_array_equal(getattr(alone, name)[0], value[4])
 
 
 @pytest.mark.parametrize(
@@ -380,7 +381,8 @@ def test_blocks_do_not_depend_on_other_starts(monkeypatch: pytest.MonkeyPatch) -
         together = compiled.expect(rows, kernels, kernels.means, pool)
         alone = compiled.expect(rows, kernels.take([1]), kernels.means[[1]], pool)
     for name, value in vars(alone).items():
-        assert_array_equal(getattr(together, name)[[1]], value, err_msg=name)
+        if value is not None:
+            assert_array_equal(getattr(together, name)[[1]], value, err_msg=name)
 
 
 def test_compiled_code_is_kept_by_the_digest_of_all_sources() -> None:
