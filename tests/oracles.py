@@ -6,10 +6,12 @@ Nothing here calls the engine's arithmetic: densities come from scipy, covarianc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
+from scipy.optimize import minimize_scalar
+from scipy.special import digamma, gammaln, logsumexp
+from scipy.stats import multivariate_normal, multivariate_t
 
 from skmix.engine.model import FloatArray, IntArray, Parameters
 
@@ -141,7 +143,9 @@ def expected_pass(
 
     The complete data of a row are its class, its kernel and its missing values; expectations of them come
     from the textbook formulas for a conditional Gaussian. The likelihood is of row and label together when
-    the model has class priors, and of the row given its label otherwise.
+    the model has class priors, and of the row given its label otherwise. A row of a t kernel also has a
+    precision u relative to the kernel's, of which a Gamma distribution is the posterior; and a row may be
+    one of a uniform background.
     """
     n_kernels, n_features = model.means.shape
     n_classes = model.weights.shape[1]
@@ -149,7 +153,7 @@ def expected_pass(
     prior = np.ones(n_classes) if model.class_prior is None else model.class_prior
     weights = np.ones(len(X)) if row_weights is None else row_weights
     mass = np.zeros((n_kernels, n_classes))
-    first = np.zeros((n_kernels, n_features))
+    noise, first, scales, gaps_of_logs = np.zeros(n_classes), np.zeros((n_kernels, n_features)), 0.0, 0.0
     filled = []
     likelihood = 0.0
     for x, c, weight in zip(X, classes, weights, strict=True):
@@ -159,21 +163,39 @@ def expected_pass(
         joint = np.empty((n_kernels, n_classes))
         values = np.tile(x, (n_kernels, 1))
         spread = np.zeros((n_kernels, n_features, n_features))
+        precision, log_precision = np.ones(n_kernels), np.zeros(n_kernels)
+        of_noise = np.zeros(n_classes)
+        if model.background is not None and model.box is not None:
+            of_noise = allowed * model.background / np.prod(np.diff(model.box[:, seen], axis=0))
         for k in range(n_kernels):
             own = full[k][np.ix_(seen, seen)]
-            density = multivariate_normal(model.means[k, seen], own).pdf(x[seen])
+            if model.degrees is None:
+                density = multivariate_normal(model.means[k, seen], own).pdf(x[seen])
+            else:
+                density = multivariate_t(model.means[k, seen], own, df=model.degrees[k]).pdf(x[seen])
+                away = x[seen] - model.means[k, seen]
+                rate = 0.5 * (model.degrees[k] + away @ np.linalg.solve(own, away))
+                shape = 0.5 * (model.degrees[k] + len(seen))
+                precision[k], log_precision[k] = shape / rate, digamma(shape) - np.log(rate)
             joint[k] = density * model.weights[k] * allowed
+            if model.background is not None:
+                joint[k] *= 1.0 - model.background
             slope = full[k][np.ix_(gaps, seen)] @ np.linalg.inv(own)
             values[k, gaps] = model.means[k, gaps] + slope @ (x[seen] - model.means[k, seen])
             rest = full[k][np.ix_(gaps, gaps)] - slope @ full[k][np.ix_(seen, gaps)]
-            spread[k][np.ix_(gaps, gaps)] = rest
-        likelihood += weight * np.log(joint.sum())
-        responsibility = weight * joint / joint.sum()
+            spread[k][np.ix_(gaps, gaps)] = rest / precision[k]
+        density = joint.sum() + of_noise.sum()
+        likelihood += weight * np.log(density)
+        responsibility = weight * joint / density
         mass += responsibility
-        first += responsibility.sum(axis=1)[:, None] * values
-        filled.append((responsibility.sum(axis=1), values, spread))
+        noise += weight * of_noise / density
+        share = responsibility.sum(axis=1) * precision
+        first += share[:, None] * values
+        scales = scales + share
+        gaps_of_logs = gaps_of_logs + responsibility.sum(axis=1) * (log_precision - precision)
+        filled.append((share, values, spread))
     total = mass.sum(axis=1)
-    means = first / total[:, None]
+    means = first / np.asarray(scales)[:, None]
     scatter = np.zeros((n_kernels, n_features, n_features))
     for responsibility, values, spread in filled:
         deviation = values - means
@@ -182,6 +204,22 @@ def expected_pass(
         covariances = scatter.sum(axis=0) / total.sum()
     else:
         covariances = as_structure(scatter / total[:, None, None], covariance_type)
-    sizes = mass.sum(axis=0)
+    sizes = mass.sum(axis=0) + noise
     class_prior = None if model.class_prior is None else sizes / sizes.sum()
-    return Parameters(mass / sizes, means, covariances, class_prior), float(likelihood)
+    found = Parameters(mass / mass.sum(axis=0), means, covariances, class_prior)
+    if model.degrees is not None:
+        found = replace(found, degrees=np.array([likeliest_degrees(s) for s in gaps_of_logs / total]))
+    if model.background is not None:
+        found = replace(found, background=noise / sizes, box=model.box)
+    return found, float(likelihood)
+
+
+def likeliest_degrees(mean_gap: float) -> float:
+    """Return the ν from 1 to 200 that maximises ν/2 log ν/2 − log Γ(ν/2) + ν/2 s, given s."""
+    found = minimize_scalar(
+        lambda v: gammaln(0.5 * v) - 0.5 * v * (np.log(0.5 * v) + mean_gap),
+        bounds=(1.0, 200.0),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    return float(found.x)

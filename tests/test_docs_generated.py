@@ -173,6 +173,36 @@ def test_gains_in_density_are_those_of_the_results(generated: ModuleType) -> Non
     assert f"Mean gain {sum(gains) / len(gains):+.2f}" in text
 
 
+def test_errors_with_outliers_are_those_of_the_results(generated: ModuleType) -> None:
+    measured = json.loads((RESULTS / "robust.json").read_text())
+    shown = cells(generated.robust())[1:]
+    for case in measured["outliers"]:
+        for name in case["runs"][0]:
+            row = next(row for row in shown if row[0] == case["start"] and row[2] == name)
+            clean, far = (
+                {
+                    key: np.mean([run[name][kind][key] for run in case["runs"]])
+                    for key in case["runs"][0][name][kind]
+                }
+                for kind in ("clean", "outliers")
+            )
+            assert row[3] == f"{100 * clean['accuracy']:.1f} → {100 * far['accuracy']:.1f}"
+            assert (
+                row[4] == f"{clean['means']:.3f} → {far['means']:.3f} ({far['means'] / clean['means']:.2f})"
+            )
+            if "background" in name:
+                # Outliers cost less than 1 % of accuracy and 5 % of any error.
+                assert far["accuracy"] > clean["accuracy"] - 0.01
+                assert all(far[key] < 1.05 * clean[key] for key in ("means", "weights", "shapes"))
+            elif name == "t" and case["start"] == "near":
+                assert far["accuracy"] > clean["accuracy"] - 0.01
+                assert far["means"] < 1.05 * clean["means"]
+            elif name == "gaussian":
+                assert far["means"] > 10.0 * clean["means"]
+    seconds = measured["seconds_of_a_pass"]
+    assert max(seconds.values()) < 1.5 * seconds["gaussian"]
+
+
 def test_errors_of_populations_are_those_of_the_results(generated: ModuleType) -> None:
     measured = json.loads((RESULTS / "populations.json").read_text())["merging"]
     shown = cells(generated.populations())

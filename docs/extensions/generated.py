@@ -357,6 +357,25 @@ def numbers() -> str:
     return table(["kernels", "features", "rows", *names.values()], rows)
 
 
+def robust() -> str:
+    """Return accuracy and errors of the parameters without and with outliers, by kind of kernels."""
+    rows, names = [], ("accuracy", "means", "weights", "shapes")
+    for case in read("robust.json")["outliers"]:
+        for name in case["runs"][0]:
+            means = [
+                {key: sum(run[name][kind][key] for run in case["runs"]) / len(case["runs"]) for key in names}
+                for kind in ("clean", "outliers")
+            ]
+            accuracy = " → ".join(f"{100 * each['accuracy']:.1f}" for each in means)
+            errors = [
+                f"{means[0][key]:.3f} → {means[1][key]:.3f} ({means[1][key] / means[0][key]:.2f})"
+                for key in names[1:]
+            ]
+            rows.append([case["start"], f"{case['kernels']}", name, accuracy, *errors])
+    headings = ["start", "kernels", "density", "accuracy, %", "error of means", "of weights", "of shapes"]
+    return table(headings, rows)
+
+
 def percent(outcomes: Sequence[dict[str, Any]], name: str) -> str:
     """Return the mean of a share over outcomes, in per cent."""
     return f"{100 * sum(each[name] for each in outcomes) / len(outcomes):.2f}"
@@ -425,6 +444,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "numbers": numbers,
     "peers": peers,
     "populations": populations,
+    "robust": robust,
     "sharing": sharing,
     "speed": speed,
     "standings": standings,

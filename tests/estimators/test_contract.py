@@ -19,6 +19,7 @@ ESTIMATORS = [
     SharedKernelClassifier(3, feature_groups=[[0], [1]], covariance_type="diag", random_state=0),
     SharedKernelMixture(random_state=0),
     SharedKernelMixture(3, inference="variational", random_state=0),
+    SharedKernelMixture(kernel="t", background=True, random_state=0),
     GaussianMixture(random_state=0),
 ]
 # Searches with all their stages, but few candidates in the longest ones, in few folds.
@@ -30,7 +31,9 @@ SEARCHES = [
 
 def expected_failures(estimator):
     reason = None
-    if getattr(estimator, "feature_groups", None) is not None:
+    # With one Gaussian kernel for each class the first pass leads to the same place from anywhere.
+    tails = getattr(estimator, "kernel", "gaussian") != "gaussian"
+    if getattr(estimator, "feature_groups", None) is not None or tails:
         reason = (
             "starts are drawn from the rows in their order, which the check changes; from the same start "
             "weighted and repeated rows agree (tests/engine/sources/test_incomplete.py)"

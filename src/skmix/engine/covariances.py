@@ -147,6 +147,10 @@ class Structure:
         """Return the covariances of x · scale, scale (M,)."""
         return covariances * scale[:, None] * scale
 
+    def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
+        """Return covariances (R, K, …) times a factor (K,) for each kernel."""
+        return covariances * factors.reshape((-1,) + (1,) * (covariances.ndim - 2))
+
     def variances(self, covariances: FloatArray) -> FloatArray:
         """Return variances (R, K or 1, M or 1) of the kernels."""
         return namespace(covariances).linalg.diagonal(self._by_kernel(covariances))
@@ -915,6 +919,10 @@ class LowRank(Diagonal):
             f"A variational fit of {self.name} covariances is not possible: they have no conjugate "
             "prior. Use inference='em', or another covariance_type."
         )
+
+    def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
+        own = factors[:, None, None]
+        return np.concatenate([covariances[..., :-1] * np.sqrt(own), covariances[..., -1:] * own], axis=-1)
 
     def coordinates(self, covariances: FloatArray) -> FloatArray:
         # Factors are unconstrained.

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .compute.arrays import like, namespace
+from .compute.arrays import is_numpy, like, namespace
 from .compute.threads import Workers, workers
-from .covariances import structure_of
+from .covariances import Structure, structure_of
 from .model import FloatArray, IntArray, Parameters
+from .rules.likelihood import all_weights
 from .sources import open_array
-from .sources.gaps import group_rows
+from .sources.gaps import group_rows, marginal
 from .sources.reference import log_sum as log_sum
 from .sources.reference import safe_log
 
@@ -44,7 +45,11 @@ def evaluate(
     n_jobs: int,
     weights: FloatArray | None = None,
 ) -> FloatArray:
-    """Return log N(x_n; μ_k, P_k), shape (N, K), or their mixtures with weights (K, L); see `ArrayRows`."""
+    """Return log-densities of kernels, shape (N, K), or of mixtures with weights (K, L); see `ArrayRows`."""
+    if not is_numpy(X) and (parameters.degrees is not None or parameters.box is not None):
+        raise ValueError(
+            "Models with t kernels or a background run only on the CPU: give X as a NumPy array."
+        )
     rows, structure = open_array(X), structure_of(covariance_type)
     if X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL:
         return rows.log_densities(parameters, structure, Workers(1), weights)
@@ -55,7 +60,7 @@ def evaluate(
 def kernel_log_densities(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
-    """Return log N(x_n; μ_k, P_k), shape (N, K)."""
+    """Return the kernels' log-densities, shape (N, K)."""
     return evaluate(X, parameters, covariance_type, n_jobs)
 
 
@@ -63,7 +68,38 @@ def class_log_likelihood(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
     """Return log p(x_n | class j), shape (N, L)."""
-    return evaluate(X, parameters, covariance_type, n_jobs, parameters.weights)
+    mixed = evaluate(X, parameters, covariance_type, n_jobs, parameters.weights)
+    if parameters.background is None or parameters.box is None:
+        return mixed
+    uniform = log_background(X, parameters.box)[:, None]
+    left, own = safe_log(1.0 - parameters.background), safe_log(parameters.background)
+    return np.logaddexp(mixed + left, uniform + own)
+
+
+def log_background(X: np.ndarray, box: FloatArray) -> FloatArray:
+    """Return the log-density (N,) of rows on a box (2, M), uniform there and zero elsewhere.
+
+    It is that of the observed values.
+    """
+    low, high = box
+    seen = ~np.isnan(X)
+    inside = np.all(~seen | (np.clip(X, low, high) == X), axis=1)
+    return np.where(inside, -(seen @ np.log(high - low)), -np.inf)
+
+
+def all_log_densities(
+    X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
+) -> FloatArray:
+    """Return the kernels' log-densities (N, K), or (N, K + 1) with that of the background last."""
+    found = evaluate(X, parameters, covariance_type, n_jobs)
+    if parameters.box is None:
+        return found
+    return np.concatenate([found, log_background(X, parameters.box)[:, None]], axis=1)
+
+
+def all_log_weights(parameters: Parameters) -> FloatArray:
+    """Return the log-weights (K, L), or (K + 1, L), that belong to `all_log_densities`."""
+    return safe_log(all_weights(parameters.batch())[0])
 
 
 def log_responsibilities(
@@ -74,8 +110,9 @@ def log_responsibilities(
     n_jobs: int = 1,
 ) -> FloatArray:
     """Return the logarithms of w_nk given each row's class (N,), shape (N, K). Equation (E)."""
-    densities = evaluate(X, parameters, covariance_type, n_jobs)
-    return log_normalise(densities + like(safe_log(parameters.weights).T[classes], densities))
+    densities = all_log_densities(X, parameters, covariance_type, n_jobs)
+    found = log_normalise(densities + like(all_log_weights(parameters).T[classes], densities))
+    return found[:, : parameters.means.shape[0]]
 
 
 def most_likely_kernel(
@@ -93,15 +130,15 @@ def averaged_log_responsibilities(
 
     They stay finite where a responsibility underflows.
     """
-    densities = kernel_log_densities(X, parameters, covariance_type, n_jobs)
+    densities = all_log_densities(X, parameters, covariance_type, n_jobs)
     per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
-    log_weights = like(safe_log(parameters.weights), densities)
+    log_weights = like(all_log_weights(parameters), densities)
     xp = namespace(densities)
     averaged = xp.full_like(densities, -np.inf)
     for c in range(per_class.shape[1]):
         own = densities + log_weights[:, c] - per_class[:, c, None] + log_posterior[:, c, None]
         averaged = xp.logaddexp(averaged, own)
-    return log_normalise(averaged)
+    return log_normalise(averaged)[:, : parameters.means.shape[0]]
 
 
 def condition(
@@ -109,19 +146,43 @@ def condition(
 ) -> Parameters:
     """Return the model of the other features, in increasing order, given `values` (O,) of `columns` (O,).
 
-    Weights are each class's responsibilities for the known values; class priors are left to the caller.
+    Weights are each class's responsibilities for the known values; class priors are left to the caller. A t
+    kernel is wider the farther the values are from its mean, so that tied scale matrices become full ones.
     """
     n_features, n_classes = parameters.means.shape[1], parameters.weights.shape[1]
     rows = np.full((n_classes, n_features), np.nan)
     rows[:, columns] = values
     weights = np.exp(log_responsibilities(rows, np.arange(n_classes), parameters, covariance_type)).T
-    slopes, covariances = structure_of(covariance_type).conditional(
-        parameters.covariances[None], columns, n_features
-    )
+    structure = structure_of(covariance_type)
+    slopes, covariances = structure.conditional(parameters.covariances[None], columns, n_features)
     gaps = np.setdiff1d(np.arange(n_features), columns)
     deviation = values - parameters.means[:, columns]
     means = parameters.means[:, gaps] + (slopes[0] @ deviation[..., None])[..., 0]
-    return Parameters(weights, means, covariances[0])
+    degrees, background, box = parameters.degrees, None, parameters.box
+    if degrees is not None:
+        scales = _scales(values[None], columns, parameters, structure)[0]
+        if structure.shared:
+            covariances = structure.to_full(covariances, len(means), len(gaps))
+        covariances = structure.widened(covariances, scales)
+        degrees = degrees + len(columns)
+    if box is not None:
+        box, shares = box[:, gaps], weights.sum(axis=0)
+        background = 1.0 - shares
+        weights = np.where(shares > 0, weights / np.where(shares > 0, shares, 1.0), parameters.weights)
+    return Parameters(weights, means, covariances[0], degrees=degrees, background=background, box=box)
+
+
+def _scales(
+    values: FloatArray, columns: IntArray, parameters: Parameters, structure: Structure
+) -> FloatArray:
+    """Return by what each row's values (n, O) of `columns` (O,) multiply the scales of t kernels, (n, K)."""
+    assert parameters.degrees is not None
+    if not len(columns):
+        return np.ones((len(values), len(parameters.means)))
+    part = marginal(parameters, columns, structure)
+    whitener = structure.factor(part.covariances[None], len(columns)).whitener
+    distances = structure.distances(whitener, values.T - part.means[None, ..., None])[0].T
+    return (parameters.degrees + distances) / (parameters.degrees + len(columns))
 
 
 def _incomplete(
@@ -144,16 +205,20 @@ def fill_means(
 ) -> FloatArray:
     """Return rows X (N, M) with the conditional means of their missing values, which are NaN.
 
-    `responsibilities` (N, K) are those given the observed values.
+    `responsibilities` (N, K) are those given the observed values, without that of a background.
     """
     filled = X.astype(np.float64)
+    left = 1.0 - responsibilities.sum(axis=1)
     step = max(1, _CHUNK // parameters.means.size)
     for index, columns, gaps, slopes, _ in _incomplete(X, parameters, covariance_type):
         for start in range(0, len(index), step):
             rows = index[start : start + step]
             deviation = filled[np.ix_(rows, columns)] - parameters.means[:, None, columns]
             predicted = parameters.means[:, None, gaps] + deviation @ np.swapaxes(slopes, 1, 2)
-            filled[np.ix_(rows, gaps)] = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
+            found = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
+            if parameters.box is not None:
+                found += left[rows, None] * parameters.box[:, gaps].mean(axis=0)
+            filled[np.ix_(rows, gaps)] = found
     return filled
 
 
@@ -166,17 +231,28 @@ def draw_missing(
 ) -> FloatArray:
     """Return C copies (C, N, M) of rows X (N, M) whose missing values, NaN, are drawn.
 
-    `kernels` (C, N) is the kernel of each row and copy.
+    `kernels` (C, N) is the kernel of each row and copy, K for the background.
     """
-    structure = structure_of(covariance_type)
+    structure, n_kernels = structure_of(covariance_type), len(parameters.means)
     filled = np.tile(X.astype(np.float64), (len(kernels), 1, 1))
     for index, columns, gaps, slopes, covariances in _incomplete(X, parameters, covariance_type):
         roots = np.linalg.cholesky(structure.to_full(covariances, len(parameters.means), len(gaps))[0])
         chosen = kernels[:, index]
         drawn = random_state.standard_normal((*chosen.shape, len(gaps)))
+        known = X[np.ix_(index, columns)].astype(np.float64)
+        scales = None if parameters.degrees is None else _scales(known, columns, parameters, structure)
         for k in np.unique(chosen):
             own = np.nonzero(chosen == k)
-            deviation = X[np.ix_(index, columns)][own[1]] - parameters.means[k, columns]
+            if k == n_kernels:
+                assert parameters.box is not None
+                low, high = parameters.box[:, gaps]
+                drawn[own] = random_state.uniform(low, high, size=(len(own[0]), len(gaps)))
+                continue
+            if scales is not None and parameters.degrees is not None:
+                degrees = parameters.degrees[k] + len(columns)
+                wide = np.sqrt(scales[own[1], k]) * _tails(degrees, len(own[1]), random_state)
+                drawn[own] *= wide[:, None]
+            deviation = known[own[1]] - parameters.means[k, columns]
             drawn[own] = drawn[own] @ roots[k].T + deviation @ slopes[k].T + parameters.means[k, gaps]
         filled[:, index[:, None], gaps] = drawn
     return filled
@@ -193,15 +269,30 @@ def choose(probabilities: FloatArray, random_state: np.random.RandomState) -> In
 def draw(
     parameters: Parameters, covariance_type: str, classes: IntArray, random_state: np.random.RandomState
 ) -> tuple[FloatArray, IntArray]:
-    """Draw a row of each of the `classes` (n,); return the rows (n, M) and their kernels (n,)."""
-    n_features = parameters.means.shape[1]
-    kernels = choose(parameters.weights.T[classes], random_state)
+    """Draw a row of each of the `classes` (n,); return the rows (n, M) and their kernels (n,).
+
+    Rows of the background have the number K.
+    """
+    n_kernels, n_features = parameters.means.shape
+    kernels = choose(all_weights(parameters.batch())[0].T[classes], random_state)
     structure = structure_of(covariance_type)
     X = random_state.standard_normal((len(classes), n_features))
     for k in np.unique(kernels):
+        own = kernels == k
+        if k == n_kernels:
+            assert parameters.box is not None
+            low, high = parameters.box
+            X[own] = random_state.uniform(low, high, size=(int(own.sum()), n_features))
+            continue
+        if parameters.degrees is not None:
+            X[own] *= _tails(parameters.degrees[k], int(own.sum()), random_state)[:, None]
         # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
         root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
-        own = kernels == k
         X[own] = X[own] @ root.T + parameters.means[k]
     return X, kernels
+
+
+def _tails(degrees: float, n_rows: int, random_state: np.random.RandomState) -> FloatArray:
+    """Draw what (n,) Gaussian rows are multiplied by to become rows of a t distribution."""
+    return np.sqrt(degrees / random_state.chisquare(degrees, size=n_rows))

@@ -29,7 +29,7 @@ from .model import (
     Status,
 )
 from .rules import UpdateRule
-from .rules.likelihood import Likelihood, price_of_kernel, with_unlabelled
+from .rules.likelihood import Likelihood, for_pass, price_of_kernel
 from .rules.variational import Variational, default_rows, prior_of
 from .sources import RowSource, Setting, make_setting, open_source
 from .sources.base import Centres
@@ -136,9 +136,11 @@ def fit(
                 callback(run)
         inside = run.result()
     rows.clear_cache()
+    # The box stays as it was, to the last bit, or rows on its sides would be outside.
+    found = replace(frame.leave(inside.parameters.map(to_numpy), structure), box=starts.box)
     return replace(
         inside,
-        parameters=frame.leave(inside.parameters.map(to_numpy), structure),
+        parameters=found,
         log_likelihood=inside.log_likelihood - volume,
         objective=inside.objective - volume.sum(),
         path=[path - volume for path in inside.path],
@@ -160,7 +162,7 @@ def rule_of(options: Options, setting: Setting, n_kernels: int, source: RowSourc
             source.to_device,
             hierarchical=regulariser.hierarchical is not None,
         )
-    return Likelihood(structure, regulariser.map(source.to_device), options.freeze)
+    return Likelihood(structure, regulariser.map(source.to_device), options.freeze, options.learn_degrees)
 
 
 def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
@@ -196,7 +198,7 @@ def expect(
     moments: bool = True,
 ) -> tuple[Any, FloatArray]:
     """Do the E-step; unlabelled rows are the last column of the statistics."""
-    mixed = with_unlabelled(parameters)
+    mixed = for_pass(parameters)
     statistics, origins = source.expect(mixed, factor, setting, centres, moments)
     if parameters.class_prior is not None:
         # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.

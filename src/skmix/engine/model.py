@@ -77,6 +77,13 @@ class Parameters(Record):
     # (..., K): concentration of the Dirichlet prior on weights that is learnt from all classes; None: no such
     # prior. Weights of a fit with one are not normalised either, see ``rules/weights.py``.
     concentration: FloatArray | None = None
+    # (..., K): degrees of freedom of Student's t kernels, whose scale matrices are the covariances; None:
+    # kernels are Gaussian
+    degrees: FloatArray | None = None
+    # (..., L): Pr(background | class), and (..., 2, M): lowest and highest values of the box on which the
+    # background is uniform; `weights` are shares of the other rows. None: there is no background.
+    background: FloatArray | None = None
+    box: FloatArray | None = None
 
     def batch(self) -> Parameters:
         """Return this single model as a batch of one start that shares its memory."""
@@ -104,11 +111,28 @@ class Statistics(Record):
     # (R, K, S): the same sum of second-order terms, in the structure's packed order; if covariances are tied,
     # only the sum over kernels is defined, if they are spherical, only that over features
     second: FloatArray
+    # (R, K): sums of w E[u] and w E[log u] over rows of responsibility w, where u is the precision of a row
+    # relative to that of its t kernel; moments are then weighted by w E[u]. None for Gaussian kernels.
+    scales: FloatArray | None = None
+    log_scales: FloatArray | None = None
+    background: FloatArray | None = None  # (R, C): sum of the probabilities that rows are background
+
+    @property
+    def weight(self) -> FloatArray:
+        """Sum (R, K) of the weights of the rows in the moments."""
+        return namespace(self.mass).sum(self.mass, axis=-1) if self.scales is None else self.scales
+
+    def plus(self, other: Statistics) -> Statistics:
+        """Return the statistics of the rows of both."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        sums: list[Any] = [None if own is None else own + new for own, new in pairs]
+        return Statistics(*sums)
 
     def add(self, other: Statistics) -> None:
         """Add `other` to this record in place."""
         for own, new in zip(vars(self).values(), vars(other).values(), strict=True):
-            own += new
+            if own is not None:
+                own += new
 
 
 @dataclass(frozen=True)
@@ -163,6 +187,7 @@ class Options:
     inference: Literal["em", "variational"] = "em"
     mean_prior: float | None = None  # variational fit: strength of the prior on each mean, in rows
     prior_kernels: int | None = None  # variational fit: kernels under the prior, if starts have fewer
+    learn_degrees: bool = False  # whether t kernels learn their degrees of freedom
 
 
 @dataclass(frozen=True)

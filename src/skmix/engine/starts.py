@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from .compute.arrays import (
     Array,
@@ -41,6 +42,9 @@ _SHRINKAGE = 0.05
 # Share of a class's starting weight that is spread evenly over all kernels.
 _SPREAD_WEIGHT = 0.01
 _CHUNK = 1 << 13
+# Where outliers are expected: rows among which neighbours are sought, which neighbour's distance counts, and
+# the share of the rows with the closest ones from which starts are drawn.
+_MOST_WITH_NEIGHBOURS, _NEIGHBOUR, _CENTRAL = 1 << 13, 5, 0.75
 # To draw this small a share of many rows, one by one is faster than to permute all.
 _SMALL_SHARE, _MANY_ROWS = 0.1, 1 << 17
 
@@ -197,6 +201,30 @@ def class_wise(
     covariances *= 1.0 - _SHRINKAGE
     covariances += _SHRINKAGE * np.diag(frame.variance)
     return _leave(weights, means, covariances, frame, structure)
+
+
+def without_outliers(
+    X: Array, codes: IntArray, weights: FloatArray | None, frame: Frame
+) -> tuple[FloatArray, IntArray, FloatArray | None]:
+    """Return some rows (n, M), of each class those with the closest neighbours, their codes and weights (n,).
+
+    Seeds that are drawn far from each other would else be outliers. Rows are in memory and have no gaps.
+    """
+    chosen = np.unique(np.linspace(0, len(codes) - 1, _MOST_WITH_NEIGHBOURS).round().astype(np.int64))
+    rows = to_numpy(pick(X, chosen)).astype(np.float64)
+    own, mass = codes[chosen], np.ones(len(rows)) if weights is None else weights[chosen]
+    # Rows that are repeated must count like one that has their weight.
+    distinct, place = np.unique(rows / (frame.scale * np.sqrt(frame.variance)), axis=0, return_inverse=True)
+    nth = min(_NEIGHBOUR + 1, len(distinct))  # a row is its own first neighbour
+    distances = KDTree(distinct).query(distinct, [nth])[0][place.reshape(-1), 0]
+    kept = np.zeros(len(rows), dtype=bool)
+    for c in np.unique(own):
+        mine = np.flatnonzero(own == c)
+        order = mine[np.argsort(distances[mine])]
+        reached = np.cumsum(mass[order])
+        farthest = distances[order[np.searchsorted(reached, _CENTRAL * reached[-1])]]
+        kept[mine] = distances[mine] <= farthest
+    return rows[kept], own[kept], None if weights is None else mass[kept]
 
 
 def from_responsibilities(

@@ -13,6 +13,8 @@ from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
 
 _SUM_TOLERANCE = 1e-6
+# Attributes of Student's t kernels and of a background.
+OF_KERNELS = ("kernel_degrees_", "background_weights_", "background_box_")
 
 
 def as_numbers(values: Any, name: str) -> FloatArray:
@@ -83,6 +85,26 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
     return 0.5 * (array + np.swapaxes(array, -1, -2)) if structure.name in ("full", "tied") else array
 
 
+def check_kernel(kernel: Any) -> tuple[bool, float | None]:
+    """Return whether kernels are Student's t, and their degrees of freedom if these are given."""
+    if isinstance(kernel, str):
+        return kernel == "t", None
+    degrees = kernel[1] if len(kernel) == 2 and kernel[0] == "t" else None
+    if not isinstance(degrees, Real) or isinstance(degrees, bool) or not 1.0 <= float(degrees) < np.inf:
+        raise ValueError(
+            f"kernel must be 'gaussian', 't' or a pair of 't' and a number of at least 1, got {kernel!r}."
+        )
+    return True, float(degrees)
+
+
+def is_robust(model: Any) -> bool:
+    """Return whether outliers are expected: kernels are Student's t, or there is a background.
+
+    Such models are worked on by the CPU.
+    """
+    return check_kernel(getattr(model, "kernel", "gaussian"))[0] or bool(getattr(model, "background", False))
+
+
 def check_start(
     start: Mapping[str, Any],
     structure: Structure,
@@ -92,13 +114,13 @@ def check_start(
 ) -> Parameters:
     """Return the starting point that a dict of `means` (K, M), `covariances` and `weights` (K, L) describes.
 
-    Covariances default to the features' variances (M,) over K^(2/M), weights to uniform ones; without
-    `n_kernels`, K is that of the means.
+    It may have `degrees` (K,) of freedom too. Covariances default to the features' variances (M,) over
+    K^(2/M), weights to uniform ones; without `n_kernels`, K is that of the means.
     """
-    unknown = set(start) - {"means", "covariances", "weights"}
+    unknown = set(start) - {"means", "covariances", "weights", "degrees"}
     if unknown or "means" not in start:
         raise ValueError(
-            "init given as a dict needs 'means' and may have 'covariances' and 'weights', "
+            "init given as a dict needs 'means' and may have 'covariances', 'weights' and 'degrees', "
             f"got the keys {sorted(map(str, start))}."
         )
     n_features = len(default_covariance)
@@ -118,7 +140,12 @@ def check_start(
         weights = uniform_weights(1, n_kernels, n_classes)[0]
     else:
         weights = check_distribution(start["weights"], (n_kernels, n_classes), "weights")
-    return Parameters(weights, means, covariances)
+    degrees = None
+    if start.get("degrees") is not None:
+        degrees = as_numbers(start["degrees"], "degrees")
+        if degrees.shape != (n_kernels,) or not np.all((degrees >= 1.0) & np.isfinite(degrees)):
+            raise ValueError(f"degrees must be {n_kernels} numbers of at least 1, got {start['degrees']!r}.")
+    return Parameters(weights, means, covariances, degrees=degrees)
 
 
 def check_features(

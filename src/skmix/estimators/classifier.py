@@ -27,7 +27,13 @@ from ..engine.refine.discriminative import Judge, Labelled, Scores, Stage, score
 from ..engine.refine.temperature import log_losses
 from ..io import source_of
 from . import decisions, densities
-from ._settings import check_count, check_covariance_prior, check_distribution, check_feature_groups
+from ._settings import (
+    check_count,
+    check_covariance_prior,
+    check_distribution,
+    check_feature_groups,
+    is_robust,
+)
 from .crossfit import N_PARTS_TO_TUNE, parts_of, refit
 from .io import kernels_of, log_probabilities, savable
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
@@ -159,6 +165,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     weight_concentration_ = _of_its_model("weight_concentration_")
     mean_precision_ = _of_its_model("mean_precision_")
     degrees_of_freedom_ = _of_its_model("degrees_of_freedom_")
+    kernel_degrees_ = _of_its_model("kernel_degrees_")
+    background_weights_ = _of_its_model("background_weights_")
+    background_box_ = _of_its_model("background_box_")
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelBase._parameter_constraints,
@@ -175,6 +184,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         *,
         covariance_type: str = "full",
         n_factors: int | None = None,
+        kernel: str | tuple[str, float] = "gaussian",
+        background: bool = False,
         feature_groups: Sequence[Sequence[int | str]] | None = None,
         init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "auto",
         n_init: int = 1,
@@ -199,6 +210,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             n_kernels,
             covariance_type=covariance_type,
             n_factors=n_factors,
+            kernel=kernel,
+            background=background,
             init=init,  # type: ignore[arg-type]
             n_init=n_init,
             max_iter=max_iter,
@@ -375,10 +388,12 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Raises
         ------
         ValueError
-            With feature groups, covariances of low rank or missing values, and for a class whose prior is
-            zero.
+            With feature groups, covariances of low rank, t kernels, a background or missing values, and for a
+            class whose prior is zero.
         """
         check_is_fitted(self)
+        if is_robust(self):
+            raise ValueError("tune is for Gaussian kernels without a background.")
         if len(self.models_) > 1:
             raise ValueError(
                 f"tune works on one model of all features, but there are {len(self.models_)} feature groups."

@@ -105,7 +105,7 @@ def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> Float
 
 
 def kernel_log_densities(model: Any, rows: Array) -> FloatArray:
-    """Return log N(x; μ_k, P_k), shape (n, K), the parts' side by side."""
+    """Return the kernels' log-densities, shape (n, K), the parts' side by side."""
     return _side_by_side(_of_parts(model, rows, density.kernel_log_densities))
 
 
@@ -144,9 +144,8 @@ def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[Float
     """Return a function of the engine, with arguments beside the rows (n, M), of each part."""
     n_jobs, results = effective_n_jobs(model.n_jobs), []
     for columns, part in model._parts():
-        parameters = Parameters(part.weights_, part.means_, part.covariances_)
         own = columns_of(rows, columns)
-        results.append(function(own, *given, parameters, part.covariance_type_, n_jobs))
+        results.append(function(own, *given, part._parameters, part.covariance_type_, n_jobs))
     return results
 
 
@@ -191,10 +190,9 @@ def draw_missing(
     else:
         classes = np.tile(codes, (n_copies, 1))
     filled = np.tile(rows.astype(np.float64), (n_copies, 1, 1))
-    of_kernels = _of_parts(model, rows, density.kernel_log_densities)
+    of_kernels = _of_parts(model, rows, density.all_log_densities)
     for (columns, part), own in zip(model._parts(), of_kernels, strict=True):
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(part.weights_.T)
+        log_weights = density.all_log_weights(part._parameters).T
         shares = [np.exp(density.log_normalise(own + log_weights[each])) for each in classes]
         kernels = np.stack([density.choose(each, random_state) for each in shares])
         filled[:, :, columns] = density.draw_missing(
@@ -230,6 +228,8 @@ def n_parameters(model: Any) -> int:
         if "group_shifts_" in vars(part):
             rows = weights * to_numpy(part.class_count_)
             total += round(n_features * float((rows / (rows + part.group_shift_)).sum()))
+        settings = getattr(part, "kernel", "gaussian"), getattr(part, "background", False)
+        total += n_kernels * (settings[0] == "t") + weights.shape[1] * settings[1]
     return total
 
 
@@ -321,6 +321,11 @@ def _derive(
         # What a fit says of itself that is still true of fewer features.
         for name in ("classes_", "class_count_", "covariance_type_", "converged_", "n_iter_"):
             setattr(derived, name, getattr(model, name))
+        if isinstance(model.kernel, tuple) and not np.all(parts[0][-1].degrees == model.kernel[1]):
+            derived.set_params(kernel="t")
+        if structure_of(model.covariance_type_).shared and parts[0][-1].covariances.ndim == 3:
+            derived.set_params(covariance_type="full")
+            derived.covariance_type_ = "full"
         # The kernels are the same ones, and so is what they belong to.
         vars(derived).update({name: vars(model)[name] for name in OF_POPULATIONS if name in vars(model)})
         if "group_shifts_" in vars(model):
@@ -331,6 +336,10 @@ def _derive(
     place = {column: i for i, column in enumerate(columns)}
     derived.feature_groups_ = [[place[column] for column in own] for _, own, _, _ in parts]
     derived.models_ = [_derive(each[0], each[2], [each], class_prior) for each in parts]
+    for name in ("kernel", "covariance_type"):
+        for own in derived.models_:
+            if getattr(own, name) != getattr(model, name):
+                derived.set_params(**{name: getattr(own, name)})
     if model.feature_groups is not None:
         derived.set_params(feature_groups=[list(group) for group in derived.feature_groups_])
     derived.temperature_ = model.temperature_

@@ -23,10 +23,11 @@ from .. import _version
 from ..engine.covariances import structure_of
 from ..engine.model import Parameters
 from ..engine.refine.merge import cut
+from ..engine.sources.reference import log_peaks
 from ..engine.sources.summary import FARTHEST, frame_of
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.graph import Kernels, build_graph
-from ._settings import check_covariance_prior, check_feature_groups
+from ._settings import OF_KERNELS, check_covariance_prior, check_feature_groups, check_kernel
 from .rows import host_copy
 
 if TYPE_CHECKING:
@@ -298,11 +299,12 @@ _TYPES: dict[Any, tuple[str, ...]] = {
     list: ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "mixtures_", "models_"),
     dict: ("best_params_", "cv_results_"),
     "KM": ("means_",),
-    "K": ("weight_prior_", "mean_precision_", "degrees_of_freedom_"),
-    "L": ("class_count_",),
+    "K": ("weight_prior_", "mean_precision_", "degrees_of_freedom_", "kernel_degrees_"),
+    "L": ("class_count_", "background_weights_"),
     "M": ("resolution_", "variance_floor_"),
     "KL": ("weight_concentration_",),
     "LKM": ("group_shifts_",),
+    "BM": ("background_box_",),
     "pc": ("log_likelihood_path_",),
     "s": ("lower_bound_path_", "start_log_likelihoods_"),
 }
@@ -418,6 +420,23 @@ def _check_mixture(model: Any) -> None:
             raise ValueError(f"{name} has numbers that are not positive")
     if "populations_" in vars(model):
         _check_populations(model, sizes["K"])
+    _check_tails(model)
+
+
+def _check_tails(model: Any) -> None:
+    """Check that degrees of freedom and a background are there if the settings say so, and possible."""
+    (is_t, fixed), noisy = check_kernel(model.kernel), bool(model.background)
+    degrees, weights, box = (vars(model).get(name) for name in OF_KERNELS)
+    for name, value, wanted in zip(OF_KERNELS, (degrees, weights, box), (is_t, noisy, noisy), strict=True):
+        if (value is not None) != wanted:
+            settings = f"kernel={model.kernel!r} and background={model.background!r}"
+            raise ValueError(f"{name} {'is missing' if wanted else 'was fitted'}, with {settings}")
+    if degrees is not None and not np.all(degrees >= 1.0 if fixed is None else degrees == fixed):
+        raise ValueError(f"kernel_degrees_ has {degrees.min()}, with kernel={model.kernel!r}")
+    if weights is not None and not np.all((weights >= 0) & (weights <= 1)):
+        raise ValueError("background_weights_ are not all between 0 and 1")
+    if box is not None and not (len(box) == 2 and np.all(box[0] < box[1])):
+        raise ValueError("background_box_ has no volume")
 
 
 def _check_populations(model: Any, n_kernels: int) -> None:
@@ -598,7 +617,11 @@ def kernels_of(
     frame = frame_of(parameters, structure)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)
-    level = -0.5 * (n_features * np.log(2.0 * np.pi) + factor.log_determinant[0]) - frame.log_volume()
+    level = log_peaks(factor.log_determinant, n_features, inside.degrees)[0] - frame.log_volume()
+    weights, background = log_probabilities(parameters.weights), None
+    if parameters.background is not None:
+        weights = weights + log_probabilities(1.0 - parameters.background)
+        background = log_probabilities(parameters.background)
     return Kernels(
         columns=columns,
         scale=frame.scale,
@@ -607,7 +630,10 @@ def kernels_of(
         means=inside.means[0],
         whitener=factor.whitener[0],
         level=level,
-        log_weights=log_probabilities(parameters.weights) if by_class else None,
+        log_weights=weights if by_class else None,
+        degrees=parameters.degrees,
+        box=parameters.box,
+        log_background=background,
     )
 
 

@@ -49,6 +49,7 @@ from ..engine.sources.gaps import has_gaps
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, is_elsewhere, open_rows, source_of
+from ._settings import is_robust
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
@@ -129,15 +130,15 @@ def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Trainin
         classes, codes = number_labels(read_labels(on_host(y), rows.shape[0]))
     weights = check_weights(on_host(sample_weight), rows.shape[0])
     rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-    # The product form with unlabelled rows works on the host.
+    # The product form with unlabelled rows works on the host, and so do t kernels and a background.
     jointly = bool(getattr(estimator, "feature_groups", None)) and bool(np.any(codes < 0))
-    if jointly and (is_device_array(rows) or device is not None):
-        warn_caller(
-            "Rows without a label and several feature_groups: this fit runs on the host, not on the device."
-        )
+    here = jointly or is_robust(estimator)
+    if here and (is_device_array(rows) or device is not None):
+        why = "Rows without a label and several feature_groups" if jointly else "t kernels or a background"
+        warn_caller(f"{why}: this fit runs on the host, not on the device.")
     if is_device_array(rows):
-        rows = to_numpy(rows) if jointly else rows
-    elif device is not None and not jointly:
+        rows = to_numpy(rows) if here else rows
+    elif device is not None and not here:
         if not fits_on(rows, device):
             return _training_streamed(estimator, rows, classes, None if y is None else codes, weights, device)
         else:
@@ -570,7 +571,7 @@ def score_rows(
     """
     if "class_prior_" not in vars(estimator):
         check_is_fitted(estimator)
-    model = host_copy(estimator)
+    model, on_cpu = host_copy(estimator), on_cpu or is_robust(estimator)
     if type(X) is not np.ndarray:
         if is_collection(X):
             return _score_lazily(model, X, function, y)

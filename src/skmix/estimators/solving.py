@@ -33,11 +33,12 @@ from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, St
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
+from ..engine.rules.degrees import START
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
-from ..engine.sources import make_setting, open_source
+from ..engine.sources import RowSource, make_setting, open_source
 from ..engine.sources.summary import Frame, fill_gaps, resolution_of
-from ._settings import check_covariance_prior, check_start
+from ._settings import OF_KERNELS, check_covariance_prior, check_kernel, check_start, is_robust
 from .callbacks import SavedRun, saving
 from .rows import Training, columns_of, device_and_precision, warn_caller
 
@@ -68,6 +69,8 @@ NUMBERS_TOGETHER = 1 << 17
 _SOME_ROWS = 1 << 12
 # Strength of covariance_prior='weak', relative to 'auto'.
 _WEAK = 0.01
+# Share of each class's rows that is background at the start.
+_BACKGROUND = 0.05
 # Largest default number of kernels of a class.
 _MOST_KERNELS = 50
 
@@ -105,6 +108,7 @@ def fit_model(
     # With callbacks, and when pruning, all starts run together.
     apart = path is None and watching is None and not prune
     groups = start_groups(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
+    groups = (with_tails(model, group, source) for group in groups)
     given = next(groups)
     if _goes_on(model, training, structure) and model.weight_prior == "hierarchical":
         prior = last["weight_prior_"]
@@ -209,7 +213,9 @@ def _with_default_prior(
                 prior = found.covariance_prior, found.covariance_prior_scale
         elif isinstance(model.init, str) and model.init != "uniform":
             # Few rows may have a label, and others are in no class.
-            rows, codes, weights = _some_rows(training, labelled=True)
+            rows, codes, weights = _some_rows(
+                training, labelled=True, frame=frame if is_robust(model) else None
+            )
             masses = None if weights is None else weights / unit
             regulariser = regulariser_of(options, frame, structure, n_kernels)
             strength, common = prior_of_start(rows, codes, masses, one, structure, regulariser, frame)
@@ -249,15 +255,17 @@ def with_resolution(
 
 
 def _some_rows(
-    training: Training, *, labelled: bool = False
+    training: Training, *, labelled: bool = False, frame: Frame | None = None
 ) -> tuple[FloatArray, IntArray, FloatArray | None]:
     """Return at most `_SOME_ROWS` of the rows for starts, evenly spaced, on the host.
 
-    Of labelled rows only, gaps are filled.
+    Of labelled rows only, gaps are filled, and outliers are left out if a frame is given.
     """
     rows, codes, weights = training.source.start_rows()
     if labelled and training.source.summary.gaps:
         rows = fill_gaps(rows, codes)
+    if frame is not None:
+        rows, codes, weights = starts.without_outliers(rows, codes, weights, frame)
     among = np.flatnonzero(codes >= 0) if labelled else np.arange(len(codes))
     chosen = among[evenly_spaced(len(among))]
     some = to_numpy(pick(rows, chosen)).astype(np.float64)
@@ -293,7 +301,33 @@ def options_of(model: Any, n_features: int) -> Options:
         freeze=model.freeze,
         precision=device_and_precision(model.device)[1],  # type: ignore[arg-type]
         inference=model.inference,
+        learn_degrees=check_kernel(model.kernel) == (True, None),
     )
+
+
+def with_tails(model: Any, start: Parameters, source: RowSource) -> Parameters:
+    """Return starts with degrees of freedom and a background, as the settings of a mixture ask for them.
+
+    A given or earlier start keeps its own, but for degrees of freedom that are fixed.
+    """
+    (is_t, fixed), (n_starts, n_kernels, _) = check_kernel(model.kernel), start.means.shape
+    degrees, background, box = start.degrees if is_t else None, None, None
+    if degrees is None and is_t and fixed is None and model.freeze == "kernels":
+        raise ValueError(
+            "freeze='kernels' keeps the degrees of freedom too: init must have 'degrees', or kernel be "
+            "('t', degrees)."
+        )
+    if is_t and (fixed is not None or degrees is None):
+        degrees = np.full((n_starts, n_kernels), START if fixed is None else fixed)
+    if model.background:
+        moments, n_classes = source.summary.moments, start.weights.shape[-1]
+        # A feature that does not vary has an interval of one unit.
+        away = np.where(moments.high > moments.low, 0.0, 0.5 * moments.unit)
+        box = np.tile(np.stack([moments.low - away, moments.high + away]), (n_starts, 1, 1))
+        background = start.background
+        if background is None:
+            background = np.full((n_starts, n_classes), _BACKGROUND)
+    return replace(start, degrees=degrees, background=background, box=box)
 
 
 def fitted_options(model: Any) -> Options:
@@ -306,7 +340,13 @@ def fitted_options(model: Any) -> Options:
 
 
 def check_inference(estimator: Any, *, prune: bool = False) -> None:
-    """Refuse settings that do not go with the kind of inference, or with pruning."""
+    """Refuse settings that do not go with the kind of inference, with t kernels, or with pruning."""
+    if is_robust(estimator):
+        what = "background=True" if estimator.background else f"kernel={estimator.kernel!r}"
+        for name, default in (("inference", "em"), ("accelerate", False), ("device", None)):
+            value = getattr(estimator, name)
+            if value != default:
+                raise ValueError(f"{what} does not go with {name}={value!r}: leave it at {default!r}.")
     variational, hierarchical = estimator.inference == "variational", estimator.weight_prior == "hierarchical"
     for name, default in (("accelerate", False), ("freeze", None), ("stopping", "total")):
         value = getattr(estimator, name)
@@ -391,6 +431,8 @@ def start_groups(
     if init == "class" and prior is not None:
         own = np.flatnonzero(codes >= 0)
         rows, codes, weights = pick(rows, own), codes[own], None if weights is None else weights[own]
+    if is_robust(model):
+        rows, codes, weights = starts.without_outliers(rows, codes, weights, frame)
     size = np.prod(structure.shape(n_kernels, n_features))
     together = model.n_init if n_numbers is None else max(1, int(n_numbers // size))
     for first in range(0, model.n_init, together):
@@ -448,6 +490,8 @@ def _store(
     if prune or model.inference == "variational":
         parameters = living_kernels(parameters, structure_of(model.covariance_type))
     log_likelihood = float(result.log_likelihood[best].sum())
+    for name in OF_KERNELS:
+        vars(model).pop(name, None)
     vars(model).update(model._fitted_attributes(parameters, log_likelihood, training))
     model.converged_ = bool(result.status[best] == Status.CONVERGED)
     model.n_iter_ = int(result.n_iter[best])
@@ -586,4 +630,5 @@ def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, 
         )
     volume = source.summary.by_class(source.summary.observed, log_likelihood.shape[1]) @ np.log(frame.scale)
     found = with_frozen(rule.freeze, frame.leave(found, structure).take(0), model._parameters)
+    found = replace(found, box=model._parameters.box)
     return found, log_likelihood[0] - volume

@@ -13,6 +13,7 @@ from sklearn.base import is_classifier
 from ..engine.compute.arrays import on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.covariances import structure_of
+from ..engine.density import log_background
 from ..engine.em import fit
 from ..engine.model import FloatArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
@@ -284,7 +285,10 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
         stopping="total",
         floor=0.0,
     )
-    start = Parameters(uniform_weights(1, len(model.means_), 1)[0], model.means_, model.covariances_)
+    start = replace(model._parameters, weights=uniform_weights(1, len(model.means_), 1)[0])
+    if start.background is not None and start.box is not None:
+        start = replace(start, background=np.array([model.class_prior_ @ start.background]))
+        _check_box(new.X, start.box, label)
     if options.inference == "variational":
         # Frozen kernels have no posterior; the new weights are the most likely ones.
         options = replace(options, inference="em", weight_prior=None)
@@ -298,7 +302,10 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
     if strength == "auto":
         strength = vars(model).get("group_shift_", np.inf)
     if strength is None or np.isinf(strength):
-        weights = fit(source, start.batch(), options, frame=frame).parameters.weights[0, :, 0]
+        found = fit(source, start.batch(), options, frame=frame).parameters
+        weights = found.weights[0, :, 0]
+        if found.background is not None:
+            model.background_weights_ = np.insert(model.background_weights_, place, found.background[0, 0])
         shift = np.zeros_like(model.means_)
     else:
         weights, shift = _adapted(model, source, start, float(strength), options, frame)
@@ -325,6 +332,16 @@ def _adapted(
         GroupRows(source, 1), replace(start, weights=common[:, None]), strength, options, frame, anchor=anchor
     )
     return found.parameters.weights[:, 0], found.shifts[0]
+
+
+def _check_box(X: np.ndarray, box: FloatArray, label: Any) -> None:
+    """Refuse rows (n, M) where a background of the box (2, M) has no density: none could be learnt."""
+    outside = np.isinf(log_background(X, box))
+    if outside.any():
+        raise ValueError(
+            f"{outside.sum()} of {len(X)} rows of class {label!r} are outside of background_box_, the range "
+            "of the rows of the fit. Leave them out, or fit all classes again."
+        )
 
 
 def _with_class(model: Any, new: Block, place: int) -> tuple[FloatArray, FloatArray]:

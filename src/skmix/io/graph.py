@@ -38,6 +38,11 @@ class Kernels:
     whitener: np.ndarray  # (K or 1, m, m): W with W P Wᵀ = I; (K or 1, m) where it is diagonal
     level: np.ndarray  # (K or 1,): log-density at the mean
     log_weights: np.ndarray | None  # (K, L): log Pr(kernel | class); None if kernels are the outcomes
+    degrees: np.ndarray | None = None  # (K,): degrees of freedom; None for Gaussian kernels
+    # Of a background: the box (2, m) on which it is uniform, in the units of X, and its log-probability in
+    # each class (L,). If kernels are the outcomes, it is one more.
+    box: np.ndarray | None = None
+    log_background: np.ndarray | None = None
 
 
 class _Graph:
@@ -77,8 +82,8 @@ class _Graph:
 
     def outcomes(self, rows: str, group: Kernels) -> str:
         """Return log p(x | class) (L, n) of one feature group, or the kernels' log-densities (K, n)."""
-        x = self.add("Gather", rows, np.array(group.columns, dtype=np.int64), axis=1)
-        x = self.add("Sub", self.add("Div", x, group.scale), group.shift)
+        own = self.add("Gather", rows, np.array(group.columns, dtype=np.int64), axis=1)
+        x = self.add("Sub", self.add("Div", own, group.scale), group.shift)
         x = self.add("Clip", x, np.array(-group.farthest), np.array(group.farthest))
         difference = self.add("Sub", x, group.means[:, None, :])
         if group.whitener.ndim == 3:
@@ -87,11 +92,29 @@ class _Graph:
             white = self.add("Mul", difference, group.whitener[:, None, :])
         squares = self.add("Mul", white, white)
         distance = self.add("ReduceSum", squares, np.array([2]), keepdims=0)
-        densities = self.add("Sub", group.level[:, None], self.add("Mul", distance, np.array(0.5)))
+        if group.degrees is None:
+            below = self.add("Mul", distance, np.array(0.5))
+        else:
+            ratio = self.add("Add", self.add("Div", distance, group.degrees[:, None]), np.array(1.0))
+            powers = 0.5 * (group.degrees + len(group.columns))
+            below = self.add("Mul", self.add("Log", ratio), powers[:, None])
+        densities = self.add("Sub", group.level[:, None], below)
+        uniform = None if group.box is None else self.uniform(own, group.box)
         if group.log_weights is None:
-            return densities
+            return densities if uniform is None else self.add("Concat", densities, uniform, axis=0)
         weighted = self.add("Add", densities, group.log_weights.T[:, :, None])
+        if uniform is not None and group.log_background is not None:
+            noise = self.add("Add", uniform, group.log_background[:, None, None])
+            weighted = self.add("Concat", weighted, noise, axis=1)
         return self.add("Squeeze", self.log_sum(weighted)[1], np.array([1]))
+
+    def uniform(self, rows: str, box: np.ndarray) -> str:
+        """Return the log-density (1, n) of rows (n, m) on a box (2, m), −inf outside."""
+        nearest = self.add("Min", self.add("Max", rows, box[0]), box[1])
+        away = self.add("Abs", self.add("Sub", rows, nearest))
+        farthest = self.add("Transpose", self.add("ReduceMax", away, np.array([1]), keepdims=1), perm=[1, 0])
+        outside = self.add("Greater", farthest, np.array(0.0))
+        return self.add("Where", outside, np.array(-np.inf), np.array(-np.log(box[1] - box[0]).sum()))
 
     def mapped(self, rows: str, features: Features) -> str:
         """Return rows (n, M) standardised, by powers, and projected (n, q)."""
@@ -172,6 +195,7 @@ def build_graph(
     features: Features | None = None,
     others: Sequence[dict[str, Any]] = (),
     log_shares: np.ndarray | None = None,
+    n_hidden: int = 0,
 ) -> ModelProto:
     """Return a graph from X (n, M) to ``label`` (n,), probabilities (n, J) and ``log_density`` (n,).
 
@@ -181,6 +205,7 @@ def build_graph(
     name of that output. The groups' columns are those of `features` of X. With `others`, further models as
     arguments of this function, probabilities are averaged, and the density is the first one's; but with
     `log_shares`, of all models, densities are averaged with these shares, and probabilities are the first's.
+    The last `n_hidden` outcomes of the first are left out of them.
     """
     try:
         from onnx import TensorProto, checker, helper
@@ -208,9 +233,13 @@ def build_graph(
         graph.add("Gather", names, best, axis=0, output="label")
         kind = helper.np_dtype_to_tensor_dtype(names.dtype)
         results.append(helper.make_tensor_value_info("label", kind, ["n"]))
+    n_outcomes = len(log_prior) - n_hidden
+    if n_hidden:
+        ends = (np.array([end]) for end in (0, n_outcomes, 1))
+        posterior = graph.add("Slice", posterior, *ends)
     graph.add("Cast", posterior, to=outside, output=probabilities)
     graph.add("Cast", density, to=outside, output="log_density")
-    results.append(helper.make_tensor_value_info(probabilities, outside, ["n", len(log_prior)]))
+    results.append(helper.make_tensor_value_info(probabilities, outside, ["n", n_outcomes]))
     results.append(helper.make_tensor_value_info("log_density", outside, ["n"]))
 
     inputs = [helper.make_tensor_value_info("X", outside, ["n", n_features])]

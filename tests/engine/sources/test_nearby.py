@@ -57,6 +57,8 @@ def problem(
 def assert_same(found: Statistics, expected: Statistics) -> None:
     """Compare statistics to 1e-9 of each kernel's largest number."""
     for name, value in vars(expected).items():
+        if value is None:
+            continue
         own = getattr(found, name)
         if name == "first":
             # First moments about the mean cancel: their unit is the spread, not their sum.

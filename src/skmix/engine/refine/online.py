@@ -35,13 +35,15 @@ class Running:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as arrays and numbers by name."""
         own = {name: getattr(self, name) for name in ("origins", "n_batches", "n_rows")}
-        return {**vars(self.frame), **vars(self.statistics), **own}
+        sums = {name: value for name, value in vars(self.statistics).items() if value is not None}
+        return {**vars(self.frame), **sums, **own}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Running:
         """Return the record from the output of `to_dict`."""
         frame = Frame(**{field.name: values[field.name] for field in fields(Frame)})
-        statistics = Statistics(**{field.name: values[field.name] for field in fields(Statistics)})
+        sums = {field.name: values[field.name] for field in fields(Statistics) if field.name in values}
+        statistics = Statistics(**sums)
         return cls(frame, statistics, values["origins"], values["n_batches"], values["n_rows"])
 
 

@@ -364,11 +364,12 @@ def _scatters(
         setting = make_setting(source, inside, frame, structure, pool, options)
         statistics, _ = expect(source, inside, factor, setting)
     mass = to_numpy(statistics.mass)[0].sum(axis=-1)
-    offset = to_numpy(statistics.first)[0] / np.maximum(mass, np.finfo(np.float64).tiny)[:, None]
+    weight = to_numpy(statistics.weight)[0]
+    offset = to_numpy(statistics.first)[0] / np.maximum(weight, np.finfo(np.float64).tiny)[:, None]
     second = to_numpy(statistics.second)[0]
     if structure.triangular:
-        return mass, unpack(second, n_features) - (mass[:, None] * offset)[..., None] * offset[:, None, :]
-    return mass, np.maximum(second[:, :n_features] - mass[:, None] * offset**2, 0.0)
+        return mass, unpack(second, n_features) - (weight[:, None] * offset)[..., None] * offset[:, None, :]
+    return mass, np.maximum(second[:, :n_features] - weight[:, None] * offset**2, 0.0)
 
 
 def _mean_covariance(parameters: Parameters, structure: Structure, mass: FloatArray) -> FloatArray:

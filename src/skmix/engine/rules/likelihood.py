@@ -12,6 +12,7 @@ import numpy as np
 from ..compute.arrays import clip, constant, namespace, rare, to_numpy, where
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
+from .degrees import likeliest_degrees
 from .weights import begin, log_ratio, point_weights, with_posterior
 
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
@@ -31,6 +32,7 @@ class Likelihood:
     structure: Structure
     regulariser: Regulariser  # floor, ridge and priors
     freeze: str | None = None  # which parameters stay at their starting values: 'kernels' or 'weights'
+    learn_degrees: bool = False  # whether t kernels learn their degrees of freedom
     prior: None = None  # parameters other than weights have no posterior
 
     @property
@@ -63,17 +65,23 @@ class Likelihood:
         """
         structure, regulariser, xp = self.structure, self.regulariser, namespace(statistics.mass)
         mass, first, second = xp.sum(statistics.mass, axis=-1), statistics.first, statistics.second
-        alive = mass > _EMPTY
+        alive, weight = mass > _EMPTY, statistics.weight
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:
             # They have a covariance that can be factored, until their own is put back.
             identity = constant(_identity, structure, first.shape[-1], second.shape[-1], example=mass)
             mass, first = where(alive, mass, _TINY), where(alive[..., None], first, 0.0)
+            weight = where(alive, weight, _TINY)
             second = where(alive[..., None], second, _TINY * identity)
-        offset = first / mass[..., None]
+        offset = first / weight[..., None]
         means = origins + offset  # (M2)
+        ahead = offset
+        if statistics.scales is not None:
+            # Moments of t kernels are weighted, but their scatter is divided by the number of rows.
+            second = structure.moved(second, first, weight[..., None], -offset, factor)
+            ahead = xp.zeros_like(offset)
         covariances, next_factor = structure.update(  # (M3)
-            mass, offset, second, regulariser, previous.covariances
+            mass, ahead, second, regulariser, previous.covariances
         )
         inaccurate = lost_digits(offset, covariances, structure)
         if some_empty:
@@ -81,9 +89,19 @@ class Likelihood:
             covariances = structure.where_alive(alive, covariances, previous.covariances)
             next_factor = structure.factor_where_alive(alive, next_factor, factor)
             inaccurate = alive & inaccurate
-        class_mass, prior = assign_unlabelled(statistics.mass, previous)
+        class_mass, prior = assign_unlabelled(all_mass(statistics), previous)
         class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
-        found = Parameters(previous.weights, means, covariances, prior)  # its weights follow
+        degrees, background = previous.degrees, previous.background
+        if background is not None:
+            sizes, class_mass, own = xp.sum(class_mass, axis=1), class_mass[:, :-1, :], class_mass[:, -1, :]
+            background = where(sizes > 0, own / clip(sizes, _TINY, np.inf), background)
+        if self.learn_degrees:
+            assert statistics.scales is not None
+            assert statistics.log_scales is not None
+            gap = (statistics.log_scales - statistics.scales) / mass
+            degrees = where(alive, likeliest_degrees(where(alive, gap, -1.0)), degrees)
+        robust = {"degrees": degrees, "background": background, "box": previous.box}
+        found = Parameters(previous.weights, means, covariances, prior, **robust)  # its weights follow
         if self.bounded:
             found = with_posterior(found, class_mass, previous, learn=regulariser.hierarchical == "learnt")
         else:
@@ -132,9 +150,9 @@ def _identity(structure: Structure, n_features: int, n_numbers: int) -> FloatArr
 
 def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters) -> Parameters:
     """Return parameters with the frozen ones restored from `previous`."""
-    if freeze == "kernels":
-        return replace(parameters, means=previous.means, covariances=previous.covariances)
-    return replace(parameters, weights=previous.weights) if freeze == "weights" else parameters
+    frozen = {"kernels": ("means", "covariances", "degrees"), "weights": ("weights", "background")}
+    kept = () if freeze is None else frozen[freeze]
+    return replace(parameters, **{name: getattr(previous, name) for name in kept})
 
 
 def price_of_kernel(structure: Structure, n_features: int) -> float:
@@ -169,19 +187,41 @@ def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structur
     return namespace(offset).any(offset**2 > limits, axis=-1)
 
 
-def with_unlabelled(parameters: Parameters) -> Parameters:
-    """Return parameters whose weights (R, K, L + 1) have a last column for rows without a label.
+def all_weights(parameters: Parameters) -> FloatArray:
+    """Return the weights (R, K, L), or with a background (R, K + 1, L): what it leaves them, and its own."""
+    weights, background = parameters.weights, parameters.background
+    if background is None:
+        return weights
+    own = background[:, None, :]
+    return namespace(weights).concat([weights * (1.0 - own), own], axis=1)
 
-    Such a row comes from kernel k with probability Σ_j Pr(class j) π_kj.
+
+def all_mass(statistics: Statistics) -> FloatArray:
+    """Return the mass (R, K, C), or with a background (R, K + 1, C): its own is last."""
+    if statistics.background is None:
+        return statistics.mass
+    return namespace(statistics.mass).concat([statistics.mass, statistics.background[:, None, :]], axis=1)
+
+
+def for_pass(parameters: Parameters) -> Parameters:
+    """Return parameters whose weights are those of an E-step: joint with those of the background.
+
+    Where there are class priors, weights (R, K, L + 1) have a last column for rows without a label. Such a
+    row comes from kernel k with probability Σ_j Pr(class j) π_kj.
     """
-    if parameters.class_prior is None:
-        return parameters
-    mixed = parameters.weights @ parameters.class_prior[..., None]
-    return replace(parameters, weights=namespace(mixed).concat([parameters.weights, mixed], axis=-1))
+    weights = all_weights(parameters)
+    if parameters.class_prior is not None:
+        mixed = weights @ parameters.class_prior[..., None]
+        weights = namespace(mixed).concat([weights, mixed], axis=-1)
+    if parameters.background is None:
+        return replace(parameters, weights=weights)
+    return replace(parameters, weights=weights[:, :-1, :], background=weights[:, -1, :])
 
 
 def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArray, FloatArray | None]:
     """Split the mass (R, K, L + 1) of unlabelled rows among the classes: the E-step over classes.
+
+    With a background, which is then the last of the lines, there are K + 1 of them.
 
     Returns the mass (R, K, L) of each class and the class shares (R, L). If every row has a label, the mass
     (R, K, L) is returned as it is, and None for the shares.
@@ -189,7 +229,7 @@ def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArra
     if previous.class_prior is None:
         return mass, None
     xp = namespace(mass)
-    joint = previous.weights * previous.class_prior[:, None, :]
+    joint = all_weights(previous) * previous.class_prior[:, None, :]
     mixed = xp.sum(joint, axis=-1, keepdims=True)
     labelled = mass[..., :-1] + mass[..., -1:] * (joint / xp.where(mixed > 0, mixed, 1.0))
     sizes = xp.sum(labelled, axis=1)

@@ -126,8 +126,7 @@ def add(a: Sums | None, b: Sums | None) -> Sums | None:
     """Return the sum, leaving both inputs unchanged."""
     if a is None or b is None:
         return b if a is None else a
-    pairs = zip(vars(a[0]).values(), vars(b[0]).values(), strict=True)
-    return Statistics(*(left + right for left, right in pairs)), a[1]
+    return a[0].plus(b[0]), a[1]
 
 
 def summarise_blocks(blocks: Blocks, seed: int = 0, device: str | None = None) -> Summary:

@@ -27,7 +27,7 @@ from ..compute.simd import LANES, ROWS, add, compiled, fma, larger, load, multip
 from ..compute.threads import Workers, aligned
 from ..covariances import Structure
 from ..model import BoolArray, FloatArray, IntArray, Statistics, join
-from .reference import Kernels, Rows
+from .reference import Kernels, Rows, mean_log_scale
 
 # Up to this many features, loops over features are unrolled, in code compiled for each number of them.
 _UNROLLED = 16
@@ -79,6 +79,7 @@ class Sizes(NamedTuple):
     rows: int  # number of kernels, padded to ROWS if they are expanded
     step: int  # numbers of a row: M padded, after expansion the terms whose sums are needed
     terms: int  # terms of an expanded log-density: M features, and their squares or the sum of them
+    heavy: bool  # whether kernels are Student's t
 
 
 class Data(NamedTuple):
@@ -102,6 +103,8 @@ class Model(NamedTuple):
     whitener: Any  # (R, rows, white): coefficients of the terms, if expanded
     factors: Any  # (R, K, depth / ROWS, M, ROWS): V of each kernel
     rotation: Any  # (R, M, M): whitens the rows for all kernels; empty if each has its own whitener
+    degrees: Any  # (R, K): degrees of freedom; empty for Gaussian kernels
+    background: Any  # (R, C): log-joints of the background; empty if there is none
 
 
 class Tiles(NamedTuple):
@@ -141,6 +144,10 @@ class Sums(NamedTuple):
     likelihood: Any  # (blocks, R, C)
     mass: Any  # (blocks, R, K, C)
     moments: Any  # (blocks, R, rows, moments)
+    # Empty where they are not needed, as in `Statistics`.
+    scales: Any = np.empty(0)  # (blocks, R, K)
+    log_scales: Any = np.empty(0)  # (blocks, R, K): with log(1 + d² / ν) in place of log u
+    background: Any = np.empty(0)  # (blocks, R, C)
 
 
 class Scratch(NamedTuple):
@@ -148,7 +155,11 @@ class Scratch(NamedTuple):
 
     x: Any  # (step, tile): rows
     white: Any  # (terms, tile): whitened rows
-    values: Any  # (rows, tile): log-densities, then responsibilities; and a vector to spare
+    # (rows, tile): log-densities, then responsibilities; after the kernels' those of the background, if there
+    # is one, and a vector to spare
+    values: Any
+    scales: Any  # (K, tile): E[u] of t kernels, and a vector to spare
+    log_scales: Any  # (K, tile): logarithms of 1 + d² / ν
     logs: Any  # (tile,): log-likelihoods
     weights: Any  # (tile,): weights of the rows, zero beyond the last
     joints: Any  # (K, LANES): densities of a vector of rows, relative to the largest
@@ -313,6 +324,39 @@ def add_distances(x, tile, sizes, model, kernel, ahead, values, place):
             one, other = larger(one, splat(0.0)), larger(other, splat(0.0))
         store(values, place + r, fma(half, one, load(values, place + r)))
         store(values, place + r + LANES, fma(half, other, load(values, place + r + LANES)))
+
+
+@compiled
+def _add_tails(distances, a, b, degrees, n_features, values, scales, log_scales, place):
+    """Add the logarithms of t densities, relative to the peak, of rows a … b − 1 to values[place:].
+
+    `distances` are −½ times squared ones. E[u] is written into `scales`, which may be the same array, and
+    the logarithm of 1 + d² / ν into `log_scales`.
+    """
+    factor, power = splat(-2.0 / degrees), splat(-0.5 * (degrees + n_features))
+    peak, one = splat((degrees + n_features) / degrees), splat(1.0)
+    for r in range(place + a, place + b, LANES):
+        ratio = fma(factor, load(distances, r), one)
+        log = simd.log(ratio)
+        store(values, r, fma(power, log, load(values, r)))
+        store(scales, r, simd.divide(peak, ratio))
+        store(log_scales, r, log)
+
+
+@compiled
+def _apply_scales(values, scales, log_scales, a, b):
+    """Multiply responsibilities a … b − 1, whole vectors, by E[u].
+
+    Returns the sum of the products, and that of responsibilities times the logarithms.
+    """
+    total, logs = splat(0.0), splat(0.0)
+    for r in range(a, b, LANES):
+        share = load(values, r)
+        logs = fma(share, load(log_scales, r), logs)
+        share = multiply(share, load(scales, r))
+        total = add(total, share)
+        store(values, r, share)
+    return simd.total(total), simd.total(logs)
 
 
 @compiled
@@ -527,7 +571,7 @@ def _worker(size: int) -> Any:
         n_classes, n_starts, unit = sizes.n_classes, sizes.n_starts, LANES if size else 2 * LANES
         x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
         order, bounds, present = scratch.order, scratch.bounds, scratch.present
-        low, high = scratch.low, scratch.high
+        low, high, heavy, noisy = scratch.low, scratch.high, sizes.heavy, len(model.background) > 0
         by_row = scratch.by_row if size == 0 and with_moments else scratch.by_row[:0]
         likelihood, mass, moments = sums.likelihood, sums.mass, sums.moments
         listed, at, count, of_block = len(tiles.order) > 0, 0, n_kernels, sizes.block // tile
@@ -568,13 +612,22 @@ def _worker(size: int) -> Any:
                         skips |= begin > 0 or end < n
                         begin, end = begin // LANES * LANES, _padded(end)
                         low[i], high[i] = begin, end
+                        into = values
+                        if heavy:
+                            into = scratch.scales
+                            fill(into, place, place + tile, 0.0)
                         if size:
                             simd.add_distances(
                                 x, begin, tile, end - begin, model.means, kernel * width,
-                                model.whitener, kernel * sizes.white, values, place + begin, size,
+                                model.whitener, kernel * sizes.white, into, place + begin, size,
                             )  # fmt: skip
                         elif sizes.kind != _EXPANDED:
-                            add_distances(x, tile, sizes, model, kernel, scratch.few, values, place)
+                            add_distances(x, tile, sizes, model, kernel, scratch.few, into, place)
+                        if heavy:
+                            _add_tails(
+                                into, begin, end, model.degrees[kernel], n_features,
+                                values, into, scratch.log_scales, place,
+                            )  # fmt: skip
                     if size == 0 and sizes.kind == _EXPANDED:
                         _add_terms(seen, sizes, model, s, values)
                     if len(out):
@@ -583,16 +636,28 @@ def _worker(size: int) -> Any:
                         _find_likeliest(values, count, n, tile, tiles.kernels[at:], scratch, likeliest)
                     if not len(likelihood):
                         continue
+                    joined = count
+                    if noisy:
+                        joined, low[count], high[count] = count + 1, 0, _padded(n)
+                        _fill_peaks(
+                            values, count * tile, n, tile, model.background, s * n_classes, scratch, n_present
+                        )
                     if skips:
-                        _normalise_listed(values, tile, count, n_present, scratch)
+                        _normalise_listed(values, tile, joined, n_present, scratch)
                     else:
-                        _normalise(values, tile, None, count, 0, _padded(n), weights, logs)
+                        _normalise(values, tile, None, joined, 0, _padded(n), weights, logs)
                     batch = part * n_starts + s
                     for p in range(n_present):
                         c = present[p]
                         likelihood[batch * n_classes + c] += _sum(logs, bounds[c], bounds[c + 1])
                     if not with_moments:
                         continue
+                    if noisy:
+                        for p in range(n_present):
+                            c = present[p]
+                            sums.background[batch * n_classes + c] += _sum(
+                                values, count * tile + bounds[c], count * tile + bounds[c + 1]
+                            )
                     if size == 0 and sizes.kind == _EXPANDED:
                         _add_products(sizes, scratch, n, batch * sizes.rows, moments)
                     for i in range(count):
@@ -610,6 +675,13 @@ def _worker(size: int) -> Any:
                                     begin, end = min(begin, bounds[c]), bounds[c + 1]
                         if shares <= (tiles.least[kernel] if listed else 0.0):
                             continue
+                        if heavy:
+                            found = _apply_scales(
+                                values, scratch.scales, scratch.log_scales,
+                                place + begin // LANES * LANES, place + _padded(end),
+                            )  # fmt: skip
+                            sums.scales[own] += found[0]
+                            sums.log_scales[own] += found[1]
                         if size:
                             begin = begin // LANES * LANES
                             simd.add_moments(
@@ -679,15 +751,25 @@ def _expect(
         (*leading, n_classes),
         (*leading, n_kernels, n_classes),
         (*leading, sizes.rows, sizes.moments if with_moments else 0),
+        (*leading, n_kernels if len(model.degrees) else 0),
+        (*leading, n_kernels if len(model.degrees) else 0),
+        (*leading, n_classes if len(model.background) else 0),
     ]
     sums = Sums(*(np.zeros(math.prod(shape)) for shape in shapes))
     n_tasks = sizes.n_blocks * -(-n_starts // _GROUP)
     run(pool, n_tasks, size, (sizes, data_of(rows), model), with_moments, sums, likeliest)
-    likelihood, mass, moments = (
+    likelihood, mass, moments, scales, logs, background = (
         array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
         for array, shape in zip(sums, shapes, strict=True)
     )
     found = statistics_of(rows, kernels, origins, (size, sizes, model), (likelihood, mass, moments))
+    if kernels.degrees is not None:
+        # E[log u] of a row, but for what its distance adds.
+        n_features = kernels.means.shape[-1]
+        constants = np.log1p(n_features / kernels.degrees) + mean_log_scale(kernels.degrees, n_features)
+        found = replace(found, scales=scales, log_scales=mass.sum(axis=-1) * constants - logs)
+    if kernels.log_background is not None:
+        found = replace(found, background=background)
     if not near or not with_moments:
         return found
     again = np.flatnonzero(_lost_digits(rows, kernels, mass.sum(axis=-1), moments, sizes))
@@ -770,7 +852,7 @@ def _places(structure: Structure, n_features: int, width: int, size: int) -> Int
 def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
     """Return the starts (R,) whose moments may be taken about zero, if their structure has a use for it."""
     structure, whitener = kernels.structure, kernels.factor.whitener
-    if structure.projects or (structure.triangular and not structure.shared):
+    if structure.projects or (structure.triangular and not structure.shared) or kernels.degrees is not None:
         return np.zeros(len(origins), dtype=bool)
     white = [m @ whitener[:, 0].mT if structure.shared else m * whitener for m in (kernels.means, origins)]
     near: BoolArray = np.square(white).sum(axis=-1).max(axis=(0, 2)) <= _NEAR**2
@@ -798,7 +880,7 @@ def evaluate(
     rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers, *, unrolled: bool = True
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
-    unweighted = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)))
+    unweighted = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)), log_background=None)
     near = bool(_are_near(kernels, kernels.means)[0])
     size, sizes, model = prepare(rows, unweighted, kernels.means, near=near, unrolled=unrolled)
     out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
@@ -833,7 +915,7 @@ def run(
         *problem,
         Tiles.none() if tiles is None else tiles,
         with_moments,
-        Sums(*[np.empty(0)] * 3) if sums is None else sums,
+        Sums(*[np.empty(0)] * 6) if sums is None else sums,
         Likeliest.empty(0) if likeliest is None else likeliest,
         flat(np.empty(0) if mixing is None else mixing),
         np.empty((0, 0)) if out is None else out,
@@ -856,7 +938,9 @@ def scratch_of(sizes: Sizes, size: int) -> Scratch:
     lengths = {
         "x": max(sizes.step, n_features) * tile,
         "white": sizes.terms * tile if sizes.kind == _EXPANDED else 0,
-        "values": sizes.rows * tile + LANES,
+        "values": max(sizes.rows, n_kernels + 1) * tile + LANES,
+        "scales": n_kernels * tile + LANES if sizes.heavy else 0,
+        "log_scales": n_kernels * tile + LANES if sizes.heavy else 0,
         "logs": tile + LANES,
         "weights": tile + LANES,
         "joints": n_kernels * LANES,
@@ -875,9 +959,9 @@ def scratch_of(sizes: Sizes, size: int) -> Scratch:
         "places": tile,
         "bounds": sizes.n_classes + 1,
         "present": sizes.n_classes,
-        "low": n_kernels,
-        "high": n_kernels,
-        "listed": n_kernels + 1,
+        "low": n_kernels + 1,
+        "high": n_kernels + 1,
+        "listed": n_kernels + 2,
         "index": tile + 1,
     }
     return Scratch(**numbers, **{name: np.zeros(n, dtype=np.int64) for name, n in places.items()})
@@ -953,10 +1037,12 @@ def prepare(
     sizes = Sizes(
         n, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n // block),
         width, depth, whitener[0, 0].size, n_moments, kind, n_rows, step, n_terms,
+        kernels.degrees is not None,
     )  # fmt: skip
     base = constants[..., None] + kernels.log_weights
     padded = _filled(means, width), _filled(origins, width)
-    model = Model(*map(flat, (base, *padded, whitener, factors, rotation)))
+    optional = (nothing if array is None else array for array in (kernels.degrees, kernels.log_background))
+    model = Model(*map(flat, (base, *padded, whitener, factors, rotation, *optional)))
     return size, sizes, model
 
 

@@ -462,7 +462,7 @@ class FramedRows:
 
         def work(cuts: list[tuple[int, int]]) -> Statistics:
             with self._operations.precision(self._precision):
-                return reduce(sum_of, (self._collect(start, stop, prepared, moments) for start, stop in cuts))
+                return reduce(Statistics.plus, (self._collect(a, b, prepared, moments) for a, b in cuts))
 
         total = self._in_chunks(prepared, work, others)
         return replace(total, log_likelihood=total.log_likelihood + self._sizes * prepared.levels[:, None])
@@ -709,11 +709,6 @@ class FramedRows:
         last = int(np.searchsorted(self._bounds, stop, side="left"))
         inside = np.clip(self._bounds[first : last + 1], start, stop) - start
         return [(first + c, int(i), int(j)) for c, (i, j) in enumerate(pairwise(inside)) if j > i]
-
-
-def sum_of(one: Statistics, other: Statistics) -> Statistics:
-    """Return the statistics of the rows of both."""
-    return Statistics(*[a + b for a, b in zip(vars(one).values(), vars(other).values(), strict=True)])
 
 
 class OptimisticStep:

@@ -76,7 +76,8 @@ class GapRows(ArrayRows):
         known = structure.known(parameters.covariances, [own for own, _ in groups], self.n_features)
         total: Statistics | None = None
         for (columns, rows), (own_factor, whitener) in zip(groups, known, strict=True):
-            part = replace(parameters, means=means[..., columns])
+            box = None if parameters.box is None else parameters.box[..., columns]
+            part = replace(parameters, means=means[..., columns], box=box)
             kernels = Kernels.of(part, own_factor, structure)
             # Each pattern decides for itself. Those with gaps are too many to have code of their own.
             n_numbers = len(rows.X) * kernels.means.shape[1] * (len(columns) ** 2 + 20)
@@ -93,7 +94,7 @@ class GapRows(ArrayRows):
             if moments:
                 given = columns, parameters.covariances, self.n_features, whitener
                 first, second = structure.complete(found, *given)
-            found = Statistics(found.log_likelihood, found.mass, first, second)
+            found = replace(found, first=first, second=second)
             if total is None:
                 total = found
             else:
@@ -147,6 +148,7 @@ def marginal(parameters: Parameters, columns: IntArray, structure: Structure) ->
         parameters,
         means=parameters.means[..., columns],
         covariances=structure.marginal(parameters.covariances, columns),
+        box=None if parameters.box is None else parameters.box[..., columns],
     )
 
 
@@ -159,6 +161,6 @@ def moved(
 ) -> Statistics:
     """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M)."""
     first, shift = statistics.first, origins - new_origins
-    mass = namespace(origins).sum(statistics.mass, axis=-1)[..., None]
-    second = structure.moved(statistics.second, first, mass, shift, factor)
-    return replace(statistics, first=first + mass * shift, second=second)
+    weight = statistics.weight[..., None]
+    second = structure.moved(statistics.second, first, weight, shift, factor)
+    return replace(statistics, first=first + weight * shift, second=second)

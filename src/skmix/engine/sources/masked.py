@@ -33,7 +33,7 @@ from ..compute.threads import Workers
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import Centres
-from .device import Assumed, DeviceRows, finite_log, sum_of
+from .device import Assumed, DeviceRows, finite_log
 from .gaps import group_patterns, moved
 from .reference import log_mix
 from .summary import FARTHEST, Frame, Setting, frame_of
@@ -133,7 +133,7 @@ class MaskedRows(DeviceRows):
             for group in patterns:
                 for some in _batches(group, parameters.means.shape, self.X):
                     parts.append(self._expect(some, parameters, setting, moments))
-        total = reduce(sum_of, parts)
+        total = reduce(Statistics.plus, parts)
         if centres is None:
             return total, means
         origins = xp.where(centres[0][..., None], centres[1], means)

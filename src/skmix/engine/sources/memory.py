@@ -93,23 +93,29 @@ def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Flo
     """Prepare one model for rows times a scale (M,) less a shift (M,). Small ones are cached."""
     means = np.asarray(parameters.means, dtype=np.float64)
     covariances = np.asarray(parameters.covariances, dtype=np.float64)
+    degrees = None if parameters.degrees is None else np.asarray(parameters.degrees, dtype=np.float64)
     if means.size + covariances.size > _CACHED:
-        return _scaled(means, covariances, structure)
+        return _scaled(means, covariances, degrees, structure)
     numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
-    return _prepare_cached(*numbers, structure.name)
+    return _prepare_cached(*numbers, b"" if degrees is None else degrees.tobytes(), structure.name)
 
 
 @lru_cache(maxsize=4)
 def _prepare_cached(
-    means: bytes, shape: tuple[int, ...], covariances: bytes, covariances_shape: tuple[int, ...], name: str
+    means: bytes,
+    shape: tuple[int, ...],
+    covariances: bytes,
+    covariances_shape: tuple[int, ...],
+    degrees: bytes,
+    name: str,
 ) -> tuple[Kernels, FloatArray, FloatArray]:
     """Prepare the model of these numbers; bytes, so that a model changed in place is prepared again."""
     arrays = np.frombuffer(means).reshape(shape), np.frombuffer(covariances).reshape(covariances_shape)
-    return _scaled(*arrays, structure_of(name))
+    return _scaled(*arrays, np.frombuffer(degrees) if degrees else None, structure_of(name))
 
 
 def _scaled(
-    means: FloatArray, covariances: FloatArray, structure: Structure
+    means: FloatArray, covariances: FloatArray, degrees: FloatArray | None, structure: Structure
 ) -> tuple[Kernels, FloatArray, FloatArray]:
     """Return kernels in units that are powers of two, so that squares neither overflow nor underflow.
 
@@ -119,7 +125,10 @@ def _scaled(
     means = means / scale
     shift = np.clip(means.mean(axis=0), -FARTHEST, FARTHEST)
     inside = Parameters(
-        np.ones((1, len(means), 1)), (means - shift)[None], structure.rescale(covariances[None], 1.0 / scale)
+        np.ones((1, len(means), 1)),
+        (means - shift)[None],
+        structure.rescale(covariances[None], 1.0 / scale),
+        degrees=None if degrees is None else degrees[None],
     )
     kernels = Kernels.of(inside, structure.factor(inside.covariances, means.shape[1]), structure)
     return replace(kernels, constants=kernels.constants - np.log(scale).sum()), 1.0 / scale, shift
@@ -159,7 +168,8 @@ class MemoryRows(ArrayRows):
             origins = np.where(centres[0][..., None], centres[1], origins)
         kernels = Kernels.of(parameters, factor, setting.structure)
         given = rows, kernels, origins, setting.pool
-        many = len(origins) == 1 and origins.shape[1] >= MANY
+        # How far a kernel reaches is known of Gaussian ones only.
+        many = len(origins) == 1 and origins.shape[1] >= MANY and kernels.is_gaussian
         if many and setting.skips and setting.compiled and can_compile():
             from . import nearby
 

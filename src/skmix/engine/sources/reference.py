@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import logsumexp
 
-from ..compute.arrays import Array, is_numpy, like, namespace, occurs
+from ..compute.arrays import Array, digamma, gammaln, is_numpy, like, namespace, occurs
 from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics, join
 
@@ -67,27 +67,67 @@ class Kernels:
     factor: Factor
     constants: FloatArray  # (R, K): log-density at the mean
     log_weights: FloatArray  # (R, K, C)
+    degrees: FloatArray | None = None  # (R, K): degrees of freedom; None for Gaussian kernels
+    log_background: FloatArray | None = None  # (R, C): log-joint of the background, the same for all rows
 
     @classmethod
     def of(cls, parameters: Parameters, factor: Factor, structure: Structure) -> Kernels:
         """Return the kernels of parameters with that factor."""
-        n_features = parameters.means.shape[-1]
-        constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
+        constants = log_peaks(factor.log_determinant, parameters.means.shape[-1], parameters.degrees)
         constants = np.broadcast_to(constants, parameters.means.shape[:2])
-        return cls(structure, parameters.means, factor, constants, safe_log(parameters.weights))
+        background = None
+        if parameters.background is not None and parameters.box is not None:
+            background = safe_log(parameters.background) + log_uniform(parameters.box)[:, None]
+        weights = safe_log(parameters.weights)
+        return cls(structure, parameters.means, factor, constants, weights, parameters.degrees, background)
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether all kernels are Gaussian, and there is no background."""
+        return self.degrees is None and self.log_background is None
 
     def take(self, starts: slice | IntArray) -> Kernels:
         """Return some of the starts."""
-        factor = self.factor.take(starts)
-        return Kernels(
-            self.structure, self.means[starts], factor, self.constants[starts], self.log_weights[starts]
-        )
+        arrays = self.means, self.constants, self.log_weights, self.degrees, self.log_background
+        means, *others = (None if array is None else array[starts] for array in arrays)
+        return Kernels(self.structure, means, self.factor.take(starts), *others)  # type: ignore[arg-type]
+
+
+def log_peaks(log_determinant: Array, n_features: int, degrees: Array | None) -> Array:
+    """Return the log-densities at the means, of Gaussian kernels or of t kernels with `degrees` (R, K)."""
+    if degrees is None:
+        return -0.5 * (log_determinant + n_features * math.log(2 * math.pi))
+    xp = namespace(degrees)
+    powers = log_determinant + n_features * xp.log(math.pi * degrees)
+    return gammaln(0.5 * (degrees + n_features)) - gammaln(0.5 * degrees) - 0.5 * powers
+
+
+def log_uniform(box: FloatArray) -> FloatArray:
+    """Return the log-density of uniform distributions on boxes (..., 2, M)."""
+    return -np.log(box[..., 1, :] - box[..., 0, :]).sum(axis=-1)
+
+
+def mean_log_scale(degrees: Array, n_features: int) -> Array:
+    """Return E[log u] − log E[u] of the relative precision u of a row of M features under t kernels."""
+    half = 0.5 * (degrees + n_features)
+    return digamma(half) - namespace(half).log(half)
 
 
 def log_densities(x: FloatArray, kernels: Kernels) -> FloatArray:
-    """Return log N(x_n; μ_k, P_k), shape (R, K, n), of rows x (M, n)."""
+    """Return the kernels' log-densities, shape (R, K, n), of rows x (M, n)."""
+    return _with_scales(x, kernels)[0]
+
+
+def _with_scales(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
+    """Return log-densities (R, K, n) of rows x (M, n), and E[u] of the same shape under t kernels."""
     ahead = x - kernels.means[..., None]
-    return kernels.constants[..., None] - 0.5 * kernels.structure.distances(kernels.factor.whitener, ahead)
+    distances = kernels.structure.distances(kernels.factor.whitener, ahead)
+    if kernels.degrees is None:
+        return kernels.constants[..., None] - 0.5 * distances, None
+    degrees, n_features = kernels.degrees[..., None], len(x)
+    ratio = 1.0 + distances / degrees
+    values = kernels.constants[..., None] - 0.5 * (degrees + n_features) * np.log(ratio)
+    return values, (degrees + n_features) / (degrees * ratio)
 
 
 def moments(
@@ -127,13 +167,18 @@ def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_
     likelihood, mass = np.zeros((n_starts, n_classes)), np.zeros((n_starts, n_kernels, n_classes))
     first = np.zeros_like(kernels.means)
     second: FloatArray = np.zeros((n_starts, n_kernels, 1))
+    scales, log_scales = (None if kernels.degrees is None else np.zeros(mass.shape[:2]) for _ in range(2))
+    background = None if kernels.log_background is None else np.zeros_like(likelihood)
     for a in range(0, len(rows.X), chunk):
         x = rows.take(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
         indicators = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
         if rows.weights is not None:
             indicators *= rows.weights[a : a + chunk, None]
-        joint = log_densities(x, kernels) + kernels.log_weights[..., codes]
+        values, precisions = _with_scales(x, kernels)
+        joint = values + kernels.log_weights[..., codes]
+        if kernels.log_background is not None:
+            joint = np.concatenate([joint, kernels.log_background[:, None, codes]], axis=1)
         largest = joint.max(axis=1)
         responsibilities = np.exp(joint - largest[:, None])
         total = responsibilities.sum(axis=1)
@@ -143,13 +188,22 @@ def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_
             continue
         responsibilities /= total[:, None]  # (E)
         responsibilities[responsibilities < _SMALLEST] = 0.0
+        if background is not None:
+            background += (responsibilities[:, -1:] @ indicators)[:, 0]
+            responsibilities = responsibilities[:, :-1]
         mass += responsibilities @ indicators
         if rows.weights is not None:
             responsibilities *= rows.weights[a : a + chunk]
+        if precisions is not None:
+            log_scales += (responsibilities * np.log(precisions)).sum(axis=-1)
+            responsibilities *= precisions
+            scales += responsibilities.sum(axis=-1)
         sums = moments(x, responsibilities, origins, kernels)
         first += sums[0]
         second = second + sums[1]
-    return Statistics(likelihood, mass, first, second)
+    if kernels.degrees is not None:
+        log_scales += mass.sum(axis=-1) * mean_log_scale(kernels.degrees, kernels.means.shape[-1])
+    return Statistics(likelihood, mass, first, second, scales, log_scales, background)
 
 
 def tiles(rows: Rows, kernels: Kernels) -> Iterator[tuple[int, FloatArray]]:

@@ -19,7 +19,7 @@ from ..compute.blocks import Block, Blocks
 from ..model import Factor, Parameters
 from .base import Centres, Step
 from .blocks import BlockRows, Sums, add
-from .device import ClassOrder, DeviceRows, check_structure, prepare, sum_of
+from .device import ClassOrder, DeviceRows, check_structure, prepare
 from .masked import MaskedRows
 from .summary import Setting, Summary
 
@@ -102,7 +102,7 @@ class StreamedRows(BlockRows):
                 prepared = prepared if centres is None else prepared.recentre(*centres)
             # Launched, but not waited for.
             own = framed.collect(prepared, moments=moments, others=before)
-            total, before = own if total is None else sum_of(total, own), framed
+            total, before = own if total is None else total.plus(own), framed
         assert total is not None
         return total, prepared.origins
 

@@ -67,6 +67,9 @@ class Frame:
             structure.rescale(parameters.covariances, 1.0 / self.scale),
             parameters.class_prior,
             concentration=parameters.concentration,
+            degrees=parameters.degrees,
+            background=parameters.background,
+            box=None if parameters.box is None else parameters.box / self.scale - self.shift,
         )
 
     def leave(self, parameters: Parameters, structure: Structure) -> Parameters:
@@ -77,6 +80,9 @@ class Frame:
             structure.rescale(parameters.covariances, self.scale),
             parameters.class_prior,
             concentration=parameters.concentration,
+            degrees=parameters.degrees,
+            background=parameters.background,
+            box=None if parameters.box is None else (parameters.box + self.shift) * self.scale,
         )
 
     def standardised(self, structure: Structure) -> Frame:

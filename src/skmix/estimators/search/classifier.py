@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ...engine.compute.arrays import namespace, on_host, operations_of
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
-from .._settings import check_feature_groups
+from .._settings import check_feature_groups, is_robust
 from ..classifier import SharedKernelClassifier
 from ..decisions import check_outlier_label
 from ..io import savable
@@ -441,6 +441,7 @@ class Selection:
         # Models are dropped as soon as others are better.
         for params, models in [(t.params, t.models) for t in best[: self._n_tuned if automatic else 1]]:
             unsuited = params["feature_groups"] is not None or params["covariance_type"] == "low_rank"
+            unsuited = unsuited or is_robust(self.prototype)
             n_numbers = params["n_kernels"] * models[0].n_features_in_
             if automatic and (unsuited or n_numbers > _MOST_NUMBERS_A_ROW * len(self.rows.X)):
                 continue
