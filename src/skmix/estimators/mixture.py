@@ -80,9 +80,9 @@ _PARAMETERS = """
         others. 'k-means' clusters the rows that starts are drawn from (all rows in memory, a sample of files
         and Dask collections) from such seeds until it converges, and takes weights of classes from the
         clusters. 'random_from_data' takes random rows. 'uniform' is the paper's: means uniform on [0, 1],
-        covariances 0.3·I. A dict with `means` (K, M) and optionally `covariances`, `weights` (K, L) and, for t
-        kernels, `degrees` (K,) is used as it is; a classifier with `feature_groups` takes a list of dicts, one
-        for each group.
+        covariances 0.3·I. A dict with `means` (K, M) and optionally `covariances`, `weights` (K, L) and, for
+        t kernels, `degrees` (K,) is used as it is; a classifier with `feature_groups` takes a list of dicts,
+        one for each group.
     n_init : int, default=1
         Number of starts; the best is kept. They run as one batch, or in several where they are large.
     max_iter : int, default=200

@@ -363,6 +363,7 @@ def check_inference(estimator: Any, *, prune: bool = False) -> None:
     if estimator.group_shift is not None:
         for wrong, what in (
             (variational, "inference='variational'"),
+            (is_robust(estimator), "t kernels or a background"),
             (estimator.stopping != "total", f"stopping={estimator.stopping!r}"),
             (prune, "pruning"),
         ):
