@@ -14,6 +14,8 @@ from scipy import stats
 from sklearn.exceptions import NotFittedError
 
 from skmix import SharedKernelMixture, load
+from skmix.engine.model import Parameters
+from skmix.engine.shares import _scores
 
 CENTRES = np.array([0.0, 12.0, 24.0])
 NAMES = np.array([f"patient {g}" for g in range(8)])
@@ -214,3 +216,65 @@ def test_tables_say_that_they_need_pandas(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"pip install skmix\[tables\]"):
         model.composition()
+
+
+@pytest.mark.parametrize("settings", [{"kernel": ("t", 4.0)}, {"background": True}])
+def test_new_groups_have_the_shares_of_the_fit_with_robust_kernels(settings: dict[str, Any]) -> None:
+    X, y = groups_of(COUNTS)
+    model = SharedKernelMixture(3, init=start(), covariance_prior=None, tol=1e-9, max_iter=2000, **settings)
+    model.fit(X, y)
+    old, new = model.composition(), model.composition(X, y)
+    assert_allclose(new["share"], old["share"], atol=1e-4)
+    assert_allclose(new["upper"], old["upper"], atol=1e-3)
+    assert_array_equal(new["rows"], old["rows"])
+
+
+def test_scores_of_t_kernels_are_derivatives_of_their_log_densities() -> None:
+    random, degrees = np.random.default_rng(0), np.array([3.0])
+    mean, scale, X = np.array([1.0, -1.0]), np.array([[2.0, 0.6], [0.6, 1.0]]), random.normal(size=(5, 2))
+    parameters = Parameters(np.ones((1, 1)), mean[None], scale[None], degrees=degrees)
+    (scores,) = _scores(X, [np.arange(5)], parameters, "full", "full")
+    root, step = np.linalg.cholesky(scale), 1e-5
+
+    def log_density(at: np.ndarray, inner: np.ndarray) -> np.ndarray:
+        """Return that of the kernel moved and turned in coordinates in which its scale is the identity."""
+        return stats.multivariate_t(mean + root @ at, root @ inner @ root.T, df=3.0).logpdf(X)
+
+    zero, eye = np.zeros(2), np.eye(2)
+    for d in range(2):
+        up, down = (log_density(sign * step * eye[d], eye) for sign in (1, -1))
+        assert_allclose(scores[:, d], (up - down) / (2 * step), atol=1e-6)
+    # A direction of unit length in the space of symmetric matrices, where a variance counts by its root of 2.
+    for column, (d, e) in enumerate([(0, 0), (1, 0), (1, 1)]):
+        inner = np.zeros((2, 2))
+        inner[d, e] = inner[e, d] = np.sqrt(2.0) if d == e else 1.0
+        up, down = (log_density(zero, eye + sign * step * inner) for sign in (1, -1))
+        assert_allclose(scores[:, 2 + column], (up - down) / (2 * step), atol=1e-6)
+
+
+def test_new_groups_have_their_own_shifts() -> None:
+    random = np.random.default_rng(5)
+    counts, moved = np.array([200, 200]), np.array([[0.0, 0.0], [2.2, 0.0]])
+    rows, groups = [], []
+    for group in range(13):
+        shifts = random.normal(scale=0.6, size=(2, 2)) if group < 12 else np.array([[0.7, 0.0], [0.7, 0.0]])
+        rows += [moved[k] + shifts[k] + random.normal(scale=0.5, size=(counts[k], 2)) for k in range(2)]
+        groups += [group] * counts.sum()
+    X, y = np.concatenate(rows), np.array(groups)
+    new = y == 12
+    errors = []
+    for strength in (None, 1.0):
+        model = SharedKernelMixture(2, init={"means": moved}, group_shift=strength, tol=1e-6).fit(
+            X[~new], y[~new]
+        )
+        errors.append(abs(model.composition(X[new], y[new])["share"][0] - 0.5))
+    assert errors[1] < 0.02 < errors[0]
+
+
+def test_features_of_files_are_found_by_name(tmp_path: Path) -> None:
+    X, y = groups_of(COUNTS)
+    model = SharedKernelMixture(3, init=start()).fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    table = pd.DataFrame({"time": np.arange(len(X)), "b": X[:, 1], "a": X[:, 0]})
+    for name in np.unique(y):
+        table[y == name].to_csv(tmp_path / f"{name}.csv", index=False)
+    assert_allclose(model.composition(str(tmp_path))["share"], model.composition()["share"], atol=1e-4)

@@ -207,15 +207,20 @@ def _scores(
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
         root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
         z = linalg.solve_triangular(root, (X[near[k]] - parameters.means[k]).T, lower=True).T
-        squares = z**2 - 1.0
+        scale = np.ones((len(z), 1))
+        if parameters.degrees is not None:
+            # That of (precision) in docs/mathematics; degrees of freedom themselves are taken as known.
+            distances = (z**2).sum(axis=1, keepdims=True)
+            scale = (parameters.degrees[k] + n_features) / (parameters.degrees[k] + distances)
+        squares = scale * z**2 - 1.0
         if kind == "spherical":
             terms = squares.sum(axis=1, keepdims=True) / np.sqrt(2.0 * n_features)
         elif kind in ("full", "tied"):
-            terms = z[:, lines] * z[:, columns]
+            terms = scale * z[:, lines] * z[:, columns]
             terms[:, lines == columns] = squares / np.sqrt(2.0)
         else:
             terms = squares / np.sqrt(2.0)
-        scores.append(np.concatenate([z, terms], axis=1))
+        scores.append(np.concatenate([scale * z, terms], axis=1))
     return scores
 
 

@@ -16,11 +16,14 @@ from ..engine import shares
 from ..engine.compute.arrays import on_host
 from ..engine.covariances import structure_of
 from ..engine.em import fit
-from ..engine.model import FloatArray, IntArray, Parameters, Status
+from ..engine.model import FloatArray, IntArray, Status
+from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
+from ..io import source_of
+from ._settings import is_robust
 from .populations import check_populations, draw_rows
-from .rows import host_copy, open_training, warn_caller, without_names
+from .rows import host_copy, open_training, warn_caller, with_features_of, without_names
 from .solving import options_of
 
 # Weights of new groups are fitted until a pass gains less than this, in nats for all rows together.
@@ -84,12 +87,14 @@ def compose(model: Any, X: Any, groups: Any, *, populations: bool | None, level:
     members = _members(own, populations)
     if X is None:
         names, weights, sizes = own.classes_, own.weights_, own.class_count_
+        background = vars(own).get("background_weights_")
         if groups is not None:
             chosen = _places(own.classes_, groups, "groups")
             names, weights, sizes = names[chosen], weights[:, chosen], sizes[chosen]
+            background = None if background is None else background[chosen]
     else:
-        names, weights, sizes = _fit_weights(own, X, groups)
-    return _compose(own, names, weights, sizes, members, float(level))
+        names, weights, sizes, background = _fit_weights(own, X, groups)
+    return _compose(own, names, weights, sizes, background, members, float(level))
 
 
 def _members(model: Any, populations: bool | None) -> FloatArray | None:
@@ -131,10 +136,11 @@ def _compose(
     names: np.ndarray,
     weights: FloatArray,
     sizes: FloatArray,
+    background: FloatArray | None,
     members: FloatArray | None,
     level: float,
 ) -> Composition:
-    """Return the composition of groups with weights (K, L) and sizes (L,)."""
+    """Return the composition of groups with weights (K, L), sizes (L,) and weights of a background (L,)."""
     rows, prior = draw_rows(model), vars(model).get("weight_prior_")
     log_densities = on_host(without_names(model).kernel_log_densities(rows))
     ratios, errors = shares.density_ratios(log_densities), None
@@ -144,9 +150,11 @@ def _compose(
         )
     # With a prior, weights are posterior means. Without one, intervals have Jeffreys' prior.
     pseudo_rows, added = (0.0, 0.5) if prior is None else (float(prior.sum()), 0.0)
-    totals = sizes + pseudo_rows
+    # Rows of the background are of no kernel.
+    counts = sizes if background is None else sizes * (1.0 - background)
+    totals = counts + pseudo_rows
     found, variances, spreads = [], [], []
-    for w, size, total in zip(weights.T, sizes, totals, strict=True):
+    for w, size, total in zip(weights.T, counts, totals, strict=True):
         w = w / w.sum()
         inside = shares.away_from_zero(w, size)
         covariance = shares.covariance(ratios, inside, size, prior, errors)
@@ -307,16 +315,24 @@ def _fits(model: Any) -> tuple[FloatArray, FloatArray]:
 # ---------------------------------------------------------------- new groups
 
 
-def _fit_weights(model: Any, X: Any, groups: Any) -> tuple[np.ndarray, FloatArray, FloatArray]:
-    """Return names (L,), weights (K, L) and sizes (L,) of new groups; the kernels stay as they are."""
+def _fit_weights(
+    model: Any, X: Any, groups: Any
+) -> tuple[np.ndarray, FloatArray, FloatArray, FloatArray | None]:
+    """Return names (L,), weights (K, L), sizes and weights of the background (L,) of new groups.
+
+    The kernels stay as they are; where groups have shifts, new ones have theirs.
+    """
+    source = source_of(X, groups)
+    if source is not None:
+        X = with_features_of(model, source if groups is None else source.labelled(groups))
     reader = copy(model)
-    training = open_training(reader, X, groups, None)
+    training = open_training(reader, X, groups if source is None else None, None)
     _check_features(model, reader)
     if training.n_unlabelled:
         raise ValueError(
             f"{training.n_unlabelled} rows of X have no group: leave them out, or give them a group."
         )
-    structure, prior = structure_of(model.covariance_type_), vars(model).get("weight_prior_")
+    n_groups, prior = len(training.classes), vars(model).get("weight_prior_")
     options = replace(
         options_of(model, training.n_features),
         covariance_type=model.covariance_type_,
@@ -324,18 +340,28 @@ def _fit_weights(model: Any, X: Any, groups: Any) -> tuple[np.ndarray, FloatArra
         freeze="kernels",
         floor=0.0,
         stopping="total",
-        accelerate=prior is None,
+        accelerate=prior is None and not is_robust(model),
         weight_prior=None if prior is None else "given",
         max_iter=_PASSES,
         tol=_GAIN / training.source.summary.total,
     )
-    weights = uniform_weights(1, len(model.means_), len(training.classes))[0]
-    start = Parameters(weights, model.means_, model.covariances_, concentration=prior)
-    frame = frame_of(start, structure.of(model.covariances_[None]))
-    result = fit(training.source, start.batch(), options, frame=frame)
-    if result.status[0] != Status.CONVERGED:
+    start = replace(
+        model._parameters, weights=uniform_weights(1, len(model.means_), n_groups)[0], concentration=prior
+    )
+    if start.background is not None:
+        start = replace(start, background=np.full(n_groups, start.background @ model.class_prior_))
+    frame = frame_of(start, structure_of(model.covariance_type_).of(model.covariances_[None]))
+    strength = vars(model).get("group_shift_", np.inf)
+    if np.isfinite(strength):
+        rows = GroupRows(training.source, n_groups)
+        shifted = shift_groups(rows, start, strength, replace(options, accelerate=False), frame)
+        converged, found = shifted.converged, shifted.parameters
+    else:
+        result = fit(training.source, start.batch(), options, frame=frame)
+        converged, found = result.status[0] == Status.CONVERGED, result.parameters.take(0)
+    if not converged:
         warn_caller(f"The weights of new groups did not converge in {_PASSES} passes.", ConvergenceWarning)
-    return training.classes, result.parameters.weights[0], training.sizes
+    return training.classes, found.weights, training.sizes, found.background
 
 
 def _check_features(model: Any, other: Any) -> None:
