@@ -346,6 +346,24 @@ def populations() -> str:
     return table(["features", "rows", "distance", "kernels", *names.values()], rows)
 
 
+def coverage() -> str:
+    """Return how many of the intervals of compositions cover."""
+    rows = []
+    for case in read("composition.json")["coverage"]:
+        sizes = [f"{100 * share:.1f}" for share in case["by_size"].values()]
+        rows.append(
+            [
+                f"{case['gap']:g}",
+                ", ".join(map(str, case["sizes"])),
+                case["weight_prior"] or "independent",
+                f"{100 * case['coverage']:.1f}",
+                ", ".join(sizes),
+                f"{100 * case['new']:.1f}",
+            ]
+        )
+    return table(["gap", "rows of a group", "weights", "all", "by rows of a group", "new groups"], rows)
+
+
 def numbers() -> str:
     """Return how often each number of kernels was chosen."""
     names, rows = {"stability": "stability", "bic": "BIC", "adjusted_rand": "highest adjusted Rand index"}, []
@@ -438,6 +456,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "cores": cores,
     "densities": densities,
     "device": device,
+    "coverage": coverage,
     "files": files,
     "fits": fits,
     "mnist": mnist,
