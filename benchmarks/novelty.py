@@ -24,7 +24,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
-from skmix.engine.model import FloatArray
 from skmix.experiments.field import HALVES, DataSet, find_data
 from skmix.io import replacing
 
@@ -33,19 +32,18 @@ TOLERATED = 1.5
 FEWEST_ROWS = 200
 
 
-def refused(data: DataSet, n_splits: int, max_rows: int, *, search: bool) -> FloatArray:
-    """Return the shares of new rows that are refused, (splits, nominal shares)."""
+def refused(data: DataSet, seed: int, n_splits: int, max_rows: int, *, search: bool) -> list[float]:
+    """Return the shares of new rows that are refused in one of the splits, for each nominal share."""
     splits = StratifiedShuffleSplit(n_splits, test_size=0.25, random_state=0)
     shares, codes = [], np.unique(data.y, return_inverse=True)[1]
-    for seed, (train, test) in enumerate(splits.split(data.X, codes)):
-        rows = train[:max_rows]
-        for nominal in NOMINAL:
-            model: Any = SharedKernelClassifier(reject_below=nominal, random_state=seed)
-            if search:
-                model = SharedKernelClassifierCV(model, random_state=seed)
-            model.fit(data.X[rows], codes[rows])
-            shares.append(np.mean(model.predict(data.X[test]) == -1))  # the label of outliers
-    return np.reshape(shares, (n_splits, len(NOMINAL)))
+    train, test = list(splits.split(data.X, codes))[seed]
+    for nominal in NOMINAL:
+        model: Any = SharedKernelClassifier(reject_below=nominal, random_state=seed)
+        if search:
+            model = SharedKernelClassifierCV(model, random_state=seed)
+        model.fit(data.X[train[:max_rows]], codes[train[:max_rows]])
+        shares.append(float(np.mean(model.predict(data.X[test]) == -1)))  # the label of outliers
+    return shares
 
 
 def main() -> None:
@@ -55,7 +53,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--max-rows", type=int, default=1000, help="training rows at most")
     parser.add_argument("--search", action="store_true", help="SharedKernelClassifierCV")
-    parser.add_argument("--jobs", type=int, default=1, help="data sets at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="splits at a time")
     parser.add_argument("--out", type=Path, help="JSON file of the numbers")
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
     arguments = parser.parse_args()
@@ -71,10 +69,12 @@ def main() -> None:
     n_splits = 2 if arguments.small else arguments.splits
     work = Parallel(n_jobs=arguments.jobs)
     found = work(
-        delayed(refused)(data, n_splits, arguments.max_rows, search=arguments.search)
+        delayed(refused)(data, seed, n_splits, arguments.max_rows, search=arguments.search)
         for data in sets.values()
+        for seed in range(n_splits)
     )
-    for (name, data), shares in zip(sets.items(), found, strict=True):
+    by_set = np.reshape(found, (len(sets), n_splits, len(NOMINAL)))
+    for (name, data), shares in zip(sets.items(), by_set, strict=True):
         means, errors = shares.mean(axis=0), shares.std(axis=0, ddof=1) / np.sqrt(n_splits)
         results += [
             {
