@@ -68,8 +68,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         log-likelihood changes by less than 0.001; by stability, the best of 10 by k-means.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one for each class to four, at least to 10, in steps of a
-        quarter, and on while the largest is the best; by stability it begins with one kernel, as if there
-        were one class.
+        quarter, and on while the largest is the best; more than 10 classes count as 10, since groups of rows
+        have kernels in common. By stability it begins with one kernel, as if there were one class.
     covariance_type : str, list of str or 'auto', default='auto'
         Covariance types to try; 'auto' is full, tied, diag and spherical, and full alone by stability, which
         does not tell a good shape from a bad one.
@@ -283,6 +283,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 
     def _numbers(self, n_classes: int, n_rows: int, n_features: int) -> tuple[list[int], float]:
         """Return the numbers of kernels that 'auto' tries, and that after which the search may end early."""
+        # Many classes are groups of rows of the same kernels.
+        n_classes = min(n_classes, _FEWEST_TO_REACH)
         reach = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * n_classes)
         most = max(1, n_rows // (n_features + 1))
         numbers = [n_classes]
