@@ -29,7 +29,7 @@ def fitted() -> dict[str, Any]:
     return {
         "classifier": SharedKernelClassifier(random_state=0).fit(X, y),
         "product": SharedKernelClassifier(feature_groups=[[0, 2], [1]], random_state=0).fit(X, y),
-        "mixture": SharedKernelMixture(random_state=0).fit(X, y),
+        "mixture": SharedKernelMixture(3, random_state=0).fit(X, y),
         "drop-in": GaussianMixture(2, random_state=0).fit(X),
         "diagonal": GaussianMixture(2, covariance_type="diag", random_state=0).fit(X),
     }
