@@ -158,8 +158,7 @@ def with_nan(array: np.ndarray) -> np.ndarray:
 
 
 def negative(weights: np.ndarray) -> np.ndarray:
-    weights[0] -= 2.0
-    weights[1] += 2.0
+    weights[0], weights[1] = -2.0, 1.0 - weights[2:].sum(axis=0) + 2.0
     return weights
 
 
