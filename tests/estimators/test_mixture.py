@@ -93,6 +93,8 @@ def test_defaults_are_those_of_the_public_face() -> None:
         "n_kernels": None,
         "covariance_type": "full",
         "n_factors": None,
+        "kernel": "gaussian",
+        "background": False,
         "init": "auto",
         "n_init": 1,
         "max_iter": 200,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
-from scipy.stats import kstest, multivariate_t
+from scipy.stats import cauchy, kstest, multivariate_t
 from scipy.stats import t as student
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
@@ -193,8 +193,7 @@ def test_responsibilities_leave_the_background_its_part(settings: dict[str, Any]
         background = np.zeros((len(NEW), 2))
         if hasattr(model, "background_weights_"):
             box, weights = model.background_box_, model.background_weights_
-            inside = np.all(np.clip(NEW, *box) == NEW, axis=1)
-            background = inside[:, None] * weights / np.prod(box[1] - box[0])
+            background = np.tile(weights / np.prod(box[1] - box[0]), (len(NEW), 1))
             joint = joint + np.log1p(-weights)
         own = np.exp(logsumexp(joint, axis=1))
         prior = model.class_prior_ if codes is None else np.eye(2)[codes]
@@ -264,7 +263,7 @@ def test_a_warm_start_goes_on_and_other_kernels_begin_anew(settings: dict[str, A
     assert not hasattr(model, "background_weights_")
 
 
-def test_frozen_kernels_keep_their_degrees_and_frozen_weights_the_background() -> None:
+def test_frozen_kernels_keep_their_degrees() -> None:
     model = fitted(kernel="t", background=True)
     start = {
         "means": model.means_,
@@ -276,8 +275,8 @@ def test_frozen_kernels_keep_their_degrees_and_frozen_weights_the_background() -
     assert_array_equal(kept.kernel_degrees_, start["degrees"])
     assert_array_equal(kept.means_, start["means"])
     assert not np.allclose(kept.background_weights_, 0.05)
-    kept = fitted(kernel="t", background=True, init=start, freeze="weights")
-    assert_array_equal(kept.background_weights_, [0.05, 0.05])
+    kept = fitted(kernel="t", init=start, freeze="weights")
+    assert_array_equal(kept.weights_, start["weights"])
     assert not np.allclose(kept.kernel_degrees_, start["degrees"])
     del start["degrees"]
     with pytest.raises(ValueError, match="init must have 'degrees'"):
@@ -318,8 +317,65 @@ def test_one_more_class(settings: dict[str, Any]) -> None:
         assert_array_equal(model.kernel_degrees_, degrees)
     if "background" in settings:
         assert model.background_weights_[2] < 0.02
-        with pytest.raises(ValueError, match=re.escape("1 of 1 rows of class 8 are outside")):
-            model.add_class(np.full((1, 3), 1e3), 8)
+        # Rows far from all kernels, inside of the box or not, are background.
+        model.add_class(np.full((3, 3), 1e3), 8)
+        assert model.background_weights_[3] > 0.99
+        assert model.responsibilities(np.full((1, 3), 1e3)).sum() < 1e-6
+
+
+def test_new_rows_outside_of_the_box_are_background_in_the_composition_too() -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    model = fitted(background=True)
+    far = np.full((50, 3), 1e3)
+    with_far = model.composition(np.vstack([X, far]))["share"]
+    assert_allclose(with_far, model.composition(X)["share"], atol=1e-3)
+
+
+def test_a_search_with_a_background_finds_the_number_of_kernels() -> None:
+    random = np.random.default_rng(0)
+    centres = np.repeat([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]], 150, axis=0)
+    rows = np.vstack([random.normal(size=(450, 2)) + centres, random.uniform(-40, 40, (30, 2))])
+    mixture = SharedKernelMixture(background=True, n_init=3)
+    search = SharedKernelMixtureCV(
+        mixture, n_kernels=[1, 2, 3, 4], covariance_type="full", criterion="log_likelihood", random_state=0
+    )
+    assert search.fit(rows).best_params_["n_kernels"] == 3
+
+
+def test_distances_of_t_kernels_are_those_of_their_densities() -> None:
+    pulled = {"kernel": ("t", 1.0), "init": {"means": [[0.0]], "covariances": [[[1.0]]]}}
+    one = SharedKernelMixture(freeze="kernels", **pulled).fit(X[:, :1])
+    pulled["init"] = {"means": [[15.0]], "covariances": [[[1.0]]]}
+    two = SharedKernelMixture(freeze="kernels", **pulled).fit(X[:, :1])
+    points = np.linspace(-5e3, 5e3, 2_000_001)
+    roots = np.sqrt(cauchy.pdf(points) * cauchy.pdf(points, loc=15.0))
+    expected = -np.log(np.trapezoid(roots, points))
+    assert_allclose(one.kernel_distances(two), [[expected]], rtol=0.05)
+    assert_array_equal(one.match(two, max_distance=0.8), [0])
+    with pytest.raises(ValueError, match="bhattacharyya"):
+        one.kernel_distances(two, metric="jeffreys")
+
+
+def test_settings_that_were_changed_after_the_fit_change_nothing() -> None:
+    model = fitted(kernel="t", background=True)
+    before = model.bic(X, Y)
+    model.set_params(background=False)
+    assert model.bic(X, Y) == before
+    with pytest.raises(ValueError, match="fit it again"):
+        model.set_params(kernel="gaussian").partial_fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"background": True, "freeze": "weights"}, "freeze='weights'"),
+        ({"init": {"means": np.zeros((1, 3)), "degrees": [4.0]}}, "init has 'degrees'"),
+        ({"kernel": "t", "group_shift": 3.0}, "group_shift"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SharedKernelMixture(1, **settings).fit(X, Y)
 
 
 def test_information_criteria_count_degrees_and_background() -> None:

@@ -105,6 +105,11 @@ def is_robust(model: Any) -> bool:
     return check_kernel(getattr(model, "kernel", "gaussian"))[0] or bool(getattr(model, "background", False))
 
 
+def is_robust_fit(model: Any) -> bool:
+    """Return whether a fitted mixture has t kernels or a background, whatever its settings are now."""
+    return any(name in vars(model) for name in OF_KERNELS)
+
+
 def check_start(
     start: Mapping[str, Any],
     structure: Structure,

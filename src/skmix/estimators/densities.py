@@ -228,8 +228,10 @@ def n_parameters(model: Any) -> int:
         if "group_shifts_" in vars(part):
             rows = weights * to_numpy(part.class_count_)
             total += round(n_features * float((rows / (rows + part.group_shift_)).sum()))
-        settings = getattr(part, "kernel", "gaussian"), getattr(part, "background", False)
-        total += n_kernels * (settings[0] == "t") + weights.shape[1] * settings[1]
+        if "kernel_degrees_" in vars(part) and part.kernel == "t":
+            total += n_kernels  # degrees of freedom that were learnt
+        if "background_weights_" in vars(part):
+            total += weights.shape[1]
     return total
 
 

@@ -69,10 +69,11 @@ _PARAMETERS = """
         quarters of some 8192 rows that have the closest neighbours. It runs on the CPU, without `device`, by
         EM without `accelerate`, and neither in `partial_fit` nor in `tune`.
     background : bool, default=False
-        Whether each class also has rows that come from no kernel but from a density that is constant on the
-        bounding box of the training rows, and zero elsewhere: p(x | j) = (1 − b_j) Σ_k π_kj p_k(x) + b_j / V.
-        The weights b_j are learnt. Responsibilities of a row then sum to the probability that it is not
-        background. What is said of `kernel` about starts and what it does not go with holds here too.
+        Whether each class also has rows that come from no kernel but from a background whose density is
+        constant, 1 / V with V the volume of the bounding box of the training rows: p(x | j) =
+        (1 − b_j) Σ_k π_kj p_k(x) + b_j / V. Rows outside of the box have the same. The b_j are learnt.
+        Responsibilities of a row then sum to the probability that it is not background. What is said of
+        `kernel` about starts and what it does not go with holds here too.
     init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
         Starting points. 'auto' is 'class' in a classifier and 'k-means++' in a mixture. 'class' seeds kernels
         by k-means++ inside each class. 'k-means++' seeds them among all rows, and then moves seeds to where

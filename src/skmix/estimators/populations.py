@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from numbers import Integral, Real
 from typing import Any
 
@@ -35,7 +36,14 @@ def distances(model: Any, other: Any | None, metric: str) -> FloatArray:
     one, two = host_copy(model), host_copy(model if other is None else other)
     if other is not None:
         _check_features(one, two)
-    found = DISTANCES[metric](one._parameters, one.covariance_type_, two._parameters, two.covariance_type_)
+    if "kernel_degrees_" in vars(one) or "kernel_degrees_" in vars(two):
+        if metric != "bhattacharyya":
+            raise ValueError(f"Between t kernels there is metric='bhattacharyya' alone, not {metric!r}.")
+        overlaps = _overlaps(_as_populations(one), _as_populations(two))
+        found = -np.log(np.maximum(overlaps, np.finfo(float).tiny))
+    else:
+        given = one._parameters, one.covariance_type_, two._parameters, two.covariance_type_
+        found = DISTANCES[metric](*given)
     if other is None:
         found = 0.5 * (found + found.T)
         np.fill_diagonal(found, 0.0)
@@ -173,6 +181,13 @@ def match(model: Any, other: Any, *, populations: bool, max_distance: float) -> 
     near = cost[own, others] <= max_distance
     found[own[near]] = others[near]
     return found
+
+
+def _as_populations(model: Any) -> Any:
+    """Return a copy of a mixture in which each kernel is a population."""
+    other = copy(model)
+    other.populations_ = np.arange(len(model.means_))
+    return other
 
 
 def _overlaps(model: Any, other: Any) -> FloatArray:

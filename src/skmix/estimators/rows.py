@@ -49,7 +49,7 @@ from ..engine.sources.gaps import has_gaps
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, is_elsewhere, open_rows, source_of
-from ._settings import is_robust
+from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
@@ -571,7 +571,7 @@ def score_rows(
     """
     if "class_prior_" not in vars(estimator):
         check_is_fitted(estimator)
-    model, on_cpu = host_copy(estimator), on_cpu or is_robust(estimator)
+    model, on_cpu = host_copy(estimator), on_cpu or is_robust_fit(estimator)
     if type(X) is not np.ndarray:
         if is_collection(X):
             return _score_lazily(model, X, function, y)

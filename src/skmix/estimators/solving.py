@@ -9,7 +9,7 @@ for class j with weight q_j.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -312,6 +312,10 @@ def with_tails(model: Any, start: Parameters, source: RowSource) -> Parameters:
     """
     (is_t, fixed), (n_starts, n_kernels, _) = check_kernel(model.kernel), start.means.shape
     degrees, background, box = start.degrees if is_t else None, None, None
+    if isinstance(model.init, Mapping) and "degrees" in model.init and model.kernel != "t":
+        raise ValueError(
+            f"init has 'degrees', which only kernel='t' starts from, and kernel is {model.kernel!r}."
+        )
     if degrees is None and is_t and fixed is None and model.freeze == "kernels":
         raise ValueError(
             "freeze='kernels' keeps the degrees of freedom too: init must have 'degrees', or kernel be "
@@ -347,6 +351,11 @@ def check_inference(estimator: Any, *, prune: bool = False) -> None:
             value = getattr(estimator, name)
             if value != default:
                 raise ValueError(f"{what} does not go with {name}={value!r}: leave it at {default!r}.")
+        if estimator.background and estimator.freeze == "weights":
+            raise ValueError(
+                "background=True does not go with freeze='weights': the weight of the background would stay "
+                "at that of its start."
+            )
     variational, hierarchical = estimator.inference == "variational", estimator.weight_prior == "hierarchical"
     for name, default in (("accelerate", False), ("freeze", None), ("stopping", "total")):
         value = getattr(estimator, name)

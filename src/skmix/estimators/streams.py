@@ -13,7 +13,6 @@ from sklearn.base import is_classifier
 from ..engine.compute.arrays import on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.covariances import structure_of
-from ..engine.density import log_background
 from ..engine.em import fit
 from ..engine.model import FloatArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
@@ -21,6 +20,7 @@ from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import Frame, frame_of, measure
 from ..engine.starts import uniform_weights
+from ._settings import is_robust_fit
 from .crossfit import quantile
 from .decisions import check_outlier_label
 from .densities import log_density
@@ -142,6 +142,11 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
         return
     else:
         _check_covariance_type(model)
+        if is_robust_fit(model):
+            raise ValueError(
+                "partial_fit is for Gaussian kernels without a background, and this model was fitted with t "
+                "kernels or a background: fit it again."
+            )
         # The concentration of hierarchical weights, if there is one.
         concentration = vars(model).get("weight_prior_")
         parameters = replace(model._parameters, class_prior=model.class_prior_, concentration=concentration)
@@ -286,9 +291,8 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
         floor=0.0,
     )
     start = replace(model._parameters, weights=uniform_weights(1, len(model.means_), 1)[0])
-    if start.background is not None and start.box is not None:
+    if start.background is not None:
         start = replace(start, background=np.array([model.class_prior_ @ start.background]))
-        _check_box(new.X, start.box, label)
     if options.inference == "variational":
         # Frozen kernels have no posterior; the new weights are the most likely ones.
         options = replace(options, inference="em", weight_prior=None)
@@ -332,16 +336,6 @@ def _adapted(
         GroupRows(source, 1), replace(start, weights=common[:, None]), strength, options, frame, anchor=anchor
     )
     return found.parameters.weights[:, 0], found.shifts[0]
-
-
-def _check_box(X: np.ndarray, box: FloatArray, label: Any) -> None:
-    """Refuse rows (n, M) where a background of the box (2, M) has no density: none could be learnt."""
-    outside = np.isinf(log_background(X, box))
-    if outside.any():
-        raise ValueError(
-            f"{outside.sum()} of {len(X)} rows of class {label!r} are outside of background_box_, the range "
-            "of the rows of the fit. Leave them out, or fit all classes again."
-        )
 
 
 def _with_class(model: Any, new: Block, place: int) -> tuple[FloatArray, FloatArray]:

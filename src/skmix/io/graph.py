@@ -109,12 +109,11 @@ class _Graph:
         return self.add("Squeeze", self.log_sum(weighted)[1], np.array([1]))
 
     def uniform(self, rows: str, box: np.ndarray) -> str:
-        """Return the log-density (1, n) of rows (n, m) on a box (2, m), −inf outside."""
-        nearest = self.add("Min", self.add("Max", rows, box[0]), box[1])
-        away = self.add("Abs", self.add("Sub", rows, nearest))
-        farthest = self.add("Transpose", self.add("ReduceMax", away, np.array([1]), keepdims=1), perm=[1, 0])
-        outside = self.add("Greater", farthest, np.array(0.0))
-        return self.add("Where", outside, np.array(-np.inf), np.array(-np.log(box[1] - box[0]).sum()))
+        """Return the log-density (1, n) of a background that is uniform on a box (2, m), for rows (n, m)."""
+        # Of as many columns as there are rows, which is known when the graph runs.
+        zeros = self.add("ReduceSum", self.add("Mul", rows, np.array(0.0)), np.array([1]), keepdims=1)
+        level = np.array(-np.log(box[1] - box[0]).sum())
+        return self.add("Add", self.add("Transpose", zeros, perm=[1, 0]), level)
 
     def mapped(self, rows: str, features: Features) -> str:
         """Return rows (n, M) standardised, by powers, and projected (n, q)."""

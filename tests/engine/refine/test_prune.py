@@ -72,9 +72,9 @@ def test_only_the_lightest_goes_in_a_pass() -> None:
     assert_array_equal(left, [2.0, 1.5, 0.0, 47.0])
 
 
-def test_there_are_never_fewer_kernels_than_classes() -> None:
+def test_one_kernel_is_enough_for_all_classes_but_stays() -> None:
     mass = np.array([[[1.0, 1.0], [0.5, 0.5]]])
-    assert_array_equal(annihilate(mass, 3.0), mass)
+    assert_array_equal(annihilate(mass, 3.0), [[[1.0, 1.0], [0.0, 0.0]]])
     assert_array_equal(annihilate(np.ones((1, 1, 1)), 3.0), np.ones((1, 1, 1)))
 
 
@@ -101,7 +101,6 @@ def test_annihilation_takes_and_never_gives(seed: int, n_kernels: int, n_classes
     assert np.all(left.sum(axis=1) > 0)
     gone = (left.sum(axis=2) == 0) & (mass.sum(axis=2) > 0)
     assert gone.sum(axis=1).max() <= 1
-    assert np.all(np.count_nonzero(left.sum(axis=2), axis=1) >= min(n_kernels, n_classes))
     taken = mass.sum(axis=2) - left.sum(axis=2)
     paid = mass.sum(axis=2) > price
     assert_allclose(taken[paid], price, rtol=1e-9)

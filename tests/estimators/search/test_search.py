@@ -222,12 +222,23 @@ def test_kernels_that_classes_share_are_counted_once() -> None:
     assert search.fit(X, y).best_estimator_.weights_.shape == (3, 3)
 
 
-def test_default_numbers_begin_with_the_classes_and_end_with_the_rows() -> None:
+def test_default_numbers_grow_by_a_quarter_and_end_with_the_rows() -> None:
     search = SharedKernelMixtureCV()
-    assert search._numbers(1, 10_000, 3)[0][:10] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12]
-    assert search._numbers(10, 10_000, 3)[0][:4] == [10, 12, 15, 18]
-    assert max(search._numbers(3, 40, 3)[0]) <= 10
-    assert search._numbers(5, 6, 10)[0] == [5]
+    assert search._numbers(1, 1, 2500)[0][:10] == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12]
+    assert search._numbers(10, 10, 2500)[0][:4] == [10, 12, 15, 18]
+    assert max(search._numbers(3, 3, 10)[0]) <= 10
+    assert search._numbers(5, 5, 1)[0] == [5]
+
+
+@pytest.mark.parametrize("strategy", ["grid", "prune"])
+def test_many_groups_may_have_few_kernels(strategy: str) -> None:
+    random = np.random.default_rng(0)
+    groups, centres = np.repeat(np.arange(30), 20), 6.0 * random.normal(size=(4, 3))
+    X = centres[random.integers(0, 4, len(groups))] + random.normal(size=(len(groups), 3))
+    search = SharedKernelMixtureCV(
+        covariance_type="spherical", criterion="bic", strategy=strategy, random_state=0
+    )
+    assert search.fit(X, groups).best_params_["n_kernels"] == 4
 
 
 @pytest.mark.parametrize("truth", ["full", "tied", "diag", "spherical"])

@@ -166,8 +166,7 @@ def annihilate(mass: FloatArray, price: float) -> FloatArray:
 
     A kernel of T parameters must explain T/2 rows to have any weight (Figueiredo & Jain, 2002); the price is
     split among classes like the kernel's rows. A pass removes at most the lightest kernel of a start, since
-    its rows may support its neighbours, and never leaves a class without kernels or fewer kernels than
-    classes.
+    its rows may support its neighbours, and never leaves a class without kernels.
     """
     xp = namespace(mass)
     total = xp.sum(mass, axis=-1)
@@ -177,7 +176,6 @@ def annihilate(mass: FloatArray, price: float) -> FloatArray:
     is_lightest = constant(np.arange, mass.shape[1], example=mass) == lightest[:, None]
     without = xp.where(is_lightest[..., None], 0.0, left)
     goes = ~xp.any(pays & is_lightest, axis=1) & xp.all(xp.sum(without, axis=1) > 0, axis=-1)
-    goes &= xp.count_nonzero(total, axis=1) > mass.shape[-1]
     return xp.where(goes[:, None, None], without, left)
 
 

@@ -33,7 +33,7 @@ from ..rows import Sender, open_training, sender, warn_caller
 from ._base import Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
-# again while the largest is the best.
+# again while the largest is the best. More classes than this many are groups that share kernels.
 _KERNELS_PER_CLASS, _FEWEST_TO_REACH = 4, 10
 # Strengths of the prior on covariances. Kernels that are narrow in some features alone need a weak one.
 _PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
@@ -67,9 +67,9 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         other than 'auto' is not searched either. None takes the better of 2 starts, which end when the mean
         log-likelihood changes by less than 0.001; by stability, the best of 10 by k-means.
     n_kernels : int, list of int or 'auto', default='auto'
-        Numbers of kernels to try. 'auto' goes from one for each class to four, at least to 10, in steps of a
-        quarter, and on while the largest is the best; more than 10 classes count as 10, since groups of rows
-        have kernels in common. By stability it begins with one kernel, as if there were one class.
+        Numbers of kernels to try. 'auto' goes from one to four for each class, at least to 10 and at most to
+        40, in steps of a quarter, and on while the largest is the best. With ``init='class'`` it begins with
+        one for each class and has no such limit; by stability it ends as if there were one class.
     covariance_type : str, list of str or 'auto', default='auto'
         Covariance types to try; 'auto' is full, tied, diag and spherical, and full alone by stability, which
         does not tell a good shape from a bad one.
@@ -216,9 +216,12 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         numbers, types = self._candidates()
         reach = np.inf
         if numbers is None:
-            # Stability does not need a kernel for each class, and has half of the rows.
-            of = (1, n_rows // 2, n_features) if stability else (n_classes, n_rows, n_features)
-            numbers, reach = self._numbers(*of)
+            first, usual = 1, min(n_classes, _FEWEST_TO_REACH)
+            if stability:  # which has half of the rows
+                n_rows, usual = n_rows // 2, 1
+            elif prototype.init == "class":
+                first = usual = n_classes
+            numbers, reach = self._numbers(first, usual, n_rows // (n_features + 1))
         kinds: list[dict[str, str]] = [
             {"covariance_type": name} for name in types or (["full"] if stability else STRUCTURES)
         ]
@@ -281,17 +284,14 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             found.append((order[::2], order[1::2]))
         return found
 
-    def _numbers(self, n_classes: int, n_rows: int, n_features: int) -> tuple[list[int], float]:
+    def _numbers(self, first: int, usual: int, most: int) -> tuple[list[int], float]:
         """Return the numbers of kernels that 'auto' tries, and that after which the search may end early."""
-        # Many classes are groups of rows of the same kernels.
-        n_classes = min(n_classes, _FEWEST_TO_REACH)
-        reach = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * n_classes)
-        most = max(1, n_rows // (n_features + 1))
-        numbers = [n_classes]
+        reach = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * usual)
+        numbers = [first]
         while (following := numbers[-1] + max(1, numbers[-1] // 4)) <= min(_KERNELS_PER_CLASS * reach, most):
             numbers.append(following)
         if self.strategy == "prune":
-            return [max(k for k in numbers if k <= max(reach, n_classes))], np.inf
+            return [max(k for k in numbers if k <= reach)], np.inf
         return numbers, reach
 
     @property
@@ -413,11 +413,12 @@ def _compare_halves(
     for halves in halvings:
         parts = [(to_device(half.X), half.y, half.weights) for half in map(rows.take, halves)]
         ends = [fit(*part) for part in parts]
-        a, b = (
-            on_host(_likelier(own, other, part).predict(X))
-            for own, other, part in zip(ends, reversed(ends), parts, strict=True)
-        )
-        trial.split_scores.append(least_stable(a, b, trial.params["n_kernels"], rows.row_weights))
+        models = [
+            _likelier(own, other, part) for own, other, part in zip(ends, reversed(ends), parts, strict=True)
+        ]
+        a, b = (on_host(model.predict(X)) for model in models)
+        n_kernels = max(model.n_kernels_ for model in models)  # variational fits may leave some out
+        trial.split_scores.append(least_stable(a, b, n_kernels, rows.row_weights))
         agreements.append(adjusted_rand_score(a, b))
     trial.score = float(np.median(trial.split_scores))
     trial.columns = {"stability": trial.score, "adjusted_rand": float(np.median(agreements))}
