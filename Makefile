@@ -26,7 +26,7 @@ reproduce: $(RUN) ## reproduce the paper's results, into results/
 
 test: $(DEV) ## run the tests
 	@tests/report/install-browser
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(DEV) ## check style, types and the rules on imports
 	$(BIN)/ruff check .
