@@ -230,6 +230,15 @@ def test_shares_as_counted_leave_prior_and_background_out() -> None:
     assert_allclose(table["share"], found, atol=2e-3)
 
 
+def test_shares_as_counted_of_an_added_group() -> None:
+    X, y = groups_of(np.tile([120, 60, 20], (6, 1)))
+    new, counts = groups_of([[10, 30, 10]], seed=1)[0], np.array([10, 30, 10])
+    model = SharedKernelMixture(3, init=start(), weight_prior="hierarchical", tol=1e-8).fit(X, y)
+    table = model.add_class(new, "z").unusual_groups()
+    assert abs(model.weights_[1, -1] - 0.6) > 0.05
+    assert_allclose(table["share"].iloc[-1], counts[table["kernel"].iloc[-1]] / 50, atol=2e-3)
+
+
 def test_rows_of_the_background_do_not_count_for_shares() -> None:
     # Equal shares of all rows but those of the background: as usual as if these were not there.
     counts = np.tile([120, 60, 20], (8, 1))
