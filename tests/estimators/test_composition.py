@@ -187,6 +187,75 @@ def test_log_likelihoods_may_be_missing() -> None:
     assert table["q_value"].notna().all()
 
 
+def test_groups_with_missing_values_are_not_unusual_for_them() -> None:
+    X, y = groups_of(np.tile([120, 60, 20], (8, 1)))
+    X[np.flatnonzero(np.isin(y, NAMES[:2]))[::2], 1] = np.nan
+    model = SharedKernelMixture(3, init=start()).fit(X, y)
+    assert model.has_gaps_
+    table = model.unusual_groups()
+    assert table[["log_likelihood", "z_likelihood", "p_likelihood"]].isna().all(axis=None)
+    assert not table["unusual"].any()
+
+
+def with_background(shares: Any, **settings: Any) -> tuple[SharedKernelMixture, np.ndarray, np.ndarray]:
+    """Return a mixture of the same groups, in which these shares of 200 rows are spread over a wide box."""
+    X, y = groups_of(np.tile([120, 60, 20], (len(shares), 1)))
+    X = X[np.random.default_rng(2).permutation(200)[None] + 200 * np.arange(len(shares))[:, None]]
+    random = np.random.default_rng(1)
+    for rows, share in zip(X, shares, strict=True):
+        n = round(200 * share)
+        rows[:n] = random.uniform([-200.0, -200.0], [200.0, 200.0], size=(n, 2))
+    X = X.reshape(-1, 2)
+    model = SharedKernelMixture(3, init=start(), background=True, tol=1e-6, max_iter=500, **settings)
+    return model.fit(X, y), X, y
+
+
+def test_more_background_alone_does_not_lower_the_likelihood() -> None:
+    model, X, y = with_background([0.02] * 7 + [0.2])
+    assert_allclose(model.background_weights_[-1], 0.2, atol=0.02)
+    table = model.unusual_groups()
+    assert table["z_likelihood"].abs().max() < 3.0
+    assert not table["unusual"].any()
+    expected = [model.score(X[y == name], y[y == name]) for name in NAMES]
+    assert_allclose(table["log_likelihood"], expected, rtol=1e-3)
+
+
+def test_shares_as_counted_leave_prior_and_background_out() -> None:
+    shares = [0.05] * 7 + [0.5]
+    model, X, y = with_background(shares, weight_prior="hierarchical")
+    table = model.unusual_groups()
+    belongs = model.responsibilities(X, y)
+    counts = np.array([belongs[y == name].sum(axis=0) for name in NAMES])
+    found = counts[np.arange(8), table["kernel"]] / counts.sum(axis=1)
+    assert_allclose(table["share"], found, atol=2e-3)
+
+
+def test_shares_as_counted_of_an_added_group() -> None:
+    X, y = groups_of(np.tile([120, 60, 20], (6, 1)))
+    new, counts = groups_of([[10, 30, 10]], seed=1)[0], np.array([10, 30, 10])
+    model = SharedKernelMixture(3, init=start(), weight_prior="hierarchical", tol=1e-8).fit(X, y)
+    table = model.add_class(new, "z").unusual_groups()
+    assert abs(model.weights_[1, -1] - 0.6) > 0.05
+    assert_allclose(table["share"].iloc[-1], counts[table["kernel"].iloc[-1]] / 50, atol=2e-3)
+
+
+def test_rows_of_the_background_do_not_count_for_shares() -> None:
+    # Equal shares of all rows but those of the background: as usual as if these were not there.
+    counts = np.tile([120, 60, 20], (8, 1))
+    counts[0] = [6, 3, 11]
+    clean, apart = groups_of(counts), np.random.default_rng(1).uniform(-300.0, 300.0, size=(180, 2))
+    X, y = np.concatenate([clean[0], apart]), np.concatenate([clean[1], np.repeat(NAMES[0], 180)])
+    settings: dict[str, Any] = {
+        "init": start(),
+        "tol": 1e-6,
+        "max_iter": 500,
+        "weight_prior": "hierarchical",
+    }
+    alone = SharedKernelMixture(3, **settings).fit(*clean).unusual_groups()
+    beside = SharedKernelMixture(3, background=True, **settings).fit(X, y).unusual_groups()
+    assert_allclose(np.log(beside["p_composition"][0]), np.log(alone["p_composition"][0]), rtol=0.1)
+
+
 def test_what_is_wrong_is_said() -> None:
     model, (X, y) = fitted(COUNTS), groups_of(COUNTS)
     for call, message in (
@@ -195,7 +264,10 @@ def test_what_is_wrong_is_said() -> None:
         (lambda: model.composition(groups=["patient 1", "patient 1"]), "'patient 1' more than once"),
         (lambda: model.composition(level=95), "level must be between 0 and 1"),
         (lambda: model.composition(X[:, :1], y), "X has 1 features"),
-        (lambda: model.composition(X, y[:-1]), "labels"),
+        (lambda: model.composition(X, y[:-1]), "X has 450 rows but groups has 449 labels"),
+        (lambda: model.composition(X, "sample"), "groups is 'sample', a path or the name of a column"),
+        (lambda: model.predict(X, groups=y[:-1]), "X has 450 rows but groups has 449 labels"),
+        (lambda: model.predict_proba(X, groups=np.repeat("y", 450)), r"groups has labels .*: \['y'\]"),
         (lambda: model.composition(X, np.where(y == "patient 0", None, y)), "100 rows of X have no group"),
         (lambda: model.compare("patient 0", ["patient 0", "patient 1"]), "both have 'patient 0'"),
         (lambda: model.compare([], "patient 0"), "groups_a is empty"),

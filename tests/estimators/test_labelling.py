@@ -160,6 +160,46 @@ def test_a_table_of_labels(tmp_path: Path, model: SharedKernelMixture, suffix: s
         model.write_labels(X, tmp_path / "labels.xlsx")
 
 
+def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]) -> None:
+    # The last row is so far from all kernels that their probabilities underflow.
+    rows, target = np.concatenate([X, [[1e4, 1e4]]]), tmp_path / "labels.csv"
+    start = {"means": [[0.0, 0.0], [7.0, 7.0], [7.5, 7.5]]}
+    fitted = SharedKernelMixture(3, init=start, background=True, tol=1e-3).fit(rows)
+    fitted.merge_kernels(n_populations=2)
+    assert not fitted.predict_proba(rows)[-1].any()
+    for populations in (False, True):
+        fitted.write_labels(rows, target, populations=populations)
+        table, expected = read_rows(target), fitted.predict_proba(rows, populations=populations)
+        assert table.feature_names[-1] == "p_background"
+        numbers = fitted.predict(rows, populations=populations)
+        assert_array_equal(table.X[:, 0], numbers)
+        assert_allclose(table.X[:, 1:-1], expected, rtol=1e-12, atol=1e-300)
+        assert_allclose(table.X[:, 1:].sum(axis=1), 1.0)
+    # One population has more of the row, little as it is, and it is not the first.
+    nearest = fitted.populations_[fitted.log_responsibilities(rows)[-1].argmax()]
+    assert numbers[-1] == nearest == 1
+    adata = annotate(rows, np.r_[SAMPLE, ["s1"]])
+    fitted.write_labels(rows, adata)
+    assert_array_equal(adata.obs["kernel"].astype(int), fitted.predict(rows))
+    assert_allclose(adata.obsm["kernel_probabilities"][-1], [0.0, 0.0, 0.0, 1.0])
+
+
+def test_labels_follow_the_shifts_of_known_groups(tmp_path: Path) -> None:
+    kernels, groups = np.tile([0, 1], 300), np.repeat(["a", "b", "c"], 200)
+    shift = np.select([groups == "a", groups == "b"], [-0.9, 0.0], 0.9)
+    rows = np.random.default_rng(1).normal(size=(600, 1), scale=0.3) + (2.2 * kernels + shift)[:, None]
+    start = {"means": [[0.0], [2.2]]}
+    fitted = SharedKernelMixture(2, init=start, group_shift=1.0, tol=1e-3).fit(rows, groups)
+    expected, target = fitted.predict(rows, groups=groups), tmp_path / "labels.csv"
+    assert (expected != fitted.predict(rows)).mean() > 0.05
+    for probabilities in (True, False):
+        fitted.write_labels(open_rows(rows, label=groups), target, probabilities=probabilities)
+        assert_array_equal(read_rows(target, target="group").X[:, 0], expected)
+    # Of new groups shifts are not known.
+    fitted.write_labels(open_rows(rows, label=np.where(groups == "a", "new", groups)), target)
+    assert_array_equal(read_rows(target, target="group").X[:, 0], fitted.predict(rows))
+
+
 def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
     flowio = pytest.importorskip("flowio", reason="flowio is not installed")
     values = np.exp(X.astype(np.float32))

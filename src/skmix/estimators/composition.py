@@ -8,22 +8,24 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from scipy import stats
-from scipy.special import digamma, logsumexp
+from scipy.special import digamma
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine import shares
-from ..engine.compute.arrays import on_host
+from ..engine import density, shares
 from ..engine.covariances import structure_of
 from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Status
 from ..engine.refine.shift import GroupRows, shift_groups
+from ..engine.rules.likelihood import all_weights
 from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
 from ..io import source_of
 from ._settings import is_robust
-from .populations import check_populations, draw_rows
-from .rows import host_copy, open_training, warn_caller, with_features_of, without_names
+from .densities import counted_weights, members_of, rows_of_kernels
+from .populations import check_populations, check_same_features, draw_rows
+from .rows import about_groups, host_copy, open_training, warn_caller, with_features_of
 from .solving import options_of
 
 # Weights of new groups are fitted until a pass gains less than this, in nats for all rows together.
@@ -81,8 +83,7 @@ def _as_counts(sizes: FloatArray) -> np.ndarray:
 def compose(model: Any, X: Any, groups: Any, *, populations: bool | None, level: float) -> Composition:
     """Return the composition of groups of a fitted mixture, or of rows that are new to it."""
     pandas()  # a missing library is reported before any work
-    if not (isinstance(level, Real) and 0.0 < float(level) < 1.0):
-        raise ValueError(f"level must be between 0 and 1, got {level!r}.")
+    _check_level(level)
     own = host_copy(model)
     members = _members(own, populations)
     if X is None:
@@ -93,8 +94,14 @@ def compose(model: Any, X: Any, groups: Any, *, populations: bool | None, level:
             names, weights, sizes = names[chosen], weights[:, chosen], sizes[chosen]
             background = None if background is None else background[chosen]
     else:
-        names, weights, sizes, background = _fit_weights(own, X, groups)
-    return _compose(own, names, weights, sizes, background, members, float(level))
+        with about_groups():
+            names, weights, sizes, background = _fit_weights(own, X, groups)
+    return _compose(own, _draw(own), names, weights, sizes, background, members, float(level))
+
+
+def _check_level(level: Any) -> None:
+    if not (isinstance(level, Real) and 0.0 < float(level) < 1.0):
+        raise ValueError(f"level must be between 0 and 1, got {level!r}.")
 
 
 def _members(model: Any, populations: bool | None) -> FloatArray | None:
@@ -104,8 +111,7 @@ def _members(model: Any, populations: bool | None) -> FloatArray | None:
     if not populations:
         return None
     check_populations(model)
-    found: FloatArray = (model.populations_[:, None] == np.arange(model.populations_.max() + 1)).astype(float)
-    return found
+    return members_of(model.populations_)
 
 
 def _places(classes: np.ndarray, groups: Any, argument: str) -> IntArray:
@@ -131,8 +137,23 @@ def _shown(names: Any) -> str:
     return ", ".join(map(repr, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
 
 
+@dataclass(frozen=True)
+class _Draws:
+    """Rows of a mixture, as many from each kernel and from the background, and their log-densities."""
+
+    rows: FloatArray  # (n, M)
+    log_densities: FloatArray  # (n, K), or with a background (n, K + 1)
+
+
+def _draw(model: Any) -> _Draws:
+    rows = draw_rows(model)
+    n_jobs = effective_n_jobs(model.n_jobs)
+    return _Draws(rows, density.all_log_densities(rows, model._parameters, model.covariance_type_, n_jobs))
+
+
 def _compose(
     model: Any,
+    draws: _Draws,
     names: np.ndarray,
     weights: FloatArray,
     sizes: FloatArray,
@@ -141,8 +162,10 @@ def _compose(
     level: float,
 ) -> Composition:
     """Return the composition of groups with weights (K, L), sizes (L,) and weights of a background (L,)."""
-    rows, prior = draw_rows(model), vars(model).get("weight_prior_")
-    log_densities = on_host(without_names(model).kernel_log_densities(rows))
+    prior, n_kernels = vars(model).get("weight_prior_"), len(model.means_)
+    # Without the background.
+    of_kernels = len(draws.rows) // draws.log_densities.shape[1] * n_kernels
+    rows, log_densities = draws.rows[:of_kernels], draws.log_densities[:of_kernels, :n_kernels]
     ratios, errors = shares.density_ratios(log_densities), None
     if model.freeze != "kernels":
         errors = shares.kernel_errors(
@@ -225,21 +248,23 @@ def _mean_of_groups(shares: FloatArray, variances: FloatArray) -> tuple[FloatArr
 
 def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any:
     """Return a DataFrame of how unusual each group is among the others."""
-    found = compose(model, None, None, populations=populations, level=0.95)
-    if not (isinstance(level, Real) and 0.0 < float(level) < 1.0):
-        raise ValueError(f"level must be between 0 and 1, got {level!r}.")
-    n_groups = len(found.groups)
+    pandas()
+    _check_level(level)
+    own = host_copy(model)
+    members, n_groups = _members(own, populations), len(own.classes_)
     if n_groups < FEWEST_GROUPS:
         raise ValueError(
             f"The mixture has {n_groups} group(s): at least {FEWEST_GROUPS} are needed to tell which are "
             "unusual."
         )
-    own = host_copy(model)
-    raw = _as_counted(own, found, populations)
+    drawn, background = _draw(own), vars(own).get("background_weights_")
+    found = _compose(own, drawn, own.classes_, own.weights_, own.class_count_, background, members, 0.95)
+    raw = counted_weights(own).T
+    raw = raw if members is None else raw @ members
     # Rows that would determine the shares as well if kernels did not overlap.
     known = (raw * (1.0 - raw)).sum(axis=1) / found.variances.sum(axis=1)
-    sizes = np.minimum(found.sizes, known)
-    means, z_fit = _fits(own)
+    sizes = np.minimum(rows_of_kernels(own), known)
+    means, z_fit = _fits(own, drawn)
     p_fit = 2.0 * stats.t.sf(np.abs(z_fit), n_groups - 1)
     unusual = np.zeros(n_groups, dtype=bool)
     for _ in range(_ROUNDS):
@@ -270,25 +295,16 @@ def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any
     return pandas().DataFrame(columns)
 
 
-def _as_counted(model: Any, found: Composition, populations: bool | None) -> FloatArray:
-    """Return the shares (L, G) as rows were counted, without a learnt prior."""
-    prior, members = vars(model).get("weight_prior_"), _members(model, populations)
-    if prior is None:
-        return found.shares
-    prior = prior if members is None else prior @ members
-    counted = np.maximum(found.shares * (found.sizes[:, None] + prior.sum()) - prior, 0.0)
-    return counted / counted.sum(axis=1, keepdims=True)
-
-
-def _fits(model: Any) -> tuple[FloatArray, FloatArray]:
+def _fits(model: Any, draws: _Draws) -> tuple[FloatArray, FloatArray]:
     """Return the mean log-likelihood (L,) of each group's rows, and how far it is from what it should be.
 
     The latter is in standard deviations: what a group of its composition and size would have is subtracted,
     and where groups differ by more than chance, their median and spread (median absolute deviation) are the
-    standard. NaN where the mixture does not know the log-likelihoods.
+    standard. NaN where the mixture does not know the log-likelihoods, or where they are of rows with missing
+    values, which have other ones than complete rows.
     """
     n_groups, sizes, path = len(model.classes_), model.class_count_, vars(model).get("log_likelihood_path_")
-    if path is None or not len(path) or sizes.min() <= 0:
+    if path is None or not len(path) or sizes.min() <= 0 or vars(model).get("has_gaps_", False):
         return np.full(n_groups, np.nan), np.full(n_groups, np.nan)
     means = path[-1, :n_groups] / sizes
     if path.shape[1] > n_groups:
@@ -298,16 +314,22 @@ def _fits(model: Any) -> tuple[FloatArray, FloatArray]:
     if after is not None:
         # Of expected logarithms of the weights.
         logs = digamma(after) - digamma(after.sum(axis=0))
-        means = means + (model.weights_ * (np.log(model.weights_) - logs)).sum(axis=0)
-    log_densities = on_host(without_names(model).kernel_log_densities(draw_rows(model)))
-    ratios, z = shares.density_ratios(log_densities), np.empty(n_groups)
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(model.weights_)
-    for j in range(n_groups):
-        logs = logsumexp(log_densities + log_weights[:, j], axis=1)
-        drawn = ratios @ model.weights_[:, j] / len(ratios)
-        mean = drawn @ logs
-        z[j] = (means[j] - mean) / np.sqrt(drawn @ (logs - mean) ** 2 / sizes[j])
+        change = (model.weights_ * (np.log(model.weights_) - logs)).sum(axis=0)
+        means = means + change * rows_of_kernels(model) / sizes
+    weights, log_densities = all_weights(model._parameters.batch())[0], draws.log_densities
+    highest = log_densities.max(axis=1, keepdims=True)
+    # Densities of zero have no mass either.
+    mixed = np.maximum(np.exp(log_densities - highest) @ weights, np.finfo(float).tiny)
+    logs = np.log(mixed) + highest
+    box = vars(model).get("background_box_")
+    if box is not None:
+        # No row of the background is outside of its box.
+        outside = np.any((draws.rows < box[0]) | (draws.rows > box[1]), axis=1)
+        log_densities = log_densities.copy()
+        log_densities[outside, -1] = -np.inf
+    drawn = shares.density_ratios(log_densities) @ weights / len(logs)
+    expected = (drawn * logs).sum(axis=0)
+    z = (means - expected) / np.sqrt((drawn * (logs - expected) ** 2).sum(axis=0) / sizes)
     z -= np.median(z)
     return means, z / max(1.0, _DEVIATION * np.median(np.abs(z)))
 
@@ -327,7 +349,7 @@ def _fit_weights(
         X = with_features_of(model, source if groups is None else source.labelled(groups))
     reader = copy(model)
     training = open_training(reader, X, groups if source is None else None, None)
-    _check_features(model, reader)
+    check_same_features(model, reader, "X")
     if training.n_unlabelled:
         raise ValueError(
             f"{training.n_unlabelled} rows of X have no group: leave them out, or give them a group."
@@ -362,15 +384,3 @@ def _fit_weights(
     if not converged:
         warn_caller(f"The weights of new groups did not converge in {_PASSES} passes.", ConvergenceWarning)
     return training.classes, found.weights, training.sizes, found.background
-
-
-def _check_features(model: Any, other: Any) -> None:
-    """Refuse new rows of other features than those of the fit."""
-    if other.n_features_in_ != model.n_features_in_:
-        raise ValueError(
-            f"X has {other.n_features_in_} features, but {type(model).__name__} is expecting "
-            f"{model.n_features_in_} features as input."
-        )
-    both = [vars(each).get("feature_names_in_") for each in (model, other)]
-    if all(names is not None for names in both) and both[0].tolist() != both[1].tolist():
-        raise ValueError(f"X has the features {both[1].tolist()}, the fit had {both[0].tolist()}.")

@@ -67,6 +67,28 @@ def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+# ---------------------------------------------------------------- of each class
+
+
+def rows_of_kernels(model: Any) -> FloatArray:
+    """Return the number (L,) of each class's rows that are not background, or the sum of their weights."""
+    background = vars(model).get("background_weights_")
+    return model.class_count_ if background is None else model.class_count_ * (1.0 - background)
+
+
+def counted_weights(model: Any) -> FloatArray:
+    """Return the weights (K, L) of a mixture as rows were counted, without a learnt prior."""
+    prior, after = vars(model).get("weight_prior_"), vars(model).get("weight_concentration_")
+    if prior is None:
+        return model.weights_
+    if after is None:
+        # A class was added: its weights are the mean of their posterior all the same.
+        after = model.weights_ * (rows_of_kernels(model) + prior.sum())
+    counts = np.maximum(after - prior[:, None], 0.0)
+    total = counts.sum(axis=0)
+    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), model.weights_)
+
+
 # ---------------------------------------------------------------- of each row
 
 
@@ -127,17 +149,24 @@ def most_likely_kernel(model: Any, rows: Array, codes: IntArray | None = None) -
     return namespace(logs).argmax(logs, axis=1)
 
 
+def members_of(populations: IntArray) -> FloatArray:
+    """Return which kernels the populations (K,) have: ones and zeros, shape (K, G)."""
+    return (populations[:, None] == np.arange(populations.max() + 1)).astype(np.float64)
+
+
 def population_probabilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the populations' responsibilities, shape (n, G): the sums of those of their kernels."""
-    members = (model.populations_[:, None] == np.arange(model.populations_.max() + 1)).astype(np.float64)
     shares = responsibilities(model, rows, codes)
-    return shares @ like(members, shares)
+    return shares @ like(members_of(model.populations_), shares)
 
 
 def most_likely_population(model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
     """Return the population of largest responsibility, shape (n,)."""
-    shares = population_probabilities(model, rows, codes)
-    return namespace(shares).argmax(shares, axis=1)
+    logs = log_responsibilities(model, rows, codes)
+    xp = namespace(logs)
+    # Relative to the largest: those of rows that are background underflow.
+    shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
+    return xp.argmax(shares @ like(members_of(model.populations_), shares), axis=1)
 
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:

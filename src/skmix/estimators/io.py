@@ -283,7 +283,7 @@ def _restored(value: Any) -> Any:
 # numbers: capitals for sizes that agree (kernels K, classes L, features M) and finite numbers, small letters
 # for any size and any numbers.
 _TYPES: dict[Any, tuple[str, ...]] = {
-    bool: ("converged_",),
+    bool: ("converged_", "has_gaps_"),
     str: ("covariance_type_", "prior_setting_"),
     Integral: ("n_features_in_", "n_iter_", "n_kernels_", "n_untried_"),
     float: ("group_shift_", "log_likelihood_", "lower_bound_", "temperature_", "threshold_"),

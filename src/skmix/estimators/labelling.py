@@ -13,6 +13,7 @@ from ..io.fcs import write_fcs
 from ..io.joined import JoinedRows
 from ..io.sources import FcsRows
 from ..io.tables import check_writable, write_columns
+from .densities import has_shifts
 from .rows import host_copy
 
 
@@ -23,7 +24,7 @@ def write_labels(
     name = name or ("population" if populations else "kernel")
     source = source_of(X)
     if not isinstance(target, (str, PathLike)):
-        _into_anndata(model, X, target, name, populations, probabilities)
+        _into_anndata(model, X if source is None else source, target, name, populations, probabilities)
     elif Path(target).suffix and not Path(target).is_dir():
         check_writable(Path(target))
         if name == "group" or name.startswith("p_"):
@@ -32,18 +33,41 @@ def write_labels(
         if source is not None and source.has_labels:
             columns["group"] = source.row_labels()
         columns[name], shares = _predicted(model, X if source is None else source, populations, probabilities)
-        write_columns(target, columns | {f"p_{k}": share for k, share in enumerate(shares.T)})
+        names: list[Any] = list(range(shares.shape[1]))
+        if names and _has_background(model):
+            names[-1] = "background"
+        write_columns(target, columns | {f"p_{k}": share for k, share in zip(names, shares.T, strict=True)})
     else:
         _into_files(model, source, Path(target), name, populations)
 
 
 def _predicted(model: Any, X: Any, populations: bool, probabilities: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return numbers (n,) of kernels or populations, and their probabilities (n, K), (n, 0) for none."""
+    """Return numbers (n,) of kernels or populations, and their probabilities (n, K), (n, 0) for none.
+
+    With a background, its probability is the last column.
+    """
+    groups = _known_groups(model, X)
+    # Not the largest probability: all are zero where a row is background.
+    found = np.asarray(model.predict(X, groups=groups, populations=populations))
     if not probabilities:
-        found = np.asarray(model.predict(X, populations=populations))
         return found, np.empty((len(found), 0))
-    shares = np.asarray(model.predict_proba(X, populations=populations))
-    return shares.argmax(axis=1), shares
+    shares = np.asarray(model.predict_proba(X, groups=groups, populations=populations))
+    if _has_background(model):
+        left = np.maximum(1.0 - shares.sum(axis=1, keepdims=True), 0.0)
+        shares = np.concatenate([shares, left], axis=1)
+    return found, shares
+
+
+def _has_background(model: Any) -> bool:
+    return "background_weights_" in vars(model)
+
+
+def _known_groups(model: Any, X: Any) -> np.ndarray | None:
+    """Return the groups (n,) of rows where means depend on them, if all are among those of the fit."""
+    if not (isinstance(X, Source) and X.has_labels and has_shifts(model)):
+        return None
+    groups = X.row_labels()
+    return groups if set(groups.tolist()) <= set(host_copy(model).classes_.tolist()) else None
 
 
 def _into_anndata(model: Any, X: Any, adata: Any, name: str, populations: bool, probabilities: bool) -> None:

@@ -39,7 +39,16 @@ from .decisions import check_outlier_label, threshold_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
 from .labelling import write_labels
 from .populations import check_populations, distances, match, merge_kernels, sort_kernels
-from .rows import Training, code_labels, host_copy, open_training, refuse_blocks, score_rows, updating
+from .rows import (
+    Training,
+    about_groups,
+    code_labels,
+    host_copy,
+    open_training,
+    refuse_blocks,
+    score_rows,
+    updating,
+)
 from .solving import check_inference, fit_jointly, fit_model
 
 Estimator = TypeVar("Estimator", bound=type)
@@ -180,6 +189,8 @@ _FITTED = """
     log_likelihood_path_ : ndarray of shape (n_iter, L)
         Log-likelihood of each class's rows under the parameters that entered each pass; with unlabelled rows,
         theirs in one more column. Where weights have a posterior, its expectation under the posterior.
+    has_gaps_ : bool
+        Whether a row of the fit had a missing value.
     start_status_ : ndarray of shape (n_init,)
         How each start ended: 'converged', 'stopped' (at `max_iter`) or 'failed'.
     start_log_likelihoods_ : ndarray of shape (n_init,)
@@ -821,6 +832,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             "covariances_": parameters.covariances,
             "n_kernels_": len(parameters.means),
             "log_likelihood_": log_likelihood,
+            "has_gaps_": bool(training.source.summary.gaps),
             **_of_kernels(parameters),
         }
 
@@ -876,7 +888,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             check_is_fitted(self)
             check_populations(self)
         most_likely = densities.most_likely_population if populations else densities.most_likely_kernel
-        return score_rows(self, X, most_likely, groups)
+        with about_groups():
+            return score_rows(self, X, most_likely, groups)
 
     def predict_proba(
         self, X: ArrayLike, *, groups: ArrayLike | None = None, populations: bool = False
@@ -896,13 +909,15 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Returns
         -------
         ndarray of shape (n, K) or (n, G)
-            Probabilities; rows sum to one.
+            Probabilities; rows sum to one or, with a background, to the probability that they are not
+            background.
         """
-        if not populations:
-            return self.responsibilities(X, groups)
-        check_is_fitted(self)
-        check_populations(self)
-        return score_rows(self, X, densities.population_probabilities, groups)
+        if populations:
+            check_is_fitted(self)
+            check_populations(self)
+        probabilities = densities.population_probabilities if populations else densities.responsibilities
+        with about_groups():
+            return score_rows(self, X, probabilities, groups)
 
     def write_labels(
         self,
@@ -915,11 +930,13 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     ) -> None:
         """Write the kernel, or the population, of each row into a table, an AnnData or FCS files.
 
-        Numbers are those of `predict`. A table has the column ``group`` if groups of the rows are known, then
-        the numbers, and ``p_0``, ``p_1`` … for the probabilities. In an AnnData, numbers are a categorical
-        column of ``obs``, probabilities are in ``obsm``, and ``uns["skmix"]`` has the groups, their weights
-        and the kernels' means. FCS files are copies of those that X is read from, with the numbers as one
-        more channel, in single precision.
+        Numbers are those of `predict`, or of `predict` with `groups` if groups have shifts and those of X are
+        known and all in the fit. A table has the column ``group`` if groups of the rows are known, then the
+        numbers, ``p_0``, ``p_1`` … for the probabilities, and ``p_background`` if there is a background. In
+        an AnnData, numbers are a categorical column of ``obs``, probabilities are in ``obsm``, that of a
+        background in the last column, and ``uns["skmix"]`` has the groups, their weights and the kernels'
+        means. FCS files are copies of those that X is read from, with the numbers as one more channel, in
+        single precision.
 
         Parameters
         ----------
@@ -1098,7 +1115,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         -------
         pandas.DataFrame
             In long form, with the columns `group`, `kernel` or `population` (its number), `share`, `lower`
-            and `upper`, and `rows`, the number of rows of the group or the sum of their weights.
+            and `upper`, and `rows`, the number of rows of the group or the sum of their weights. With a
+            background, shares are of the rows that are not background, while `rows` are all rows.
 
         Notes
         -----
@@ -1165,7 +1183,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             `p_composition`, for all parts together (Bonferroni); `log_likelihood`, the mean of its rows,
             `z_likelihood` and `p_likelihood`, how far it is from the expected one; `q_value` of the lower of
             the two p-values (Benjamini and Hochberg), and `unusual`. Log-likelihoods are NaN where the
-            mixture does not have them, after `partial_fit` and `add_class`.
+            mixture does not have them, after `partial_fit` and `add_class`, and where rows of the fit had
+            missing values.
         """
         check_is_fitted(self)
         return unusual_groups(self, populations=populations, level=level)

@@ -18,6 +18,7 @@ from ..engine.covariances import structure_of
 from ..engine.distances import DISTANCES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.merge import below, by_weight, cut, elbow, merge
+from .densities import members_of
 from .io import arrays_of_kernels
 from .rows import host_copy, without_names
 
@@ -35,7 +36,7 @@ def distances(model: Any, other: Any | None, metric: str) -> FloatArray:
         raise ValueError(f"metric={metric!r} is not one of {', '.join(map(repr, DISTANCES))}.")
     one, two = host_copy(model), host_copy(model if other is None else other)
     if other is not None:
-        _check_features(one, two)
+        check_same_features(one, two, "other")
     if "kernel_degrees_" in vars(one) or "kernel_degrees_" in vars(two):
         if metric != "bhattacharyya":
             raise ValueError(f"Between t kernels there is metric='bhattacharyya' alone, not {metric!r}.")
@@ -50,16 +51,16 @@ def distances(model: Any, other: Any | None, metric: str) -> FloatArray:
     return found
 
 
-def _check_features(model: Any, other: Any) -> None:
-    if model.n_features_in_ != other.n_features_in_:
+def check_same_features(model: Any, other: Any, name: str) -> None:
+    """Refuse the argument `name`, of which `other` noted the features, if they are not those of the model."""
+    if other.n_features_in_ != model.n_features_in_:
         raise ValueError(
-            f"The models have {model.n_features_in_} and {other.n_features_in_} features: their kernels "
-            "cannot be compared."
+            f"{name} has {other.n_features_in_} features, but the fit had {model.n_features_in_}."
         )
     both = [vars(each).get("feature_names_in_") for each in (model, other)]
     names = [each.tolist() for each in both if each is not None]
     if len(names) == 2 and names[0] != names[1]:
-        raise ValueError(f"The models have different features: {names[0]} and {names[1]}.")
+        raise ValueError(f"{name} has different features: {names[1]}, and the fit had {names[0]}.")
 
 
 # ---------------------------------------------------------------- merges
@@ -98,7 +99,7 @@ def merge_kernels(model: Any, X: Any, y: Any, criterion: str, n_populations: Any
 def _by_weight(model: Any, populations: IntArray) -> IntArray:
     """Return populations (K,) numbered by their weight, the largest first."""
     weights = model.weights_ @ model.class_prior_
-    members = (populations[:, None] == np.arange(populations.max() + 1)).astype(np.float64)
+    members = members_of(populations)
     total = weights @ members
     means = ((members * weights[:, None]).T @ model.means_) / np.maximum(total, np.finfo(float).tiny)[:, None]
     return np.argsort(by_weight(total, means))[populations]
@@ -119,8 +120,16 @@ def _rows_each(n_kernels: int) -> int:
 
 
 def draw_rows(model: Any) -> FloatArray:
-    """Draw rows (n, M) from a mixture with NumPy arrays, as many from each kernel; always the same ones."""
-    return _draw(model, _rows_each(len(model.means_)))
+    """Draw rows (n, M) from a mixture with NumPy arrays; always the same ones.
+
+    There are as many from each kernel in turn and then, if there is one, from the background.
+    """
+    n_each, box = _rows_each(len(model.means_)), vars(model).get("background_box_")
+    rows = _draw(model, n_each)
+    if box is None:
+        return rows
+    uniform = np.random.RandomState(0).uniform(box[0], box[1], size=(n_each, box.shape[1]))
+    return np.concatenate([rows, uniform])
 
 
 def _expected(model: Any) -> tuple[FloatArray, FloatArray]:
@@ -172,7 +181,7 @@ def match(model: Any, other: Any, *, populations: bool, max_distance: float) -> 
     if populations:
         check_populations(one)
         check_populations(two)
-        _check_features(one, two)
+        check_same_features(one, two, "other")
         cost = 1.0 - _overlaps(one, two)
     else:
         cost = -np.expm1(-distances(one, two, "bhattacharyya"))
@@ -201,7 +210,7 @@ def _overlaps(model: Any, other: Any) -> FloatArray:
     roots = []
     for each, logs in zip((model, other), of_kernels, strict=True):
         weights = each.weights_ @ each.class_prior_
-        members = (each.populations_[:, None] == np.arange(each.populations_.max() + 1)) * weights[:, None]
+        members = members_of(each.populations_) * weights[:, None]
         shares = members / np.maximum(members.sum(axis=0), np.finfo(float).tiny)
         # Bounded: a population's density is at most n_kernels times that of the rows.
         roots.append(np.sqrt(np.exp(logs - drawn) @ shares))

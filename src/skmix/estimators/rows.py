@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -414,6 +415,19 @@ def read_labels(y: Any, n_rows: int) -> np.ndarray:
     if len(known):
         check_classification_targets(known)
     return labels
+
+
+@contextmanager
+def about_groups() -> Iterator[None]:
+    """Speak of `groups` in errors about labels, where that is the name of the argument."""
+    try:
+        yield
+    except ValueError as error:
+        # What is in quotation marks is a name in the data.
+        message = re.sub(r"(?<![\w'])y(?![\w'])", "groups", str(error))
+        if message == str(error):
+            raise
+        raise ValueError(message) from None
 
 
 def classes_of(found: np.ndarray, n_rows: int, *, missing: bool) -> np.ndarray:

@@ -23,7 +23,7 @@ from ..engine.starts import uniform_weights
 from ._settings import is_robust_fit
 from .crossfit import quantile
 from .decisions import check_outlier_label
-from .densities import log_density
+from .densities import counted_weights, log_density
 from .rows import (
     Training,
     check_gaps,
@@ -47,7 +47,7 @@ from .solving import (
     with_resolution,
 )
 
-_OF_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
+_OF_FIT = ("has_gaps_", "log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 
 
 def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tuple[Block, np.ndarray]:
@@ -158,7 +158,8 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
             frame = frame_of(parameters, structure_of(options.covariance_type))
             total = float(model.class_count_.sum())
             n_batches = max(1, round(total / batch.X.shape[0]))
-            past = resume(_as_counted(model, parameters), frame, options.covariance_type, n_batches, total)
+            counted = replace(parameters, weights=counted_weights(model))
+            past = resume(counted, frame, options.covariance_type, n_batches, total)
         options = _with_resolution(model, options, batch, past.frame)
     assert batch.y is not None
     found, running, log_likelihood = absorb(
@@ -166,7 +167,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been; kernels move.
     of_the_prior = ("shrinkage_", "covariance_prior_", "prior_setting_", "weight_prior_")
-    for name in (*of_the_prior, *OF_THE_POSTERIOR, *OF_POPULATIONS, *OF_SHIFTS):
+    for name in ("has_gaps_", *of_the_prior, *OF_THE_POSTERIOR, *OF_POPULATIONS, *OF_SHIFTS):
         vars(model).pop(name, None)
     if found.concentration is not None:
         model.weight_prior_ = found.concentration
@@ -182,15 +183,6 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     model.log_likelihood_path_ = np.empty((0, len(classes)))
     model.start_status_ = np.array(["stopped"])
     model.start_log_likelihoods_ = np.array([log_likelihood])
-
-
-def _as_counted(model: Any, parameters: Parameters) -> Parameters:
-    """Return the parameters of a fitted mixture with weights as rows were counted, without a learnt prior."""
-    after, concentration = vars(model).get("weight_concentration_"), parameters.concentration
-    if after is None or concentration is None:
-        return parameters
-    counts = after - concentration[:, None]
-    return replace(parameters, weights=counts / counts.sum(axis=0))
 
 
 def _check_covariance_type(model: Any) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.utils import gen_batches
 
-from skmix.estimators.densities import n_parameters
+from skmix.estimators.densities import members_of, n_parameters
 from skmix.plots._models import chosen_model, feature_names, groups_of, numbered
 
 _ROWS_AT_A_TIME = 1 << 14
@@ -73,8 +73,7 @@ def predict_columns(
     else:
         columns, names = {"kernel": best + 1}, range(1, posteriors.shape[1] + 1)
     if hasattr(model, "populations_"):
-        members = model.populations_[:, None] == np.arange(model.populations_.max() + 1)
-        columns["population"] = (posteriors @ members).argmax(axis=1) + 1
+        columns["population"] = (posteriors @ members_of(model.populations_)).argmax(axis=1) + 1
     columns.update({f"p_{name}": each for name, each in zip(names, posteriors.T, strict=True)})
     columns["log_density"] = densities
     columns["outlier"] = (densities < outlier_threshold(model)).astype(np.int8)
