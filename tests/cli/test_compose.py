@@ -317,18 +317,19 @@ def test_compensation(tmp_path: Path) -> None:
 
 def test_bad_files_are_named_or_skipped(study: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("CD3,CD4,CD8\n")
+    bare = write(tmp_path / "bare.csv", np.full((20, 3), np.nan))
     other = write(tmp_path / "other.csv", drawn(SHARES["a"], 0), ["CD3", "CD4", "CD19"])
-    given = (*files_of(study), tmp_path / "empty.csv", other, "--kernels", 3)
+    given = (*files_of(study), tmp_path / "empty.csv", bare, other, "--kernels", 3)
     result = run(*given, "-o", tmp_path / "m", code=1)
     assert "empty.csv: it has column names but no rows" in said(result)
     assert not (tmp_path / "m").exists()
     result = run(*given, "-o", tmp_path / "m", "--skip-bad-files", "--html", tmp_path / "p.html")
-    assert "Skipped 2 of 5 files" in said(result)
+    assert "Skipped 3 of 6 files" in said(result)
     assert "other.csv has no column 'CD8'" in said(result)
     assert "Choose the features with --channels." in said(result)
     assert "3 groups, 900 rows" in result.stdout
     page = (tmp_path / "p.html").read_text()
-    assert "Skipped 2 of 5 files" in page
+    assert "Skipped 3 of 6 files" in page
     assert str(tmp_path) not in page
 
 
@@ -356,6 +357,18 @@ def test_a_folder_and_a_pattern(study: Path, tmp_path: Path) -> None:
         table = pd.read_csv(io.StringIO(result.stdout))
         assert table["group"].unique().tolist() == list(SHARES)
         assert "3 groups, 900 rows" in said(result)
+
+
+def test_samples_are_not_written_over(study: Path, tmp_path: Path) -> None:
+    before = {path.name: path.read_bytes() for path in files_of(study)}
+    for name, content in before.items():
+        (tmp_path / name).write_bytes(content)
+    for given in (tmp_path, tmp_path / "*.csv", tmp_path / "[ab].csv"):
+        for place in (["-o", tmp_path / "a.csv"], ["-o", tmp_path / "m", "--table", tmp_path / "b.csv"]):
+            assert "it is also an input" in said(run(given, "--kernels", 2, *place, code=2))
+    result = run(tmp_path / "a.csv", tmp_path, "-o", tmp_path / "m", code=1)
+    assert "is a folder, which cannot be mixed with other files" in said(result)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_groups_stay_in_the_order_of_the_files(study: Path, tmp_path: Path) -> None:
@@ -399,6 +412,11 @@ def test_settings_reach_the_model(study: Path, tmp_path: Path) -> None:
         (["--table", "t.txt"], 2, "the name of a table must end in .csv"),
         (["--table", "-", "--json"], 2, "standard output takes one of"),
         (["--model", "missing.skmix"], 1, "missing.skmix"),
+        (["--model", "m", "--prior", "none"], 2, "--prior is for a fit, but --model has been fitted"),
+        (["--kernels", "901"], 1, "--kernels 901 is more than the 900 rows there are"),
+        (["nothere.csv"], 1, "Error: There is no file or folder nothere.csv."),
+        (["--table", "t.csv", "--html", "./t.csv"], 2, "--table and --html name the same file"),
+        (["-o", "t.csv", "--table", "t.csv"], 2, "-o and --table name the same file"),
     ],
 )
 def test_wrong_options(

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from skmix import SharedKernelMixture, open_rows
-from skmix.datasets import read_fcs, read_rows
+from skmix.datasets import read_fcs, read_rows, write_columns
 from skmix.features import Arcsinh
 from skmix.io import source_of
 
@@ -198,6 +198,17 @@ def test_labels_follow_the_shifts_of_known_groups(tmp_path: Path) -> None:
     # Of new groups shifts are not known.
     fitted.write_labels(open_rows(rows, label=np.where(groups == "a", "new", groups)), target)
     assert_array_equal(read_rows(target, target="group").X[:, 0], fitted.predict(rows))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_files_that_are_read_are_not_written(tmp_path: Path, model: SharedKernelMixture, suffix: str) -> None:
+    own = tmp_path / f"rows{suffix}"
+    write_columns(own, {"x": X[:, 0], "y": X[:, 1]})
+    before = own.read_bytes()
+    for given in (own, [own], str(tmp_path / f"*{suffix}"), open_rows(own)):
+        with pytest.raises(ValueError, match=rf"rows\{suffix} is one of the files that are read"):
+            model.write_labels(given, own)
+    assert own.read_bytes() == before
 
 
 def test_fcs_files_get_a_channel(tmp_path: Path) -> None:

@@ -289,7 +289,7 @@ def test_other_formats_are_checked_too(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x01")
     (tmp_path / "fraud.parquet").write_text("a,b\n1,2\n")
     for name, words in {
-        "empty.csv": "it is empty",
+        "empty.csv": "the file is empty",
         "words.csv": "column 'B530-A' holds text, such as 'x' on line 2",
         "header.csv": "it has column names but no rows",
         "binary.csv": "neither text in UTF-8",
@@ -314,6 +314,41 @@ def test_other_formats_are_checked_too(tmp_path: Path) -> None:
         gathered(open_rows([*good, write(tmp_path / "wide.parquet", infinite)], chunk_rows=60))
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npy", ".fcs"])
+def test_files_without_any_value_are_named_or_skipped(tmp_path: Path, suffix: str) -> None:
+    good = study(tmp_path, suffix)
+    missing = np.full((500, 2), np.nan)
+    bare = write(tmp_path / f"bare{suffix}", missing)
+    # A value in the last row is enough.
+    missing[-1, 1] = 1.0
+    late = write(tmp_path / f"late{suffix}", missing)
+    with pytest.raises(
+        ValueError, match=rf"bare\{suffix} has no value: all features of all its rows are NaN"
+    ):
+        SharedKernelMixture(2).fit([*good, bare])
+    with pytest.warns(UserWarning, match=rf"Skipped 1 of 5 files:\nbare: .*bare\{suffix} has no value"):
+        assert open_rows([*good, bare, late], on_error="skip").shape == (len(X) + 500, 2)
+    assert len(gathered(open_rows([late], chunk_rows=100))[0]) == 500
+    # Rows to predict may be without a value.
+    model = SharedKernelMixture(2, init={"means": X[:2]}, max_iter=9, tol=1e9).fit(good)
+    assert_allclose(model.predict_proba([bare]), np.tile(model.weights_ @ model.class_prior_, (500, 1)))
+
+
+def test_rows_know_their_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", Y)
+    other = write(tmp_path / "other.csv", X)
+    for suffix in (".csv", ".parquet", ".npy", ".fcs"):
+        files = study(tmp_path / suffix[1:], suffix)
+        alone = open_rows(files[0])
+        source = open_rows(files, label=tmp_path / "labels.npy")
+        assert all(map(source.comes_from, [*files, tmp_path / "labels.npy"]))
+        assert alone.comes_from(files[0].parent / ".." / suffix[1:] / files[0].name)
+        assert not source.comes_from(other)
+        assert not alone.comes_from(files[1])
+        assert not source.comes_from(tmp_path / "gone.csv")
+    assert not open_rows(X).comes_from(other)
+
+
 def test_what_is_no_group_is_told(tmp_path: Path) -> None:
     study(tmp_path, ".csv")
     np.save(tmp_path / "rows.npy", X)
@@ -329,12 +364,14 @@ def test_what_is_no_group_is_told(tmp_path: Path) -> None:
         open_rows((tmp_path / "a.csv", "FSC-A"), label="B530-A")
     with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
         open_rows(tmp_path / "a.csv", on_error="ignore")
-    with pytest.raises(ValueError, match=r"compensate=True needs FCS files.*a\.csv is none"):
+    with pytest.raises(ValueError, match=r"compensate=True needs FCS files.*a\.csv is not an FCS file"):
         open_rows([tmp_path / "a.csv"], compensate=True)
     with pytest.raises(ValueError, match="layer, obsm and sample_key are for an AnnData; got a ndarray"):
         open_rows(X, sample_key="sample")
     assert source_of((X, Y)) is None
-    assert source_of([]) is None
+    for opening in (open_rows, source_of, SharedKernelMixture(2).fit):
+        with pytest.raises(ValueError, match="list of files or rows is empty"):
+            opening([])
 
 
 # ---------------------------------------------------------------- fits

@@ -179,7 +179,7 @@ def test_a_named_pipe_is_read(tmp_path: Path) -> None:
         ("\n\na,b\n1\n", {}, "line 4 has 1 values, but the first line has 2", None),
         ("a,b\n1_000,2\n", {}, "column 'a' holds text, such as '1_000' on line 2", "a"),
         ("a,b\n", {}, "it has column names but no rows", None),
-        ("", {}, "it is empty", None),
+        ("", {}, "the file is empty", None),
         ("1,2\n3,4\n", {}, "its first line has numbers instead of names: 1, 2", None),
         ("a\n1\n", {"target": "a"}, "no column is left as a feature", None),
     ],

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from browsing import choose, fits, visit, wait_for
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 
 from skmix import SharedKernelMixture
 from skmix.report import composition_page
-from skmix.report.composition_page import composition_data
+from skmix.report.composition_page import _cut, composition_data
 
 pd = pytest.importorskip("pandas")
 
@@ -152,6 +153,23 @@ def test_how_it_was_made() -> None:
     assert '<p class="note">c.fcs was left out.</p>' in page
 
 
+def test_the_scale_of_the_values() -> None:
+    page = made_page(scale="arcsinh:150")
+    assert page.count("Values are on the arcsinh scale with cofactor 150.") == 2
+    assert "Values are on the logicle scale." in made_page(scale="logicle")
+    assert "Values are on" not in made_page(scale="none") + made_page()
+
+
+def test_the_tree_is_cut_where_its_parts_are() -> None:
+    heights = np.array([0.2, 0.5, 0.8, 0.95, 1.0])
+    # Cut at 0.9 unless another number of populations was asked for.
+    assert [_cut(heights, n) for n in range(1, 7)] == pytest.approx([1.025, 0.975, 0.9, 0.65, 0.35, 0.1])
+    model, X, _ = merged()
+    alone = clone(model).fit(X).merge_kernels()
+    table = alone.composition()
+    assert embedded(composition_page(alone, table, title=""))["cut"] == 0.9
+
+
 def test_what_comes_from_data_is_escaped() -> None:
     page = made_page(made=[("files", HOSTILE)], notes=[HOSTILE])
     assert "<img" not in page
@@ -175,7 +193,8 @@ def test_what_does_not_fit_is_refused() -> None:
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     path = tmp_path / "page.html"
-    path.write_text(made_page(made=[("files", "4")]), encoding="utf-8")
+    files = ", ".join(n * "blood_" + f"{n}.fcs" for n in range(4, 12))
+    path.write_text(made_page(made=[("files", files)], notes=[f"{files} were left out."]), encoding="utf-8")
     return path
 
 
@@ -185,6 +204,9 @@ def test_the_page_loads_and_fits(chromium: Any, page: Path, size: tuple[int, int
     assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 6
     assert chromium.get_log("browser") == []
     assert fits(chromium, size)
+    assert chromium.execute_script(
+        "const box = document.querySelector('#made .scroll'); return box.scrollWidth <= box.clientWidth"
+    )
     shown = chromium.execute_script(
         "return [...document.querySelectorAll('#heat tbody tr')].map((r) => "
         "[...r.querySelectorAll('td')].map((c) => c.textContent))"

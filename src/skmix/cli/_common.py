@@ -185,7 +185,7 @@ def guarded(
             raise
         except OSError as error:
             known = error.filename and error.strerror
-            stop(f"cannot read {f'{error.filename}: {error.strerror}' if known else error}", BAD_INPUT)
+            stop(f"cannot read {error.filename}: {error.strerror}" if known else str(error), BAD_INPUT)
         except MemoryError:
             stop("the rows do not fit in memory; see docs/guide/larger-than-memory.md.", BAD_INPUT)
         except ImportError as error:

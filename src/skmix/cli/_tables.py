@@ -148,7 +148,7 @@ def load_model(path: str) -> Any:
 
 
 def check_place(
-    out: str | None, *, reading: Sequence[str | None], table: bool = False, as_json: bool = False
+    out: str | None, *, reading: Sequence[str | Path | None], table: bool = False, as_json: bool = False
 ) -> None:
     """Create the folder of a file; stop if the file cannot be written or is one of those to be read.
 

@@ -21,6 +21,7 @@ from skmix.cli import _tables as tables
 from skmix.cli._progress import Watch, watching
 from skmix.estimators.composition import FEWEST_GROUPS
 from skmix.io.joined import JoinedRows
+from skmix.io.opening import files_of
 from skmix.io.sources import FcsRows
 
 _of_files = partial(typer.Option, rich_help_panel="The files")
@@ -99,9 +100,11 @@ def compose(
         _of_model(metavar="auto|N", help="Number of populations into which kernels that overlap are merged."),
     ] = "auto",
     prior: Annotated[
-        Literal["hierarchical", "none"],
-        _of_model(help="With the hierarchical prior, groups of few rows borrow from the others."),
-    ] = "hierarchical",
+        Literal["hierarchical", "none"] | None,
+        _of_model(
+            help="With the hierarchical prior, the default, groups of few rows borrow from the others."
+        ),
+    ] = None,
     out: Annotated[
         str | None,
         _of_output("--out", "-o", metavar="FILE", help="Model file to write; by default model.skmix."),
@@ -145,20 +148,26 @@ def compose(
             "--kernels": None if kernels == "auto" else kernels,
             "--populations": None if populations == "auto" else populations,
             "--channels": channels,
+            "--prior": prior,
         }
         for option, given in of_fit.items():
             if given is not None:
                 cli.stop(f"{option} is for a fit, but --model has been fitted already.", cli.WRONG_USE)
-    elif out is None:
-        out = "model.skmix"
+    else:
+        out, prior = out or "model.skmix", prior or "hierarchical"
     if [table, html].count(cli.STANDARD) + as_json > 1:
         cli.stop("standard output takes one of --table -, --html - and --json.", cli.WRONG_USE)
     if cli.STANDARD in (*files, out):
         cli.stop("- is for the table or the page; samples and models are files.", cli.WRONG_USE)
+    with cli.guarded():
+        if group is not None and len(files) > 1:
+            cli.stop(f"--group is for one table, but there are {len(files)} files.", cli.WRONG_USE)
+        found = _found(files)
     for place, is_table in ((out, False), (table, True), (html, False)):
-        tables.check_place(place, reading=[*files, model], table=is_table)
+        tables.check_place(place, reading=[*found, model], table=is_table)
+    _check_apart({"-o": out, "--table": table, "--html": html})
     with cli.guarded(), watching() as watch:
-        asked = _Input(files, group, _names(channels), compensate, transform, skip_bad_files)
+        asked = _Input(found, group, _names(channels), compensate, transform, skip_bad_files)
         search = None
         if model is None:
             samples = _read(watch, asked, seed)
@@ -217,7 +226,8 @@ def compose(
                     X=samples.X,
                     groups=samples.y,
                     names=samples.settings["labels"],
-                    made=_made(outcome, samples, prior if model is None else None),
+                    made=_made(outcome, samples, prior),
+                    scale=samples.settings["transform"],
                     notes=samples.notes,
                 )
             tables.write_bytes(html, page.encode())
@@ -273,16 +283,31 @@ class _Samples:
     notes: list[str]
 
 
+def _found(files: Sequence[str]) -> list[str]:
+    """Return the files of a folder or pattern, or those that are given."""
+    for file in files if len(files) > 1 else ():
+        if files_of(file) is not None:
+            what = "folder" if Path(file).is_dir() else "pattern"
+            raise ValueError(f"{file} is a {what}, which cannot be mixed with other files: give it alone.")
+    return [str(file) for file in files_of(files[0]) or files]
+
+
+def _check_apart(places: dict[str, str | None]) -> None:
+    """Stop if two options name the same file."""
+    options: dict[Path, str] = {}
+    for option, place in places.items():
+        if place is not None and place != cli.STANDARD:
+            other = options.setdefault(Path(place).resolve(), option)
+            if other != option:
+                cli.stop(f"{other} and {option} name the same file {place}.", cli.WRONG_USE)
+
+
 def _read(watch: Watch, asked: _Input, seed: int) -> _Samples:
     """Open samples, and read them once to check their values and to take some rows of every group."""
-    if asked.group is not None and len(asked.files) > 1:
-        cli.stop(f"--group is for one table, but there are {len(asked.files)} files.", cli.WRONG_USE)
-    # A folder or pattern is found by itself; of a single file there is one group.
-    alone = len(asked.files) == 1 and not Path(asked.files[0]).is_file()
     with _in_options(), watch.steps("opening", None), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         source = open_rows(
-            asked.files[0] if alone else list(asked.files),
+            list(asked.files),
             columns=asked.channels,
             label=asked.group,
             compensate=bool(asked.compensate),
@@ -388,6 +413,8 @@ def _fit(
         found = {"criterion": "bic", "n_rows": len(samples.X), "lowest": min(tried), "highest": max(tried)}
     if n_populations is not None and n_populations > n_kernels:
         raise ValueError(f"--populations {n_populations} is more than the {n_kernels} kernels there are.")
+    if n_kernels > samples.source.n_rows:
+        raise ValueError(f"--kernels {n_kernels} is more than the {samples.source.n_rows} rows there are.")
     mixture = SharedKernelMixture(n_kernels, init="k-means", **settings).fit(samples.source)
     return mixture.sort_kernels().merge_kernels(n_populations=n_populations), found
 

@@ -27,6 +27,8 @@ def write_labels(
         _into_anndata(model, X if source is None else source, target, name, populations, probabilities)
     elif Path(target).suffix and not Path(target).is_dir():
         check_writable(Path(target))
+        if source is not None and source.comes_from(Path(target)):
+            raise ValueError(f"{target} is one of the files that are read: give another name.")
         if name == "group" or name.startswith("p_"):
             raise ValueError(f"name={name!r} is that of another column of the table.")
         columns = {}
@@ -104,7 +106,7 @@ def _into_files(model: Any, source: Source | None, folder: Path, name: str, popu
     for group, rows in parts.items():
         part = rows.parts[group] if isinstance(rows, JoinedRows) else rows
         if not isinstance(part, FcsRows):
-            what = "these rows are in memory" if part is None else f"{part.name} is none"
+            what = "these rows are in memory" if part is None else f"{part.name} is not an FCS file"
             raise ValueError(
                 f"target {str(folder)!r} is a folder, for copies of FCS files; {what}. Give the name of a "
                 "table, such as labels.csv or labels.parquet."

@@ -22,6 +22,8 @@ MAGIC = b"FCS"
 """How FCS files begin; the version and four spaces follow."""
 
 _VERSIONS = ("2.0", "3.0", "3.1")
+# Magic, version, four spaces and six numbers of eight digits.
+_HEADER_BYTES = 58
 _BITS = (8, 16, 32, 64)
 
 
@@ -219,12 +221,14 @@ def open_fcs(path: Path) -> FcsFile:
 def read_header(reopen: Callable[[], Any], name: str) -> FcsFile:
     """Read the header of a file that can be opened several times; `name` is for errors."""
     with reopen() as file:
-        start = file.read(6)
+        start = file.read(_HEADER_BYTES)
     if not start:
         raise ValueError(f"{name} is empty.")
-    if start[:3] != MAGIC:
-        raise ValueError(f"{name} is not an FCS file: it begins with {start!r}.")
-    version = start[3:].decode("latin-1")
+    if not MAGIC.startswith(start[:3]):
+        raise ValueError(f"{name} is not an FCS file: it begins with {start[:6]!r}.")
+    if len(start) < _HEADER_BYTES:
+        raise ValueError(f"{name} is truncated: it has {len(start)} of {_HEADER_BYTES} bytes of the header.")
+    version = start[3:6].decode("latin-1")
     if version not in _VERSIONS:
         raise ValueError(f"{name} is an FCS file of version {version!r}; {', '.join(_VERSIONS)} can be read.")
     try:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +17,8 @@ from .sources import ArrowRows, FcsRows, Source
 
 # Rows of a fit that need no more bytes are kept in memory after its first pass.
 HELD_BYTES = 1 << 28
+# What is said of a file, after its name.
+NO_VALUE = "has no value: all features of all its rows are NaN."
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -119,6 +122,10 @@ class JoinedRows(Source):
     def _with_parts(self, parts: dict[str, Source]) -> Self:
         return replace(self, parts=parts, held={})
 
+    def comes_from(self, path: Path) -> bool:
+        """Return whether a path is one of the files that have the rows, their labels or weights."""
+        return super().comes_from(path) or any(part.comes_from(path) for part in self.parts.values())
+
     def each(self) -> Iterator[tuple[str, Self]]:
         """Yield the name of each part, and its rows."""
         for name, part in self.parts.items():
@@ -164,8 +171,9 @@ class JoinedRows(Source):
         waiting: list[Block] = []
         n_waiting, number = 0, 0
         for index, part in enumerate(self._aligned):
+            has_value = False
             for block in part.read(labels=labels):
-                _check_finite(part, block)
+                has_value |= _check_finite(part, block)
                 y = block.y if block.y is None or block.names is None else block.names[block.y]
                 rest = replace(
                     block, y=np.full(len(block.X), index) if labels and self.grouped else y, names=None
@@ -178,6 +186,9 @@ class JoinedRows(Source):
                     if n_waiting == self.chunk_rows:
                         yield self._merged(waiting, number)
                         waiting, n_waiting, number = [], 0, number + 1
+            # Rows to predict may be without a value, but nothing can be said about such a group.
+            if self.grouped and not has_value:
+                raise ValueError(f"{part.name} {NO_VALUE}")
         if waiting:
             yield self._merged(waiting, number)
 
@@ -240,11 +251,18 @@ def _differences(part: Source, other: Source) -> Iterator[str]:
                 yield f"channel {name!r} is marker {theirs!r} in {other.name} and {own!r} in {part.name}."
 
 
-def _check_finite(part: Source, block: Block) -> None:
+def has_value(part: Source) -> bool:
+    """Return whether any row has a value; rows are read until one has."""
+    few = replace(part, chunk_rows=min(part.chunk_rows, 256))
+    return any(not np.isnan(block.X).all() for block in few.read(labels=False))
+
+
+def _check_finite(part: Source, block: Block) -> bool:
+    """Refuse infinite values, and return whether there is any value."""
     # A sum is finite when all values are, and costs one read.
     with np.errstate(all="ignore"):
         if np.isfinite(block.X.sum()):
-            return
+            return True
     infinite = np.argwhere(np.isinf(block.X))
     if len(infinite):
         row, column = infinite[0]
@@ -254,3 +272,4 @@ def _check_finite(part: Source, block: Block) -> None:
             f"{row + block.number * part.chunk_rows}, "
             "counted from 0. NaN marks missing values; remove infinite ones."
         )
+    return not np.isnan(block.X).all()

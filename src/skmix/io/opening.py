@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .fcs import MAGIC
-from .joined import HELD_BYTES, JoinedRows, disagreements
+from .joined import HELD_BYTES, NO_VALUE, JoinedRows, disagreements, has_value
 from .sources import (
     ArrowRows,
     Source,
@@ -128,7 +128,7 @@ def open_rows(
         weight = _of_obs(rows, weight)
     elif layer is not None or obsm is not None or sample_key is not None:
         raise ValueError(f"layer, obsm and sample_key are for an AnnData; got a {type(rows).__name__}.")
-    elif (files := _files_of(rows)) is not None:
+    elif (files := files_of(rows)) is not None:
         name = f"{len(files)} files" if isinstance(rows, list) else str(rows)
         source = _open_files(name, files, columns, label, chunk_rows, compensate, on_error)
     elif is_path(rows):
@@ -182,7 +182,7 @@ def _open_file(
     if kind == "fcs":
         return open_events(path, chunk_rows, bool(compensate)), 0
     if compensate:
-        raise ValueError(f"{_NOT_FCS} {path} is none.")
+        raise ValueError(f"{_NOT_FCS} {path} is not an FCS file.")
     if kind == "parquet":
         return open_parquet(path, chunk_rows), 0
     if kind == "text":
@@ -229,8 +229,9 @@ def _open_files(
                 part = part.chosen(columns)
             if isinstance(part, ArrowRows) and isinstance(label, str):
                 part = part.labelled(label)
-            if on_error == "skip":
-                assert part.n_features  # the property checks the features
+            # Otherwise, files are checked when they are read: not all of their columns may be needed.
+            if on_error == "skip" and not has_value(part):
+                raise ValueError(f"{path} {NO_VALUE}")
             parts[group] = part
             room -= n_bytes
         except (ValueError, OSError) as error:
@@ -279,9 +280,11 @@ def _names_of(files: Sequence[Path]) -> list[str]:
     raise ValueError(f"{twice} is given twice.")
 
 
-def _files_of(rows: Any) -> list[Path] | None:
+def files_of(rows: Any) -> list[Path] | None:
     """Return the files of a list, a folder or a pattern; None for anything else."""
     if _is_list(rows):
+        if not rows:
+            raise ValueError("The list of files or rows is empty.")
         return [Path(path) for path in rows]
     if not is_path(rows):
         return None
@@ -315,7 +318,7 @@ def _files_of(rows: Any) -> list[Path] | None:
 
 
 def _is_list(thing: Any) -> bool:
-    return isinstance(thing, list) and len(thing) > 0 and all(map(is_path, thing))
+    return isinstance(thing, list) and all(map(is_path, thing))
 
 
 def _is_pair(thing: Any) -> bool:

@@ -49,6 +49,8 @@ class Source(ABC):
     chunk_rows: int
     # State of the files when they were opened.
     stamps: dict[Path, Stamp]
+    # The file that the rows were copied from when it was opened, and need no more.
+    origin: Path | None = None
     # Labels (N,) and weights (N,): columns of Parquet files, or values that are not in the same file.
     label: str | None = None
     weight: str | None = None
@@ -146,6 +148,14 @@ class Source(ABC):
     def unlabelled(self) -> Self:
         """Return the rows without labels and weights."""
         return replace(self, label=None, weight=None, labels=None, weights=None, classes=None, codes={})
+
+    def comes_from(self, path: Path) -> bool:
+        """Return whether a path is one of the files that have the rows, their labels or weights."""
+        if not path.exists():
+            return False
+        opened = (found.stamps for found in (self, self.labels, self.weights) if found is not None)
+        files = {*chain.from_iterable(opened), *([] if self.origin is None else [self.origin])}
+        return any(file.exists() and path.samefile(file) for file in files)
 
     def coded(self, classes: np.ndarray) -> Self:
         """Return the rows with labels encoded as indices into `classes` (L,)."""
@@ -571,8 +581,8 @@ def open_text(path: Path, label: str | None, chunk_rows: int | None, room: int) 
     if isinstance(stored, _Spool):
         opened = open_parquet(stored.path, chunk_rows)
         batches = partial(_batches_of_file, stored)
-        return replace(opened, name=str(path), batches=batches, reasons=reasons, stamps={}), 0
-    return replace(open_table(stored, chunk_rows, str(path)), reasons=reasons), stored.nbytes
+        return replace(opened, name=str(path), batches=batches, reasons=reasons, stamps={}, origin=path), 0
+    return replace(open_table(stored, chunk_rows, str(path)), reasons=reasons, origin=path), stored.nbytes
 
 
 class _Spool:

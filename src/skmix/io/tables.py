@@ -230,7 +230,7 @@ def _shifted(place: Callable[[int], str], first: int, row: int) -> str:
 def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
     """Check the column names and return the position of each."""
     if not names:
-        raise ValueError("it is empty.")
+        raise ValueError("the file is empty.")
     positions: dict[str, int] = {}
     for position, name in enumerate(names):
         if name and name in positions:

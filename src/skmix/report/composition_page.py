@@ -22,6 +22,8 @@ _MAX_ROWS = 3000
 """More rows would make the page larger, but not clearer."""
 _CLEAR = 0.01
 """Largest p-value of a difference that is named beside a smaller one."""
+_CUT = 0.9
+"""Height at which `merge_kernels` cuts the tree, unless it is told otherwise."""
 
 
 def composition_page(
@@ -33,6 +35,7 @@ def composition_page(
     X: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     names: Sequence[str] | None = None,
+    scale: str | None = None,
     made: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
 ) -> str:
@@ -55,6 +58,8 @@ def composition_page(
         The group of each of these rows.
     names : sequence of str, default=None
         What to call the features; None takes the names of the model.
+    scale : str, default=None
+        The scale on which the values are, such as ``arcsinh:150``; None, or ``none``, says nothing of it.
     made : sequence of pairs of str, default=()
         How the composition was made: names and values for a table at the end of the page.
     notes : sequence of str, default=()
@@ -65,7 +70,7 @@ def composition_page(
     str
         The page. The same arguments give the same characters.
     """
-    shown: dict[str, Any] = {"unusual": unusual, "X": X, "groups": groups, "names": names}
+    shown: dict[str, Any] = {"unusual": unusual, "X": X, "groups": groups, "names": names, "scale": scale}
     data = composition_data(model, composition, title=title, made=made, notes=notes, **shown)
     return render_page("composition.html.j2", data)
 
@@ -79,6 +84,7 @@ def composition_data(
     X: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     names: Sequence[str] | None = None,
+    scale: str | None = None,
     made: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -105,7 +111,7 @@ def composition_data(
     overall = kernels.weights_of(None)
     # The weights of training groups are not those of new ones, and shares are shown beside the picture.
     alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1))
-    tree = getattr(model, "merge_tree_", None) if kind == "population" else None
+    tree = getattr(model, "merge_tree_", None) if kind == "population" and n_kernels > 1 else None
     rows, rows_note = _rows(model, kind, X, groups, labels, offered)
     return {
         "title": title,
@@ -141,7 +147,9 @@ def composition_data(
         "mixture": mixture_values(alone, *offered, name=""),
         "members": members.tolist(),
         "profile": _profile(kernels, overall, members, offered[0]),
-        "tree": None if tree is None or len(tree) == 0 else significant(tree),
+        "scale": _in_words(scale),
+        "tree": None if tree is None else significant(tree),
+        "cut": None if tree is None else _cut(tree[:, 2], n_parts),
         "rows": rows,
         "rows_note": rows_note,
         "made": list(made),
@@ -154,6 +162,21 @@ def percent(share: float) -> str:
     """Return a share in percent, with more digits where it is small."""
     shown = text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
     return "0" if shown == "0.000" else shown
+
+
+def _in_words(scale: str | None) -> str:
+    """Return what to say about the scale of the values, such as ``arcsinh:150``."""
+    if scale is None or scale == "none":
+        return ""
+    kind, _, cofactor = scale.partition(":")
+    return f"Values are on the {kind} scale{f' with cofactor {cofactor}' if cofactor else ''}."
+
+
+def _cut(heights: FloatArray, n_parts: int) -> float:
+    """Return where a tree is cut into as many parts, by the heights (K − 1,) of its merges in their order."""
+    n_merged = len(heights) + 1 - n_parts
+    low, high = heights[:n_merged].max(initial=0.0), heights[n_merged:].min(initial=1.05)
+    return float(_CUT if low <= _CUT < high else (low + high) / 2)
 
 
 def _unusual_rows(

@@ -270,8 +270,7 @@ function drawTree(width) {
     return link;
   });
   rove(links);
-  const levels = [0, ...tree.map((row) => row[2]), 1.05];
-  const cut = y((levels[made] + levels[made + 1]) / 2);
+  const cut = y(report.cut);
   svg.append(...links, draw("line", { class: "diagonal", x1: left, x2: right, y1: cut, y2: cut }));
   const every = Math.ceil(14 / step);
   leaves.forEach((k, place) => {
