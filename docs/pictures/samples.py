@@ -23,7 +23,7 @@ def draw() -> None:
     covariances = np.tile(0.4 * np.eye(2), (3, 1, 1))
     weights = np.array([[0.6, 0.5, 0.1], [0.3, 0.4, 0.3], [0.1, 0.1, 0.6]])
     X, number = make_shared_kernel_data(means, covariances, weights, 600, random_state=0)
-    y = np.array(["anna", "bert", "carl"])[number]
+    y = np.array(["sample1", "sample2", "sample3"])[number]
     model = SharedKernelMixture(3, init="k-means", n_init=5, random_state=0).fit(X, y)
     figure = new_figure(11.0, 3.7)
     for place, name in enumerate(model.classes_):
