@@ -30,10 +30,8 @@ def test_the_pictures_of_the_guide_are_drawn(tmp_path: Path, monkeypatch: pytest
     kernels.draw_densities()
     kernels.draw_curves(repeats=1, counts=(8, 64))
     script("sharing", tmp_path, monkeypatch).draw()
-    script("samples", tmp_path, monkeypatch).draw()
     drawn = sorted(tmp_path.iterdir())
     assert [path.name for path in drawn] == [
-        "samples.png",
         *("shared-density.png", "shared-rows.png"),
         *("sharing-error.png", "sharing-log-loss.png", "sharing.png", "start.png"),
     ]
