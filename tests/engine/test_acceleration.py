@@ -45,7 +45,7 @@ def test_half_the_passes_lead_as_high(covariance_type: str) -> None:
     plain = without_leaps(covariance_type)
     slow = np.flatnonzero(plain.n_iter >= 100)
     assert len(slow) >= 3
-    for r in slow:
+    for r in slow[:3]:
         half = replace(options, accelerate=True, tol=0.0, max_iter=int(plain.n_iter[r]) // 2)
         fast = fit(X, classes, begin.take(slice(r, r + 1)), half)
         # The stopping rule's own resolution: 1e-7 a row.

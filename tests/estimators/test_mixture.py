@@ -69,6 +69,7 @@ def test_attributes_and_their_shapes(covariance_type: str) -> None:
     fitted = {name for name in vars(model) if name.endswith("_")}
     assert model.n_kernels_ == 4
     assert model.covariance_type_ == covariance_type
+    assert model.has_gaps_ is False
     assert fitted == {
         "n_kernels_",
         "covariance_type_",
@@ -76,6 +77,7 @@ def test_attributes_and_their_shapes(covariance_type: str) -> None:
         "weights_",
         "means_",
         "covariances_",
+        "has_gaps_",
         "class_prior_",
         "class_count_",
         "converged_",
