@@ -22,7 +22,7 @@ from ..engine.rules.likelihood import all_weights
 from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
 from ..io import source_of
-from ._settings import is_robust
+from ._settings import is_robust_fit
 from .densities import counted_weights, members_of, rows_of_kernels
 from .populations import check_populations, check_same_features, draw_rows
 from .rows import about_groups, host_copy, open_training, warn_caller, with_features_of
@@ -362,7 +362,7 @@ def _fit_weights(
         freeze="kernels",
         floor=0.0,
         stopping="total",
-        accelerate=prior is None and not is_robust(model),
+        accelerate=prior is None and not is_robust_fit(model),
         weight_prior=None if prior is None else "given",
         max_iter=_PASSES,
         tol=_GAIN / training.source.summary.total,

@@ -113,7 +113,7 @@ def _into_files(model: Any, source: Source | None, folder: Path, name: str, popu
             )
         # Names of groups differ, those of files in several folders need not.
         target = folder / f"{group or part.path.stem}.fcs"
-        if target.resolve() == part.path.resolve():
+        if source is not None and source.comes_from(target):
             raise ValueError(f"{target} is one of the files that are read: give another folder.")
         files[target] = (part.path, rows)
     for target, (path, rows) in files.items():
