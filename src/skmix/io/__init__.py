@@ -3,14 +3,12 @@
 This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx are imported on first use.
 """
 
-from .fcs import Events, read_fcs
 from .models import Record, decode, encode, read, write
 from .opening import is_elsewhere, open_rows, source_of
 from .sources import Source
 from .writing import replacing
 
 __all__ = [
-    "Events",
     "Record",
     "Source",
     "decode",
@@ -18,7 +16,6 @@ __all__ = [
     "is_elsewhere",
     "open_rows",
     "read",
-    "read_fcs",
     "replacing",
     "source_of",
     "write",

@@ -83,7 +83,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         For 'stability' candidates are fitted to both halves of the rows, each class halved at random, five
         times or `cv` times. Either half is also fitted from where the other one ended, and the likelier fit
         is kept, so that few good starts suffice. The kernels of both fits are then compared as clusters of
-        all rows: assigned one to one, each pair has the Jaccard index |A ∩ B| / |A ∪ B|, and the least
+        all rows: assigned one to one, each pair has the Jaccard index #(A ∩ B) / #(A ∪ B), and the least
         stable pair counts. The largest number of kernels is chosen whose stability, the median over halvings,
         is at least 0.85 (Hennig, 2007, calls such clusters highly stable), or else the most stable one. One
         kernel is always stable.
