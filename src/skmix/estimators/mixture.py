@@ -48,6 +48,7 @@ from .rows import (
     refuse_blocks,
     score_rows,
     updating,
+    warn_caller,
 )
 from .solving import check_inference, fit_jointly, fit_model
 
@@ -406,6 +407,15 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             paths: list[Path | None] = [None] * len(parts)
             if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
                 monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
+            for columns, model in parts:
+                covariance_type = covariance_type_of(model, training.source.summary.n_rows, len(columns))
+                if model.covariance_type == "auto" and covariance_type != "full":
+                    warn_caller(
+                        f"{training.source.summary.n_rows} rows have {len(columns)} features: "
+                        f"covariance_type='auto' takes {covariance_type!r}, without correlations inside "
+                        "kernels. Set covariance_type to choose.",
+                        UserWarning,
+                    )
             if len(parts) > 1 and training.n_unlabelled:
                 fit_jointly(parts, training)
             else:

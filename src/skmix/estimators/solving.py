@@ -102,12 +102,6 @@ def fit_model(
         check_source(source)
     n_factors = None if model.n_factors is None else min(model.n_factors, most_factors(n_features))
     covariance_type = covariance_type_of(model, summary.n_rows, n_features)
-    if model.covariance_type == "auto" and covariance_type != "full":
-        warn_caller(
-            f"{summary.n_rows} rows have {n_features} features: covariance_type='auto' takes "
-            f"{covariance_type!r}, without correlations inside kernels. Set covariance_type to choose.",
-            UserWarning,
-        )
     structure = structure_of(covariance_type, n_factors)
     options = options_of(model, n_features, covariance_type)
     frame = summary.frame(structure, columns)
