@@ -135,6 +135,18 @@ def test_the_benchmark_of_few_rows_runs(tmp_path: Path, benchmark: Script) -> No
     assert all(row["density_shrunk"] > row["density"] for row in found)
 
 
+def test_the_benchmark_of_missing_values_runs(tmp_path: Path, benchmark: Script) -> None:
+    out = tmp_path / "missing.json"
+    printed = benchmark("missing", "--small", "--structures", "full", "--out", out)
+    assert "100 rows of 15 features" in printed
+    none, few, many = json.loads(out.read_text())
+    assert none["patterns"] == none["pass_ratio"] == 1
+    assert 1 < few["patterns"] <= many["patterns"]
+    # What the documentation promises.
+    kept = json.loads((ROOT / "benchmarks/results/missing.json").read_text())
+    assert all(row["pass_ratio"] <= {"none": 1, "few": 5, "many": 20}[row["gaps"]] for row in kept)
+
+
 def test_the_benchmark_of_groups_shows_what_small_groups_gain(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "groups.json"
     printed = benchmark("groups", "--small", "--out", out)

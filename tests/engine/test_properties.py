@@ -329,7 +329,7 @@ def test_chunks_of_any_size_give_the_same(
     X, classes, models = random_problem(seed, covariance_type, **size)
     options = replace(FEW_PASSES, covariance_type=covariance_type)
     expected = fit(X, classes, models, options)
-    with mock.patch.object(reference, "_TILE", chunk), mock.patch.object(reference, "_HELD", 1):
+    with mock.patch.object(reference, "TILE", chunk), mock.patch.object(reference, "HELD", 1):
         found = fit(X, classes, models, options)
     assert_same_fit(found, expected)
 

@@ -15,9 +15,15 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 
 import skmix
-from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture
+from skmix import (
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+)
 from skmix.engine.compute.arrays import to_numpy
 from skmix.engine.compute.blocks import Block
+from skmix.estimators._settings import covariance_type_of
 
 
 def whole_numbers(n_rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -335,3 +341,45 @@ def test_a_warm_start_keeps_the_prior_of_the_same_setting_and_rows_alone() -> No
     mixture = SharedKernelMixture(3, warm_start=True, random_state=0).fit(X)
     weak = mixture.set_params(covariance_prior="weak").fit(X)
     assert weak.covariance_prior_[0] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "expected"),
+    [(499, 500, "full"), (500, 501, "diag"), (501, 501, "full"), (20, 30, "full"), (100, 2000, "diag")],
+)
+def test_many_features_have_diagonal_covariances_by_default(
+    n_rows: int, n_features: int, expected: str
+) -> None:
+    assert covariance_type_of(SharedKernelMixture(), n_rows, n_features) == expected
+    assert covariance_type_of(SharedKernelMixture(covariance_type="tied"), n_rows, n_features) == "tied"
+    given = SharedKernelMixture(init={"means": np.zeros((1, n_features)), "covariances": np.eye(n_features)})
+    assert covariance_type_of(given, n_rows, n_features) == "full"
+
+
+def test_fits_of_many_features_say_what_they_take(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(20, 510)), np.arange(20) % 2
+    X[y == 1, :20] += 2.0
+    with pytest.warns(UserWarning, match=r"20 rows have 510 features: covariance_type='auto' takes 'diag'"):
+        model = SharedKernelClassifier(random_state=0).fit(X, y)
+    assert model.covariance_type_ == "diag"
+    assert model.score(X, y) == 1.0
+    model.save(tmp_path / "model.safetensors")
+    loaded = skmix.load(tmp_path / "model.safetensors")
+    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    same = SharedKernelClassifier(covariance_type="diag", random_state=0).fit(X, y)
+    assert_array_equal(same.predict_proba(X), model.predict_proba(X))
+    stream = SharedKernelMixture(2, random_state=0).partial_fit(X).partial_fit(random.normal(size=(600, 510)))
+    assert stream.covariance_type_ == "diag"
+    with pytest.warns(UserWarning, match="tries only 'diag' and 'spherical'"):
+        search = SharedKernelMixtureCV(n_kernels=1, criterion="bic", random_state=0).fit(X)
+    assert set(search.cv_results_["param_covariance_type"]) == {"diag", "spherical"}
+
+
+def test_the_prior_of_diagonal_covariances_is_that_of_each_feature() -> None:
+    X, y = load_iris(return_X_y=True)
+    model = SharedKernelClassifier(3, covariance_type="diag", random_state=0).fit(X, y)
+    within = np.mean([X[y == c].var(axis=0) for c in range(3)], axis=0)
+    (mixture,) = (part for _, part in model._parts())
+    assert_allclose(np.diag(mixture.covariance_prior_[1]), within, rtol=0.3)
+    assert_array_equal(mixture.covariance_prior_[1], np.diag(np.diag(mixture.covariance_prior_[1])))

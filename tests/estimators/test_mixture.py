@@ -93,7 +93,7 @@ def test_attributes_and_their_shapes(covariance_type: str) -> None:
 def test_defaults_are_those_of_the_public_face() -> None:
     assert SharedKernelMixture().get_params() == {
         "n_kernels": None,
-        "covariance_type": "full",
+        "covariance_type": "auto",
         "n_factors": None,
         "kernel": "gaussian",
         "background": False,

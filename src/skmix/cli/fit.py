@@ -168,8 +168,6 @@ def fit(
     by_others = target is not None and criterion not in (None, "cv")
     restricting = {"--kernels": n_kernels != "auto", "--covariance": covariance not in (None, "auto")}
     fixed = [option for option, given in {**restricting, "--criterion": by_others}.items() if given]
-    if covariance is None:
-        covariance = "auto" if n_kernels == "auto" else "full"
     if criterion not in (None, "cv") and groups is not None:
         cli.stop(f"--criterion {criterion} does not work with --groups; cv does.", cli.WRONG_USE)
     strength = None
@@ -185,6 +183,9 @@ def fit(
         "random_state": seed,
     }
     chosen = {"n_kernels": n_kernels, "covariance_type": covariance}
+    if covariance is None:
+        # What the estimator or the search takes by itself.
+        del chosen["covariance_type"]
     if time_limit is not None:
         if not 0.0 < time_limit < np.inf:
             cli.refuse("--time-limit", f"{time_limit:g} is not a number of seconds above 0.")

@@ -34,7 +34,7 @@ from .compute.arrays import (
     take,
     to_numpy,
 )
-from .model import BoolArray, Factor, FloatArray, IntArray, Regulariser, Statistics
+from .model import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
 # Rows that a kernel needs per covariance parameter and feature. With fewer, shrinkage gives higher held-out
 # likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
@@ -49,7 +49,7 @@ _LARGEST_VECTORISED = 16
 _WORTH_COMPILING = 1 << 15
 # With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
 # it is recomputed in extended precision where the platform has it.
-_INFLATED = 2e6
+INFLATED = 2e6
 # On a device this costs a copy to the host: such a factor keeps the digits that its products keep.
 _INFLATED_ON_DEVICE = 2.0**24
 # Numbers of the covariances of patterns of gaps that are factored together.
@@ -275,17 +275,14 @@ class Structure:
 
         The slopes have the shape (R, K or 1, G, O), the remaining covariances that of the structure.
         """
-        _, whitener = next(self.known(covariances, [columns], n_features))
-        assert whitener is not None
-        return self._regression(whitener, len(columns))
+        return next(self.given(covariances, [columns], n_features))[1:]
 
-    def known(
+    def given(
         self, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
-    ) -> Iterator[tuple[Factor, FloatArray | None]]:
+    ) -> Iterator[tuple[Factor, FloatArray, FloatArray]]:
         """Yield, for each pattern of known features (O,), the factor of their covariances.
 
-        With it, a structure whose features are correlated yields the whiteners (R, K or 1, M, M) of all
-        features, the known ones first.
+        With it, yield what `conditional` returns.
         """
         stack = self._by_kernel(covariances)
         step = max(1, _ORDERED // stack.size)
@@ -299,45 +296,30 @@ class Structure:
             logs = np.cumsum(-2.0 * np.log(np.einsum("brkdd->brkd", whitener)), axis=-1)
             for b, own in enumerate(some):
                 n = len(own)
-                yield Factor(whitener[b, ..., :n, :n], logs[b, ..., n - 1], usable[b]), whitener[b]
+                # The last rows of W whiten the gaps given the known features. The inverse of their square is
+                # positive definite despite rounding, unlike the textbook's difference of two matrices.
+                root = invert_lower(whitener[b, ..., n:, n:])
+                slopes = -(root @ whitener[b, ..., n:, :n])
+                factor = Factor(whitener[b, ..., :n, :n], logs[b, ..., n - 1], usable[b])
+                yield factor, slopes, self.from_root(root)
 
-    def _regression(self, whitener: FloatArray, n_known: int) -> Pair:
-        """Return what `conditional` returns, given whiteners of all features, the known ones first."""
-        # The last rows of W whiten the gaps given the known features. The inverse of their square is positive
-        # definite despite rounding, unlike the textbook's difference of two matrices.
-        root = invert_lower(whitener[..., n_known:, n_known:])
-        return -(root @ whitener[..., n_known:, :n_known]), self.from_root(root)
+    def inflation(self, covariances: FloatArray, factor: Factor) -> FloatArray:
+        """Return the largest variance inflation (R,) of each start, infinite where it is not usable.
 
-    def complete(
-        self,
-        observed: Statistics,
-        columns: IntArray,
-        covariances: FloatArray,
-        n_features: int,
-        whitener: FloatArray | None,
-    ) -> Pair:
-        """Return the expected moments, first and second, of all M features, given those of O observed ones.
-
-        `observed` are the statistics of the features `columns` (O,). All moments are about the kernels'
-        means. The `whitener` is that of `known`.
+        It is not more for some of the features.
         """
-        mass, first = np.sum(observed.mass, axis=-1)[..., None], observed.first
-        gaps, shape = _others(columns, n_features), (*first.shape[:2], n_features)
-        # E[x_gaps | x_observed] = slope · x_observed.
-        assert whitener is not None
-        slope, remaining = self._regression(whitener, len(columns))
-        remaining = self.to_full(remaining, shape[1], len(gaps))
-        all_first = np.empty(shape)
-        all_first[..., columns] = first
-        all_first[..., gaps] = (slope @ first[..., None])[..., 0]
-        moments = unpack(observed.second, len(columns))
-        crossed = slope @ moments
-        all_second = np.empty((*shape, n_features))
-        all_second[..., columns[:, None], columns] = moments
-        all_second[..., gaps[:, None], columns] = crossed
-        all_second[..., columns[:, None], gaps] = crossed.mT
-        all_second[..., gaps[:, None], gaps] = crossed @ slope.mT + mass[..., None] * remaining
-        return all_first, self.pack(all_second)
+        found = self.variances(covariances) * np.square(factor.whitener).sum(axis=-2)
+        return np.where(factor.usable, found.max(axis=(1, 2)), np.inf)
+
+    def spread(self, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
+        """Return the second-order terms (R, K or 1, S) of covariances (R, K or 1, G, G) of some features.
+
+        The others do not vary. The `factor` is that of all features.
+        """
+        n_features = factor.whitener.shape[-2]
+        whole = np.zeros((*remaining.shape[:2], n_features, n_features))
+        whole[..., gaps[:, None], gaps] = remaining
+        return self.pack(whole)
 
     def moved(
         self, second: Array, first: Array, mass: Array, shift: Array, factor: Factor | None = None
@@ -586,25 +568,8 @@ class Diagonal(Structure):
         gaps = _others(columns, n_features)
         return np.zeros((len(covariances), 1, len(gaps), len(columns))), self.marginal(covariances, gaps)
 
-    def known(
-        self, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
-    ) -> Iterator[tuple[Factor, FloatArray | None]]:
-        for own in patterns:
-            yield self.factor(self.marginal(covariances, own), len(own)), None
-
-    def complete(
-        self,
-        observed: Statistics,
-        columns: IntArray,
-        covariances: FloatArray,
-        n_features: int,
-        whitener: FloatArray | None,
-    ) -> Pair:
-        # Missing values are independent of observed ones: they have the kernel's mean and variance.
-        all_first = np.zeros((*observed.first.shape[:2], n_features))
-        all_second = all_first + np.sum(observed.mass, axis=-1)[..., None] * self.variances(covariances)
-        all_first[..., columns], all_second[..., columns] = observed.first, observed.second
-        return all_first, all_second
+    def inflation(self, covariances: FloatArray, factor: Factor) -> FloatArray:
+        return np.ones(len(covariances))
 
     def apart(self, covariances: Array, seen: Array) -> Array:
         xp = namespace(covariances)
@@ -865,41 +830,23 @@ class LowRank(Diagonal):
         remaining[..., :-1] = remaining[..., :-1] @ inverse.mT
         return remaining[..., :-1] @ factor.whitener[..., :-1].mT, remaining
 
-    def complete(
-        self,
-        observed: Statistics,
-        columns: IntArray,
-        covariances: FloatArray,
-        n_features: int,
-        whitener: FloatArray | None,
-    ) -> Pair:
-        mass, first, second = np.sum(observed.mass, axis=-1)[..., None], observed.first, observed.second
-        n_known, gaps = len(columns), _others(columns, n_features)
-        known, gram, inverse = self._parts(self.marginal(covariances, columns))
-        whole, _, whole_inverse = self._parts(covariances)
-        seen, unseen = known.whitener[..., :-1], whole.whitener[..., gaps, :-1]
-        own = covariances[..., gaps, -1]
-        # Sums of x(Vx)ᵀ, with V of the observed features, and of Vx(Vx)ᵀ.
-        crossed = second[..., n_known:].reshape(seen.shape)
-        both = seen.mT @ crossed
-        inside = both + mass[..., None] * np.eye(both.shape[-1])
+    def given(
+        self, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+    ) -> Iterator[tuple[Factor, FloatArray, FloatArray]]:
+        for own in patterns:
+            factor = self.factor(self.marginal(covariances, own), len(own))
+            yield factor, *self.conditional(covariances, own, n_features)
 
-        # E[x_gaps | x_observed] = slope · Vx, with covariance slope · slopeᵀ + diag(d).
-        slope = covariances[..., gaps, :-1] @ inverse.mT
-        all_first = np.empty((*first.shape[:2], n_features))
-        all_first[..., columns] = first
-        all_first[..., gaps] = (slope @ (seen.mT @ first[..., None]))[..., 0]
-        all_squares = np.empty_like(all_first)
-        all_squares[..., columns] = second[..., :n_known]
-        all_squares[..., gaps] = mass * own + ((slope @ inside) * slope).sum(axis=-1)
-        # Sums of x(Vx)ᵀ with V of all features: converted from V of the observed ones, plus the gaps' share.
-        turned = inverse @ gram @ whole_inverse.mT
-        mixed = slope.mT @ unseen
-        all_crossed = np.empty((*all_first.shape, seen.shape[-1]))
-        all_crossed[..., columns, :] = crossed @ (turned + mixed)
-        all_crossed[..., gaps, :] = slope @ (both @ turned + inside @ mixed)
-        all_crossed[..., gaps, :] += (mass * own)[..., None] * unseen
-        return all_first, _with_crossed(all_squares, all_crossed)
+    def inflation(self, covariances: FloatArray, factor: Factor) -> FloatArray:
+        found = self.variances(covariances) / covariances[..., -1]  # an upper bound
+        return np.where(factor.usable, found.max(axis=(1, 2)), np.inf)
+
+    def spread(self, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
+        projections = factor.whitener[..., :-1]
+        squares, crossed = np.zeros(projections.shape[:-1]), np.zeros(projections.shape)
+        squares[..., gaps] = np.diagonal(remaining, axis1=-2, axis2=-1)
+        crossed[..., gaps, :] = remaining @ projections[..., gaps, :]
+        return _with_crossed(squares, crossed)
 
     def moved(
         self, second: Array, first: Array, mass: Array, shift: Array, factor: Factor | None = None
@@ -1081,7 +1028,7 @@ def whiten_batch(matrices: Array) -> Whitened:
     whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(scaled)
     variances = np.diagonal(scaled, axis1=-2, axis2=-1)
     inflation = variances * _inverse_diagonals(whiteners)
-    again = np.flatnonzero(positive & (inflation > _INFLATED).any(axis=1))
+    again = np.flatnonzero(positive & (inflation > INFLATED).any(axis=1))
     if len(again):
         whiteners[again], log_determinants[again], positive[again] = _eliminate(
             scaled[again].astype(np.longdouble)
@@ -1108,7 +1055,7 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     if not positive.all():
         whiteners[~positive] = np.eye(order) * units[~positive][:, None]
         log_determinants[~positive] = 0.0
-    again = np.flatnonzero(positive & (inflation > _INFLATED))
+    again = np.flatnonzero(positive & (inflation > INFLATED))
     if len(again):
         own = units[again]
         scaled = matrices[again] * own[:, :, None] * own[:, None, :]

@@ -171,7 +171,8 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
     if rows is None and options.inference == "variational":
         rows = default_rows(structure, n_features)
     if options.covariance_prior_scale is not None:
-        prior = options.covariance_prior_scale / (frame.scale[:, None] * frame.scale)
+        prior = options.covariance_prior_scale / frame.scale
+        prior /= frame.scale[:, None]
     else:
         prior = np.diag(frame.variance / n_kernels ** (2.0 / n_features))
     floor = options.floor * frame.variance

@@ -178,8 +178,7 @@ def class_wise(
         by_class = np.argsort(classes, kind="stable")
         bounds = np.concatenate([[0], np.cumsum(np.bincount(classes, minlength=n_classes))])
     n_features = X.shape[1]
-    means = np.empty((n_starts, n_kernels, n_features))
-    covariances = np.empty((n_starts, n_features, n_features))
+    means, covariances = np.empty((n_starts, n_kernels, n_features)), []
     weights = uniform_weights(n_starts, n_kernels, n_classes)
     for r in range(n_starts):
         seeded = random_state.permutation(n_classes)[:n_kernels]
@@ -193,14 +192,16 @@ def class_wise(
             members = by_class[bounds[c] : bounds[c + 1]]
             draws.append(_draw(members, len(own), row_weights, random_state, swap=swap))
         sample = _rows(X, np.concatenate([draw.rows for draw in draws]), frame)
-        centres, covariances[r] = _cluster(sample, draws)
+        centres, scatter = _cluster(sample, draws)
+        scatter *= 1.0 - _SHRINKAGE
+        np.einsum("dd->d", scatter)[...] += _SHRINKAGE * frame.variance
+        # One at a time: with many features, those of all starts may not fit in memory.
+        covariances.append(structure.from_common(scatter[None], n_kernels))
         order, sizes = np.concatenate(kernels), [len(own) for own in kernels]
         means[r, order] = to_numpy(centres)
         weights[r][:, seeded] *= spread
         weights[r, order, np.repeat(seeded, sizes)] += (1.0 - spread) / np.repeat(sizes, sizes)
-    covariances *= 1.0 - _SHRINKAGE
-    covariances += _SHRINKAGE * np.diag(frame.variance)
-    return _leave(weights, means, covariances, frame, structure)
+    return frame.leave(Parameters(weights, means, np.concatenate(covariances)), structure)
 
 
 def without_outliers(

@@ -15,6 +15,8 @@ from ..engine.starts import uniform_weights
 _SUM_TOLERANCE = 1e-6
 # Attributes of Student's t kernels and of a background.
 OF_KERNELS = ("kernel_degrees_", "background_weights_", "background_box_")
+# With more features than this, and than rows, covariances of all pairs of them take too long.
+_MANY_FEATURES = 500
 
 
 def as_numbers(values: Any, name: str) -> FloatArray:
@@ -67,6 +69,8 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
         return array
     full = structure.to_full(array[None], n_kernels, n_features)[0]
     for k, matrix in enumerate(full):
+        if np.count_nonzero(matrix) == n_features and np.all(np.diagonal(matrix) > 0):
+            continue  # diagonal, perhaps of thousands of features
         gap, variances = np.abs(matrix - matrix.T), np.diagonal(matrix)
         deviations = np.sqrt(np.abs(variances))
         if np.any(gap > 1e-6 * deviations[:, None] * deviations):
@@ -83,6 +87,19 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
                 f"{smallest:.3g}, with features in units of their deviations."
             )
     return 0.5 * (array + np.swapaxes(array, -1, -2)) if structure.name in ("full", "tied") else array
+
+
+def is_wide(n_rows: int, n_features: int) -> bool:
+    """Return whether there are too many features for covariances of all pairs of them."""
+    return n_features > max(n_rows, _MANY_FEATURES)
+
+
+def covariance_type_of(model: Any, n_rows: int, n_features: int) -> str:
+    """Return the covariance type of a mixture, given what it is fitted to if that decides."""
+    if model.covariance_type != "auto":
+        return str(model.covariance_type)
+    given = isinstance(model.init, Mapping) and model.init.get("covariances") is not None
+    return "diag" if is_wide(n_rows, n_features) and not given else "full"
 
 
 def check_kernel(kernel: Any) -> tuple[bool, float | None]:

@@ -182,7 +182,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self,
         n_kernels: int | None = None,
         *,
-        covariance_type: str = "full",
+        covariance_type: str = "auto",
         n_factors: int | None = None,
         kernel: str | tuple[str, float] = "gaussian",
         background: bool = False,

@@ -356,8 +356,7 @@ def _fit_weights(
         )
     n_groups, prior = len(training.classes), vars(model).get("weight_prior_")
     options = replace(
-        options_of(model, training.n_features),
-        covariance_type=model.covariance_type_,
+        options_of(model, training.n_features, model.covariance_type_),
         inference="em",
         freeze="kernels",
         floor=0.0,

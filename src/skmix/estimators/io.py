@@ -393,7 +393,7 @@ def _check_distribution(model: Any, name: str, axes: str, sizes: dict[str, int])
 
 def _check_mixture(model: Any) -> None:
     sizes = _check_attributes(model, _MIXTURE)
-    if model.covariance_type != model.covariance_type_:
+    if model.covariance_type not in ("auto", model.covariance_type_):
         raise ValueError(
             f"covariance_type is {model.covariance_type!r}, but {model.covariance_type_!r} was fitted: "
             "fit again"
@@ -473,13 +473,15 @@ def _check_labels(labels: np.ndarray, n_classes: int) -> None:
 
 
 def _check_covariances(model: Any, sizes: dict[str, int]) -> None:
-    array, structure, n_features = model.covariances_, structure_of(model.covariance_type), sizes["M"]
+    # scikit-learn's interface has no fitted name.
+    covariance_type = getattr(model, "covariance_type_", model.covariance_type)
+    array, structure, n_features = model.covariances_, structure_of(covariance_type), sizes["M"]
     if array.ndim == 3 and array.shape[-1] > 1:
         structure = structure.of(array)
     shape = structure.shape(sizes["K"], n_features)
     _check_array("covariances_", array, "ABC"[: len(shape)], dict(zip("ABC", shape, strict=False)))
     if not structure.projects:  # factors always make symmetric matrices
-        matrices = _matrices(array, model.covariance_type, n_features)
+        matrices = _matrices(array, covariance_type, n_features)
         deviations = np.sqrt(np.abs(np.diagonal(matrices, axis1=1, axis2=2)))
         gap = np.abs(matrices - np.swapaxes(matrices, 1, 2))
         if np.any(gap > 1e-6 * deviations[:, :, None] * deviations[:, None, :]):

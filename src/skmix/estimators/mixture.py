@@ -32,7 +32,7 @@ from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from . import densities, streams
-from ._settings import OF_KERNELS, check_count, is_robust
+from ._settings import OF_KERNELS, check_count, covariance_type_of, is_robust
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .composition import compare, compose, unusual_groups
 from .decisions import check_outlier_label, threshold_of
@@ -48,6 +48,7 @@ from .rows import (
     refuse_blocks,
     score_rows,
     updating,
+    warn_caller,
 )
 from .solving import check_inference, fit_jointly, fit_model
 
@@ -64,9 +65,10 @@ _PARAMETERS = """
         where n is the geometric mean of the numbers of rows of the classes. With ``init='class'`` they are
         then not shared: other classes have no weight on them. With a given start, None takes its kernels, and
         in `partial_fit` one for each class.
-    covariance_type : {'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='full'
-        Structure of the kernels' covariances. 'low_rank' is for many features: `n_factors` columns of factors
-        W and a variance d of each feature, P = WWᵀ + diag(d).
+    covariance_type : {'auto', 'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='auto'
+        Structure of the kernels' covariances. 'auto' is 'full', but 'diag', with a warning, for more than 500
+        features that are also more than the rows (of the first batch, in `partial_fit`). 'low_rank' is for
+        many features: `n_factors` columns of factors W and a variance d of each feature, P = WWᵀ + diag(d).
     n_factors : int, default=None
         Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
         features. At most one less than there are features is used, which can make any covariance.
@@ -266,7 +268,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
-        "covariance_type": [StrOptions(set(COVARIANCE_TYPES))],
+        "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES})],
         "n_factors": [_COUNT, None],
         "kernel": [StrOptions({"gaussian", "t"}), tuple],
         "background": ["boolean"],
@@ -296,7 +298,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         self,
         n_kernels: int | None = None,
         *,
-        covariance_type: str = "full",
+        covariance_type: str = "auto",
         n_factors: int | None = None,
         kernel: str | tuple[str, float] = "gaussian",
         background: bool = False,
@@ -405,6 +407,15 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             paths: list[Path | None] = [None] * len(parts)
             if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
                 monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
+            for columns, model in parts:
+                covariance_type = covariance_type_of(model, training.source.summary.n_rows, len(columns))
+                if model.covariance_type == "auto" and covariance_type != "full":
+                    warn_caller(
+                        f"{training.source.summary.n_rows} rows have {len(columns)} features: "
+                        f"covariance_type='auto' takes {covariance_type!r}, without correlations inside "
+                        "kernels. Set covariance_type to choose.",
+                        UserWarning,
+                    )
             if len(parts) > 1 and training.n_unlabelled:
                 fit_jointly(parts, training)
             else:
@@ -772,7 +783,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self,
         n_kernels: int | None = None,
         *,
-        covariance_type: str = "full",
+        covariance_type: str = "auto",
         n_factors: int | None = None,
         kernel: str | tuple[str, float] = "gaussian",
         background: bool = False,
@@ -826,7 +837,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             "classes_": training.classes,
             "class_prior_": training.class_prior if prior is None else prior,
             "class_count_": training.sizes,
-            "covariance_type_": self.covariance_type,
+            "covariance_type_": covariance_type_of(self, training.source.summary.n_rows, training.n_features),
             "weights_": parameters.weights,
             "means_": parameters.means,
             "covariances_": parameters.covariances,

@@ -38,7 +38,14 @@ from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
 from ..engine.sources import RowSource, make_setting, open_source
 from ..engine.sources.summary import Frame, fill_gaps, resolution_of
-from ._settings import OF_KERNELS, check_covariance_prior, check_kernel, check_start, is_robust
+from ._settings import (
+    OF_KERNELS,
+    check_covariance_prior,
+    check_kernel,
+    check_start,
+    covariance_type_of,
+    is_robust,
+)
 from .callbacks import SavedRun, saving
 from .rows import Training, columns_of, device_and_precision, warn_caller
 
@@ -94,7 +101,9 @@ def fit_model(
     if model.group_shift is not None:
         check_source(source)
     n_factors = None if model.n_factors is None else min(model.n_factors, most_factors(n_features))
-    structure, options = structure_of(model.covariance_type, n_factors), options_of(model, n_features)
+    covariance_type = covariance_type_of(model, summary.n_rows, n_features)
+    structure = structure_of(covariance_type, n_factors)
+    options = options_of(model, n_features, covariance_type)
     frame = summary.frame(structure, columns)
     saved, resume = None, None
     if path is not None and not prune:
@@ -280,13 +289,13 @@ def evenly_spaced(n_rows: int) -> IntArray:
 # ---------------------------------------------------------------- settings
 
 
-def options_of(model: Any, n_features: int) -> Options:
-    """Return the engine's options for the settings of a mixture."""
+def options_of(model: Any, n_features: int, covariance_type: str) -> Options:
+    """Return the engine's options for the settings of a mixture; its covariance type may be 'auto'."""
     rows, scale = None, None
     if not isinstance(model.covariance_prior, str | None):
         rows, scale = check_covariance_prior(model.covariance_prior, n_features)
     return Options(
-        covariance_type=model.covariance_type,
+        covariance_type=covariance_type,
         n_starts=model.n_init,
         max_iter=model.max_iter,
         tol=model.tol,
@@ -336,7 +345,7 @@ def with_tails(model: Any, start: Parameters, source: RowSource) -> Parameters:
 
 def fitted_options(model: Any) -> Options:
     """Return the engine's options for a fitted mixture, with its default prior and floor."""
-    options = replace(options_of(model, model.n_features_in_), covariance_type=model.covariance_type_)
+    options = options_of(model, model.n_features_in_, model.covariance_type_)
     if hasattr(model, "covariance_prior_"):
         rows, scale = model.covariance_prior_
         options = replace(options, covariance_prior=rows, covariance_prior_scale=scale)
@@ -467,7 +476,7 @@ def _goes_on(model: Any, training: Training, structure: Structure) -> bool:
     last = (model.covariance_type_, model.classes_.tolist(), model.means_.shape)
     n_kernels, n_features = model.n_kernels or len(model.means_), training.n_features
     same_shape = model.covariances_.shape == structure.shape(n_kernels, n_features)
-    return same_shape and last == (model.covariance_type, training.classes.tolist(), (n_kernels, n_features))
+    return same_shape and last == (structure.name, training.classes.tolist(), (n_kernels, n_features))
 
 
 def default_kernels(training: Training, structure: Structure, *, shared: bool) -> IntArray:
@@ -497,8 +506,9 @@ def _store(
     """Store the best start of a fit in a mixture, and the status and log-likelihood (n_init,) of all."""
     best = best_start(result, model.variance_floor, len(status))
     parameters = result.parameters.take(best)
+    structure = structure_of(covariance_type_of(model, training.source.summary.n_rows, training.n_features))
     if prune or model.inference == "variational":
-        parameters = living_kernels(parameters, structure_of(model.covariance_type))
+        parameters = living_kernels(parameters, structure)
     log_likelihood = float(result.log_likelihood[best].sum())
     for name in OF_KERNELS:
         vars(model).pop(name, None)
@@ -523,7 +533,7 @@ def _store(
             model.weight_concentration_ = counts[alive] + prior.concentration
     if result.counts is not None and prior is not None:
         rows = counts.sum(axis=1)
-        wishart = structure_of(model.covariance_type).wishart(len(prior.covariance))
+        wishart = structure.wishart(len(prior.covariance))
         degrees = degrees_of_freedom(counts[None], wishart, prior.covariance_rows)[0]
         model.mean_precision_ = rows[alive] + prior.mean_rows
         model.degrees_of_freedom_ = np.broadcast_to(degrees, rows.shape)[alive].copy()

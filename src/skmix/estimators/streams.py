@@ -20,7 +20,7 @@ from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import Frame, frame_of, measure
 from ..engine.starts import uniform_weights
-from ._settings import is_robust_fit
+from ._settings import covariance_type_of, is_robust_fit
 from .crossfit import quantile
 from .decisions import check_outlier_label
 from .densities import counted_weights, log_density
@@ -132,7 +132,10 @@ def _columns_of(rows: Block, columns: list[int]) -> Block:
 
 def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None:
     """Update a mixture with a batch."""
-    options, sizes = options_of(model, batch.X.shape[1]), _sizes(batch, classes)
+    covariance_type, sizes = covariance_type_of(model, *batch.X.shape), _sizes(batch, classes)
+    if model.covariance_type == "auto" and "class_prior_" in vars(model):
+        covariance_type = model.covariance_type_
+    options = options_of(model, batch.X.shape[1], covariance_type)
     past: Running | Frame
     if "class_prior_" not in vars(model):
         past = measure(batch.X, structure_of(options.covariance_type), row_weights=batch.weights)
@@ -172,7 +175,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     if found.concentration is not None:
         model.weight_prior_ = found.concentration
     model.stream_ = running.to_dict()
-    model.covariance_type_ = model.covariance_type
+    model.covariance_type_ = options.covariance_type
     model.classes_ = classes
     model._store_parameters(found)
     model.class_prior_ = found.class_prior
@@ -186,7 +189,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
 
 
 def _check_covariance_type(model: Any) -> None:
-    if model.covariance_type != model.covariance_type_:
+    if model.covariance_type not in ("auto", model.covariance_type_):
         raise ValueError(
             f"covariance_type is now {model.covariance_type!r}, but the model has "
             f"{model.covariance_type_!r}: use fit."
@@ -277,7 +280,7 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
     """Fit the weights of a new class and insert it among the others of a mixture."""
     _check_covariance_type(model)
     options = replace(
-        options_of(model, new.X.shape[1]),
+        options_of(model, new.X.shape[1], model.covariance_type_),
         freeze="kernels",
         stopping="total",
         floor=0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from scipy.stats import multivariate_normal
 
 from skmix.engine import density as scoring
 from skmix.engine.compute.threads import Workers
-from skmix.engine.covariances import structure_of
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters
+from skmix.engine.covariances import INFLATED, structure_of
+from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
+from skmix.engine.sources import gaps as gaps_module
 from skmix.engine.sources.gaps import GapRows, group_rows
 from skmix.engine.sources.memory import MemoryRows
 from skmix.engine.sources.summary import Setting, measure
@@ -77,6 +79,7 @@ def assert_same(found: Parameters, expected: Parameters, rtol: float = 1e-9) -> 
     offset=st.sampled_from([0.0, 1e4]),
     tails=st.booleans(),
     noisy=st.booleans(),
+    compiled=st.booleans(),
 )
 def test_one_pass_is_that_of_rows_taken_one_by_one(
     seed: int,
@@ -87,6 +90,7 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
     offset: float,
     tails: bool,
     noisy: bool,
+    compiled: bool,
 ) -> None:
     random, X, classes, model = problem(seed, covariance_type)
     X, model = X + offset, replace(model, means=model.means + offset)
@@ -104,7 +108,8 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
         box = np.stack([np.nanmin(X, axis=0), np.nanmax(X, axis=0)])
         model = replace(model, background=random.uniform(0.0, 0.3, size=3), box=box)
     row_weights = random.uniform(0.2, 3.0, size=len(X)) if weighted else None
-    found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)
+    with mock.patch.object(gaps_module, "_MANY", 1 if compiled else 1000):
+        found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)
     expected, true_likelihood = expected_pass(X, classes, model, covariance_type, row_weights)
     assert_allclose(likelihood, true_likelihood, rtol=1e-9)
     # Differences of the shifted rows have lost four digits before anything is computed.
@@ -112,10 +117,10 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
 
 
 @each_type
-@pytest.mark.parametrize("together", [1, 1 << 9, 1 << 21])
-def test_hundreds_of_patterns(covariance_type: str, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # All patterns factored at a time, some of them, or each alone.
-    monkeypatch.setattr("skmix.engine.covariances._ORDERED", together)
+@pytest.mark.parametrize("at_a_time", [64, 1 << 10])
+def test_hundreds_of_patterns(covariance_type: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.engine.sources.gaps.TILE", at_a_time)
+    monkeypatch.setattr("skmix.engine.sources.gaps.HELD", 1)
     random, X, classes, model = problem(3, covariance_type, n_rows=250, n_features=8)
     X = with_gaps(random, X, 0.5)
     assert len(list(group_rows(X))) > 120
@@ -126,23 +131,65 @@ def test_hundreds_of_patterns(covariance_type: str, together: int, monkeypatch: 
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
-def test_moments_about_other_origins_are_those_of_complete_rows(covariance_type: str) -> None:
+def setting_of(X: FloatArray, model: Parameters, covariance_type: str) -> tuple[Parameters, Factor, Setting]:
+    """Return what an E-step takes, of a batch of full models; those of low rank have two factors."""
     structure = structure_of(covariance_type, 2)
-    full = covariance_type == "low_rank"
-    random, X, classes, model = problem(4, "full" if full else covariance_type, n_rows=60, n_features=4)
-    if full:
+    if covariance_type == "low_rank":
         model = replace(model, covariances=structure.from_full(model.covariances))
     frame = measure(X, structure)
-    inside = frame.enter(model.batch(), structure)
-    factor = structure.factor(inside.covariances, 4)
+    inside = frame.enter(model, structure)
+    return inside, structure.factor(inside.covariances, X.shape[1]), Setting(frame, structure, Workers(1))
+
+
+def assert_same_statistics(found: Statistics, expected: Statistics) -> None:
+    for name in ("log_likelihood", "mass", "first", "second"):
+        assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_kernels", [1, 3, 4, 7])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "low_rank"])
+def test_compiled_code_completes_rows_like_the_definition(covariance_type: str, n_kernels: int) -> None:
+    random = np.random.default_rng(n_kernels)
+    X, classes = random_rows(random, 60, 2, 6)
+    X = with_gaps(random, X, 0.4)
+    own = "tied" if covariance_type == "tied" else "full"
+    model = stack([random_model(random, n_kernels, 2, 6, own) for _ in range(3)])
+    given = setting_of(X, model, covariance_type)
+    found = []
+    for many in (1, 1000):
+        with mock.patch.object(gaps_module, "_MANY", many):
+            each = GapRows(X, classes).expect(*given)[0]
+        if covariance_type == "tied":  # only the sum over kernels is defined
+            each = replace(each, second=each.second.sum(axis=1))
+        found.append(each)
+    assert_same_statistics(*found)
+
+
+def test_a_start_that_loses_digits_is_apart_from_the_others() -> None:
+    random, X, classes, model = problem(5, "full", n_rows=200, n_features=8)
+    X = with_gaps(random, X, 0.5)
+    narrow = np.eye(8) - (1.0 - 1e-9) / 8.0
+    batch = stack([replace(model, covariances=np.tile(narrow, (4, 1, 1))), model])
+    parameters, factor, setting = setting_of(X, batch, "full")
+    inflation = setting.structure.inflation(parameters.covariances, factor)
+    assert inflation[0] > INFLATED > inflation[1]
+    together = GapRows(X, classes).expect(parameters, factor, setting)[0]
+    for r in range(2):
+        alone = GapRows(X, classes).expect(parameters.take([r]), factor.take([r]), setting)[0]
+        for name in ("log_likelihood", "mass", "first", "second"):
+            assert_array_equal(getattr(together, name)[r], getattr(alone, name)[0])
+
+
+@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+def test_moments_about_other_origins_are_those_of_complete_rows(covariance_type: str) -> None:
+    own = "full" if covariance_type == "low_rank" else covariance_type
+    random, X, classes, model = problem(4, own, n_rows=60, n_features=4)
+    inside, factor, setting = setting_of(X, model.batch(), covariance_type)
     centres = np.array([[True, False, True, True]]), inside.means + random.normal(size=inside.means.shape)
-    setting = Setting(frame, structure, Workers(1))
     given = inside, factor, setting, centres
     (ours, origins), (theirs, others) = (kind(X, classes).expect(*given) for kind in (GapRows, MemoryRows))
     assert_array_equal(origins, others)
-    for name in ("log_likelihood", "mass", "first", "second"):
-        assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-9, atol=1e-9)
+    assert_same_statistics(ours, theirs)
 
 
 @each_type
@@ -177,7 +224,11 @@ def test_the_likelihood_never_falls(covariance_type: str, unlabelled: bool) -> N
 
 
 @each_type
-def test_gaps_are_scored_by_the_marginal(covariance_type: str) -> None:
+@pytest.mark.parametrize("many", [1, 1000])
+def test_gaps_are_scored_by_the_marginal(
+    covariance_type: str, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gaps_module, "_MANY", many)
     random, X, classes, model = problem(3, covariance_type)
     gappy = with_gaps(random, X)
     full = as_full(model.covariances, covariance_type, 4, 3)

@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 
-from .simd import LANES, compiled, load, multiply, splat, store, subtract
+from . import simd
+from .simd import LANES, add, compiled, fma, load, multiply, splat, store, subtract
 
 _SMALLEST = float(np.finfo(np.float64).tiny)  # smallest normal number
 
@@ -96,3 +97,120 @@ def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation)
                 variance = matrices[own, j, j] * units[own, j] * units[own, j]
                 largest = max(largest, length * variance)
             inflation[own] = largest
+
+
+@compiled
+def _factor_known_first(covariances, at, order, lower, roots):
+    """Write the Cholesky factors of LANES matrices with rows and columns in that order (M,).
+
+    The matrices (M, M, LANES) begin at covariances[at], `lower` is (M + 3, M, LANES), `roots` (M, LANES) are
+    the reciprocals of its diagonal. Four rows are worked on at a time: each sum waits for its previous term.
+    """
+    n_features = len(order)
+    row = n_features * LANES
+    for i in range(n_features):
+        for j in range(i + 1):
+            place = at + (order[i] * n_features + order[j]) * LANES
+            store(lower, i * row + j * LANES, load(covariances, place))
+    for j in range(n_features):
+        for i in range(j, n_features, 4):
+            a, b, c, d = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+            for k in range(0, j * LANES, LANES):
+                own = load(lower, j * row + k)
+                a = fma(own, load(lower, i * row + k), a)
+                b = fma(own, load(lower, (i + 1) * row + k), b)
+                c = fma(own, load(lower, (i + 2) * row + k), c)
+                d = fma(own, load(lower, (i + 3) * row + k), d)
+            place = i * row + j * LANES
+            a = subtract(load(lower, place), a)
+            if i == j:
+                store(roots, j * LANES, a)
+                for lane in range(j * LANES, (j + 1) * LANES):
+                    roots[lane] = 1.0 / math.sqrt(max(roots[lane], _SMALLEST))
+            root = load(roots, j * LANES)
+            store(lower, place, multiply(a, root))
+            store(lower, place + row, multiply(subtract(load(lower, place + row), b), root))
+            store(lower, place + 2 * row, multiply(subtract(load(lower, place + 2 * row), c), root))
+            store(lower, place + 3 * row, multiply(subtract(load(lower, place + 3 * row), d), root))
+
+
+@compiled
+def complete(x, first, orders, n_known, covariances, means, distances, logs, ahead, remaining, places):
+    """Complete rows with gaps under kernels in groups of LANES, of which one or more share a covariance.
+
+    Rows x (n, M) are ordered by pattern; those of pattern p begin at first[p], first is (P + 1,). The first
+    n_known[p] features in orders[p], (P, M), are known. Covariances are (F, M, M, LANES), means
+    (G, M, LANES). Written are squared distances (n, G · LANES) of the known values, log-determinants
+    (P, F · LANES) of their covariances, and, unless `ahead` (G · LANES, n, M) is empty, differences from the
+    means with those expected at gaps. `remaining` holds, from places[p] on, the F · g · g · LANES numbers of
+    the lower triangular roots of the covariances of the g missing values given the others.
+    """
+    n_features = x.shape[1]
+    n_factors, n_groups = covariances.size // (n_features**2 * LANES), distances.shape[1] // LANES
+    lower, roots = np.zeros((n_features + 3) * n_features * LANES), np.zeros(n_features * LANES)
+    white, shared, row = np.empty(n_features * LANES), n_groups // n_factors, n_features * LANES
+    flat_distances, flat_logs, size = distances.reshape(-1), logs.reshape(-1), n_features * row
+    for p in range(len(n_known)):
+        known, order = n_known[p], orders[p]
+        n_gaps = n_features - known
+        for f in range(n_factors):
+            _factor_known_first(covariances, f * size, order, lower, roots)
+            log = splat(0.0)
+            for i in range(known):
+                log = subtract(log, simd.log(load(roots, i * LANES)))
+            store(flat_logs, (p * n_factors + f) * LANES, add(log, log))
+            if len(ahead):
+                for i in range(n_gaps):
+                    for j in range(i + 1):
+                        place = places[p] + ((f * n_gaps + i) * n_gaps + j) * LANES
+                        own = load(lower, (known + i) * row + (known + j) * LANES)
+                        store(remaining, place, own)
+            for g in range(f * shared, (f + 1) * shared):
+                for n in range(first[p], first[p + 1]):
+                    length = splat(0.0)
+                    for i in range(known):
+                        found = splat(0.0)
+                        for j in range(0, i * LANES, LANES):
+                            found = fma(load(lower, i * row + j), load(white, j), found)
+                        own = load(means, g * row + order[i] * LANES)
+                        found = subtract(subtract(splat(x[n, order[i]]), own), found)
+                        found = multiply(found, load(roots, i * LANES))
+                        store(white, i * LANES, found)
+                        length = fma(found, found, length)
+                    store(flat_distances, (n * n_groups + g) * LANES, length)
+                    if not len(ahead):
+                        continue
+                    for i in range(known, n_features):
+                        found = splat(0.0)
+                        for j in range(0, known * LANES, LANES):
+                            found = fma(load(lower, i * row + j), load(white, j), found)
+                        store(white, i * LANES, found)
+                    for lane in range(LANES):
+                        for i in range(known):
+                            mean = means[g * row + order[i] * LANES + lane]
+                            ahead[g * LANES + lane, n, order[i]] = x[n, order[i]] - mean
+                        for i in range(known, n_features):
+                            ahead[g * LANES + lane, n, order[i]] = white[i * LANES + lane]
+
+
+@compiled
+def add_remaining(mass, orders, n_known, remaining, places, out):
+    """Add mass (P, F · LANES) times the remaining covariances to `out` (F, M, M, LANES), lower triangles.
+
+    See `complete` for the others.
+    """
+    n_features, n_factors = orders.shape[1], mass.shape[1] // LANES
+    masses = mass.reshape(-1)
+    for p in range(len(n_known)):
+        known = n_known[p]
+        n_gaps = n_features - known
+        for f in range(n_factors):
+            weight, own = load(masses, (p * n_factors + f) * LANES), places[p] + f * n_gaps**2 * LANES
+            for i in range(n_gaps):
+                for j in range(i + 1):
+                    found = splat(0.0)
+                    for k in range(j + 1):
+                        one = load(remaining, own + (i * n_gaps + k) * LANES)
+                        found = fma(one, load(remaining, own + (j * n_gaps + k) * LANES), found)
+                    place = (f * n_features + orders[p, known + i]) * n_features + orders[p, known + j]
+                    store(out, place * LANES, fma(weight, found, load(out, place * LANES)))

@@ -116,11 +116,16 @@ def prior_of_start(
     among = np.flatnonzero(nearest >= 0)
     x, masses, (kernels, part) = x[among], masses[among], np.unique(nearest[among], return_inverse=True)
     parts = [Part(x[part == k], masses[part == k]) for k in range(len(kernels))]
-    total = float(masses.sum())
-    scatter = reduce(np.add, (own.scatter for own in parts))
-    raised, _ = structure_of("tied").raised(scatter[None] / total, floor / frame.scale**2)
-    by_chance = share_by_chance(raised[0], total - len(parts))
-    target = _reduced(raised[0], by_chance)
+    total, floor, by_chance = float(masses.sum()), floor / frame.scale**2, 1.0
+    by_feature = not (structure.triangular or structure.projects)
+    if by_feature:
+        squares = reduce(np.add, (own.squares for own in parts))
+        target = np.diag(np.maximum(squares / total, floor))
+    else:
+        scatter = reduce(np.add, (own.scatter for own in parts))
+        raised, _ = structure_of("tied").raised(scatter[None] / total, floor)
+        by_chance = share_by_chance(raised[0], total - len(parts))
+        target = _reduced(raised[0], by_chance)
     strength = 1.0
     if are_separate(start.weights) and structure.pools_as is not None:
         most = _MOST_OF_ROWS * max(total, 1.0)
@@ -130,7 +135,7 @@ def prior_of_start(
         some = np.unique(np.linspace(0, len(x) - 1, min(len(x), n_some)).astype(np.int64))
         errors = errors_left_out(
             x[some], masses[some], part[some], parts, start.weights[kernels].argmax(axis=1), tried, target,
-            1.0 - by_chance, by_feature=not (structure.triangular or structure.projects),
+            1.0 - by_chance, by_feature=by_feature,
         )  # fmt: skip
         counts = masses[some]
         best = int(np.argmin(counts @ errors))
@@ -157,6 +162,12 @@ class Part:
         about = x - self.mean
         return (about.T * masses) @ about
 
+    @property
+    def squares(self) -> FloatArray:
+        """Diagonal (M,) of the scatter."""
+        x, masses = self._rows
+        return masses @ np.square(x - self.mean)
+
 
 def _likeliest_of_parts(parts: Sequence[Part], target: FloatArray, *, by_feature: bool) -> float:
     """Return the likeliest ν for the scatters of the rows of each kernel."""
@@ -165,7 +176,7 @@ def _likeliest_of_parts(parts: Sequence[Part], target: FloatArray, *, by_feature
         return _MOST
     mass = np.array([part.mass for part in own])
     spreads = [
-        relative_spreads((np.diagonal(part.scatter) if by_feature else part.scatter)[None], target, each)
+        relative_spreads((part.squares if by_feature else part.scatter)[None], target, each)
         for part, each in zip(own, mass[:, None], strict=True)
     ]
     return likeliest_rows(mass, np.concatenate(spreads), 1 if by_feature else len(target))
@@ -210,10 +221,11 @@ def errors_left_out(
         less = lost * (mine[:, None] + strengths * (1.0 if by_feature else kept) / total)
         mass = np.where(mine, left, own.mass)[:, None]
         if by_feature:
-            spreads, axes = np.diagonal(own.scatter) / variances, np.diag(1.0 / np.sqrt(variances))
+            spreads, roots = own.squares / variances, np.sqrt(variances)
+            a, u = (x - own.mean) / roots, deviations / roots
         else:
             spreads, axes = eigh(own.scatter, target)
-        a, u = (x - own.mean) @ axes, deviations @ axes
+            a, u = (x - own.mean) @ axes, deviations @ axes
         a[mine] *= (own_mass / left)[mine, None]
         spread = np.maximum(spreads, 0.0) + strengths[:, None]
         distances, log_determinants = (_by_feature if by_feature else _along)(a, u, spread, less)

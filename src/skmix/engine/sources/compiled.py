@@ -703,16 +703,14 @@ def expect(
     pool: Workers,
     *,
     with_moments: bool = True,
-    unrolled: bool = True,
     likeliest: Likeliest | None = None,
 ) -> Statistics:
     """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M).
 
-    With `unrolled` False no code is compiled for this number of features alone. The most likely kernels of
-    one start are written into `likeliest`.
+    The most likely kernels of one start are written into `likeliest`.
     """
     near = _are_near(kernels, origins)
-    options: dict[str, Any] = {"with_moments": with_moments, "unrolled": unrolled, "likeliest": likeliest}
+    options: dict[str, Any] = {"with_moments": with_moments, "likeliest": likeliest}
     if (near == near[0]).all():
         return _expect(rows, kernels, origins, pool, near=bool(near[0]), **options)
     # The arithmetic of a start must not depend on the others.
@@ -732,12 +730,11 @@ def _expect(
     *,
     near: bool,
     with_moments: bool,
-    unrolled: bool,
     likeliest: Likeliest | None,
 ) -> Statistics:
     """Do the E-step for starts that are all near the origin, or all not."""
-    options: dict[str, Any] = {"with_moments": with_moments, "unrolled": unrolled, "likeliest": likeliest}
-    size, sizes, model = prepare(rows, kernels, origins, near=near, unrolled=unrolled)
+    options: dict[str, Any] = {"with_moments": with_moments, "likeliest": likeliest}
+    size, sizes, model = prepare(rows, kernels, origins, near=near)
     n_starts, n_kernels, n_classes = sizes.n_starts, sizes.n_kernels, sizes.n_classes
     of_start = n_classes + n_kernels * n_classes + sizes.rows * sizes.moments
     together = max(_GROUP, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _GROUP * _GROUP)
@@ -876,22 +873,20 @@ def _tied_second(
     return second
 
 
-def evaluate(
-    rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers, *, unrolled: bool = True
-) -> FloatArray:
+def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
     unweighted = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)), log_background=None)
     near = bool(_are_near(kernels, kernels.means)[0])
-    size, sizes, model = prepare(rows, unweighted, kernels.means, near=near, unrolled=unrolled)
+    size, sizes, model = prepare(rows, unweighted, kernels.means, near=near)
     out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
     run(pool, sizes.n_blocks, size, (sizes, data_of(rows), model), mixing=weights, out=out)
     return out
 
 
-def find_likeliest(rows: Rows, kernels: Kernels, pool: Workers, *, unrolled: bool = True) -> Likeliest:
+def find_likeliest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
     """Return the most likely kernel of each row under one start."""
     near = bool(_are_near(kernels, kernels.means)[0])
-    size, sizes, model = prepare(rows, kernels, kernels.means, near=near, unrolled=unrolled)
+    size, sizes, model = prepare(rows, kernels, kernels.means, near=near)
     found = Likeliest.empty(sizes.n_rows)
     run(pool, sizes.n_blocks, size, (sizes, data_of(rows), model), likeliest=found)
     return found
@@ -986,9 +981,7 @@ def data_of(rows: Rows) -> Data:
     )
 
 
-def prepare(
-    rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool, unrolled: bool
-) -> tuple[int, Sizes, Model]:
+def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) -> tuple[int, Sizes, Model]:
     """Return M if loops are unrolled or zero, the sizes, and the kernels as flat arrays."""
     n_starts, n_kernels, n_features = kernels.means.shape
     structure, whitener, means = kernels.structure, kernels.factor.whitener, kernels.means
@@ -1017,7 +1010,7 @@ def prepare(
         whitener = whitener[..., -1]
     n_moments = step if near else width * (2 + depth)
     if structure.triangular and not near:
-        kind, size = _TRIANGULAR, n_features if unrolled and n_features <= _UNROLLED else 0
+        kind, size = _TRIANGULAR, n_features if n_features <= _UNROLLED else 0
         if size:
             width, n_moments = n_features, n_features * (n_features + 3) // 2
             numbers: FloatArray = whitener.reshape(*whitener.shape[:2], -1)

@@ -39,14 +39,13 @@ def expect(
     *,
     compiled: bool,
     moments: bool = True,
-    unrolled: bool = True,
 ) -> Statistics:
     """Do the E-step on rows in memory, with moments about `origins` (R, K, M)."""
     if not compiled or not can_compile():
         return reference.expect(rows, kernels, origins, with_moments=moments)
     from . import compiled as module
 
-    found: Statistics = module.expect(rows, kernels, origins, pool, with_moments=moments, unrolled=unrolled)
+    found: Statistics = module.expect(rows, kernels, origins, pool, with_moments=moments)
     return found
 
 
@@ -71,8 +70,6 @@ def log_densities(
     weights: FloatArray | None,
     compiled: bool,
     pool: Workers,
-    *,
-    unrolled: bool = True,
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (n, K), of complete rows, or their mixtures with weights (K, L)."""
     kernels, scale, shift = _prepare(parameters, structure)
@@ -80,13 +77,25 @@ def log_densities(
     if compiled and can_compile():
         from . import compiled as module
 
-        return module.evaluate(rows, kernels, weights, pool, unrolled=unrolled)
+        return module.evaluate(rows, kernels, weights, pool)
     out = np.empty((len(X), kernels.means.shape[1] if weights is None else weights.shape[1]))
     for a, values in reference.tiles(rows, kernels):
         part = values if weights is None else reference.log_mix(values, weights)
         n = min(part.shape[1], len(X) - a)
         out[a : a + n] = part[:, :n].T
     return out
+
+
+def prepare_model(
+    X: np.ndarray, parameters: Parameters, structure: Structure
+) -> tuple[Kernels, Rows, Parameters]:
+    """Return one model as kernels, rows X (N, M) in their frame, and the parameters (1, …) there."""
+    kernels, scale, shift = _prepare(parameters, structure)
+    covariances = np.asarray(parameters.covariances, dtype=np.float64)[None]
+    inside = replace(
+        parameters.batch(), means=kernels.means, covariances=structure.rescale(covariances, scale)
+    )
+    return kernels, Rows(_native(X), None, None, scale, shift, FARTHEST), inside
 
 
 def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, FloatArray, FloatArray]:

@@ -351,13 +351,12 @@ def expect(
     grouping: Grouping | None = None,
     *,
     with_moments: bool = True,
-    unrolled: bool = True,
 ) -> tuple[Statistics, Grouping | None]:
     """Do the E-step of one start, without irrelevant kernels where it pays; see `compiled.expect`.
 
     Returns the statistics and the grouping for the next pass. Covariances that are not full meet all kernels.
     """
-    options: dict[str, Any] = {"with_moments": with_moments, "unrolled": unrolled}
+    options: dict[str, Any] = {"with_moments": with_moments}
     dense = partial(compiled.expect, rows, kernels, origins, pool, **options)
     n_kernels, structure = kernels.means.shape[1], kernels.structure
     if structure.shared or not structure.triangular:
@@ -367,12 +366,12 @@ def expect(
     if grouping.wait:
         grouping.wait -= 1
         return dense(), grouping
-    prepared = compiled.prepare(rows, kernels, origins, near=False, unrolled=unrolled)
+    prepared = compiled.prepare(rows, kernels, origins, near=False)
     job = _Job(*prepared, compiled.data_of(rows), pool)
     geometry = _geometry(kernels, job, grouping.always)
     tiles, size = grouping.tiles, job.sizes.tile
     if tiles is None:
-        if not _pays(rows, kernels, geometry, pool, unrolled):
+        if not _pays(rows, kernels, geometry, pool):
             grouping.give_up()
             return dense(), grouping
         tiles = grouping.group(_nearest(rows, kernels, pool), np.zeros(n_kernels), size, evaluated=False)
@@ -430,14 +429,14 @@ def _nearest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
     return Likeliest(home, log_joint)
 
 
-def _pays(rows: Rows, kernels: Kernels, geometry: _Geometry, pool: Workers, unrolled: bool) -> bool:
+def _pays(rows: Rows, kernels: Kernels, geometry: _Geometry, pool: Workers) -> bool:
     """Return whether skipping kernels is expected to pay, by some rows at even distances."""
     n_rows, n_kernels = len(rows.X), kernels.means.shape[1]
     n_some = min(_SAMPLE, n_rows)
     some = np.arange(n_some) * n_rows // n_some
     codes = None if rows.codes is None else rows.codes[some]
     sample = replace(rows, X=rows.X[some], codes=codes, weights=None)
-    found = compiled.find_likeliest(sample, kernels, pool, unrolled=unrolled)
+    found = compiled.find_likeliest(sample, kernels, pool)
     codes = np.zeros(n_some, dtype=np.int64) if codes is None else codes
     peak = kernels.constants[0, found.kernel] + kernels.log_weights[0, found.kernel, codes]
     with np.errstate(invalid="ignore"):

@@ -19,11 +19,11 @@ from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics, join
 
 # Numbers in the differences of rows from means that are held at a time.
-_HELD = 1 << 17
+HELD = 1 << 17
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-280
 # Rows of a log-density's matrix product: the rounding of a row depends on this size, not on the other rows.
-_TILE = 64
+TILE = 64
 # Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
 _SMALLEST = 1e-200
 
@@ -43,7 +43,7 @@ class Rows:
     def scatter(self) -> FloatArray:
         """Weighted sum of x xᵀ, shape (M, M)."""
         total = np.zeros((self.X.shape[1], self.X.shape[1]))
-        step = max(1, _HELD // self.X.shape[1])
+        step = max(1, HELD // self.X.shape[1])
         for a in range(0, len(self.X), step):
             x = self.take(a, a + step)
             total += (x if self.weights is None else x * self.weights[a : a + step]) @ x.T
@@ -93,7 +93,7 @@ class Kernels:
         return Kernels(self.structure, means, self.factor.take(starts), *others)  # type: ignore[arg-type]
 
 
-def log_peaks(log_determinant: Array, n_features: int, degrees: Array | None) -> Array:
+def log_peaks(log_determinant: Array, n_features: int | IntArray, degrees: Array | None) -> Array:
     """Return the log-densities at the means, of Gaussian kernels or of t kernels with `degrees` (R, K)."""
     if degrees is None:
         return -0.5 * (log_determinant + n_features * math.log(2 * math.pi))
@@ -107,7 +107,7 @@ def log_uniform(box: FloatArray) -> FloatArray:
     return -np.log(box[..., 1, :] - box[..., 0, :]).sum(axis=-1)
 
 
-def mean_log_scale(degrees: Array, n_features: int) -> Array:
+def mean_log_scale(degrees: Array, n_features: int | IntArray) -> Array:
     """Return E[log u] − log E[u] of the relative precision u of a row of M features under t kernels."""
     half = 0.5 * (degrees + n_features)
     return digamma(half) - namespace(half).log(half)
@@ -120,25 +120,31 @@ def log_densities(x: FloatArray, kernels: Kernels) -> FloatArray:
 
 def _with_scales(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
     """Return log-densities (R, K, n) of rows x (M, n), and E[u] of the same shape under t kernels."""
-    ahead = x - kernels.means[..., None]
-    distances = kernels.structure.distances(kernels.factor.whitener, ahead)
-    if kernels.degrees is None:
-        return kernels.constants[..., None] - 0.5 * distances, None
-    degrees, n_features = kernels.degrees[..., None], len(x)
+    distances = kernels.structure.distances(kernels.factor.whitener, x - kernels.means[..., None])
+    degrees = None if kernels.degrees is None else kernels.degrees[..., None]
+    return at_distances(distances, kernels.constants[..., None], degrees, len(x))
+
+
+def at_distances(
+    distances: FloatArray, constants: FloatArray, degrees: FloatArray | None, n_features: int | IntArray
+) -> tuple[FloatArray, FloatArray | None]:
+    """Return log-densities at squared distances (R, K, n), and E[u] of the same shape under t kernels.
+
+    `constants` are the log-densities at the means; `n_features` may differ from row to row (n,).
+    """
+    if degrees is None:
+        return constants - 0.5 * distances, None
     ratio = 1.0 + distances / degrees
-    values = kernels.constants[..., None] - 0.5 * (degrees + n_features) * np.log(ratio)
+    values = constants - 0.5 * (degrees + n_features) * np.log(ratio)
     return values, (degrees + n_features) / (degrees * ratio)
 
 
-def moments(
-    x: FloatArray, weights: FloatArray, origins: FloatArray, kernels: Kernels
-) -> tuple[FloatArray, FloatArray]:
-    """Return first (R, K, M) and second moments (R, K, S) of rows x (M, n) with weights (R, K, n).
+def moments(ahead: FloatArray, weights: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray]:
+    """Return first (R, K, M) and second moments (R, K, S) about the origins.
 
-    They are about `origins` (R, K, M).
+    Differences of n rows from the origins are (R, K, n, M), weights (R, K, n).
     """
     structure = kernels.structure
-    ahead = np.swapaxes(x - origins[..., None], -1, -2)
     weighted = ahead * weights[..., None]
     second = structure.pack(structure.second_moment(ahead, weighted))
     projections = structure.projections(kernels.factor)
@@ -149,12 +155,59 @@ def moments(
     return weighted.sum(axis=-2), second
 
 
+@dataclass(frozen=True)
+class Shares:
+    """How the rows of a chunk share in the kernels; all but the first are zero if moments are left out."""
+
+    likelihood: FloatArray  # (R, C)
+    mass: FloatArray  # (R, K, C)
+    background: FloatArray | None  # (R, C); None if there is none
+    shares: FloatArray | None  # (R, K, n): responsibilities times weights of the rows; None instead of zero
+
+
+def share(
+    joint: FloatArray,
+    background: FloatArray | None,
+    codes: IntArray | None,
+    weights: FloatArray | None,
+    n_classes: int,
+    with_moments: bool,
+) -> Shares:
+    """Return how n rows with log-joints (R, K, n), and (R, n) of a background, share in the kernels: (E).
+
+    Class codes and weights of the rows are (n,) or None.
+    """
+    n = joint.shape[-1]
+    codes = np.zeros(n, dtype=np.int64) if codes is None else codes
+    indicators = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
+    if weights is not None:
+        indicators *= weights[:, None]
+    n_kernels = joint.shape[1]
+    if background is not None:
+        joint = np.concatenate([joint, background[:, None]], axis=1)
+    largest = joint.max(axis=1)
+    shares = np.exp(joint - largest[:, None])
+    total = shares.sum(axis=1)
+    # One product per start, so that its rounding does not depend on the others.
+    likelihood = ((np.log(total) + largest)[:, None] @ indicators)[:, 0]
+    of_background = None if background is None else np.zeros_like(likelihood)
+    if not with_moments:
+        return Shares(likelihood, np.zeros((len(joint), n_kernels, n_classes)), of_background, None)
+    shares /= total[:, None]
+    shares[shares < _SMALLEST] = 0.0
+    if background is not None:
+        of_background = (shares[:, -1:] @ indicators)[:, 0]
+        shares = shares[:, :-1]
+    mass = shares @ indicators
+    return Shares(likelihood, mass, of_background, shares if weights is None else shares * weights)
+
+
 def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: bool = True) -> Statistics:
     """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M)."""
     n_starts, n_kernels, n_features = kernels.means.shape
     # The sizes of chunks depend on one start, so that a start does not depend on the others.
-    chunk = max(_TILE, _HELD // (n_kernels * n_features))
-    group = max(1, _HELD // (n_kernels * n_features * max(1, min(chunk, len(rows.X)))))
+    chunk = max(TILE, HELD // (n_kernels * n_features))
+    group = max(1, HELD // (n_kernels * n_features * max(1, min(chunk, len(rows.X)))))
     if n_starts <= group:
         return _expect(rows, kernels, origins, chunk, with_moments)
     parts = [slice(a, a + group) for a in range(0, n_starts, group)]
@@ -172,33 +225,27 @@ def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_
     for a in range(0, len(rows.X), chunk):
         x = rows.take(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
-        indicators = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
-        if rows.weights is not None:
-            indicators *= rows.weights[a : a + chunk, None]
         values, precisions = _with_scales(x, kernels)
-        joint = values + kernels.log_weights[..., codes]
-        if kernels.log_background is not None:
-            joint = np.concatenate([joint, kernels.log_background[:, None, codes]], axis=1)
-        largest = joint.max(axis=1)
-        responsibilities = np.exp(joint - largest[:, None])
-        total = responsibilities.sum(axis=1)
-        # One product per start, so that its rounding does not depend on the others.
-        likelihood += ((np.log(total) + largest)[:, None] @ indicators)[:, 0]
-        if not with_moments:
+        found = share(
+            values + kernels.log_weights[..., codes],
+            None if kernels.log_background is None else kernels.log_background[:, codes],
+            codes,
+            None if rows.weights is None else rows.weights[a : a + chunk],
+            n_classes,
+            with_moments,
+        )
+        likelihood += found.likelihood
+        mass += found.mass
+        if background is not None and found.background is not None:
+            background += found.background
+        if found.shares is None:
             continue
-        responsibilities /= total[:, None]  # (E)
-        responsibilities[responsibilities < _SMALLEST] = 0.0
-        if background is not None:
-            background += (responsibilities[:, -1:] @ indicators)[:, 0]
-            responsibilities = responsibilities[:, :-1]
-        mass += responsibilities @ indicators
-        if rows.weights is not None:
-            responsibilities *= rows.weights[a : a + chunk]
+        weights = found.shares
         if precisions is not None:
-            log_scales += (responsibilities * np.log(precisions)).sum(axis=-1)
-            responsibilities *= precisions
-            scales += responsibilities.sum(axis=-1)
-        sums = moments(x, responsibilities, origins, kernels)
+            log_scales += (weights * np.log(precisions)).sum(axis=-1)
+            weights = weights * precisions
+            scales += weights.sum(axis=-1)
+        sums = moments(np.swapaxes(x - origins[..., None], -1, -2), weights, kernels)
         first += sums[0]
         second = second + sums[1]
     if kernels.degrees is not None:
@@ -211,10 +258,10 @@ def tiles(rows: Rows, kernels: Kernels) -> Iterator[tuple[int, FloatArray]]:
 
     The last tile is padded to 64 rows as well: a row's bits must not depend on the other rows.
     """
-    for a in range(0, len(rows.X), _TILE):
-        x = rows.take(a, a + _TILE)
-        if x.shape[1] < _TILE:
-            x = x.take(np.minimum(np.arange(_TILE), x.shape[1] - 1), axis=1)
+    for a in range(0, len(rows.X), TILE):
+        x = rows.take(a, a + TILE)
+        if x.shape[1] < TILE:
+            x = x.take(np.minimum(np.arange(TILE), x.shape[1] - 1), axis=1)
         yield a, log_densities(x, kernels)[0]
 
 

@@ -25,7 +25,7 @@ from ...engine.compute.dask import is_collection
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray, IntArray
 from ...io import source_of
-from .._settings import check_count
+from .._settings import check_count, is_wide
 from ..densities import n_parameters
 from ..io import log_probabilities, savable
 from ..mixture import SharedKernelMixture
@@ -72,7 +72,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         one for each class and has no such limit; by stability it ends as if there were one class.
     covariance_type : str, list of str or 'auto', default='auto'
         Covariance types to try; 'auto' is full, tied, diag and spherical, and full alone by stability, which
-        does not tell a good shape from a bad one.
+        does not tell a good shape from a bad one. For more than 500 features that are also more than the rows
+        it is diag and spherical, with a warning.
     criterion : {'auto', 'log_likelihood', 'bic', 'icl', 'aic', 'stability'}, default='auto'
         What the choice is made by: the log-density of held-out rows, each in its own class, by
         cross-validation, for the best density; the Bayesian information criterion, for the number of
@@ -214,6 +215,13 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             trial.score = trial.columns["log_likelihood"] / float(held_weights.sum())
 
         numbers, types = self._candidates()
+        if types is None and is_wide(n_rows, n_features):
+            types = ["diag", "spherical"]
+            warn_caller(
+                f"{n_rows} rows have {n_features} features: covariance_type='auto' tries only 'diag' and "
+                "'spherical', without correlations inside kernels. Set covariance_type to choose.",
+                UserWarning,
+            )
         reach = np.inf
         if numbers is None:
             first, usual = 1, min(n_classes, _FEWEST_TO_REACH)
