@@ -21,8 +21,9 @@ import numpy as np
 
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
+from .encoding import ColumnError
 from .fcs import FcsFile, open_fcs
-from .tables import ColumnError, typed_batches
+from .tables import typed_batches
 
 # Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
 # and that glibc reuses their memory: from 32 MB on, every block would come in new pages, which the system has
