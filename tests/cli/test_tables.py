@@ -147,7 +147,9 @@ def test_options_of_the_text(folder: Path, tmp_path: Path) -> None:
     model = skmix.load(tmp_path / "m")
     assert model.classes_.tolist() == ["NA", "ü"]
     assert_allclose(model.means_, skmix.load(folder / "m.skmix").means_, rtol=1e-9)
-    evaluated = json.loads(run("evaluate", tmp_path / "m", table, *written, "--json").stdout)
+    # What stands for a missing value is in the model file.
+    assert model.metadata_ == {"target": "kind", "missing": ["k.A."]}
+    evaluated = json.loads(run("evaluate", tmp_path / "m", table, *written[:-2], "--json").stdout)
     assert evaluated["n_rows"] == N
     predicted = run("predict", tmp_path / "m", table, *written, "--keep", "smoker").stdout
     assert predicted.startswith("smoker,label,p_NA,p_ü")

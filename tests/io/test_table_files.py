@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from skmix import open_rows
 from skmix.datasets import ColumnError, class_labels, labels_like, read_rows, write_columns
 
 TEXT = "width,height,kind\n1.5,2,x\n,4e1,y\n-3,NA,x\n"
@@ -277,6 +278,15 @@ def test_how_a_text_is_written(
     assert rows.feature_names == ("a", "b")
     assert_array_equal(rows.X, [[1.5, 2.0], [3.25, -4.0]])
     assert rows.labels == ["x", "y"]
+
+
+def test_rows_in_blocks_are_written_in_any_way(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("größe;b;art\n1,5;k.A.;ä\n-9;2;ö\n".encode("latin-1"))
+    text = {"sep": ";", "decimal": ",", "encoding": "latin-1", "missing": ["k.A.", "-9"]}
+    rows = open_rows(tmp_path / "t.csv", label="art", text=text)
+    assert rows.feature_names == ["größe", "b"]
+    assert rows.row_labels().tolist() == ["ä", "ö"]
+    assert_array_equal(next(rows.read(labels=False)).X, [[1.5, np.nan], [np.nan, 2.0]])
 
 
 def test_names_and_labels_of_any_encoding() -> None:

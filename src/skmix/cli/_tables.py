@@ -111,8 +111,11 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
         # Without a note that columns of labels and weights are ignored.
-        noted = (metadata_of(model)["target"], getattr(model, "metadata_", {}).get("weight"))
-        aside = [*(drop or ()), *(name for name in noted if name is not None)]
+        noted = getattr(model, "metadata_", {})
+        set_aside = (metadata_of(model)["target"], noted.get("weight"))
+        aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
+        if options["missing"] is None:
+            options["missing"] = noted.get("missing")
         columns = getattr(model, "table_columns_", {str(name): None for name in names})
         rows = read(watch, data, features=columns, drop=aside, **options)
         return _like_fit(model, rows)

@@ -240,7 +240,8 @@ def fit(
                 "--time-limit is for automatic choices, but everything is given. Leave it out, or --kernels.",
                 cli.WRONG_USE,
             )
-    metadata: dict[str, Any] = {"target": target} | ({} if weight is None else {"weight": weight})
+    noted = {"weight": weight, "missing": missing}
+    metadata: dict[str, Any] = {"target": target, **{name: own for name, own in noted.items() if own}}
     written = tables.written(no_header, sep, decimal, encoding, missing)
     for place in (out, html):
         tables.check_place(place, reading=[data])

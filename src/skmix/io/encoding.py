@@ -128,7 +128,7 @@ def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]
 
     wrong = None
     if kind_of(column.type) in NUMERIC:
-        values = np.array(numbers_of(column), dtype=np.float64)
+        values = np.array(numbers_of(column), dtype=np.float64, copy=True if notation.numbers else None)
     else:
         import pyarrow.compute as pc
 
@@ -183,10 +183,12 @@ def days_in(column: Any, words: Sequence[str]) -> tuple[FloatArray, int | None]:
         for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
             with suppress(pa.ArrowInvalid):
                 return days_in(text.cast(kind), words)
-        known = text.to_pylist()
-        return np.empty(0), next(
-            row for row, value in enumerate(known) if value is not None and not _ISO_DATE.fullmatch(value)
+        wrong = (
+            row
+            for row, value in enumerate(text.to_pylist())
+            if not _ISO_DATE.fullmatch(value or "2020-01-01")
         )
+        return np.empty(0), next(wrong, 0)
     micros = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
     return np.array(numbers_of(micros), dtype=np.float64) / _MICROSECONDS_PER_DAY, None
 
@@ -211,9 +213,9 @@ def find_kind(
     """Return the kind of a column that is not of numbers; raise ColumnError where it cannot be a feature."""
     from pyarrow import compute as pc
 
-    refused: Callable[[str], ColumnError] = lambda problem: ColumnError(  # noqa: E731
-        f"column {name!r} {problem}", name, is_feature=True
-    )
+    def refused(problem: str) -> ColumnError:
+        return ColumnError(f"column {name!r} {problem}", name, is_feature=True)
+
     if is_date(column):
         if not dates:
             raise refused(
@@ -227,12 +229,7 @@ def find_kind(
     assert wrong is not None
     value = text[wrong].as_py()
     example = f"such as {_shortened(value)!r} on {place(wrong)}"
-    if _WITH_COMMAS.fullmatch(value):
-        raise ColumnError(
-            f"column {name!r} has a comma in the number {_shortened(value)!r} on {place(wrong)}. If it is "
-            "before decimals, use --decimal , (decimal=','); nothing may be between thousands.",
-            name,
-        )
+    _refuse_commas(value, name, place(wrong))
     if _ISO_DATE.fullmatch(value) and days_in(column, notation.words)[1] is None:
         if not dates:
             raise refused(f"holds dates, {example}. --dates numbers (dates=True) makes days of them.")
@@ -261,29 +258,23 @@ def encode_column(
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if kind is None and kind_of(column.type) not in (*NUMERIC, "text"):
+        problem = f"column {name!r} is of type {column.type}; a feature must be a number."
+        raise ColumnError(problem, name, is_feature=True)
     if kind is None or isinstance(kind, str):
-        usable = kind_of(column.type) in (*NUMERIC, "text") if kind is None else True
-        values, wrong = (
-            (np.empty(0), 0)
-            if not usable
-            else numbers_in(column, notation)
-            if kind is None
-            else days_in(column, notation.words)
-        )
+        values, wrong = numbers_in(column, notation) if kind is None else days_in(column, notation.words)
         if wrong is None:
             return values[:, None], None
-        what = "a feature must be a number" if kind is None else "it must hold dates like 2020-12-31"
-        if not usable:
-            raise ColumnError(f"column {name!r} is of type {column.type}; {what}.", name, is_feature=True)
         value = column.cast(pa.string())[wrong].as_py().strip()
-        if kind is None and _WITH_COMMAS.fullmatch(value):
-            find_kind(column, name, notation, place, dates=False)
+        if kind is None:
+            _refuse_commas(value, name, place(wrong))
+        needed = "a feature must be a number" if kind is None else "it must hold dates like 2020-12-31"
         raise ColumnError(
-            f"column {name!r} holds text, such as {_shortened(value)!r} on {place(wrong)}; {what}.",
+            f"column {name!r} holds text, such as {_shortened(value)!r} on {place(wrong)}; {needed}.",
             name,
             is_feature=True,
         )
-    text = categories_in(column, notation.words)
+    text = categories_in(column, [word for word in notation.words if word not in kind])
     codes = pc.index_in(text, value_set=pa.array(kind, pa.string()))
     unknown = text.filter(pc.and_(pc.is_valid(text), pc.is_null(codes)))
     note = None
@@ -294,6 +285,16 @@ def encode_column(
     features = (numbers[:, None] == np.arange(len(kind))).astype(np.float64)
     features[numbers < 0] = np.nan
     return features[:, len(kind) == 2 :], note
+
+
+def _refuse_commas(value: str, name: str, where: str) -> None:
+    """Raise ColumnError for a number with a comma, before decimals or between thousands."""
+    if _WITH_COMMAS.fullmatch(value):
+        raise ColumnError(
+            f"column {name!r} has a comma in the number {_shortened(value)!r} on {where}. If it is before "
+            "decimals, use --decimal , (decimal=','); nothing may be between thousands.",
+            name,
+        )
 
 
 def feature_names(columns: Mapping[str, Kind]) -> list[str]:

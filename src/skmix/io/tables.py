@@ -51,7 +51,7 @@ _SEPARATORS = ("\t", ",", ";", "|")
 # The column names of a CSV file must be within its first bytes, and each of its rows must fit into a block.
 _HEAD_BYTES, _BLOCK_BYTES = 1 << 22, 1 << 24
 # The first records show separator and numbers. More columns are read by Python's parser: Arrow takes longer.
-_FEW_RECORDS, _HEAD_RECORDS, _MOST_COLUMNS = 20, 200, 1000
+_FEW_RECORDS, _HEAD_RECORDS, _HEAD_CELLS, _MOST_COLUMNS = 20, 200, 20_000, 1000
 _BATCH_ROWS, _BATCH_CELLS = 1 << 16, 1 << 21
 # Arrays of an NPZ file that name the columns of its matrix.
 _COLUMN_NAMES = ("feature_names", "columns")
@@ -105,6 +105,22 @@ class TextFormat:
     sep: str | None = None
     encoding: str | None = None
     notation: Notation = field(default_factory=Notation)
+
+    @classmethod
+    def of(
+        cls,
+        header: bool = True,
+        sep: str | None = None,
+        decimal: str = ".",
+        encoding: str | None = None,
+        missing: Sequence[str] | None = None,
+    ) -> TextFormat:
+        """Return the format that arguments of `read_rows` describe."""
+        try:
+            codecs.lookup(encoding or "utf-8")
+        except LookupError:
+            raise ValueError(f"encoding={encoding!r} is not known to Python.") from None
+        return cls(header, sep, encoding, Notation(None if missing is None else tuple(missing), decimal))
 
 
 # ---------------------------------------------------------------- reading
@@ -196,12 +212,9 @@ def read_rows(
     >>> rows.feature_names, rows.labels
     (('a', 'colour=red'), ['x', 'y', 'x'])
     """
-    try:
-        codecs.lookup(encoding or "utf-8")
-    except LookupError:
-        raise ValueError(f"encoding={encoding!r} is not known to Python.") from None
-    notation = Notation(None if missing is None else tuple(missing), decimal)
-    with _open_table(source, TextFormat(header, sep, encoding, notation)) as table:
+    written = TextFormat.of(header, sep, decimal, encoding, missing)
+    notation = written.notation
+    with _open_table(source, written) as table:
         positions = _positions(table.names, header)
         if isinstance(target, int):
             if not -len(table.names) <= target < len(table.names):
@@ -340,9 +353,8 @@ def _read_columns(
             text.add(error.position)
         else:
             nothing = [pa.array([], pa.float64())]
-            return {
-                name: pa.concat_arrays(chunk or nothing) for name, chunk in zip(names, chunks, strict=True)
-            }
+            whole = (chunk[0] if len(chunk) == 1 else pa.concat_arrays(chunk or nothing) for chunk in chunks)
+            return dict(zip(names, whole, strict=True))
 
 
 def _about_padding(name: str, example: str) -> str:
@@ -352,15 +364,15 @@ def _about_padding(name: str, example: str) -> str:
     )
 
 
-def typed_batches(path: Path, as_they_are: Collection[str | None]) -> Iterator[Any]:
+def typed_batches(path: Path, as_they_are: Collection[str | None], written: TextFormat) -> Iterator[Any]:
     """Yield a table as Arrow record batches of all columns, numbers but for those left as they are.
 
     Raises ColumnError where another column is not numeric; see `read_rows`.
     """
     import pyarrow as pa
 
-    with _open_table(path, TextFormat()) as table:
-        positions, n_read = _positions(table.names, header=True), 0
+    with _open_table(path, written) as table:
+        positions, n_read = _positions(table.names, written.header), 0
         names = list(positions)
         if len(names) < len(table.names):
             raise ValueError("several columns have no name. Name them.")
@@ -370,7 +382,7 @@ def typed_batches(path: Path, as_they_are: Collection[str | None]) -> Iterator[A
             columns = [
                 column
                 if name in as_they_are
-                else pa.array(encode_column(column, name, None, Notation(), place)[0][:, 0])
+                else pa.array(encode_column(column, name, None, written.notation, place)[0][:, 0])
                 for name, column in zip(names, batch.columns, strict=True)
             ]
             n_read += batch.num_rows
@@ -562,15 +574,17 @@ def _csv(reopen: Callable[[], Any], size: int, start: bytes, written: TextFormat
         # Arrow takes a quotation mark after a blank for text.
         quotes = re.compile(re.escape(separator.encode()) + b' +"')
         is_odd = separator == " " or bool(quotes.search(block))
-        while not is_odd and len(block := block[-8:] + content.read(_BLOCK_BYTES)) > 8:
-            is_odd = b' "' in block and bool(quotes.search(block))
+        while not is_odd and (more := content.read(_BLOCK_BYTES)):
+            is_odd = any(b' "' in part and quotes.search(part) for part in (block[-8:] + more[:8], more))
+            block = more
     n_blank = next((i for i, record in enumerate(records) if record), 0)
     full = [record for record in records if record]
     names = [name.strip() for name in full[0]] if full else []
     if not written.header:
         names = [f"column_{i}" for i in range(1, len(names) + 1)]
     notation, text, padded = written.notation, set(), {}
-    for i, cells in enumerate(zip(*(r for r in full[written.header :] if len(r) == len(names)), strict=True)):
+    shown = full[written.header :][: max(2, _HEAD_CELLS // max(1, len(names)))]
+    for i, cells in enumerate(zip(*(r for r in shown if len(r) == len(names)), strict=True)):
         known = [cell for cell in map(str.strip, cells) if cell not in notation.number_words]
         if not all(is_number(cell.replace(notation.decimal, ".")) for cell in known):
             text.add(i)
@@ -665,8 +679,8 @@ def _sniff(head: str, is_whole: bool, written: TextFormat) -> tuple[str, list[li
             return 0.0, 0
         return widths.count(widths[0]) / len(widths), widths[0]
 
-    candidates = [each for each in _SEPARATORS if each != written.notation.decimal]
-    separator = max(candidates, key=fitness) if written.sep is None else written.sep
+    candidates = [each for each in _SEPARATORS if each != written.notation.decimal and each in head]
+    separator = max(candidates, key=fitness, default=",") if written.sep is None else written.sep
     return separator, records(separator, _HEAD_RECORDS)
 
 
