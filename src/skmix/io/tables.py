@@ -573,9 +573,10 @@ def _csv(reopen: Callable[[], Any], size: int, start: bytes, written: TextFormat
         separator, records = _sniff(head, is_whole, written)
         # Arrow takes a quotation mark after a blank for text.
         quotes = re.compile(re.escape(separator.encode()) + b' +"')
-        is_odd = separator == " " or bool(quotes.search(block))
+        is_odd, is_quoted = separator == " " or bool(quotes.search(block)), b'"' in block
         while not is_odd and (more := content.read(_BLOCK_BYTES)):
-            is_odd = any(b' "' in part and quotes.search(part) for part in (block[-8:] + more[:8], more))
+            if b'"' in more:
+                is_odd, is_quoted = bool(quotes.search(block[-8:] + more)), True
             block = more
     n_blank = next((i for i, record in enumerate(records) if record), 0)
     full = [record for record in records if record]
@@ -623,7 +624,7 @@ def _csv(reopen: Callable[[], Any], size: int, start: bytes, written: TextFormat
         read = pacsv.ReadOptions(
             column_names=keys, skip_rows_after_names=n_blank + written.header, block_size=_BLOCK_BYTES
         )
-        parse = pacsv.ParseOptions(delimiter=separator, newlines_in_values=True)
+        parse = pacsv.ParseOptions(delimiter=separator, newlines_in_values=is_quoted)
         convert = pacsv.ConvertOptions(
             column_types=types,
             include_columns=[keys[column] for column in columns],
