@@ -202,7 +202,7 @@ def test_cross_validation(folder: Path, tmp_path: Path) -> None:
         (["--folds", 3, "--hold-out", 0.2, "-t", "kind"], 2, "two ways of testing"),
         (["--html", "p.html", "-t", "kind"], 2, "add one of them"),
         (["--folds", 3], 2, "--folds needs classes"),
-        (["--weight", "smoker", "-t", "kind"], 1, "column 'smoker' holds text, such as 'no' on line"),
+        (["--weight", "smoker", "-t", "kind"], 1, "column 'smoker' has no weight of at least 0 on line 2"),
         (["--categorical", "size", "-t", "kind"], 1, "there is no column 'size'"),
     ],
 )

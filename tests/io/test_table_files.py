@@ -133,7 +133,12 @@ def test_the_target_by_position() -> None:
 
 def test_long_cells() -> None:
     blob = "x" * 500_000
-    assert_array_equal(rows_of(f"a,wkt\n1,{blob}\n2,{blob}\n", drop=["wkt"]).X, [[1.0], [2.0]])
+    text = f"a,wkt\n1,{blob}\n2,{blob}\n"
+    assert_array_equal(rows_of(text, drop=["wkt"]).X, [[1.0], [2.0]])
+    with pytest.raises(
+        ColumnError, match=r"column 'wkt' holds text, such as 'x{40}…' on line 2: 2 different"
+    ):
+        rows_of(text + "3,y\n")
 
 
 @pytest.mark.slow
@@ -453,6 +458,9 @@ def test_objects_in_arrays_are_never_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", a=trap)
     with pytest.raises(ValueError, match=r"objects\.npz: .*array 'a' holds Python objects"):
         read_rows(tmp_path / "objects.npz")
+    np.save(tmp_path / "objects.npy", trap)
+    with pytest.raises(ValueError, match=r"objects\.npy: it holds Python objects"):
+        read_rows(tmp_path / "objects.npy")
     assert not (tmp_path / "sprung").exists()
 
 

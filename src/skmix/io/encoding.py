@@ -34,8 +34,8 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _WITH_COMMAS = re.compile(r"[-+]?[0-9]+([.,' ][0-9]+)*,[0-9]+([eE][-+]?[0-9]+)?")
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 _OTHER_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?")
-# More categories, or more than half as many as there are rows, are text.
-_MOST_CATEGORIES, _MOST_OF_FEW_ROWS = 50, 10
+# More or longer categories, or more than half as many as there are rows, are text.
+_MOST_CATEGORIES, _MOST_OF_FEW_ROWS, _LONGEST_CATEGORY = 50, 10, 200
 _MICROSECONDS_PER_DAY = 86_400e6
 
 
@@ -228,7 +228,7 @@ def find_kind(
     values, wrong = numbers_in(column, notation)
     assert wrong is not None
     value = text[wrong].as_py()
-    example = f"such as {_shortened(value)!r} on {place(wrong)}"
+    example = f"such as {shortened(value)!r} on {place(wrong)}"
     _refuse_commas(value, name, place(wrong))
     if _ISO_DATE.fullmatch(value) and days_in(column, notation.words)[1] is None:
         if not dates:
@@ -242,8 +242,10 @@ def find_kind(
             f"holds numbers and text, {example}. If that stands for a missing value, add --missing {value!r} "
             f"(missing=[...]); if these are categories, --categorical {name!r}."
         )
-    n_distinct = pc.count_distinct(known).as_py()
-    if n_distinct > _MOST_CATEGORIES or (n_distinct > _MOST_OF_FEW_ROWS and 2 * n_distinct > len(known)):
+    n_distinct, longest = pc.count_distinct(known).as_py(), pc.max(pc.utf8_length(known)).as_py()
+    if max(n_distinct / _MOST_CATEGORIES, longest / _LONGEST_CATEGORY) > 1 or (
+        n_distinct > _MOST_OF_FEW_ROWS and 2 * n_distinct > len(known)
+    ):
         raise refused(f"holds text, {example}: {n_distinct} different values in {len(known)} rows.")
     return sorted(categories_in(column, notation.words).drop_null().unique().to_pylist())
 
@@ -270,7 +272,7 @@ def encode_column(
             _refuse_commas(value, name, place(wrong))
         needed = "a feature must be a number" if kind is None else "it must hold dates like 2020-12-31"
         raise ColumnError(
-            f"column {name!r} holds text, such as {_shortened(value)!r} on {place(wrong)}; {needed}.",
+            f"column {name!r} holds text, such as {shortened(value)!r} on {place(wrong)}; {needed}.",
             name,
             is_feature=True,
         )
@@ -279,7 +281,7 @@ def encode_column(
     unknown = text.filter(pc.and_(pc.is_valid(text), pc.is_null(codes)))
     note = None
     if len(unknown):
-        shown = ", ".join(map(_shortened, unknown.unique().to_pylist()[:5]))
+        shown = ", ".join(map(shortened, unknown.unique().to_pylist()[:5]))
         note = f"column {name!r} has categories that the model does not know, in {len(unknown)} rows: {shown}"
     numbers = codes.fill_null(-1).to_numpy(zero_copy_only=False)
     features = (numbers[:, None] == np.arange(len(kind))).astype(np.float64)
@@ -291,7 +293,7 @@ def _refuse_commas(value: str, name: str, where: str) -> None:
     """Raise ColumnError for a number with a comma, before decimals or between thousands."""
     if _WITH_COMMAS.fullmatch(value):
         raise ColumnError(
-            f"column {name!r} has a comma in the number {_shortened(value)!r} on {where}. If it is before "
+            f"column {name!r} has a comma in the number {shortened(value)!r} on {where}. If it is before "
             "decimals, use --decimal , (decimal=','); nothing may be between thousands.",
             name,
         )
@@ -365,5 +367,6 @@ def check_columns(columns: Any, n_features: int) -> None:
         raise ValueError(f"table_columns_ does not describe {n_features} features")
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return the beginning of a text, for messages."""
     return text if len(text) <= 40 else f"{text[:40]}…"

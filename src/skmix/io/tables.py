@@ -34,8 +34,10 @@ from .encoding import (
     feature_names,
     find_kind,
     is_number,
+    numbers_in,
     numbers_in_all,
     plain_text,
+    shortened,
     texts_of,
 )
 from .fcs import MAGIC, read_header
@@ -288,7 +290,7 @@ class _Features:
             elif kind_of(column.type) not in NUMERIC and self.numbers.get(name) is None:
                 kind = find_kind(column, name, self.notation, self.place, dates=dates)
             if isinstance(kind, list) and len(kind) < 2:
-                value = repr(kind[0]) if kind else "missing"
+                value = repr(shortened(kind[0])) if kind else "missing"
                 self.notes.append(f"column {name!r} is {value} in all rows and is left out")
             else:
                 kinds[name] = kind
@@ -460,7 +462,9 @@ def _labels(column: Any, name: str, notation: Notation, notes: list[str]) -> lis
 
 def _weights(column: Any, name: str, notation: Notation, place: Callable[[int], str]) -> FloatArray:
     """Return a column of weights (n,), which are numbers of at least zero."""
-    weights = encode_column(column, name, None, notation, place)[0][:, 0]
+    if kind_of(column.type) not in (*NUMERIC, "text"):
+        raise ColumnError(f"column {name!r} is of type {column.type}; weights must be numbers.", name)
+    weights = numbers_in(column, notation)[0]
     wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
     if len(wrong):
         raise ColumnError(f"column {name!r} has no weight of at least 0 on {place(int(wrong[0]))}.", name)
@@ -708,7 +712,10 @@ def _npz(file: BinaryIO) -> _Table:
     import pyarrow as pa
 
     arrays: dict[str, np.ndarray] = {}
-    loaded = np.load(file, allow_pickle=False)
+    try:
+        loaded = np.load(file, allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"it holds Python objects, or no array ({error}); save numbers or text.") from None
     if isinstance(loaded, np.ndarray):
         arrays["column"] = loaded
     else:
