@@ -90,7 +90,8 @@ class FileMixin:
         with these columns, in any order, in place of arrays of the features.
 
         The attribute `metadata_` is yours: a dictionary of plain values that you set is saved too. `skmix
-        fit` notes the name of the target column there, and the outlier threshold of a model without classes.
+        fit` notes the names of the columns of labels and weights there, words for missing values, and the
+        outlier threshold of a model without classes.
 
         Examples
         --------
