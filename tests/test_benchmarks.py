@@ -320,3 +320,13 @@ def test_the_benchmark_of_defaults_judges_both_halves(tmp_path: Path, benchmark:
     for row in rows:
         assert f"{row['half']}: better than both on" in printed
         assert all(0.0 <= row[name] < 0.2 for name in ("LDA", "QDA", "default"))
+
+
+def test_the_benchmark_of_tables_reads_all_of_them(tmp_path: Path, benchmark: Script) -> None:
+    out = tmp_path / "tables.json"
+    printed = benchmark("tables", "--small", "--repeats", 1, "--out", out)
+    results = json.loads(out.read_text())
+    assert [(row["rows"], row["columns"]) for row in results] == [(200, 10), (3, 1500)]
+    for row in results:
+        assert row["ratios"]["wall_s_by_pandas"] == row["skmix"]["wall_s"] / row["pandas"]["wall_s"]
+    assert printed.count("pyarrow") == 2

@@ -45,7 +45,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a;kind\n1,5;u\n2,5;v\n", "column 'a' has a comma in the number '1,5' on line 2. Write a point"),
+        (
+            "a;kind\n1,5;u\n2,5;v\n",
+            "column 'a' has a comma in the number '1,5' on line 2. If it is before decimals, use --decimal ,",
+        ),
         ('a,kind\n"1,000",u\n2,v\n', "column 'a' has a comma in the number '1,000' on line 2"),
         (
             "a b kind\n1 2 u\n",

@@ -286,7 +286,7 @@ def test_other_formats_are_checked_too(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").touch()
     (tmp_path / "words.csv").write_text("FSC-A,B530-A\n1,x\n")
     (tmp_path / "header.csv").write_text("FSC-A,B530-A\n")
-    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x01")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xf0\x00\x01")
     (tmp_path / "fraud.parquet").write_text("a,b\n1,2\n")
     for name, words in {
         "empty.csv": "the file is empty",

@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from skmix import open_rows
 from skmix.datasets import ColumnError, class_labels, labels_like, read_rows, write_columns
 
 TEXT = "width,height,kind\n1.5,2,x\n,4e1,y\n-3,NA,x\n"
@@ -98,7 +99,7 @@ def test_many_blocks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     # Blank lines count as lines: the value is where an editor shows it.
-    with pytest.raises(ColumnError, match="column 'b' holds text, such as 'oh' on line 202"):
+    with pytest.raises(ColumnError, match="column 'b' holds numbers and text, such as 'oh' on line 202"):
         rows_of("a,b\n" + lines + "1,oh\n")
 
 
@@ -132,7 +133,12 @@ def test_the_target_by_position() -> None:
 
 def test_long_cells() -> None:
     blob = "x" * 500_000
-    assert_array_equal(rows_of(f"a,wkt\n1,{blob}\n2,{blob}\n", drop=["wkt"]).X, [[1.0], [2.0]])
+    text = f"a,wkt\n1,{blob}\n2,{blob}\n"
+    assert_array_equal(rows_of(text, drop=["wkt"]).X, [[1.0], [2.0]])
+    with pytest.raises(
+        ColumnError, match=r"column 'wkt' holds text, such as 'x{40}…' on line 2: 2 different"
+    ):
+        rows_of(text + "3,y\n")
 
 
 @pytest.mark.slow
@@ -160,7 +166,7 @@ def test_a_named_pipe_is_read(tmp_path: Path) -> None:
     [
         (
             "a,b\n1,red\n",
-            {},
+            {"features": {"a": None, "b": None}},
             "column 'b' holds text, such as 'red' on line 2; a feature must be a number",
             "b",
         ),
@@ -173,12 +179,11 @@ def test_a_named_pipe_is_read(tmp_path: Path) -> None:
         ("a,b\n1\n", {}, "line 2 has 1 values, but the first line has 2", None),
         ("a,b\n1,2,3\n", {}, "line 2 has 3 values, but the first line has 2", None),
         ('a,b\n"1\n",2\n\n1\n', {}, "line 5 has 1 values, but the first line has 2", None),
-        ('a,b\n"1\n",2\n\n1,x\n', {}, "column 'b' holds text, such as 'x' on line 5", "b"),
-        ("a,b\r1,2\r1,x\r", {}, "column 'b' holds text, such as 'x' on line 3", "b"),
-        ('a,b\n5" pipe,2\n1,x\n', {"drop": ["a"]}, "column 'b' holds text, such as 'x' on line 3", "b"),
+        ('a,b\n"1\n",2\n\n1,x\n', {}, "column 'b' holds numbers and text, such as 'x' on line 5", "b"),
+        ("a,b\r1,2\r1,x\r", {}, "column 'b' holds numbers and text, such as 'x' on line 3", "b"),
+        ('a,b\n5" pipe,2\n1,x\n', {"drop": ["a"]}, "column 'b' holds numbers and text, .*'x' on line 3", "b"),
         ("\n\na,b\n1\n", {}, "line 4 has 1 values, but the first line has 2", None),
-        ("a,b\n1_000,2\n", {}, "column 'a' holds text, such as '1_000' on line 2", "a"),
-        ("a,b\n", {}, "it has column names but no rows", None),
+        ("a,b\n1_000,2\n1,2", {}, "column 'a' holds numbers and text, such as '1_000' on line 2", "a"),
         ("", {}, "the file is empty", None),
         ("1,2\n3,4\n", {}, "its first line has numbers instead of names: 1, 2", None),
         ("a\n1\n", {"target": "a"}, "no column is left as a feature", None),
@@ -214,11 +219,228 @@ def test_types_that_are_no_numbers_are_named(tmp_path: Path) -> None:
 
     frame = pd.DataFrame({"day": pd.to_datetime(["2020-01-01"]), "a": [1.0], "flag": [True]})
     frame.to_parquet(tmp_path / "dates.parquet")
-    with pytest.raises(ColumnError, match="column 'day' is of type timestamp"):
+    with pytest.raises(ColumnError, match="column 'day' holds dates: it is of type timestamp"):
         read_rows(tmp_path / "dates.parquet")
     assert_array_equal(read_rows(tmp_path / "dates.parquet", drop=["day"]).X, [[1.0, 1.0]])
     with pytest.raises(ColumnError, match="column 'day' is of type timestamp"):
-        read_rows(tmp_path / "dates.parquet", features=["day"])
+        read_rows(tmp_path / "dates.parquet", features={"day": None})
+
+
+@pytest.mark.parametrize(
+    "word", ["N/A", "n/a", "#N/A", "None", "NULL", "<NA>", "na", "-", ".", "#DIV/0!", " NA "]
+)
+def test_the_usual_words_for_missing_values(word: str) -> None:
+    # Late in the table too, where the reader already takes the column for numbers.
+    for n_before in (0, 300):
+        rows = rows_of("a,b\n" + "1,2\n" * n_before + f"3,{word}\n1,4\n")
+        assert_array_equal(rows.X[n_before:], [[3.0, np.nan], [1.0, 4.0]])
+
+
+def test_other_words_and_numbers_for_missing_values(tmp_path: Path) -> None:
+    import pandas as pd
+
+    text = "a,b,kind\n-9999.0,k.A.,NA\n1,-9999,Na\n2,3,NA\n"
+    rows = rows_of(text, target="kind", missing=["-9999", "k.A."])
+    assert_array_equal(rows.X, [[np.nan, np.nan], [1.0, np.nan], [2.0, 3.0]])
+    # Namibia, or sodium: other words than the usual ones are missing.
+    assert rows.labels == ["NA", "Na", "NA"]
+    rows = rows_of(text.replace("k.A.", "3"), target="kind")
+    assert rows.labels == [None, "Na", None]
+    assert rows.notes[0].startswith("'NA' stands for no label in 2 rows of 'kind'. If it is a class, name")
+    pd.DataFrame({"a": [-9999.0, 1.0], "b": [1, -9999]}).to_parquet(tmp_path / "t.parquet")
+    rows = read_rows(tmp_path / "t.parquet", missing=["-9999"])
+    assert_array_equal(rows.X, [[np.nan, 1.0], [1.0, np.nan]])
+
+
+def test_signs_are_classes_and_no_missing_values() -> None:
+    assert rows_of("a,kind\n1,+\n2,-\n", target="kind").labels == ["+", "-"]
+    assert rows_of("a,level\n1,none\n2,high\n3,-\n").feature_names[1:] == (
+        "level=-",
+        "level=high",
+        "level=none",
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (b"a;b;kind\n1,5;2;x\n3,25;-4;y\n", {"decimal": ","}),
+        (b"a~b~kind\n1.5~2~x\n3.25~-4~y\n", {"sep": "~"}),
+        (b"a  b kind\n1.5 2  x\n3.25 -4 y\n", {"sep": " "}),
+        (b"a|b|kind\n1.5|2|x\n3.25|-4|y\n", {}),
+        ("a,b,kind\n1.5,2,x\n3.25,-4,y\n".encode("utf-16"), {}),
+        ("a,b,kind\n1.5,2,x\n3.25,-4,y\n".encode("cp500"), {"encoding": "cp500"}),
+        (b'a, "b", "kind"\n1.5, "2", "x"\n3.25, -4, "y"\n', {}),
+        # The quotation mark comes after the first block.
+        (b"a,b,kind\n1.5,2,x\n" + b"\n" * 5000 + b'3.25,-4, "y"\n', {}),
+    ],
+)
+def test_how_a_text_is_written(
+    monkeypatch: pytest.MonkeyPatch, content: bytes, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("skmix.io.tables._HEAD_BYTES", 1000)
+    rows = read_rows(io.BytesIO(content), target="kind", **options)
+    assert rows.feature_names == ("a", "b")
+    assert_array_equal(rows.X, [[1.5, 2.0], [3.25, -4.0]])
+    assert rows.labels == ["x", "y"]
+
+
+def test_rows_in_blocks_are_written_in_any_way(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("größe;b;art\n1,5;k.A.;ä\n-9;2;ö\n".encode("latin-1"))
+    text = {"sep": ";", "decimal": ",", "encoding": "latin-1", "missing": ["k.A.", "-9"]}
+    rows = open_rows(tmp_path / "t.csv", label="art", text=text)
+    assert rows.feature_names == ["größe", "b"]
+    assert rows.row_labels().tolist() == ["ä", "ö"]
+    assert_array_equal(next(rows.read(labels=False)).X, [[1.5, np.nan], [np.nan, 2.0]])
+
+
+def test_names_and_labels_of_any_encoding() -> None:
+    rows = read_rows(io.BytesIO("größe,art\n1,ä\n2,ö\n".encode("latin-1")), target="art", encoding="latin-1")
+    assert (rows.feature_names, rows.labels) == (("größe",), ["ä", "ö"])
+    with pytest.raises(ValueError, match="encoding='klingon' is not known"):
+        rows_of(TEXT, encoding="klingon")
+
+
+def test_a_separator_inside_quotes_after_a_blank_does_not_count() -> None:
+    rows = rows_of('a, "b, c", kind\n1, "2", "x, y"\n3, 4, z\n', target="kind")
+    assert rows.feature_names == ("a", "b, c")
+    assert rows.labels == ["x, y", "z"]
+
+
+def test_categories_are_encoded() -> None:
+    rows = rows_of("colour,a,smoker\nred,1,yes\nblue, 2,no\ngreen,3,NA\nred,4,\n")
+    assert rows.columns == {"colour": ["blue", "green", "red"], "a": None, "smoker": ["no", "yes"]}
+    assert rows.feature_names == ("colour=blue", "colour=green", "colour=red", "a", "smoker=yes")
+    expected = [[0, 0, 1, 1, 1], [1, 0, 0, 2, 0], [0, 1, 0, 3, np.nan], [0, 0, 1, 4, np.nan]]
+    assert_array_equal(rows.X, expected)
+    assert rows.notes == ("encoded as categories: colour, smoker",)
+    again = rows_of("smoker,a,colour,z\nno,7, red ,1\nnever,8,teal,1\n", features=rows.columns)
+    assert again.feature_names == rows.feature_names
+    assert_array_equal(again.X, [[0, 0, 1, 7, 0], [np.nan, np.nan, np.nan, 8, np.nan]])
+    assert again.notes[0] == "ignored, not a feature of the model: z"
+    assert again.notes[1].startswith(
+        "column 'colour' has categories that the model does not know, in 1 rows: teal;"
+    )
+
+
+def test_numbers_may_be_categories(tmp_path: Path) -> None:
+    import pandas as pd
+
+    rows = rows_of("a,code,flat\n1,1,x\n2,2,x\n3,30,x\n", categorical=["code"])
+    assert rows.columns == {"a": None, "code": ["1", "2", "30"]}
+    assert "column 'flat' is 'x' in all rows and is left out" in rows.notes
+    # In Parquet a gap makes floats of whole numbers.
+    pd.DataFrame({"a": [1, 2], "code": [2.0, np.nan]}).to_parquet(tmp_path / "t.parquet")
+    again = read_rows(tmp_path / "t.parquet", features=rows.columns)
+    assert_array_equal(again.X, [[1.0, 0.0, 1.0, 0.0], [2.0, np.nan, np.nan, np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (
+            [f"name {i}" for i in range(12)],
+            "holds text, such as 'name 0' on line 2: 12 different values in 12",
+        ),
+        (
+            [f"name {i % 51}" for i in range(400)],
+            "holds text, such as 'name 0' on line 2: 51 different values",
+        ),
+        (
+            ["1", "2", "3+"],
+            "holds numbers and text, such as '3\\+' on line 4. If .* --missing '3\\+' .* --categorical",
+        ),
+        (["2020-01-31", "", "2020-02-01"], "holds dates, such as '2020-01-31' on line 2. --dates numbers"),
+        (
+            ["31.1.2020", "1.2.2020"],
+            "seems to hold dates, such as '31.1.2020' on line 2. Dates must be written",
+        ),
+        (
+            ["1,5", "2,5"],
+            "has a comma in the number '1,5' on line 2. If it is before decimals, use --decimal ,",
+        ),
+    ],
+)
+def test_text_that_is_no_feature_is_refused_with_the_remedy(column: list[str], message: str) -> None:
+    with pytest.raises(ColumnError, match=f"column 'b' {message}"):
+        rows_of("a;b\n" + "".join(f"{i};{value}\n" for i, value in enumerate(column)))
+
+
+def test_dates_become_days(tmp_path: Path) -> None:
+    import pandas as pd
+
+    rows = rows_of("a,day\n1,1970-01-03\n2,NA\n3,1969-12-31 12:00\n", dates=True)
+    assert rows.columns == {"a": None, "day": "date"}
+    assert_array_equal(rows.X[:, 1], [2.0, np.nan, -0.5])
+    days = pd.to_datetime(["1970-01-03", None, "1969-12-31 12:00"], format="ISO8601")
+    pd.DataFrame({"a": [1, 2, 3], "day": days}).to_parquet(tmp_path / "t.parquet")
+    assert_array_equal(read_rows(tmp_path / "t.parquet", dates=True).X, rows.X)
+    kept = read_rows(tmp_path / "t.parquet", keep=["day"]).kept["day"]
+    assert [value and value.hour for value in kept] == [0, None, 12]
+    with pytest.raises(
+        ColumnError, match="column 'day' holds text, such as 'soon' on line 2; it must hold dates"
+    ):
+        rows_of("a,day\n1,soon\n", features=rows.columns)
+
+
+def test_columns_that_the_table_lacks_are_missing_values() -> None:
+    columns = {"a": None, "colour": ["blue", "green", "red"], "b": None}
+    rows = rows_of("b\n1\n2\n", features=columns)
+    assert_array_equal(rows.X, [[np.nan] * 4 + [1.0], [np.nan] * 4 + [2.0]])
+    assert rows.notes == ("not in the table and taken as missing values: a, colour",)
+    with pytest.raises(ColumnError, match=r"there is no column 'a' \(and 2 more\); there is only 'c'"):
+        rows_of("c\n1\n", features=columns)
+
+
+@pytest.mark.parametrize("text", ["a,b,kind\n", "a,b,kind", 'a, "b",kind\r\n\r\n'])
+def test_a_table_without_rows(text: str) -> None:
+    rows = rows_of(text, target="kind")
+    assert rows.X.shape == (0, 2)
+    assert rows.labels == []
+
+
+def test_weights() -> None:
+    rows = rows_of("a,w\n1,2\n3,0.5\n", weight="w")
+    assert rows.feature_names == ("a",)
+    assert rows.weights is not None
+    assert_array_equal(rows.weights, [2.0, 0.5])
+    for wrong in ("-1", "", "inf"):
+        with pytest.raises(ColumnError, match="column 'w' has no weight of at least 0 on line 3"):
+            rows_of(f"a,w\n1,2\n3,{wrong}\n", weight="w")
+
+
+def test_leading_zeros_are_told() -> None:
+    notes = rows_of("a,code\n1,00700\n0,12345\n").notes
+    assert len(notes) == 1
+    assert notes[0].startswith("column 'code' has numbers with leading zeros, such as 00700. If")
+
+
+def test_truths_are_alike_in_every_format(tmp_path: Path) -> None:
+    import pandas as pd
+
+    truths = [True, False, True]
+    pd.DataFrame({"a": truths, "kind": truths}).to_parquet(tmp_path / "t.parquet")
+    stored = read_rows(tmp_path / "t.parquet", target="kind")
+    assert stored.labels is not None
+    classes = class_labels(stored.labels, "kind")[0]
+    assert classes.tolist() == ["True", "False", "True"]
+    for words in (("true", "false"), ("TRUE", "FALSE"), ("True", "False")):
+        rows = rows_of(
+            "a,kind\n" + "".join(f"{words[not t]},{words[not t]}\n" for t in truths), target="kind"
+        )
+        assert_array_equal(rows.X, stored.X)
+        assert rows.labels is not None
+        assert_array_equal(class_labels(rows.labels, "kind")[0], classes)
+        assert_array_equal(
+            labels_like(rows.labels, np.array(["false", "true"]), "kind")[0], ["true", "false", "true"]
+        )
+
+
+def test_an_array_is_a_table(tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", X)
+    rows = read_rows(tmp_path / "t.npy")
+    assert rows.feature_names == ("column_1", "column_2")
+    assert_array_equal(rows.X, X)
 
 
 class Trap:
@@ -236,6 +458,9 @@ def test_objects_in_arrays_are_never_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", a=trap)
     with pytest.raises(ValueError, match=r"objects\.npz: .*array 'a' holds Python objects"):
         read_rows(tmp_path / "objects.npz")
+    np.save(tmp_path / "objects.npy", trap)
+    with pytest.raises(ValueError, match=r"objects\.npy: it holds Python objects"):
+        read_rows(tmp_path / "objects.npy")
     assert not (tmp_path / "sprung").exists()
 
 
@@ -248,7 +473,7 @@ def test_labels_are_whole_numbers_or_text() -> None:
     # Estimators take the number -1 for a missing label.
     assert class_labels([-1, 0, 1], "y")[0].tolist() == ["-1", "0", "1"]
     assert class_labels(["01", "2", "x"], "y")[0].tolist() == ["01", "2", "x"]
-    labels, known = class_labels(["a", None, "?", "b"], "y")
+    labels, known = class_labels(["a", None, "", "b"], "y")
     assert labels[known].tolist() == ["a", "b"]
     assert known.tolist() == [True, False, False, True]
     assert class_labels([True, False], "y")[0].tolist() == ["True", "False"]

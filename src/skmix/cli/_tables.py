@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, Literal, cast
 
 import numpy as np
 import typer
@@ -27,7 +27,7 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="Table with a line of names: CSV, TSV (.gz too), Parquet, NPZ or FCS; - reads standard input.",
+        help="Table with a line of names: CSV, TSV (.gz too), Parquet, NPZ, .npy, FCS; - is standard input.",
     ),
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, as skmix fit writes it.")]
@@ -41,6 +41,24 @@ Drop = Annotated[
 ]
 NoHeader = Annotated[
     bool, typer.Option("--no-header", help="The first line has values; columns are column_1, column_2 ...")
+]
+Sep = Annotated[
+    str | None,
+    typer.Option(metavar="CHARACTER", help="What separates columns, or tab or space; by default found out."),
+]
+Decimal = Annotated[
+    Literal[".", ","], typer.Option(metavar="CHARACTER", help="What is before decimals: . or ,")
+]
+Encoding = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Encoding of the text, such as latin-1; by default UTF-8.")
+]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TOKEN",
+        help="Word or number for a missing value, beside empty cells; may be given several times. By default "
+        "the usual words: NA, N/A, NaN, null, None, ? ...",
+    ),
 ]
 Out = Annotated[
     str,
@@ -59,15 +77,29 @@ Html = Annotated[
 ]
 
 
-def read(watch: Watch, data: str, *, drop: Any = None, no_header: bool = False, **options: Any) -> TableRows:
+def written(
+    no_header: bool, sep: str | None, decimal: str, encoding: str | None, missing: list[str] | None
+) -> dict[str, Any]:
+    """Return how a table is written, by the options of a command, as arguments of `read_rows`."""
+    sep = {"tab": "\t", "\\t": "\t", "space": " "}.get(sep or "", sep)
+    if sep is not None and (len(sep) != 1 or sep in '"\r\n' or not sep.isascii()):
+        refuse("--sep", f"{sep!r} is not one character, tab or space.")
+    if sep == decimal:
+        refuse("--sep", f"{sep!r} is also --decimal.")
+    return {"header": not no_header, "sep": sep, "decimal": decimal, "encoding": encoding, "missing": missing}
+
+
+def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableRows:
     """Read a table or standard input with `read_rows`; stop with a hint if a column cannot be used."""
     source = cast("str | BinaryIO", sys.stdin.buffer if data == STANDARD else data)
-    options |= {"drop": drop or (), "header": not no_header}
+    options["drop"] = drop or ()
     try:
         with watch.share("reading") as progress:
             rows = datasets.read_rows(source, progress=progress, **options)
     except datasets.ColumnError as error:
         hint = f" Leave it out with --drop {error.column!r}."
+        if options.get("target") is None:
+            hint = f"{hint[:-1]}, or use --target {error.column!r} if it holds labels."
         stop(f"{error}{hint if error.is_feature and 'features' not in options else ''}", BAD_INPUT)
     for each in rows.notes:
         note(each + ".")
@@ -78,12 +110,19 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
     """Read the features of a model from a table, by their names, in any order."""
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
-        # Without a note that the column of labels is ignored.
-        target = metadata_of(model)["target"]
-        aside = [*(drop or ()), *([] if target is None else [target])]
-        rows = read(watch, data, features=[str(name) for name in names], drop=aside, **options)
+        # Without a note that columns of labels and weights are ignored.
+        noted = getattr(model, "metadata_", {})
+        set_aside = (metadata_of(model)["target"], noted.get("weight"))
+        aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
+        if options["missing"] is None:
+            options["missing"] = noted.get("missing")
+        columns = getattr(model, "table_columns_", {str(name): None for name in names})
+        rows = read(watch, data, features=columns, drop=aside, **options)
         return _like_fit(model, rows)
     rows = read(watch, data, drop=drop, **options)
+    text = [name for name, kind in rows.columns.items() if kind is not None]
+    if text:
+        stop(f"column {text[0]!r} holds text, but the model was fitted to numbers.", BAD_INPUT)
     if rows.X.shape[1] != model.n_features_in_:
         stop(
             f"the model has {model.n_features_in_} features without names, but {data} has "

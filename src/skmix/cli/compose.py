@@ -82,6 +82,10 @@ def compose(
             "for mass cytometry is arcsinh:5.",
         ),
     ] = None,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = ".",
+    encoding: tables.Encoding = None,
+    missing: tables.Missing = None,
     skip_bad_files: Annotated[
         bool,
         _of_files(
@@ -138,6 +142,7 @@ def compose(
     shares of the same populations, on the same scale and channels.
     """
     n_kernels, n_populations = _number("--kernels", kernels), _number("--populations", populations)
+    written = tables.written(False, sep, decimal, encoding, missing)
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
     if transform is not None:
@@ -167,7 +172,7 @@ def compose(
         tables.check_place(place, reading=[*found, model], table=is_table)
     _check_apart({"-o": out, "--table": table, "--html": html})
     with cli.guarded(), watching() as watch:
-        asked = _Input(found, group, _names(channels), compensate, transform, skip_bad_files)
+        asked = _Input(found, group, _names(channels), compensate, transform, skip_bad_files, written)
         search = None
         if model is None:
             samples = _read(watch, asked, seed)
@@ -254,6 +259,7 @@ class _Input:
     compensate: bool | None
     transform: str | None
     skip: bool
+    text: dict[str, Any]  # how text files are written
 
     def like(self, model: Any, path: str) -> _Input:
         """Return the same files, read as those that a model was fitted to."""
@@ -312,6 +318,7 @@ def _read(watch: Watch, asked: _Input, seed: int) -> _Samples:
             label=asked.group,
             compensate=bool(asked.compensate),
             on_error="skip" if asked.skip else "raise",
+            text=asked.text,
         )
         # Files that disagree are found when the names are needed.
         names = source.feature_names

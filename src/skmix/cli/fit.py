@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from skmix import (
     SharedKernelClassifier,
@@ -19,13 +23,15 @@ from skmix import (
     report,
 )
 from skmix.cli import _common as cli
-from skmix.cli._progress import watching
-from skmix.cli._tables import Data, Drop, NoHeader, check_place, read, write_model
+from skmix.cli import _tables as tables
+from skmix.cli._progress import Watch, watching
+from skmix.cli.models import print_evaluation
 from skmix.datasets import TableRows, class_labels
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
+from skmix.io.encoding import Kind, feature_names
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
@@ -33,6 +39,9 @@ _of_search = partial(typer.Option, rich_help_panel="The search")
 
 # With fewer rows, integers may be consecutive by chance.
 _MIN_COUNTED = 10
+_IDENTIFIER = re.compile(r"(^|[\W_])(?i:ids?|key|index)([\W_]|$)|(Id|ID)$")
+# Numbers that people write for a missing value.
+_SENTINELS = {float(sign + "9" * n) for n in (2, 3, 4, 5, 6) for sign in ("-", "")} - {99.0}
 
 
 @cli.app.command(
@@ -45,7 +54,7 @@ _MIN_COUNTED = 10
     )
 )
 def fit(
-    data: Data,
+    data: tables.Data,
     target: Annotated[
         str | None,
         _of_table(
@@ -58,14 +67,45 @@ def fit(
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="FILE", help="Model file; - is standard output.")
     ] = "model.skmix",
-    drop: Drop = None,
-    no_header: NoHeader = False,
+    drop: tables.Drop = None,
+    weight: Annotated[
+        str | None, _of_table(metavar="COLUMN", help="Column of weights: how many rows each row stands for.")
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        _of_table(
+            metavar="COLUMN",
+            help="Take the numbers of a column for categories; may be given several times. Text is taken for "
+            "categories anyway.",
+        ),
+    ] = None,
+    dates: Annotated[
+        Literal["refuse", "numbers"],
+        _of_table(help="Columns of dates: numbers makes days since 1970 of them."),
+    ] = "refuse",
+    missing: tables.Missing = None,
+    no_header: tables.NoHeader = False,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = ".",
+    encoding: tables.Encoding = None,
     unlabelled: Annotated[
         Literal["refuse", "drop", "use"], _of_table(help="Rows without a label.")
     ] = "refuse",
     hold_out: Annotated[
         float, _of_table(help="Share of the rows to hold out for testing the model.", min=0.0, max=0.9)
     ] = 0.0,
+    folds: Annotated[
+        int | None,
+        _of_table(
+            help="Test the model by cross-validation: predict each of so many parts of the rows by a fit to "
+            "the others. The model itself is fitted to all rows.",
+            min=2,
+        ),
+    ] = None,
+    html: Annotated[
+        str | None,
+        _of_table(metavar="FILE", help="Write a page of what --hold-out or --folds found."),
+    ] = None,
     kernels: Annotated[
         str, _of_model(metavar="auto|N", help="Number of kernels that classes share.")
     ] = "auto",
@@ -148,20 +188,27 @@ def fit(
 
     With --target, fits a classifier whose classes share Gaussian kernels;
     without it, an ordinary Gaussian mixture. Options that are not given are
-    chosen automatically. Empty cells are missing values and need no
-    preparation. The model file stores the names of the columns.
+    chosen automatically. Empty cells and words such as NA are missing values
+    and need no preparation. Text with at most 50 different values is encoded,
+    one feature for each category, and of two categories for the second. The
+    model file stores the names and the categories of the columns.
 
     Rows less likely than all but a share --outliers of held-out rows are
     outliers: skmix predict marks them, and in Python predict returns
     'outlier' for them, or -1 where labels are numbers.
     """
-    of_classes = {"--groups": groups, "--priors": priors, "--tune": tune, "--hold-out": hold_out or None}
+    of_classes: dict[str, Any] = {"--groups": groups, "--priors": priors, "--tune": tune}
+    of_classes |= {"--hold-out": hold_out or None, "--folds": folds, "--html": html}
     for option, given in of_classes.items():
         if target is None and given is not None:
             cli.stop(f"{option} needs classes: name their column with --target.", cli.WRONG_USE)
     if tune and (groups is not None or covariance == "low_rank"):
         other = "--groups" if groups is not None else "--covariance low_rank"
         cli.stop(f"--tune does not work with {other}; leave one of them out.", cli.WRONG_USE)
+    if folds is not None and hold_out:
+        cli.stop("--folds and --hold-out are two ways of testing; leave one of them out.", cli.WRONG_USE)
+    if html is not None and folds is None and not hold_out:
+        cli.stop("--html is for what --folds or --hold-out finds; add one of them.", cli.WRONG_USE)
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
     n_kernels = _parse_number("--kernels", kernels, least=1, whole=True)
@@ -194,29 +241,64 @@ def fit(
                 "--time-limit is for automatic choices, but everything is given. Leave it out, or --kernels.",
                 cli.WRONG_USE,
             )
-    metadata: dict[str, Any] = {"target": target}
-    check_place(out, reading=[data])
+    noted = {"weight": weight, "missing": missing}
+    metadata: dict[str, Any] = {"target": target, **{name: own for name, own in noted.items() if own}}
+    written = tables.written(no_header, sep, decimal, encoding, missing)
+    for place in (out, html):
+        tables.check_place(place, reading=[data])
     with cli.guarded(), watching() as watch:
-        rows = read(watch, data, target=target, drop=drop, no_header=no_header)
+        rows = tables.read(
+            watch,
+            data,
+            target=target,
+            weight=weight,
+            drop=drop,
+            categorical=categorical or (),
+            dates=dates == "numbers",
+            **written,
+        )
         _check_columns(rows)
-        X, y, known, held = _training_rows(rows, target, unlabelled, hold_out, seed)
+        coded = [name for name, kind in rows.columns.items() if isinstance(kind, list)]
+        if target is None and coded:
+            cli.note(
+                f"without --target, all columns are features. If {coded[-1]!r} is the column of labels, use "
+                f"--target {coded[-1]!r}."
+            )
+        training, held = _training_rows(rows, target, unlabelled, hold_out, seed)
+        X, y, known = training.X, training.y, training.known
         with watch.steps("fitting", None):
             if y is not None:
                 classes = np.unique(y[known].tolist())
                 settings["priors"] = _parse_priors(priors, [str(label) for label in classes.tolist()])
-                settings["feature_groups"] = _parse_groups(groups, rows.feature_names)
+                settings["feature_groups"] = _parse_groups(groups, rows.columns)
                 if outliers:
                     settings |= {"reject_below": outliers, "outlier_label": _outlier_label(classes)}
-            model, search = _fit(X, y, known, chosen, criterion, tune, time_limit, settings)
+            fitting = partial(
+                _fit, chosen=chosen, criterion=criterion, tune=tune, time_limit=time_limit, settings=settings
+            )
+            model, search = fitting(training)
             if y is None and outliers:
-                metadata["outlier_threshold"] = novelty_threshold(model, outliers, Block(X))
-        # A search passes rows on to those of its members that take features as they are.
-        members = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
-        same = [member for member, change in members if change is None]
-        for each in (model, *same, *getattr(model, "mixtures_", [])):
-            each.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+                block = Block(X, None, training.weights)
+                metadata["outlier_threshold"] = novelty_threshold(model, outliers, block)
+        model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+        if any(kind is not None for kind in rows.columns.values()):
+            # Frames are encoded before members of a search see them.
+            model.table_columns_ = rows.columns
+        else:
+            # A search passes rows on to those of its members that take features as they are.
+            maps = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
+            for each in (*(own for own, change in maps if change is None), *getattr(model, "mixtures_", [])):
+                each.feature_names_in_ = model.feature_names_in_
         model.metadata_ = metadata
-        write_model(out, model)
+        tables.write_model(out, model)
+        tested = None if held is None else report.evaluate(model, held.X, held.y)
+        by_fold: list[float] = []
+        if folds is not None:
+            tested, by_fold = _cross_validate(watch, fitting, training, folds, seed)
+        if html is not None and tested is not None:
+            source = "standard input" if data == cli.STANDARD else Path(data).name
+            title = f"{source}, {'held-out rows' if folds is None else f'{folds}-fold cross-validation'}"
+            tables.write_bytes(html, report.evaluation_page(tested, title=title).encode())
         described = report.describe(model)
         facts = (
             "kind",
@@ -242,7 +324,8 @@ def fit(
             "n_candidates": None if search is None else len(set(map(repr, search.cv_results_["params"]))),
             "reduction": None if search is None else search.best_params_.get("reduction"),
             "training_accuracy": None if y is None else report.evaluate(model, X[known], y[known]).accuracy,
-            "held_out": held and report.evaluate(model, *held).as_dict(),
+            "held_out": None if tested is None or folds is not None else tested.as_dict(),
+            "folds": None if tested is None or folds is None else {**tested.as_dict(), "by_fold": by_fold},
         }
         outcome["with_more_time"] = _with_more_time(outcome, search, fixed)
     if as_json and out != cli.STANDARD:
@@ -250,6 +333,9 @@ def fit(
     else:
         for line in _lines(outcome):
             cli.say(line, err=out == cli.STANDARD)
+        if folds is not None and tested is not None and out != cli.STANDARD:
+            cli.say()
+            print_evaluation(tested)
 
 
 def _lines(outcome: dict[str, Any]) -> list[str]:
@@ -293,6 +379,12 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
             f"{100 * held['accuracy']:.1f} % of {held['n_rows']} held-out rows, "
             f"log-loss {held['log_loss']:.3f}, calibration error {held['calibration_error']:.3f}"
         )
+    if outcome["folds"] is not None:
+        shares = [100 * share for share in outcome["folds"]["by_fold"]]
+        lines.append(
+            f"{100 * outcome['folds']['accuracy']:.1f} % by {len(shares)}-fold cross-validation "
+            f"({min(shares):.1f} to {max(shares):.1f} %), log-loss {outcome['folds']['log_loss']:.3f}"
+        )
     if outcome["model"] is not None:
         lines.append(f"written into {outcome['model']}")
     if outcome["with_more_time"] is not None:
@@ -320,30 +412,68 @@ def _with_more_time(outcome: dict[str, Any], search: Any, fixed: list[str]) -> s
 
 
 def _check_columns(rows: TableRows) -> None:
-    """Refuse a feature without any value, and note one that looks like a row number."""
+    """Refuse a feature without any value, and note those that look like identifiers or need attention."""
     n_rows = len(rows.X)
-    for name, column in zip(rows.feature_names, rows.X.T, strict=True):
-        if np.isnan(column).all():
+    if not n_rows:
+        raise ValueError("the table has column names but no rows.")
+    places = {name: place for place, name in enumerate(rows.feature_names)}
+    for name in (name for name, kind in rows.columns.items() if kind is None):
+        column = rows.X[:, places[name]]
+        known = column[~np.isnan(column)]
+        if not len(known):
             raise ValueError(f"column {name!r} has no value in any row. Leave it out with --drop {name!r}.")
-        whole = np.array_equal(column, np.round(column))
-        if n_rows >= _MIN_COUNTED and whole and np.ptp(column) == n_rows - 1 == len(np.unique(column)) - 1:
+        least, most = known.min(), known.max()
+        remedy = f"leave it out with --drop {name!r}."
+        if least == most:
             cli.note(
-                f"column {name!r} numbers the rows from {column.min():.0f} to {column.max():.0f}. If this "
-                f"is an identifier and not a measurement, leave it out with --drop {name!r}."
+                f"column {name!r} is {least:g} in all rows that have a value. It tells nothing: {remedy}"
             )
+            continue
+        whole = len(known) >= _MIN_COUNTED and np.array_equal(known, np.round(known))
+        if whole and len(known) == n_rows and most - least == n_rows - 1 == len(np.unique(known)) - 1:
+            cli.note(
+                f"column {name!r} numbers the rows from {least:.0f} to {most:.0f}. If this "
+                f"is an identifier and not a measurement, {remedy}"
+            )
+        elif whole and _IDENTIFIER.search(name) and len(np.unique(known)) == len(known):
+            cli.note(
+                f"column {name!r} has another whole number in every row. If this is an identifier and not a "
+                f"measurement, {remedy}"
+            )
+        for value in {least, most} & _SENTINELS:
+            others = known[known != value]
+            if np.abs(others - value).min() > np.ptp(others):
+                cli.note(
+                    f"column {name!r} is {value:g} in {cli.counted(len(known) - len(others), 'row')}, far "
+                    f"from all other values. If that stands for a missing value, add --missing {value:g}."
+                )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows to fit or to test a model with."""
+
+    X: NDArray[np.float64]  # (n, M)
+    y: Any  # (n,): labels, None for a row without one; or None
+    known: NDArray[np.bool_]  # (n,): which rows have a label
+    weights: NDArray[np.float64] | None  # (n,)
+
+    def take(self, chosen: NDArray[Any]) -> _Rows:
+        """Return some of the rows."""
+        y, weights = (None if each is None else each[chosen] for each in (self.y, self.weights))
+        return _Rows(self.X[chosen], y, self.known[chosen], weights)
 
 
 def _training_rows(
     rows: TableRows, target: str | None, unlabelled: str, hold_out: float, seed: int
-) -> tuple[NDArray[np.float64], NDArray[Any] | None, NDArray[np.bool_], tuple[Any, Any] | None]:
-    """Return rows X (n, M) to fit, labels y (n,), which of them are known, and rows and labels held out.
+) -> tuple[_Rows, _Rows | None]:
+    """Return rows to fit, and rows held out.
 
     `unlabelled` is how to treat rows without a label: 'refuse', 'drop' or 'use'. `hold_out` is the share of
     the labelled rows of each class to hold out.
     """
-    X = rows.X
     if target is None or rows.labels is None:
-        return X, None, np.ones(len(X), dtype=np.bool_), None
+        return _Rows(rows.X, None, np.ones(len(rows.X), dtype=np.bool_), rows.weights), None
     y, known = class_labels(rows.labels, target)
     n_missing = int(np.count_nonzero(~known))
     if n_missing and unlabelled == "refuse":
@@ -351,37 +481,86 @@ def _training_rows(
             f"column {target!r} has no label in {n_missing} of {len(y)} rows. Leave these rows out with "
             "--unlabelled drop, or learn from them too with --unlabelled use."
         )
-    if unlabelled == "drop":
-        X, y, known = X[known], y[known], known[known]
-    elif n_missing:
+    if n_missing and unlabelled == "use":
         y = y.astype(object)
         y[~known] = None
+    every = _Rows(rows.X, y, known, rows.weights)
+    if unlabelled == "drop":
+        every = every.take(known)
     if not hold_out:
-        return X, y, known, None
-    labelled = np.flatnonzero(known)
-    classes, counts = np.unique(y[labelled], return_counts=True)
-    if counts.min() < 2:
-        raise ValueError(
-            f"--hold-out needs two rows of each class, but {str(classes[counts.argmin()])!r} has one. Add "
-            "a row of it, or leave it out."
-        )
+        return every, None
+    labelled, labels = _labelled(every, "--hold-out")
+    n_classes = len(np.unique(labels))
     n_held = int(np.ceil(hold_out * len(labelled)))
-    if min(n_held, len(labelled) - n_held) < len(classes):
+    if min(n_held, len(labelled) - n_held) < n_classes:
         raise ValueError(
             f"--hold-out {hold_out:g} holds out {n_held} of {len(labelled)} rows, but both parts need at "
-            f"least one row of each of {len(classes)} classes."
+            f"least one row of each of {n_classes} classes."
         )
-    kept, held = train_test_split(
-        labelled, test_size=hold_out, stratify=y[labelled].astype(str), random_state=seed
-    )
-    training = np.sort(np.concatenate([kept, np.flatnonzero(~known)]))
-    return X[training], y[training], known[training], (X[held], y[held])
+    kept, held = train_test_split(labelled, test_size=hold_out, stratify=labels, random_state=seed)
+    training = np.sort(np.concatenate([kept, np.flatnonzero(~every.known)]))
+    return every.take(training), every.take(held)
+
+
+def _labelled(rows: _Rows, option: str) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """Return which rows have a label, and their labels as text, of which each must occur twice."""
+    labelled = np.flatnonzero(rows.known)
+    labels = rows.y[labelled].astype(str)
+    classes, counts = np.unique(labels, return_counts=True)
+    if counts.min() < 2:
+        raise ValueError(
+            f"{option} needs two rows of each class, but {str(classes[counts.argmin()])!r} has one. Add "
+            "a row of it, or leave it out."
+        )
+    return labelled, labels
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    """Predictions of several models, each of rows that it was not fitted to, as those of one."""
+
+    classes_: NDArray[Any]
+    probabilities: NDArray[np.float64]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probabilities (n, L) of all rows."""
+        return self.probabilities
+
+
+def _cross_validate(
+    watch: Watch, fitting: Any, rows: _Rows, n_folds: int, seed: int
+) -> tuple[report.Evaluation, list[float]]:
+    """Return the evaluation of held-out predictions of all labelled rows, and the accuracy in each fold.
+
+    Rows without a label always train.
+    """
+    labelled, labels = _labelled(rows, "--folds")
+    most = np.unique(labels, return_counts=True)[1].max()
+    if most < n_folds:
+        raise ValueError(f"--folds {n_folds} needs more rows: no class has more than {most}.")
+    splitter = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of classes with fewer rows than folds
+        parts = list(splitter.split(labelled, labels))
+    probabilities: Any = None
+    accuracies = []
+    with watch.steps("cross-validating", n_folds) as report_step:
+        for _, held in parts:
+            training = np.setdiff1d(np.arange(len(rows.X)), labelled[held])
+            model, _ = fitting(rows.take(training))
+            tested = rows.take(labelled[held])
+            accuracies.append(report.evaluate(model, tested.X, tested.y).accuracy)
+            if probabilities is None:
+                probabilities = np.empty((len(labelled), len(model.classes_)))
+            probabilities[held] = model.predict_proba(tested.X)
+            report_step()
+    of_all = rows.take(labelled)
+    return report.evaluate(_HeldOut(model.classes_, probabilities), of_all.X, of_all.y), accuracies
 
 
 def _fit(
-    X: NDArray[np.float64],
-    y: NDArray[Any] | None,
-    known: NDArray[np.bool_],
+    rows: _Rows,
+    *,
     chosen: dict[str, Any],
     criterion: str | None,
     tune: bool | None,
@@ -389,6 +568,7 @@ def _fit(
     settings: dict[str, Any],
 ) -> tuple[Any, Any]:
     """Return a fitted classifier, or mixture without labels, and the search if anything was 'auto'."""
+    X, y, weights = rows.X, rows.y, rows.weights
     groups = settings.get("feature_groups")
     is_open = "auto" in (*chosen.values(), groups)
     common = {"time_limit": time_limit, **{name: settings[name] for name in ("n_jobs", "random_state")}}
@@ -397,7 +577,7 @@ def _fit(
         classifier = SharedKernelClassifier(**QUICK_FITS | settings | {"feature_groups": None})
         search = SharedKernelClassifierCV(
             classifier, **chosen, feature_groups=groups, tune="auto" if tune is None else tune, **common
-        ).fit(X, y)
+        ).fit(X, y, sample_weight=weights)
         # With several members or other features, the search itself is the model.
         alone = len(search.classifiers_) == 1 and search.feature_map_ is None
         return (search.classifier_ if alone else search), search
@@ -412,16 +592,20 @@ def _fit(
         given = {name: value for name, value in settings.items() if name in own}
         by = "auto" if criterion is None else "log_likelihood" if criterion == "cv" else criterion
         mixture = SharedKernelMixture(**SEVERAL_STARTS | given)
-        search = SharedKernelMixtureCV(mixture, **chosen, criterion=by, **common).fit(X, y)
+        search = SharedKernelMixtureCV(mixture, **chosen, criterion=by, **common)
+        search.fit(X, y, sample_weight=weights)
         if y is None:
             # With several members, the search itself is the model.
             return (search if len(search.mixtures_) > 1 else search.best_estimator_), search
         chosen = search.best_params_
     estimator: Any = SharedKernelMixture if y is None else SharedKernelClassifier
-    model = estimator(**settings, **chosen).fit(X, y)
+    model = estimator(**settings, **chosen).fit(X, y, sample_weight=weights)
     if tune and y is not None:
+        labelled = rows.take(rows.known)
         # From a list, since labels mixed with None have dtype object.
-        model.tune(X[known], np.array(y[known].tolist()), random_state=settings["random_state"])
+        labels = np.array(y[rows.known].tolist())
+        seed = settings["random_state"]
+        model.tune(labelled.X, labels, sample_weight=labelled.weights, random_state=seed)
     return model, search
 
 
@@ -449,11 +633,15 @@ def _parse_number(option: str, given: str, *, least: float, whole: bool = False)
     return number
 
 
-def _parse_groups(given: str | None, names: Sequence[str]) -> list[list[int]] | str | None:
-    """Return the columns of each group, given names such as ``a,b;c,d``."""
+def _parse_groups(given: str | None, columns: Mapping[str, Kind]) -> list[list[int]] | str | None:
+    """Return the features of each group, given names of columns such as ``a,b;c,d``."""
     if given is None or given == "auto":
         return given
-    places = {name: place for place, name in enumerate(names)}
+    places: dict[str, list[int]] = {}
+    names, n_features = list(columns), 0
+    for name, kind in columns.items():
+        places[name] = [n_features + i for i in range(len(feature_names({name: kind})))]
+        n_features += len(places[name])
     groups = []
     for group in given.split(";"):
         chosen = [name for name in (part.strip() for part in group.split(",")) if name]
@@ -462,7 +650,7 @@ def _parse_groups(given: str | None, names: Sequence[str]) -> list[list[int]] | 
             cli.refuse("--groups", f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}.")
         if not chosen:
             cli.refuse("--groups", f"a group of {given!r} is empty.")
-        groups.append([places[name] for name in chosen])
+        groups.append([place for name in chosen for place in places[name]])
     return groups
 
 

@@ -15,6 +15,7 @@ from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import watching
 from skmix.datasets import ColumnError, labels_like
+from skmix.io.encoding import decode_columns
 
 _BAR = 6
 _MAX_LINES = 20
@@ -44,6 +45,10 @@ def predict(
     ] = None,
     drop: tables.Drop = None,
     no_header: tables.NoHeader = False,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = ".",
+    encoding: tables.Encoding = None,
+    missing: tables.Missing = None,
     digits: tables.Digits = None,
     as_json: cli.Json = False,
 ) -> None:
@@ -52,13 +57,16 @@ def predict(
     Writes a row for each: label, the probability of each class (p_...), the
     log-density, and outlier, 1 if the row is unlike the training rows. For a
     model without classes, the kernel replaces the label.
-    Columns are matched by name, in any order; other columns are ignored.
+    Columns are matched by name, in any order; other columns are ignored. A
+    column that DATA lacks, and a category that the model does not know, are
+    missing values. A table without rows gives one without rows.
     With --json, prints a summary once the file is written.
     """
+    written = tables.written(no_header, sep, decimal, encoding, missing)
     tables.check_place(out, reading=[model, data], table=True, as_json=as_json)
     with cli.guarded(), watching() as watch:
         fitted = tables.load_model(model)
-        rows = tables.read_for(watch, fitted, data, drop=drop, keep=keep or (), no_header=no_header)
+        rows = tables.read_for(watch, fitted, data, drop=drop, keep=keep or (), **written)
         with watch.share("predicting") as progress:
             predicted = report.predict_columns(fitted, rows.X, progress)
         twice = sorted(set(rows.kept) & set(predicted))
@@ -95,7 +103,8 @@ def sample(
 ) -> None:
     """Draw rows from a model.
 
-    The table has the columns of the fit, with the label last.
+    The table has the columns of the fit, with the label last. Categories are
+    the likeliest ones.
     With --json, prints a summary once the file is written.
     """
     tables.check_place(out, reading=[model], table=True, as_json=as_json)
@@ -118,7 +127,8 @@ def sample(
             cli.stop(f"--label {label}: not a class of the model; its classes are {known}.", cli.BAD_INPUT)
         drawn, labels = fitted.sample(number, *chosen)
         names = getattr(fitted, "feature_names_in_", [f"x{i}" for i in range(1, drawn.shape[1] + 1)])
-        columns: dict[str, Any] = dict(zip(map(str, names), drawn.T, strict=True))
+        kinds = getattr(fitted, "table_columns_", {str(name): None for name in names})
+        columns: dict[str, Any] = decode_columns(drawn, kinds)
         if len(classes) > 1:
             columns[report.metadata_of(fitted)["target"] or "label"] = labels
         tables.write_table(out, columns, digits)
@@ -141,6 +151,10 @@ def evaluate(
     target: tables.Target = None,
     drop: tables.Drop = None,
     no_header: tables.NoHeader = False,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = ".",
+    encoding: tables.Encoding = None,
+    missing: tables.Missing = None,
     html: tables.Html = None,
     as_json: cli.Json = False,
 ) -> None:
@@ -150,19 +164,20 @@ def evaluate(
     and precision, recall and IoU of each class. Rows without a label are left
     out.
     """
+    written = tables.written(no_header, sep, decimal, encoding, missing)
     tables.check_place(html, reading=[model, data])
     with cli.guarded(), watching() as watch:
         fitted = tables.load_model(model)
         if not is_classifier(fitted):
             cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
-        X, y = tables.read_labelled(watch, fitted, data, target, drop=drop, no_header=no_header)
+        X, y = tables.read_labelled(watch, fitted, data, target, drop=drop, **written)
         with watch.steps("evaluating", None):
             found = report.evaluate(fitted, X, y)
         if html is not None:
             source = "standard input" if data == cli.STANDARD else Path(data).name
             title = f"{Path(model).name} on {source}"
             tables.write_bytes(html, report.evaluation_page(found, title=title).encode())
-    _print(found.as_dict(), lambda: _print_evaluation(found), html, as_json)
+    _print(found.as_dict(), lambda: print_evaluation(found), html, as_json)
 
 
 @cli.app.command(
@@ -180,6 +195,10 @@ def show(
     ] = None,
     target: tables.Target = None,
     no_header: tables.NoHeader = False,
+    sep: tables.Sep = None,
+    decimal: tables.Decimal = ".",
+    encoding: tables.Encoding = None,
+    missing: tables.Missing = None,
     as_json: cli.Json = False,
 ) -> None:
     """Show a model: features, classes, kernels, weights and settings.
@@ -189,6 +208,7 @@ def show(
     """
     if data is not None and html is None:
         cli.stop("--data is for the page: add --html FILE.", cli.WRONG_USE)
+    written = tables.written(no_header, sep, decimal, encoding, missing)
     tables.check_place(html, reading=[model, data])
     name = Path(model).name
     with cli.guarded(), watching() as watch:
@@ -197,9 +217,9 @@ def show(
         if html is not None:
             X = y = None
             if data is not None and is_classifier(fitted):
-                X, y = tables.read_labelled(watch, fitted, data, target, no_header=no_header)
+                X, y = tables.read_labelled(watch, fitted, data, target, **written)
             elif data is not None:
-                X = tables.read_for(watch, fitted, data, no_header=no_header).X
+                X = tables.read_for(watch, fitted, data, **written).X
             with watch.steps("drawing", None):
                 page = report.model_page(fitted, title=name, X=X, y=y)
             tables.write_bytes(html, page.encode())
@@ -222,12 +242,19 @@ def export(
         exported = fitted.to_onnx(dtype=np.float32 if float32 else np.float64)
         tables.write_bytes(onnx, exported.SerializeToString(deterministic=True))
     names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
+    kinds = getattr(fitted, "table_columns_", dict.fromkeys(names))
+    coded = [name for name, kind in kinds.items() if isinstance(kind, list)]
+    names = [name for name in kinds if name not in coded]
     inputs, outputs = ([each.name for each in part] for part in (exported.graph.input, exported.graph.output))
     if as_json:
-        features = names or int(fitted.n_features_in_)
-        cli.print_json({"file": onnx, "inputs": inputs, "features": features, "outputs": outputs})
+        features: Any = names if kinds else int(fitted.n_features_in_)
+        given = {"inputs": inputs, "features": features, "categories": coded, "outputs": outputs}
+        cli.print_json({"file": onnx, **given})
         return
-    cli.say(f"input X: {', '.join(names) or f'{fitted.n_features_in_} features'}", err=onnx == cli.STANDARD)
+    for name, own in {"X": names, "categories": coded}.items():
+        if name in inputs:
+            shown = ", ".join(own) or f"{fitted.n_features_in_} features"
+            cli.say(f"input {name}: {shown}", err=onnx == cli.STANDARD)
     cli.say(f"outputs: {', '.join(outputs)}", err=onnx == cli.STANDARD)
     if onnx != cli.STANDARD:
         cli.say(f"written into {onnx}")
@@ -245,7 +272,8 @@ def _print(content: dict[str, Any], in_words: Callable[[], None], html: str | No
         cli.say(f"\nwritten into {html}")
 
 
-def _print_evaluation(found: report.Evaluation) -> None:
+def print_evaluation(found: report.Evaluation) -> None:
+    """Print measures, classes and the confusion matrix."""
     cli.say(f"{found.n_rows} rows, {len(found.classes)} classes")
     measures = {
         "accuracy": found.accuracy,

@@ -13,10 +13,10 @@ from skmix.datasets.digits import (
 )
 from skmix.datasets.mnist import SplitImages, load_mnist, read_idx
 from skmix.datasets.shared_kernel import Illustration, illustration, make_shared_kernel_data
+from skmix.io.encoding import ColumnError
 from skmix.io.fcs import Events, read_fcs
 from skmix.io.tables import (
     WRITABLE,
-    ColumnError,
     TableRows,
     check_writable,
     class_labels,

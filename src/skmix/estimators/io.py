@@ -26,6 +26,7 @@ from ..engine.refine.merge import cut
 from ..engine.sources.reference import log_peaks
 from ..engine.sources.summary import FARTHEST, frame_of
 from ..io import Record, decode, encode, read, replacing, write
+from ..io.encoding import check_columns
 from ..io.graph import Kernels, build_graph
 from ._settings import OF_KERNELS, check_covariance_prior, check_feature_groups, check_kernel
 from .rows import host_copy
@@ -84,8 +85,13 @@ class FileMixin:
         A `random_state` that is a RandomState instance is saved as None; integers are kept. Callbacks are
         not saved.
 
+        A model that `skmix fit` made of a table with categories or dates keeps its columns in the attribute
+        `table_columns_`: None for numbers, "date", or the list of categories. With it, methods take frames
+        with these columns, in any order, in place of arrays of the features.
+
         The attribute `metadata_` is yours: a dictionary of plain values that you set is saved too. `skmix
-        fit` notes the name of the target column there, and the outlier threshold of a model without classes.
+        fit` notes the names of the columns of labels and weights there, words for missing values, and the
+        outlier threshold of a model without classes.
 
         Examples
         --------
@@ -117,6 +123,10 @@ class FileMixin:
         from `predict` and `predict_proba`, or ``responsibilities`` (n, K) as from `transform`, and
         ``log_density`` (n,) as from `score_samples`.
 
+        A model that `skmix fit` made of a table with categories (see `table_columns_`) has them as a second
+        input, ``categories`` (n, Q), text, "" for a missing value; X are then the other columns of the table.
+        Both are in the order of the table's columns.
+
         Parameters
         ----------
         path : path-like, default=None
@@ -128,7 +138,7 @@ class FileMixin:
         Returns
         -------
         onnx.ModelProto
-            The model, of plain operators (opset 18).
+            The model, of plain operators (opset 18, and ``LabelEncoder`` where there are categories).
 
         Raises
         ------
@@ -147,6 +157,7 @@ class FileMixin:
             raise ValueError(f"dtype must be float64 or float32, got {kind}.")
         model = build_graph(
             n_features=self.n_features_in_,
+            columns=vars(self).get("table_columns_"),
             dtype=kind,
             producer_version=_version.__version__,
             **host_copy(self)._graph_parts(),
@@ -365,6 +376,8 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
         np.shape(names) == (n_features,) and all(isinstance(name, str) for name in names)
     ):
         raise ValueError(f"feature_names_in_ are not {n_features} names")
+    if "table_columns_" in vars(model):
+        check_columns(model.table_columns_, n_features)
     return sizes
 
 

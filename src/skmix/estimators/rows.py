@@ -49,7 +49,7 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.gaps import has_gaps
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
-from ..io import Source, is_elsewhere, open_rows, source_of
+from ..io import Source, encode_frame, is_elsewhere, open_rows, source_of
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -193,7 +193,8 @@ def _training_in_blocks(estimator: Any, blocks: Blocks, device: str | None) -> T
         # Labels of which each occurs once would be taken for numbers to predict.
         check_classification_targets(np.repeat(classes, 2))
     estimator.n_features_in_ = blocks.n_features
-    vars(estimator).pop("feature_names_in_", None)
+    for name in ("feature_names_in_", "table_columns_"):
+        vars(estimator).pop(name, None)
     if blocks.feature_names is not None:
         estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
     return _in_blocks(blocks, found, classes, classes, seed, device)
@@ -293,9 +294,13 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
 
     When `fitting`, at least `least` rows are needed, and the estimator notes the features.
     """
+    if fitting:
+        vars(estimator).pop("table_columns_", None)
     if type(X) is np.ndarray:
         if not fitting and _is_valid(estimator, X):
             return X
+    elif not fitting and is_encoded(estimator, X):
+        X, estimator = encoded(estimator, X), without_names(estimator)
     elif is_device_array(X):
         return _check_device_rows(estimator, X, fitting=fitting, least=least if fitting else 1)
     else:
@@ -308,6 +313,19 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
         ensure_min_samples=least if fitting else 1,
         reset=fitting,
     )
+
+
+def is_encoded(estimator: Any, X: Any) -> bool:
+    """Return whether X is a frame with the columns that the features of a fitted model were made of."""
+    return "table_columns_" in vars(estimator) and hasattr(X, "columns")
+
+
+def encoded(estimator: Any, X: Any) -> FloatArray:
+    """Return the features (n, M) of a frame, of which some columns hold categories or dates."""
+    rows, notes = encode_frame(X, estimator.table_columns_)
+    for note in notes:
+        warn_caller(f"{note}. They are taken as missing values.")
+    return rows
 
 
 def _is_valid(estimator: Any, X: np.ndarray) -> bool:

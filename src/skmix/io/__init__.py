@@ -3,6 +3,7 @@
 This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx are imported on first use.
 """
 
+from .encoding import encode_frame
 from .models import Record, decode, encode, read, write
 from .opening import is_elsewhere, open_rows, source_of
 from .sources import Source
@@ -13,6 +14,7 @@ __all__ = [
     "Source",
     "decode",
     "encode",
+    "encode_frame",
     "is_elsewhere",
     "open_rows",
     "read",

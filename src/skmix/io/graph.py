@@ -6,12 +6,14 @@ classes, or the kernels themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from .encoding import Kind
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 # The first version in which all reductions take their axes as inputs, and its file version; onnxruntime has
 # read both since 2023.
 _OPERATORS, _FILE_VERSION = 18, 8
+# The same of operators for categories.
+_ENCODERS = 3
 # Standardised values are clipped to this magnitude, as by `FeatureMap`.
 _FARTHEST = 1e8
 
@@ -115,6 +119,35 @@ class _Graph:
         level = np.array(-np.log(box[1] - box[0]).sum())
         return self.add("Add", self.add("Transpose", zeros, perm=[1, 0]), level)
 
+    def encoded(self, numbers: str, columns: Mapping[str, Kind]) -> str:
+        """Return the features (n, M) of columns: numbers (n, P), and ``categories`` (n, Q) as zeros and ones.
+
+        Categories that are not known are missing.
+        """
+        from onnx import TensorProto
+
+        parts, n_numbers = [], 0
+        for kind in columns.values():
+            if not isinstance(kind, list):
+                parts.append(self.add("Gather", numbers, np.array([n_numbers]), axis=1))
+                n_numbers += 1
+                continue
+            text = self.add("Gather", "categories", np.array([len(parts) - n_numbers]), axis=1)
+            code = self.add(
+                "LabelEncoder",
+                text,
+                domain="ai.onnx.ml",
+                keys_strings=kind,
+                values_int64s=list(range(len(kind))),
+                default_int64=-1,
+            )
+            own = self.add("Equal", code, np.arange(len(kind))[len(kind) == 2 :])
+            known = self.add("GreaterOrEqual", code, np.array(0))
+            parts.append(
+                self.add("Where", known, self.add("Cast", own, to=TensorProto.DOUBLE), np.array(np.nan))
+            )
+        return self.add("Concat", *parts, axis=1)
+
     def mapped(self, rows: str, features: Features) -> str:
         """Return rows (n, M) standardised, by powers, and projected (n, q)."""
         shift, scale, powers, curves, offset, matrix = features
@@ -188,6 +221,7 @@ def build_graph(
     *,
     n_features: int,
     dtype: np.dtype,
+    columns: Mapping[str, Kind] | None = None,
     producer_version: str,
     temperature: float = 1.0,
     probabilities: str = "probabilities",
@@ -204,7 +238,8 @@ def build_graph(
     name of that output. The groups' columns are those of `features` of X. With `others`, further models as
     arguments of this function, probabilities are averaged, and the density is the first one's; but with
     `log_shares`, of all models, densities are averaged with these shares, and probabilities are the first's.
-    The last `n_hidden` outcomes of the first are left out of them.
+    The last `n_hidden` outcomes of the first are left out of them. With `columns` of a table, X has those
+    that are not categories, and ``categories`` (n, Q) the others.
     """
     try:
         from onnx import TensorProto, checker, helper
@@ -213,14 +248,24 @@ def build_graph(
 
     graph = _Graph()
     outside = helper.np_dtype_to_tensor_dtype(dtype)
-    rows = graph.add("Cast", "X", to=TensorProto.DOUBLE)
+    shapes = {"X": n_features}
+    if columns is not None:
+        n_coded = sum(isinstance(kind, list) for kind in columns.values())
+        shapes = {"X": len(columns) - n_coded, "categories": n_coded}
+    inputs = [
+        helper.make_tensor_value_info(name, outside if name == "X" else TensorProto.STRING, ["n", width])
+        for name, width in shapes.items()
+        if width
+    ]
+    rows = graph.add("Cast", "X", to=TensorProto.DOUBLE) if shapes["X"] else ""
+    rows = rows if columns is None else graph.encoded(rows, columns)
     first = {"groups": groups, "log_prior": log_prior, "temperature": temperature, "features": features}
     parts = [graph.posterior(rows, **_arguments(each)) for each in (first, *others)]
     scores, density, posterior = parts[0]
     if log_shares is not None:
         along = np.array([1])
-        columns = [graph.add("Unsqueeze", own, along) for _, own, _ in parts]
-        _, density = graph.log_sum(graph.add("Add", graph.add("Concat", *columns, axis=1), log_shares))
+        own_densities = [graph.add("Unsqueeze", own, along) for _, own, _ in parts]
+        _, density = graph.log_sum(graph.add("Add", graph.add("Concat", *own_densities, axis=1), log_shares))
         density = graph.add("Squeeze", density, along)
     elif others:
         total = reduce(lambda one, other: graph.add("Add", one, other), [own for *_, own in parts])
@@ -241,12 +286,12 @@ def build_graph(
     results.append(helper.make_tensor_value_info(probabilities, outside, ["n", n_outcomes]))
     results.append(helper.make_tensor_value_info("log_density", outside, ["n"]))
 
-    inputs = [helper.make_tensor_value_info("X", outside, ["n", n_features])]
     model = helper.make_model(
         helper.make_graph(graph.nodes, "mixture", inputs, results, graph.constants),
         producer_name="skmix",
         producer_version=producer_version,
-        opset_imports=[helper.make_opsetid("", _OPERATORS)],
+        opset_imports=[helper.make_opsetid("", _OPERATORS)]
+        + ([helper.make_opsetid("ai.onnx.ml", _ENCODERS)] if "categories" in shapes else []),
         ir_version=_FILE_VERSION,
     )
     checker.check_model(model, full_check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from .sources import (
     open_text,
     values_of,
 )
+from .tables import TextFormat
 
 # Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
 MAPPED_BYTES = 1 << 28
@@ -57,6 +58,7 @@ def open_rows(
     layer: str | None = None,
     obsm: str | None = None,
     sample_key: str | None = None,
+    text: Mapping[str, Any] | None = None,
 ) -> Source:
     """Open rows that need not fit in memory, or groups of them, for `fit`, `predict` and other methods.
 
@@ -92,6 +94,9 @@ def open_rows(
         Which matrix of an AnnData has the rows; None for both takes ``X``.
     sample_key : str, default=None
         Column of an AnnData's ``obs`` with the groups.
+    text : dict, default=None
+        How text files are written: `header`, `sep`, `decimal`, `encoding` and `missing`, as for
+        `skmix.datasets.read_rows`.
 
     Returns
     -------
@@ -116,6 +121,7 @@ def open_rows(
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
     if transform is not None and not hasattr(transform, "transform"):
         raise TypeError(f"transform must be an object with a method transform, got {transform!r}.")
+    written = TextFormat.of(**(text or {}))
     if _is_pair(rows):
         if label is not None:
             raise ValueError(f"Labels are given twice: by the pair (…, {rows[1]!r}) and by label={label!r}.")
@@ -130,9 +136,9 @@ def open_rows(
         raise ValueError(f"layer, obsm and sample_key are for an AnnData; got a {type(rows).__name__}.")
     elif (files := files_of(rows)) is not None:
         name = f"{len(files)} files" if isinstance(rows, list) else str(rows)
-        source = _open_files(name, files, columns, label, chunk_rows, compensate, on_error)
+        source = _open_files(name, files, columns, label, chunk_rows, compensate, on_error, written)
     elif is_path(rows):
-        source, _ = _open_file(existing(rows), label, chunk_rows, compensate, HELD_BYTES)
+        source, _ = _open_file(existing(rows), label, chunk_rows, compensate, HELD_BYTES, written)
     elif compensate:
         raise ValueError(_NOT_FCS)
     elif (table := _arrow_table(rows)) is not None:
@@ -175,7 +181,7 @@ _NOT_FCS = "compensate=True needs FCS files, which hold their spill-over matrix.
 
 
 def _open_file(
-    path: Path, label: Any, chunk_rows: int | None, compensate: bool, room: int
+    path: Path, label: Any, chunk_rows: int | None, compensate: bool, room: int, written: TextFormat
 ) -> tuple[Source, int]:
     """Open a file, and return how many bytes of it stay in memory, at most `room`."""
     kind = _format_of(path)
@@ -186,7 +192,7 @@ def _open_file(
     if kind == "parquet":
         return open_parquet(path, chunk_rows), 0
     if kind == "text":
-        return open_text(path, label if isinstance(label, str) else None, chunk_rows, room)
+        return open_text(path, label if isinstance(label, str) else None, chunk_rows, room, written)
     return open_array(values_of(path, "X"), chunk_rows), 0
 
 
@@ -213,6 +219,7 @@ def _open_files(
     chunk_rows: int | None,
     compensate: bool,
     on_error: str,
+    written: TextFormat,
 ) -> JoinedRows:
     """Open files one after another, of which each is a group unless there are labels."""
     parts: dict[str, Source] = {}
@@ -220,7 +227,7 @@ def _open_files(
     room = HELD_BYTES
     for group, path in zip(_names_of(files), files, strict=True):
         try:
-            part, n_bytes = _open_file(existing(path), label, chunk_rows, compensate, room)
+            part, n_bytes = _open_file(existing(path), label, chunk_rows, compensate, room, written)
             if not part.n_rows and isinstance(label, str):
                 continue  # tables are often written in parts, of which some are empty
             if not part.n_rows:

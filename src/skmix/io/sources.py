@@ -21,8 +21,9 @@ import numpy as np
 
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
+from .encoding import ColumnError
 from .fcs import FcsFile, open_fcs
-from .tables import ColumnError, typed_batches
+from .tables import TextFormat, typed_batches
 
 # Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
 # and that glibc reuses their memory: from 32 MB on, every block would come in new pages, which the system has
@@ -562,7 +563,9 @@ def open_table(table: Any, chunk_rows: int | None, name: str) -> ArrowRows:
     return _open_arrow(name, table.schema, table.num_rows, partial(_batches_of_table, table), chunk_rows)
 
 
-def open_text(path: Path, label: str | None, chunk_rows: int | None, room: int) -> tuple[ArrowRows, int]:
+def open_text(
+    path: Path, label: str | None, chunk_rows: int | None, room: int, written: TextFormat
+) -> tuple[ArrowRows, int]:
     """Open a text file (CSV, TSV) or an NPZ file, which is read once; return its bytes in memory, too.
 
     Columns are numbers where all their values are, but the one of labels stays text. A table of more than
@@ -571,7 +574,7 @@ def open_text(path: Path, label: str | None, chunk_rows: int | None, room: int) 
     reasons: dict[str, str] = {}
     while True:
         try:
-            stored = _stored(typed_batches(path, {*reasons, label}), room)
+            stored = _stored(typed_batches(path, {*reasons, label}, written), room)
             break
         except ColumnError as error:
             # Not a feature, but perhaps a label, or not needed.

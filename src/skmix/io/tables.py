@@ -1,6 +1,6 @@
 """Tables that fit in memory: features by name, a column of labels, and errors that name the column.
 
-CSV, TSV, Parquet, NPZ and FCS files are recognised by their content, not by their names.
+CSV, TSV, Parquet, NPZ, .npy and FCS files are recognised by their content, not by their names.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
+from .arrow import NUMERIC, PANDAS_INDEX, kind_of
+from .encoding import (
+    ColumnError,
+    Kind,
+    Notation,
+    categories_in,
+    encode_column,
+    feature_names,
+    find_kind,
+    is_number,
+    numbers_in,
+    numbers_in_all,
+    plain_text,
+    shortened,
+    texts_of,
+)
 from .fcs import MAGIC, read_header
 from .writing import replacing
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-MISSING = ("", "?", "NA", "NaN", "nan", "null")
-"""Texts that stand for a missing value."""
 WRITABLE = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 """File name suffixes of tables that can be written."""
 
-_SEPARATORS = ("\t", ",", ";")
+_SEPARATORS = ("\t", ",", ";", "|")
 # The column names of a CSV file must be within its first bytes, and each of its rows must fit into a block.
 _HEAD_BYTES, _BLOCK_BYTES = 1 << 22, 1 << 24
-_BATCH_ROWS = 1 << 16
+# The first records show separator and numbers. More columns are read by Python's parser: Arrow takes longer.
+_FEW_RECORDS, _HEAD_RECORDS, _HEAD_CELLS, _MOST_COLUMNS = 20, 200, 20_000, 1000
+_BATCH_ROWS, _BATCH_CELLS = 1 << 16, 1 << 21
 # Arrays of an NPZ file that name the columns of its matrix.
 _COLUMN_NAMES = ("feature_names", "columns")
 _DAMAGE = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, csv.Error, NotImplementedError)
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
-_WITH_COMMAS = re.compile(r"[-+]?[0-9]+([.,' ][0-9]+)*,[0-9]+([eE][-+]?[0-9]+)?")
+_PADDED = re.compile(r"0[0-9]+")
+_BOOLEANS = {"true", "false"}
 # A column does not hold classes if it has more fractional values than `_MOST_FRACTIONS`, or more distinct
 # values than `_MOST_OF_FEW_ROWS` with fewer than two rows each on average.
 _MOST_FRACTIONS, _MOST_OF_FEW_ROWS = 10, 20
 _MOST_LISTED = 10
-
-
-class ColumnError(ValueError):
-    """A column that is missing or cannot be used.
-
-    Attributes
-    ----------
-    column : str
-        Its name.
-    is_feature : bool
-        Whether leaving the column out would help.
-    """
-
-    def __init__(self, message: str, column: str, *, is_feature: bool = False) -> None:
-        super().__init__(message)
-        self.column = column
-        self.is_feature = is_feature
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,18 +78,51 @@ class TableRows:
     feature_names : tuple of str
         Names of the columns of X.
     labels : list or None
-        The column of labels, text or numbers, as it is in the table; see `class_labels`.
+        The column of labels, text or numbers, None where one is missing; see `class_labels`.
+    weights : ndarray of shape (n,) or None
+        The column of weights.
     kept : dict of str to list
         Other requested columns, as they are in the table.
+    columns : dict of str to None, str or list of str
+        What each column holds that features were made of: None for numbers, ``"date"``, or its categories.
+        Given as `features`, other tables are read in the same way.
     notes : tuple of str
-        Notes on columns that were ignored.
+        Notes on columns that were ignored or encoded.
     """
 
     X: FloatArray
     feature_names: tuple[str, ...]
     labels: list[Any] | None = None
+    weights: FloatArray | None = None
     kept: dict[str, list[Any]] = field(default_factory=dict)
+    columns: dict[str, Kind] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How a text file is written; see `read_rows`."""
+
+    header: bool = True
+    sep: str | None = None
+    encoding: str | None = None
+    notation: Notation = field(default_factory=Notation)
+
+    @classmethod
+    def of(
+        cls,
+        header: bool = True,
+        sep: str | None = None,
+        decimal: str = ".",
+        encoding: str | None = None,
+        missing: Sequence[str] | None = None,
+    ) -> TextFormat:
+        """Return the format that arguments of `read_rows` describe."""
+        try:
+            codecs.lookup(encoding or "utf-8")
+        except LookupError:
+            raise ValueError(f"encoding={encoding!r} is not known to Python.") from None
+        return cls(header, sep, encoding, Notation(None if missing is None else tuple(missing), decimal))
 
 
 # ---------------------------------------------------------------- reading
@@ -98,46 +131,72 @@ class TableRows:
 def read_rows(
     source: str | os.PathLike[str] | BinaryIO,
     *,
-    features: Sequence[str] | None = None,
+    features: Sequence[str] | Mapping[str, Kind] | None = None,
     target: str | int | None = None,
+    weight: str | None = None,
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    dates: bool = False,
+    missing: Sequence[str] | None = None,
     header: bool = True,
+    sep: str | None = None,
+    decimal: str = ".",
+    encoding: str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> TableRows:
-    r"""Read a table with column names: CSV, TSV (both also compressed by gzip), Parquet, NPZ or FCS.
+    r"""Read a table with column names: CSV, TSV (both also compressed by gzip), Parquet, NPZ, .npy or FCS.
 
     The format is recognised by the content. In an NPZ file, a vector is a column and a matrix several,
     named by an array ``feature_names`` if there is one. The columns of an FCS file are its channels, see
     `read_fcs`.
 
+    Text with at most 50 different values is encoded: each category is a feature ``column=category``, 1 in its
+    rows and 0 in others; of two categories only the second one is. ``true`` and ``false`` are 1 and 0.
+
     Parameters
     ----------
     source : path-like or binary stream
         The table.
-    features : list of str, default=None
-        Columns to use as features, in this order; None uses all that are not named below.
+    features : list of str, or dict, default=None
+        Columns to use, in this order; None uses all that are not named below. Or `columns` of other rows, or
+        `table_columns_` of a model: columns are read as those were, one that the table lacks is missing in
+        all rows, and so are values of categories that were not there.
     target : str or int, default=None
         Column of labels: its name or its position, -1 for the last.
+    weight : str, default=None
+        Column of weights.
     drop : list of str, default=()
         Columns to leave out. They need not exist if `features` are given.
     keep : list of str, default=()
         Columns to return as they are.
+    categorical : list of str, default=()
+        Columns whose numbers, or any number of texts, are categories.
+    dates : bool, default=False
+        Whether dates become numbers, days since 1970-01-01. Otherwise they are refused.
+    missing : list of str, default=None
+        Words and numbers that stand for missing values, beside empty cells; None for the usual words, such as
+        ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and ``?``.
     header : bool, default=True
         Whether the first line of a text file has names. Otherwise columns are ``column_1``, ``column_2`` …
+    sep : str, default=None
+        The character between the columns of a text file; None chooses among tab, comma, semicolon and ``|``.
+    decimal : str, default="."
+        The character before the decimals of a number in a text file.
+    encoding : str, default=None
+        Encoding of a text file, such as ``latin-1``; None for UTF-8, or UTF-16 with a byte-order mark.
     progress : callable, default=None
         Called with the share of the table read so far, from 0 to 1.
 
     Returns
     -------
     TableRows
-        Features as numbers: empty values, ``NA``, ``NaN``, ``null`` and ``?`` are missing, ``true`` and
-        ``false`` are 1 and 0.
+        Features as numbers, and what was asked for beside them; without rows if the table has none.
 
     Raises
     ------
     ColumnError
-        If a column is missing, occurs twice or is not numeric; it names the column, a value and its line.
+        If a column is missing, occurs twice or cannot be a feature; it names the column, and a value's line.
     ValueError
         If anything else is wrong with the table.
     OSError
@@ -147,74 +206,185 @@ def read_rows(
     --------
     >>> import io
     >>> from skmix.datasets import read_rows
-    >>> rows = read_rows(io.BytesIO(b"a,b,kind\n1,2,x\n3,,y\n"), target="kind")
+    >>> rows = read_rows(io.BytesIO(b"a,colour,kind\n1,red,x\n3,blue,y\n,NA,x\n"), target="kind")
     >>> rows.X
-    array([[ 1.,  2.],
-           [ 3., nan]])
-    >>> rows.labels
-    ['x', 'y']
+    array([[ 1.,  1.],
+           [ 3.,  0.],
+           [nan, nan]])
+    >>> rows.feature_names, rows.labels
+    (('a', 'colour=red'), ['x', 'y', 'x'])
     """
-    with _open_table(source, header) as table:
+    written = TextFormat.of(header, sep, decimal, encoding, missing)
+    notation = written.notation
+    with _open_table(source, written) as table:
         positions = _positions(table.names, header)
         if isinstance(target, int):
             if not -len(table.names) <= target < len(table.names):
                 raise ValueError(f"there is no column {target}; there are {len(table.names)}.")
             target = table.names[target]
-        aside = [*([] if target is None else [target]), *keep]
-        _check_present(positions, [*(features or ()), *aside, *(drop if features is None else ())])
-        not_features = {*aside, *drop}
-        names = list(features or ())
+        kinds = dict(features) if isinstance(features, Mapping) else None
+        aside = [name for name in (target, weight, *keep) if name is not None]
+        wanted = [*aside, *categorical, *(drop if features is None else ())]
         if features is None:
-            names = [name for name in table.names if name not in not_features]
-        if features is None:
+            names = [name for name in table.names if name not in {*aside, *drop}]
             _check_named(names, positions)
+        elif kinds is not None and any(name in positions for name in kinds):
+            names = [name for name in kinds if name in positions]
+        else:
+            names = list(features)
+        _check_present(positions, [*names, *wanted])
         if not names:
             raise ValueError(f"no column is left as a feature; the table has {_listed(table.names)}.")
-        used = {*names, *not_features}
+        notes = list(table.notes)
+        used = {*names, *aside, *drop}
         extra = [name or "(no name)" for name in table.names if name not in used]
-        notes = [*table.notes, *([f"ignored, not a feature of the model: {_listed(extra)}"] if extra else [])]
+        if extra:
+            notes.append(f"ignored, not a feature of the model: {_listed(extra)}")
 
-        wanted = list(dict.fromkeys([*names, *aside]))
-        blocks: list[FloatArray] = []
-        columns: dict[str, list[Any]] = {name: [] for name in aside}
-        n_read = 0
-        for batch, share in table.batches([positions[name] for name in wanted]):
-            found = dict(zip(wanted, batch.columns, strict=True))
-            place = partial(_shifted, table.place, n_read)
-            blocks.append(np.column_stack([_numbers(found[name], name, place) for name in names]))
-            for name, values in columns.items():
-                values.extend(_as_it_is(found[name], name))
-            n_read += batch.num_rows
-            if progress is not None:
-                progress(share)
-        if not n_read:
-            raise ValueError("it has column names but no rows.")
+        coded = {*categorical, *(name for name, kind in (kinds or {}).items() if isinstance(kind, list))}
+        as_text = ({*coded, *aside} - {weight}) & positions.keys()
+        found = _read_columns(table, list(dict.fromkeys([*names, *aside])), as_text, progress)
+        n_rows = len(next(iter(found.values())))
+        reader = _Features(found, notation, table.place, notes)
+        if kinds is None:
+            padded = [name for name in names if name in table.padded and name not in coded]
+            kinds = reader.find_kinds(names, coded, dates)
+            notes += [_about_padding(name, table.padded[name]) for name in padded]
+        X = reader.encode(kinds, n_rows)
         return TableRows(
-            np.concatenate(blocks),
-            tuple(names),
-            None if target is None else columns[target],
-            {name: columns[name] for name in keep},
+            X,
+            tuple(feature_names(kinds)),
+            None if target is None else _labels(found[target], target, notation, notes),
+            None if weight is None else _weights(found[weight], weight, notation, table.place),
+            {name: _as_it_is(found[name], name) for name in keep},
+            kinds,
             tuple(notes),
         )
 
 
-def typed_batches(path: Path, as_they_are: Collection[str | None]) -> Iterator[Any]:
+@dataclass(frozen=True)
+class _Features:
+    """Columns of a table, by name, on their way to features; adds to the notes."""
+
+    found: Mapping[str, Any]
+    notation: Notation
+    place: Callable[[int], str]
+    notes: list[str]
+    numbers: dict[str, FloatArray | None] = field(default_factory=dict)
+
+    def parse(self, names: Sequence[str]) -> None:
+        """Parse columns of text that may hold numbers."""
+        text = [name for name in names if name in self.found and kind_of(self.found[name].type) == "text"]
+        parsed = numbers_in_all([self.found[name] for name in text], self.notation)
+        self.numbers.update(zip(text, parsed, strict=True))
+
+    def find_kinds(self, names: Sequence[str], coded: Collection[str], dates: bool) -> dict[str, Kind]:
+        """Return what columns hold; a column with one category is left out."""
+        self.parse([name for name in names if name not in coded])
+        kinds: dict[str, Kind] = {}
+        for name in names:
+            column = self.found[name]
+            kind: Any = None
+            if name in coded:
+                kind = sorted(categories_in(column, self.notation.words).drop_null().unique().to_pylist())
+            elif kind_of(column.type) not in NUMERIC and self.numbers.get(name) is None:
+                kind = find_kind(column, name, self.notation, self.place, dates=dates)
+            if isinstance(kind, list) and len(kind) < 2:
+                value = repr(shortened(kind[0])) if kind else "missing"
+                self.notes.append(f"column {name!r} is {value} in all rows and is left out")
+            else:
+                kinds[name] = kind
+        encoded = [name for name, kind in kinds.items() if isinstance(kind, list)]
+        if encoded:
+            self.notes.append(f"encoded as categories: {_listed(encoded)}")
+        if not kinds:
+            raise ValueError("no column is left as a feature.")
+        return kinds
+
+    def encode(self, kinds: Mapping[str, Kind], n_rows: int) -> FloatArray:
+        """Return the features (n, M) of columns; those that the table lacks are missing values."""
+        self.parse([name for name, kind in kinds.items() if kind is None and name not in self.numbers])
+        parts: list[FloatArray] = []
+        for name, kind in kinds.items():
+            values, note = self.numbers.get(name), None
+            if name not in self.found:
+                values = np.full((n_rows, len(feature_names({name: kind}))), np.nan)
+            elif kind is not None or values is None:
+                values, note = encode_column(self.found[name], name, kind, self.notation, self.place)
+            self.notes.extend([f"{note}; they are taken as missing values"] if note else [])
+            parts.append(values)
+        absent = [name for name in kinds if name not in self.found]
+        if absent:
+            self.notes.append(f"not in the table and taken as missing values: {_listed(absent)}")
+        X: FloatArray = np.column_stack(parts)
+        if len({*feature_names(kinds)}) < X.shape[1]:
+            raise ValueError(
+                "two features would have the same name, of a column and of a category. Rename one."
+            )
+        if np.isinf(X).any():
+            row, feature = np.argwhere(np.isinf(X))[0]
+            name = feature_names(kinds)[feature]
+            raise ColumnError(
+                f"column {name!r} is infinite on {self.place(int(row))}; leave unknown values empty.",
+                name,
+                is_feature=True,
+            )
+        return X
+
+
+def _read_columns(
+    table: _Table, names: list[str], as_text: Collection[str], progress: Callable[[float], None] | None
+) -> dict[str, Any]:
+    """Return columns by name, as Arrow arrays."""
+    import pyarrow as pa
+
+    positions = {name: position for position, name in enumerate(table.names)}
+    columns = [positions[name] for name in names]
+    text = {*table.text, *(positions[name] for name in as_text)}
+    while True:
+        chunks: list[list[Any]] = [[] for _ in columns]
+        try:
+            for batch, share in table.batches(columns, text):
+                for chunk, column in zip(chunks, batch.columns, strict=True):
+                    chunk.append(
+                        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+                    )
+                if progress is not None:
+                    progress(share)
+        except _NotNumeric as error:
+            text.add(error.position)
+        else:
+            nothing = [pa.array([], pa.float64())]
+            whole = (chunk[0] if len(chunk) == 1 else pa.concat_arrays(chunk or nothing) for chunk in chunks)
+            return dict(zip(names, whole, strict=True))
+
+
+def _about_padding(name: str, example: str) -> str:
+    return (
+        f"column {name!r} has numbers with leading zeros, such as {example}. If they are identifiers, leave "
+        f"the column out with --drop {name!r}; if they are categories, use --categorical {name!r}"
+    )
+
+
+def typed_batches(path: Path, as_they_are: Collection[str | None], written: TextFormat) -> Iterator[Any]:
     """Yield a table as Arrow record batches of all columns, numbers but for those left as they are.
 
     Raises ColumnError where another column is not numeric; see `read_rows`.
     """
     import pyarrow as pa
 
-    with _open_table(path, header=True) as table:
-        positions, n_read = _positions(table.names, header=True), 0
+    with _open_table(path, written) as table:
+        positions, n_read = _positions(table.names, written.header), 0
         names = list(positions)
         if len(names) < len(table.names):
             raise ValueError("several columns have no name. Name them.")
         _check_named([name for name in names if name not in as_they_are], positions)
-        for batch, _ in table.batches(range(len(names))):
+        for batch, _ in table.batches(range(len(names)), range(len(names))):
             place = partial(_shifted, table.place, n_read)
             columns = [
-                column if name in as_they_are else pa.array(_numbers(column, name, place))
+                column
+                if name in as_they_are
+                else pa.array(encode_column(column, name, None, written.notation, place)[0][:, 0])
                 for name, column in zip(names, batch.columns, strict=True)
             ]
             n_read += batch.num_rows
@@ -236,7 +406,7 @@ def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
         if name and name in positions:
             raise ColumnError(f"two columns are called {name!r}. Rename one of them.", name)
         positions.setdefault(name, position)
-    if header and all(_is_number(name) for name in names):
+    if header and all(is_number(name) for name in names):
         raise ValueError(
             f"its first line has numbers instead of names: {_listed(names)}. Add a line of names, or use "
             "--no-header (in Python, header=False)."
@@ -260,7 +430,10 @@ def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:
         present = f"there are {_listed(list(positions))}."
         if len(positions) == 1:
             only = next(iter(positions))
-            present = f"there is only {only!r}. Columns must be separated by commas, semicolons or tabs."
+            present = (
+                f"there is only {only!r}. Columns must be separated by commas, semicolons, tabs or |, or by "
+                "what --sep (sep=) names."
+            )
         raise ColumnError(f"there is no column {missing[0]!r}{more}; {present}", missing[0])
 
 
@@ -269,89 +442,58 @@ def _listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _MOST_LISTED else f"{shown} … ({len(names)} in all)"
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
-    """Return an Arrow column (n,) as finite numbers or NaN; `place` says where a row is."""
-    if kind_of(column.type) in NUMERIC:
-        numbers = numbers_of(column).astype(np.float64, copy=False)
-    elif kind_of(column.type) == "text":
-        numbers = _parsed(column, name, place)
-    else:
-        raise ColumnError(
-            f"column {name!r} is of type {column.type}; a feature must be a number.", name, is_feature=True
-        )
-    infinite = np.flatnonzero(np.isinf(numbers))
-    if len(infinite):
-        raise ColumnError(
-            f"column {name!r} is infinite on {place(int(infinite[0]))}; leave unknown values empty.",
-            name,
-            is_feature=True,
-        )
-    return numbers
-
-
-def _parsed(column: Any, name: str, place: Callable[[int], str]) -> FloatArray:
-    """Return an Arrow column (n,) of text as numbers."""
-    import pyarrow as pa
+def _labels(column: Any, name: str, notation: Notation, notes: list[str]) -> list[Any]:
+    """Return a column of labels, None where one is missing; words for that are noted."""
     import pyarrow.compute as pc
 
-    text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    text = pc.if_else(pc.is_in(text, value_set=_missing_texts()), None, text)
-    with suppress(pa.ArrowInvalid):
-        return numbers_of(text.cast(pa.float64()))
-    # Not all are plain numbers: parse each distinct text once, in the order of the rows.
-    coded = text.dictionary_encode()
-    values = []
-    for value in coded.dictionary.to_pylist():
-        # Python would also accept 1_000 and digits of other scripts.
-        if value.isascii() and "_" not in value and _is_number(value):
-            values.append(float(value))
-        elif value.lower() in ("true", "false"):
-            values.append(float(value.lower() == "true"))
-        else:
-            shown = value if len(value) <= 40 else f"{value[:40]}…"
-            where = place(pc.index(text, value).as_py())
-            if _WITH_COMMAS.fullmatch(value):
-                raise ColumnError(
-                    f"column {name!r} has a comma in the number {shown!r} on {where}. Write a point before "
-                    "decimals, and nothing between thousands.",
-                    name,
-                )
-            raise ColumnError(
-                f"column {name!r} holds text, such as {shown!r} on {where}; a feature must be a number.",
-                name,
-                is_feature=True,
-            )
-    return np.array([*values, np.nan])[coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)]
+    if kind_of(column.type) != "text":
+        values = _as_it_is(column, name)
+        return [None if value in notation.numbers else value for value in values]
+    text = texts_of(column, notation.words)
+    lost = pc.utf8_trim_whitespace(column.filter(pc.is_null(text))).drop_null()
+    for each in pc.value_counts(lost.filter(pc.not_equal(lost, ""))).to_pylist():
+        notes.append(
+            f"{each['values']!r} stands for no label in {each['counts']} rows of {name!r}. If it is a class, "
+            "name the words for missing values by --missing, '' for empty cells alone"
+        )
+    labels: list[Any] = pc.if_else(pc.is_null(text), text, column.cast(text.type)).to_pylist()
+    return labels
 
 
-@cache
-def _missing_texts() -> Any:
-    import pyarrow as pa
-
-    return pa.array(MISSING)
+def _weights(column: Any, name: str, notation: Notation, place: Callable[[int], str]) -> FloatArray:
+    """Return a column of weights (n,), which are numbers of at least zero."""
+    if kind_of(column.type) not in (*NUMERIC, "text"):
+        raise ColumnError(f"column {name!r} is of type {column.type}; weights must be numbers.", name)
+    weights = numbers_in(column, notation)[0]
+    wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
+    if len(wrong):
+        raise ColumnError(f"column {name!r} has no weight of at least 0 on {place(int(wrong[0]))}.", name)
+    return weights
 
 
 def _as_it_is(column: Any, name: str) -> list[Any]:
-    """Return an Arrow column as a list of text or numbers, None where a value is missing."""
+    """Return an Arrow column as a list of plain values, None where one is missing."""
     import pyarrow as pa
 
-    if kind_of(column.type) is None:
+    if pa.types.is_nested(column.type):
         raise ColumnError(f"column {name!r} is of type {column.type}, neither numbers nor text.", name)
-    values: list[Any] = (
-        column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
-    ).to_pylist()
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    elif pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    values: list[Any] = column.to_pylist()
     return values
 
 
 # ---------------------------------------------------------------- formats
+
+
+class _NotNumeric(Exception):  # noqa: N818
+    """A column that began with numbers has something else."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
 
 
 @dataclass(frozen=True)
@@ -359,17 +501,21 @@ class _Table:
     """An open table; only the column names have been read."""
 
     names: list[str]
-    # From the distinct positions of some columns to Arrow record batches of these columns, in this order,
-    # each with the share of the table read so far.
-    batches: Callable[[Sequence[int]], Iterator[tuple[Any, float]]]
+    # From the distinct positions of some columns, and those to be left as text, to Arrow record batches of
+    # these columns, in this order, each with the share of the table read so far.
+    batches: Callable[[Sequence[int], Collection[int]], Iterator[tuple[Any, float]]]
     # From a row number, counted from 0, to its position in the file, such as "line 12".
     place: Callable[[int], str] = lambda row: f"row {row + 1}"
     # Notes on content that is ignored.
     notes: Sequence[str] = ()
+    # Positions of columns that hold text by their first values; columns of numbers with leading zeros, and an
+    # example of each.
+    text: Collection[int] = ()
+    padded: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
-def _open_table(source: str | os.PathLike[str] | BinaryIO, header: bool) -> Iterator[_Table]:
+def _open_table(source: str | os.PathLike[str] | BinaryIO, written: TextFormat) -> Iterator[_Table]:
     """Open a file or a stream; errors in the body begin with its name."""
     from pyarrow import ArrowException
 
@@ -386,88 +532,161 @@ def _open_table(source: str | os.PathLike[str] | BinaryIO, header: bool) -> Iter
             file.seek(0)
             if start.startswith(b"PAR1"):
                 yield _parquet(file)
-            elif start.startswith(b"PK\x03\x04"):
+            elif start.startswith((b"PK\x03\x04", b"\x93NUMPY")):
                 yield _npz(file)
             elif start.startswith(MAGIC) and start.endswith(b"    "):
                 yield _fcs(reopen)
             else:
-                yield _csv(reopen, file.seek(0, io.SEEK_END), start.startswith(b"\x1f\x8b"), header)
+                yield _csv(reopen, file.seek(0, io.SEEK_END), start, written)
     except ColumnError as error:
         raise ColumnError(f"{name}: {error}", error.column, is_feature=error.is_feature) from None
     except (ValueError, ArrowException, *_DAMAGE) as error:
         problem = str(error)
-        if isinstance(error, UnicodeDecodeError) or (isinstance(error, ArrowException) and "UTF8" in problem):
+        if isinstance(error, UnicodeError) or (isinstance(error, ArrowException) and "UTF8" in problem):
             reason = error.reason if isinstance(error, UnicodeDecodeError) else "invalid bytes"
+            own = written.encoding or "UTF-8"
             problem = (
-                f"it is neither text in UTF-8 ({reason}) nor Parquet, NPZ or FCS. Save it as CSV in UTF-8."
+                f"it is neither text in {own} ({reason}) nor Parquet, NPZ or FCS. Save it as CSV in UTF-8, "
+                "or name its encoding, such as --encoding latin-1 (encoding='latin-1')."
             )
         elif isinstance(error, (ArrowException, *_DAMAGE)):
             problem = f"it is damaged, or not a table ({error})."
         raise ValueError(f"{name}: {problem}") from None
 
 
-def _csv(reopen: Callable[[], Any], size: int, packed: bool, header: bool) -> _Table:
-    """Open text in UTF-8; all values are read as text."""
+def _csv(reopen: Callable[[], Any], size: int, start: bytes, written: TextFormat) -> _Table:
+    """Open a text file."""
+    packed = start.startswith(b"\x1f\x8b")
+    encoding = written.encoding
+    if encoding is None and start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
 
-    def unpacked(file: BinaryIO) -> Any:
-        return gzip.GzipFile(fileobj=file) if packed else file
+    def as_utf8(file: BinaryIO) -> Any:
+        import pyarrow as pa
+
+        unpacked = gzip.GzipFile(fileobj=file) if packed else file
+        if encoding is None or codecs.lookup(encoding).name == "utf-8":
+            return unpacked
+        return pa.transcoding_input_stream(pa.PythonFile(unpacked, mode="r"), encoding, "utf-8")
 
     with reopen() as file:
-        head = codecs.getincrementaldecoder("utf-8-sig")().decode(unpacked(file).read(_HEAD_BYTES))
-    # Separators and line ends within quotes do not count.
-    first = re.split("[\r\n]", re.sub('"[^"]*"', "", head).lstrip("\r\n"), maxsplit=1)[0]
-    separator = max(_SEPARATORS, key=first.count)
-    records = enumerate(csv.reader(io.StringIO(head, newline=""), delimiter=separator))
-    n_blank, record = next((each for each in records if each[1]), (0, []))
-    names = [name.strip() if header else f"column_{i}" for i, name in enumerate(record, start=1)]
+        content = as_utf8(file)
+        block = content.read(_HEAD_BYTES)
+        is_whole = len(block) < _HEAD_BYTES
+        head = codecs.getincrementaldecoder("utf-8-sig")().decode(block, final=is_whole)
+        separator, records = _sniff(head, is_whole, written)
+        # Arrow takes a quotation mark after a blank for text.
+        quotes = re.compile(re.escape(separator.encode()) + b' +"')
+        is_odd, is_quoted = separator == " " or bool(quotes.search(block)), b'"' in block
+        while not is_odd and (more := content.read(_BLOCK_BYTES)):
+            if b'"' in more:
+                is_odd, is_quoted = bool(quotes.search(block[-8:] + more)), True
+            block = more
+    n_blank = next((i for i, record in enumerate(records) if record), 0)
+    full = [record for record in records if record]
+    names = [name.strip() for name in full[0]] if full else []
+    if not written.header:
+        names = [f"column_{i}" for i in range(1, len(names) + 1)]
+    notation, text, padded = written.notation, set(), {}
+    shown = full[written.header :][: max(2, _HEAD_CELLS // max(1, len(names)))]
+    for i, cells in enumerate(zip(*(r for r in shown if len(r) == len(names)), strict=True)):
+        known = [cell for cell in map(str.strip, cells) if cell not in notation.number_words]
+        if not all(is_number(cell.replace(notation.decimal, ".")) for cell in known):
+            text.add(i)
+        elif all(map(str.isdigit, known)) and any(map(_PADDED.fullmatch, known)):
+            padded[names[i]] = next(filter(_PADDED.fullmatch, known))
+
+    def parsed(file: BinaryIO, errors: str = "strict") -> Any:
+        lines = io.TextIOWrapper(as_utf8(file), "utf-8-sig", errors, newline="")
+        return csv.reader(lines, delimiter=separator, skipinitialspace=is_odd)
 
     def place(row: int) -> str:
         """Return the line at which a row ends. Only needed for errors, so the file is read again."""
         with reopen() as file, suppress(csv.Error):
-            text = io.TextIOWrapper(unpacked(file), "utf-8", "replace", newline="")
-            lines = csv.reader(text, delimiter=separator)
+            lines = parsed(file, "replace")
             for number, _ in enumerate(filter(None, lines)):
-                if number == row + header:
+                if number == row + written.header:
                     return f"line {lines.line_num}"
         return f"row {row + 1}"
 
-    def batches(columns: Sequence[int]) -> Iterator[tuple[Any, float]]:
+    def check_widths() -> None:
+        with reopen() as file, suppress(csv.Error):
+            lines = parsed(file, "replace")
+            for record in filter(None, lines):
+                if len(record) != len(names):
+                    where = f"line {lines.line_num}"
+                    raise ValueError(
+                        f"{where} has {len(record)} values, but the first line has {len(names)}."
+                    )
+
+    def batches(columns: Sequence[int], text: Collection[int]) -> Iterator[tuple[Any, float]]:
         import pyarrow as pa
         import pyarrow.csv as pacsv
 
         keys = [str(column) for column in range(len(names))]
-        invalid: list[Any] = []
-
-        def refuse(row: Any) -> str:
-            invalid.append(row)
-            return "error"
-
-        # Arrow counts rows, for errors, only without threads.
+        types = {key: pa.string() if i in text else pa.float64() for i, key in enumerate(keys)}
         read = pacsv.ReadOptions(
-            column_names=keys,
-            skip_rows_after_names=n_blank + header,
-            block_size=_BLOCK_BYTES,
-            use_threads=False,
+            column_names=keys, skip_rows_after_names=n_blank + written.header, block_size=_BLOCK_BYTES
         )
-        parse = pacsv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=refuse)
+        parse = pacsv.ParseOptions(delimiter=separator, newlines_in_values=is_quoted)
         convert = pacsv.ConvertOptions(
-            column_types=dict.fromkeys(keys, pa.string()),
+            column_types=types,
             include_columns=[keys[column] for column in columns],
+            null_values=list(notation.number_words),
+            decimal_point=notation.decimal,
         )
         with reopen() as file:
             try:
-                for batch in pacsv.open_csv(unpacked(file), read, parse, convert):
+                for batch in pacsv.open_csv(as_utf8(file), read, parse, convert):
                     yield batch, file.tell() / size
-            except pa.ArrowInvalid:
-                if not invalid:
+            except pa.ArrowInvalid as error:
+                check_widths()
+                wrong = re.match(r"In CSV column #(\d+).*conversion error to double", str(error))
+                if wrong is None:
                     raise
-                row = invalid[0]
-                raise ValueError(
-                    f"{place(row.number - 1 - n_blank - header)} has {row.actual_columns} values, "
-                    f"but the first line has {row.expected_columns}."
-                ) from None
+                raise _NotNumeric(int(wrong[1])) from None
 
-    return _Table(names, batches, place)
+    def batches_by_python(columns: Sequence[int], text: Collection[int]) -> Iterator[tuple[Any, float]]:
+        import pyarrow as pa
+
+        with reopen() as file:
+            rows = filter(None, parsed(file))
+            if written.header:
+                next(rows, None)
+            while batch := list(islice(rows, max(1, _BATCH_CELLS // len(names)))):
+                if any(len(row) != len(names) for row in batch):
+                    check_widths()
+                cells = list(zip(*batch, strict=True))
+                found = [pa.array(cells[column], pa.string()) for column in columns]
+                yield pa.RecordBatch.from_arrays(found, [names[c] for c in columns]), file.tell() / size
+
+    # A line of names alone, without an end, is not a table for Arrow.
+    by_python = is_odd or len(names) > _MOST_COLUMNS or (is_whole and len(full) <= written.header)
+    return _Table(names, batches_by_python if by_python else batches, place, text=text, padded=padded)
+
+
+def _sniff(head: str, is_whole: bool, written: TextFormat) -> tuple[str, list[list[str]]]:
+    """Return the separator of a text file, given its first characters, and its first records.
+
+    By it, most records have as many values as the first, and that has most values.
+    """
+    # Python refuses longer values by default.
+    csv.field_size_limit(1 << 30)
+
+    def records(separator: str, most: int) -> list[list[str]]:
+        lines = csv.reader(io.StringIO(head, newline=""), delimiter=separator, skipinitialspace=True)
+        found = list(islice(lines, most))
+        return found[:-1] if len(found) > 1 and len(found) < most and not is_whole else found
+
+    def fitness(separator: str) -> tuple[float, int]:
+        widths = [len(record) for record in records(separator, _FEW_RECORDS) if record]
+        if not widths or widths[0] < 2:
+            return 0.0, 0
+        return widths.count(widths[0]) / len(widths), widths[0]
+
+    candidates = [each for each in _SEPARATORS if each != written.notation.decimal and each in head]
+    separator = max(candidates, key=fitness, default=",") if written.sep is None else written.sep
+    return separator, records(separator, _HEAD_RECORDS)
 
 
 def _parquet(file: BinaryIO) -> _Table:
@@ -479,7 +698,7 @@ def _parquet(file: BinaryIO) -> _Table:
         raise ValueError(f"it is not a complete Parquet file: {error}") from None
     names = [name for name in opened.schema_arrow.names if not name.startswith(PANDAS_INDEX)]
 
-    def batches(columns: Sequence[int]) -> Iterator[tuple[Any, float]]:
+    def batches(columns: Sequence[int], text: Collection[int]) -> Iterator[tuple[Any, float]]:
         wanted, n_read = [names[column] for column in columns], 0
         for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted):
             n_read += batch.num_rows
@@ -492,13 +711,20 @@ def _npz(file: BinaryIO) -> _Table:
     """Open arrays: a vector is a column, a matrix several columns."""
     import pyarrow as pa
 
-    with closing(np.load(file, allow_pickle=False)) as stored:
-        arrays: dict[str, np.ndarray] = {}
-        for name in stored.files:
-            try:
-                arrays[name] = stored[name]
-            except ValueError:
-                raise ValueError(f"array {name!r} holds Python objects; save numbers or text.") from None
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        loaded = np.load(file, allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"it holds Python objects, or no array ({error}); save numbers or text.") from None
+    if isinstance(loaded, np.ndarray):
+        arrays["column"] = loaded
+    else:
+        with closing(loaded) as stored:
+            for name in stored.files:
+                try:
+                    arrays[name] = stored[name]
+                except ValueError:
+                    raise ValueError(f"array {name!r} holds Python objects; save numbers or text.") from None
     matrices = [array for array in arrays.values() if array.ndim == 2]
     titles = next((arrays.pop(name) for name in _COLUMN_NAMES if name in arrays), None)
     # The first matrix, or else the first vector, determines the number of rows.
@@ -520,7 +746,7 @@ def _npz(file: BinaryIO) -> _Table:
             columns.update(zip(own, array.T, strict=True))
     names = list(columns)
 
-    def batches(chosen: Sequence[int]) -> Iterator[tuple[Any, float]]:
+    def batches(chosen: Sequence[int], text: Collection[int]) -> Iterator[tuple[Any, float]]:
         native = [columns[names[c]] for c in chosen]
         found = [pa.array(array.astype(array.dtype.newbyteorder("="))) for array in native]
         yield pa.RecordBatch.from_arrays(found, [names[c] for c in chosen]), 1.0
@@ -535,7 +761,7 @@ def _fcs(reopen: Callable[[], Any]) -> _Table:
     header = read_header(reopen, "it")
     names = [channel.name for channel in header.channels]
 
-    def batches(columns: Sequence[int]) -> Iterator[tuple[Any, float]]:
+    def batches(columns: Sequence[int], text: Collection[int]) -> Iterator[tuple[Any, float]]:
         with reopen() as file:
             file.seek(header.offset)
             for n_read in range(0, header.n_rows, _BATCH_ROWS):
@@ -558,14 +784,17 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
     Labels are integers if all are non-negative whole numbers, text otherwise. Raises ColumnError if there are
     fewer than two distinct labels, or so many that the column seems to hold a quantity or an identifier.
     """
-    text = [_text(value) for value in values]
+    text = _texts(values)
     known = np.array([value is not None for value in text], dtype=np.bool_)
     present = sorted({value for value in text if value is not None})
+    if {value.lower() for value in present} <= _BOOLEANS:
+        text = [None if value is None else value.capitalize() for value in text]
+        present = sorted({value.capitalize() for value in present})
     n_known = int(known.sum())
     if len(present) < 2:
         found = f"only the label {present[0]!r}" if present else "no label"
         raise ColumnError(f"column {name!r} has {found} in {len(text)} rows; at least two are needed.", name)
-    fractions = [value for value in present if not _WHOLE.fullmatch(value) and _is_number(value)]
+    fractions = [value for value in present if not _WHOLE.fullmatch(value) and is_number(value)]
     if len(fractions) > _MOST_FRACTIONS or (len(present) > _MOST_OF_FEW_ROWS and 2 * len(present) > n_known):
         raise ColumnError(
             f"column {name!r} has {len(present)} different values in {n_known} rows, such as {present[0]!r}: "
@@ -584,31 +813,28 @@ def labels_like(values: Sequence[Any], classes: NDArray[Any], name: str) -> tupl
     Labels have the type of `classes`; missing ones become the first class. Raises ColumnError for labels that
     are not among the classes.
     """
-    codes = {_text(label): code for code, label in enumerate(classes.tolist())}
-    text = [_text(value) for value in values]
+    codes = {_folded(plain_text(label)): code for code, label in enumerate(classes.tolist())}
+    text = [_folded(value) for value in _texts(values)]
     unseen = sorted({value for value in text if value is not None and value not in codes})
     if unseen:
         raise ColumnError(
             f"column {name!r} has labels that are not classes of the model: {_listed(unseen)}; its classes "
-            f"are {_listed([str(known) for known in codes])}.",
+            f"are {_listed([str(known) for known in classes.tolist()])}.",
             name,
         )
     known = np.array([value is not None for value in text], dtype=np.bool_)
     return classes[[0 if value is None else codes[value] for value in text]], known
 
 
-def _text(value: Any) -> str | None:
-    """Return a label as text, the same for 1, 1.0, "1" and "1.0"; None if it is missing."""
-    if isinstance(value, str):
-        value = value.strip()
-        if value in MISSING:
-            return None
-        return value[:-2] if value.endswith(".0") and _WHOLE.fullmatch(value[:-2]) else value
-    if value is None or value != value:
-        return None
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+def _texts(values: Sequence[Any]) -> list[str | None]:
+    """Return labels as text, None where one is missing or empty."""
+    distinct = {value: plain_text(value) or None for value in set(values)}
+    return [distinct[value] for value in values]
+
+
+def _folded(text: str | None) -> str | None:
+    """Return a label as text, the same for true, True and TRUE."""
+    return text.capitalize() if text is not None and text.lower() in _BOOLEANS else text
 
 
 # ---------------------------------------------------------------- writing

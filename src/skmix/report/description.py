@@ -62,11 +62,13 @@ def predict_columns(
     """
     posterior = model.predict_proba if hasattr(model, "predict_proba") else model.responsibilities
     blocks = []
-    for rows in gen_batches(len(X), _ROWS_AT_A_TIME):
-        blocks.append((posterior(X[rows]), model.score_samples(X[rows])))
+    # Without rows, the columns are those of some other row.
+    some = X if len(X) else np.zeros((1, X.shape[1]))
+    for rows in gen_batches(len(some), _ROWS_AT_A_TIME):
+        blocks.append((posterior(some[rows]), model.score_samples(some[rows])))
         if progress is not None:
-            progress(rows.stop / len(X))
-    posteriors, densities = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+            progress(rows.stop / len(some))
+    posteriors, densities = (np.concatenate(parts)[: len(X)] for parts in zip(*blocks, strict=True))
     best = posteriors.argmax(axis=1)
     if is_classifier(model):
         columns, names = {"label": model.classes_[best]}, model.classes_.tolist()

@@ -35,6 +35,8 @@ from ..rows import (
     check_rows,
     check_weights,
     device_and_precision,
+    encoded,
+    is_encoded,
     number_labels,
     read_labels,
     weighted_rows,
@@ -399,7 +401,7 @@ class Search(FileMixin, BaseEstimator):
         if groups is not None:
             check_consistent_length(X, groups)
         trials = Trials(self.time_limit)
-        names = ("n_features_in_", "feature_names_in_")
+        names = ("n_features_in_", "feature_names_in_", "table_columns_")
         before = {name: vars(self)[name] for name in names if name in vars(self)}
         try:
             with progress_bar("choosing settings", None) as trials.report, warnings.catch_warnings():
@@ -497,6 +499,8 @@ class Search(FileMixin, BaseEstimator):
     def _accept(self, X: Any) -> Any:
         """Return rows X (n, M) for a fitted search, if they have as many features as it was fitted to."""
         check_is_fitted(self)
+        if is_encoded(self, X):
+            return encoded(self, X)
         # The model would name itself; names of columns, which both have, are left to it.
         if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):
             X = np.asarray(X) if isinstance(X, (list, tuple)) else X

@@ -33,7 +33,7 @@ from .._settings import check_feature_groups, is_robust
 from ..classifier import SharedKernelClassifier
 from ..decisions import check_outlier_label
 from ..io import savable
-from ..rows import Sender, sender
+from ..rows import Sender, sender, without_names
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import (
     FeatureMap,
@@ -734,8 +734,10 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
                 yield X
                 continue
             if rows is None:
+                # Rows of a frame that was encoded have no names any more.
+                owner = without_names(self) if "table_columns_" in vars(self) else self
                 rows = validate_data(
-                    self, on_host(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
+                    owner, on_host(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
                 )
             yield to_device(FeatureMap(*change).transform(rows))
 

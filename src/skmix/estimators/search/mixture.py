@@ -313,7 +313,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _finish(self) -> None:
         model = self.best_estimator_
         self.best_params_["n_kernels"] = model.n_kernels_
-        self.__dict__.pop("feature_names_in_", None)
+        for name in ("feature_names_in_", "table_columns_"):
+            self.__dict__.pop(name, None)
         self.__dict__ |= {name: value for name, value in vars(model).items() if name.endswith("_in_")}
         if not model.converged_:
             warn_caller(

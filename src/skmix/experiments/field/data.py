@@ -30,7 +30,6 @@ from skmix.datasets import load_mnist, make_seven_segment_digits, make_shared_ke
 from skmix.engine.density import class_log_likelihood
 from skmix.engine.model import FloatArray, Parameters
 from skmix.features import digit_features
-from skmix.io.tables import MISSING
 
 from ..harness import generator
 
@@ -126,8 +125,8 @@ def load_data(name: str, *, max_rows: int | None = None, label: str | None = Non
     elif path.is_file():
         rows = read_rows(path, target=-1 if label is None else label)
         assert rows.labels is not None
+        missing = [row for row, value in enumerate(rows.labels) if value is None or value != value]
         y = np.array([str(value).strip() for value in rows.labels])
-        missing = np.flatnonzero(np.isin(y, [*MISSING, "None"]))
         if len(missing):
             raise ValueError(
                 f"{path}: row {missing[0] + 1} of {len(y)} has no label; {len(missing)} rows have none."

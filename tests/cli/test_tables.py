@@ -1,0 +1,267 @@
+"""Tables as people have them, from the command line to predictions in Python and ONNX."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import Result
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.model_selection import StratifiedKFold
+from typer.testing import CliRunner
+
+import skmix
+from skmix.cli import app
+
+N = 60
+
+
+def run(*arguments: object, code: int = 0, given: str | None = None) -> Result:
+    result = CliRunner().invoke(app, [str(each) for each in arguments], input=given)
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def made() -> pd.DataFrame:
+    """Return rows of two kinds with numbers, categories, yes and no, and gaps."""
+    random = np.random.RandomState(0)
+    codes = np.arange(N) % 2
+    return pd.DataFrame(
+        {
+            "width": random.normal(size=N) + 2 * codes,
+            "colour": random.permutation(np.array(["red", "green", None], dtype=object)[np.arange(N) % 3]),
+            "smoker": np.where(random.uniform(size=N) < 0.3 + 0.4 * codes, "yes", "no"),
+            "height": random.normal(size=N).round(3),
+            "kind": np.where(codes, "a", "b"),
+        }
+    )
+
+
+FRAME = made().assign(colour=lambda frame: frame["colour"].where(np.arange(N) % 5 > 0, "blue"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table with categories, and a model of it."""
+    place = tmp_path_factory.mktemp("tables")
+    FRAME.to_csv(place / "t.csv", index=False, na_rep="N/A")
+    run("fit", place / "t.csv", "-t", "kind", "--kernels", 2, "-o", place / "m.skmix")
+    return place
+
+
+def features(frame: pd.DataFrame) -> np.ndarray:
+    """Return what the model is fitted to, by pandas."""
+    dummies = pd.get_dummies(frame["colour"]).astype(float)
+    dummies[frame["colour"].isna()] = np.nan
+    smoker = (frame["smoker"] == "yes").astype(float)
+    return np.column_stack([frame["width"], dummies[["blue", "green", "red"]], smoker, frame["height"]])
+
+
+def test_a_model_of_categories_takes_tables_and_frames(folder: Path) -> None:
+    model = skmix.load(folder / "m.skmix")
+    own = skmix.SharedKernelClassifier(2, reject_below=0.01, outlier_label="outlier", random_state=0)
+    own.fit(features(FRAME), FRAME["kind"].to_numpy())
+    assert_allclose(model.means_, own.means_, rtol=1e-9)
+    assert model.table_columns_["colour"] == ["blue", "green", "red"]
+    expected = own.predict_proba(features(FRAME))
+    predicted = pd.read_csv(io.StringIO(run("predict", folder / "m.skmix", folder / "t.csv").stdout))
+    assert_allclose(predicted[["p_a", "p_b"]], expected, rtol=1e-7)
+    # Frames in any order of columns, with others beside them.
+    assert_allclose(model.predict_proba(FRAME[FRAME.columns[::-1]]), expected, rtol=1e-7)
+    assert_array_equal(model.predict(FRAME), own.predict(features(FRAME)))
+    with pytest.warns(UserWarning, match="column 'colour' has categories that the model does not know"):
+        other = model.predict_proba(FRAME.assign(colour="teal"))
+    gaps = features(FRAME)
+    gaps[:, 1:4] = np.nan
+    assert_allclose(other, own.predict_proba(gaps), rtol=1e-7)
+    with pytest.raises(ValueError, match="X has no column 'colour'"):
+        model.predict(FRAME.drop(columns="colour"))
+    # A new fit has its own columns.
+    model.fit(FRAME[["width", "height"]], FRAME["kind"])
+    assert not hasattr(model, "table_columns_")
+
+
+def test_the_encoding_is_in_the_graph(folder: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    printed = json.loads(run("export", folder / "m.skmix", "--onnx", tmp_path / "m.onnx", "--json").stdout)
+    assert printed["features"] == ["width", "height"]
+    assert printed["categories"] == ["colour", "smoker"]
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    text = FRAME[["colour", "smoker"]].fillna("").to_numpy(object)
+    text[0, 0] = "teal"
+    found = session.run(None, {"X": FRAME[["width", "height"]].to_numpy(), "categories": text})
+    whole = FRAME["colour"].notna().to_numpy() & (np.arange(N) > 0)
+    expected = skmix.load(folder / "m.skmix").predict_proba(FRAME)
+    assert_allclose(found[1][whole], expected[whole], rtol=1e-9)
+    assert np.isnan(found[1][~whole]).all()
+
+
+@pytest.mark.slow
+def test_a_search_takes_frames_with_categories(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.skmix"
+    run("fit", folder / "t.csv", "-t", "kind", "-o", out, "--covariance", "diag", "--outliers", 0)
+    model = skmix.load(out)
+    predicted = pd.read_csv(io.StringIO(run("predict", out, folder / "t.csv").stdout))
+    assert_allclose(model.predict_proba(FRAME)[:, 0], predicted["p_a"], rtol=1e-7)
+
+
+def test_columns_that_are_not_there_are_missing_values(folder: Path) -> None:
+    result = run("predict", folder / "m.skmix", "-", given=FRAME[["width"]].to_csv(index=False))
+    assert result.stderr.count("not in the table and taken as missing values: colour, smoker, height") == 1
+    model = skmix.load(folder / "m.skmix")
+    rows = np.full((N, 6), np.nan)
+    rows[:, 0] = FRAME["width"]
+    del model.feature_names_in_
+    predicted = pd.read_csv(io.StringIO(result.stdout))
+    assert_allclose(predicted["p_a"], model.predict_proba(rows)[:, 0], rtol=1e-7)
+
+
+def test_an_empty_table_gives_an_empty_table(folder: Path) -> None:
+    given = "height,width,colour,smoker,kind\n"
+    printed = run("predict", folder / "m.skmix", "-", "--keep", "height", given=given).stdout
+    assert printed == "height,label,p_a,p_b,log_density,outlier\n"
+    assert "no label in 0 rows" in run("evaluate", folder / "m.skmix", "-", given=given, code=1).stderr
+    assert "no rows" in run("fit", "-", "-o", folder / "n.skmix", given=given, code=1).stderr
+
+
+def test_samples_have_the_columns_of_the_table(folder: Path) -> None:
+    drawn = pd.read_csv(io.StringIO(run("sample", folder / "m.skmix", 40).stdout))
+    assert list(drawn) == list(FRAME)
+    assert set(drawn["colour"]) <= {"blue", "green", "red"}
+    assert set(drawn["smoker"]) <= {"yes", "no"}
+
+
+def test_options_of_the_text(folder: Path, tmp_path: Path) -> None:
+    """The same table, written in another way and read with the options for it, gives the same model."""
+    text = FRAME.assign(kind=FRAME["kind"].map({"a": "NA", "b": "ü"}))
+    table = tmp_path / "t.txt"
+    text.to_csv(table, index=False, sep="!", decimal=",", encoding="latin-1", na_rep="k.A.")
+    written = ("--sep", "!", "--decimal", ",", "--encoding", "latin-1", "--missing", "k.A.")
+    run("fit", table, "-t", "kind", "--kernels", 2, "-o", tmp_path / "m", *written)
+    model = skmix.load(tmp_path / "m")
+    assert model.classes_.tolist() == ["NA", "ü"]
+    assert_allclose(model.means_, skmix.load(folder / "m.skmix").means_, rtol=1e-9)
+    # What stands for a missing value is in the model file.
+    assert model.metadata_ == {"target": "kind", "missing": ["k.A."]}
+    evaluated = json.loads(run("evaluate", tmp_path / "m", table, *written[:-2], "--json").stdout)
+    assert evaluated["n_rows"] == N
+    predicted = run("predict", tmp_path / "m", table, *written, "--keep", "smoker").stdout
+    assert predicted.startswith("smoker,label,p_NA,p_ü")
+    for option, wrong in (("--sep", "ab"), ("--sep", ",")):
+        assert run("fit", table, *written, option, wrong, code=2)
+    assert "is not known" in run("fit", table, "--encoding", "klingon", code=1).stderr
+
+
+def test_weights_count_rows(folder: Path, tmp_path: Path) -> None:
+    often = 1 + np.arange(N) % 3
+    FRAME.assign(often=often).to_csv(tmp_path / "w.csv", index=False)
+    FRAME.loc[np.repeat(np.arange(N), often)].to_csv(tmp_path / "r.csv", index=False)
+    fit = ("-t", "kind", "--kernels", 1, "--covariance-prior", "none", "--outliers", 0)
+    run("fit", tmp_path / "w.csv", *fit, "--weight", "often", "-o", tmp_path / "w")
+    run("fit", tmp_path / "r.csv", *fit, "-o", tmp_path / "r")
+    weighted, repeated = skmix.load(tmp_path / "w"), skmix.load(tmp_path / "r")
+    assert weighted.feature_names_in_.tolist() == repeated.feature_names_in_.tolist()
+    assert_allclose(weighted.means_, repeated.means_, rtol=1e-6, atol=1e-6)
+    # The column of weights is not a feature, and this goes without saying.
+    assert run("predict", tmp_path / "w", tmp_path / "w.csv").stderr == ""
+
+
+def test_cross_validation(folder: Path, tmp_path: Path) -> None:
+    out, page, one = tmp_path / "m", tmp_path / "page.html", tmp_path / "one"
+    # Complete rows, and no outliers: fits that take no time.
+    fit = ("fit", folder / "t.csv", "-t", "kind", "--drop", "colour", "--kernels", 2, "--outliers", 0)
+    printed = json.loads(run(*fit, "--folds", 3, "--seed", 1, "-o", out, "--json", "--html", page).stdout)
+    X, y = features(FRAME)[:, [0, 4, 5]], FRAME["kind"].to_numpy()
+    held = np.empty(N, dtype=object)
+    for training, test in StratifiedKFold(3, shuffle=True, random_state=1).split(X, y):
+        model = skmix.SharedKernelClassifier(2, random_state=1).fit(X[training], y[training])
+        held[test] = model.predict(X[test])
+    assert printed["folds"]["n_rows"] == N
+    assert printed["folds"]["accuracy"] == pytest.approx(np.mean(held == y))
+    assert np.mean(printed["folds"]["by_fold"]) == pytest.approx(printed["folds"]["accuracy"])
+    assert "3-fold cross-validation" in page.read_text()
+    # The model is the one of all rows.
+    run(*fit, "--seed", 1, "-o", one)
+    assert out.read_bytes() == one.read_bytes()
+    said = run(*fit, "--folds", 2, "-o", out).stdout
+    assert "by 2-fold cross-validation" in said
+    assert "true \\ predicted" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--folds", 31, "-t", "kind"], 1, "--folds 31 needs more rows: no class has more than 30"),
+        (["--folds", 3, "--hold-out", 0.2, "-t", "kind"], 2, "two ways of testing"),
+        (["--html", "p.html", "-t", "kind"], 2, "add one of them"),
+        (["--folds", 3], 2, "--folds needs classes"),
+        (["--weight", "smoker", "-t", "kind"], 1, "column 'smoker' has no weight of at least 0 on line 2"),
+        (["--categorical", "size", "-t", "kind"], 1, "there is no column 'size'"),
+    ],
+)
+def test_what_cannot_be_done_is_said(folder: Path, options: list[Any], code: int, message: str) -> None:
+    arguments = ("fit", folder / "t.csv", "--kernels", 2, "-o", folder / "none", *options)
+    assert message in " ".join(run(*arguments, code=code).stderr.replace("│", " ").split())
+
+
+def test_columns_that_deserve_a_word(tmp_path: Path) -> None:
+    random = np.random.RandomState(0)
+    table = FRAME[["width", "kind"]].assign(
+        customer_id=random.permutation(10**6)[:N],
+        flat=5,
+        depth=np.where(np.arange(N) % 9, random.normal(size=N), -9999),
+        year=random.permutation(10**4)[:N],
+        note=[f"call {i}" for i in range(N)],
+    )
+    table.to_csv(tmp_path / "t.csv", index=False)
+    arguments = ("fit", tmp_path / "t.csv", "--kernels", 1, "-o", tmp_path / "m")
+    refused = run(*arguments, code=1).stderr
+    assert "column 'note' holds text, such as 'call 0' on line 2: 60 different values in 60 rows" in refused
+    assert "Leave it out with --drop 'note', or use --target 'note' if it holds labels." in refused
+    said = run(*arguments, "--drop", "note").stderr
+    assert "column 'customer_id' has another whole number in every row" in said
+    assert "column 'flat' is 5 in all rows" in said
+    assert "column 'depth' is -9999 in 7 rows, far from all other values" in said
+    assert "--missing -9999" in said
+    assert "If 'kind' is the column of labels, use --target 'kind'" in said
+    assert "'width'" not in said
+    assert "'year'" not in said
+    done = ("--drop", "note", "--drop", "flat", "--drop", "customer_id", "--missing", "-9999", "-t", "kind")
+    assert run(*arguments, *done).stderr == ""
+
+
+def test_dates_by_choice(tmp_path: Path) -> None:
+    days = pd.date_range("2020-01-01", periods=N)
+    FRAME[["width", "kind"]].assign(day=days).to_parquet(tmp_path / "t.parquet")
+    arguments = ("fit", tmp_path / "t.parquet", "-t", "kind", "--kernels", 1, "-o", tmp_path / "m")
+    assert "--dates numbers" in run(*arguments, code=1).stderr
+    run(*arguments, "--dates", "numbers")
+    model = skmix.load(tmp_path / "m")
+    assert model.means_[0, 1] == pytest.approx((days - pd.Timestamp(0)).days.to_numpy().mean())
+    predicted = tmp_path / "p.parquet"
+    run("predict", tmp_path / "m", tmp_path / "t.parquet", "--keep", "day", "-o", predicted)
+    assert pd.read_parquet(predicted)["day"].tolist() == days.tolist()
+    assert len(model.predict(FRAME.assign(day=days))) == N
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ["width"],
+        {"width": None, "colour": ["red"]},
+        {"width": None, "colour": ["red", "red", "blue"]},
+        {"width": 3, "colour": ["blue", "green", "red"]},
+        {"width": None},
+    ],
+)
+def test_files_with_other_columns_are_refused(folder: Path, tmp_path: Path, columns: Any) -> None:
+    model = skmix.load(folder / "m.skmix")
+    model.table_columns_ = columns
+    with pytest.raises(ValueError, match="table_columns_ does not describe 6 features"):
+        model.save(tmp_path / "m.skmix")
