@@ -166,7 +166,8 @@ def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
         kind = "array"
         if array.dtype.kind == "U":
             characters = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", ndmin=1)
-            kind, array = "text", characters.view(np.uint32).reshape(*array.shape, -1)
+            shape = (*array.shape, array.dtype.itemsize // 4)
+            kind, array = "text", characters.view(np.uint32).reshape(shape)
         elif array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise TypeError(
                 f"{path} is an array of {array.dtype}; a model file can only hold arrays of strings and of "
