@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f"{a},{b},{kind}" for (a, b), kind in zip(ROWS.tolist(), KINDS, strict=True)]
     (place / "table.csv").write_text("\n".join(["a,b,kind", *lines]) + "\n")
     model = SharedKernelClassifier(2, random_state=0).fit(ROWS, KINDS)
-    model.feature_names_in_, model.target_name_ = np.array(["a", "b"], dtype=object), "kind"
+    model.feature_names_in_, model.metadata_ = np.array(["a", "b"], dtype=object), {"target": "kind"}
     model.save(place / "model.skmix")
     return place
 

@@ -36,7 +36,7 @@ from ._settings import (
     check_kernel,
 )
 from .decisions import check_outlier_label
-from .rows import host_copy
+from .rows import device_and_precision, host_copy
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -437,6 +437,7 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     ):
         raise ValueError(f"feature_names_in_ are not {n_features} names, each once")
     _check_metadata(vars(model).get("metadata_", {}))
+    device_and_precision(getattr(model, "device", None))
     return sizes
 
 
@@ -469,7 +470,9 @@ def _check_range(name: str, values: np.ndarray, lowest: float = -_HUGE, highest:
         what = "has values that are NaN or infinite" if values.ndim else f"is {values}"
         raise ValueError(f"{name} {what}")
     if wrong.size:
-        raise ValueError(f"{name} {'has' if values.ndim else 'is'} {wrong.flat[0]}, out of range")
+        positive = lowest == _TINY and wrong.flat[0] < lowest
+        why = "not positive" if positive else f"not between {lowest:g} and {highest:g}"
+        raise ValueError(f"{name} {'has' if values.ndim else 'is'} {wrong.flat[0]}, which is {why}")
 
 
 def _check_array(
