@@ -199,6 +199,8 @@ def fit(
         rows = read(watch, data, target=target, drop=drop, no_header=no_header)
         _check_columns(rows)
         X, y, known, held = _training_rows(rows, target, unlabelled, hold_out, seed)
+        if n_kernels != "auto" and n_kernels > len(X):
+            raise ValueError(f"--kernels {kernels} is more than the {len(X)} rows there are.")
         with watch.steps("fitting", None):
             if y is not None:
                 classes = np.unique(y[known].tolist())

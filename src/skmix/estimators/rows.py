@@ -300,6 +300,8 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
         return _check_device_rows(estimator, X, fitting=fitting, least=least if fitting else 1)
     else:
         refuse_blocks(X)
+        if isinstance(X, np.ma.MaskedArray):
+            X = np.ma.filled(X.astype(np.float64), np.nan)
     return validate_data(
         estimator,
         X,

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
 from .fcs import MAGIC, read_header
-from .writing import replacing
+from .writing import is_device, replacing
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -661,7 +661,9 @@ def write_columns(
 
 
 def check_writable(path: Path) -> str:
-    """Return the suffix of a table's name, one of `WRITABLE`, or raise ValueError."""
+    """Return the suffix of a table's name, one of `WRITABLE`, or raise ValueError; devices get CSV."""
+    if is_device(path):
+        return ".csv"
     for ending in WRITABLE:
         if path.name.lower().endswith(ending):
             return ending
