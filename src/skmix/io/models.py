@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute.threads import physical_memory
+from ..engine.compute.operations import physical_memory
 from .writing import replacing
 
 FORMAT = "skmix"

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import as_strided
 
-from .operations import Array
-from .threads import physical_memory
+from .operations import Array, physical_memory
 
 # Threads that fill a buffer; one thread copies slower than a device reads.
 _MOST_THREADS = 16

@@ -7,7 +7,6 @@ compete for the same cores, and their number would change the rounding.
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -153,11 +152,3 @@ def workers(n_jobs: int) -> Iterator[Workers]:
             yield pool
     finally:
         pool.close()
-
-
-def physical_memory() -> float:
-    """Return the bytes of the machine's memory; infinite where the system does not tell."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        return math.inf
