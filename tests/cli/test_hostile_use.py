@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,8 @@ from typer.testing import CliRunner
 
 from skmix import SharedKernelClassifier
 from skmix.cli import app
+from skmix.cli._common import console, table, verbatim
+from skmix.datasets import read_rows, write_columns
 
 ROWS = np.random.RandomState(0).normal(size=(24, 2)) + np.repeat([[0.0, 0.0], [6.0, 6.0]], 12, axis=0)
 KINDS = np.repeat(["u", "v"], 12)
@@ -37,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f"{a},{b},{kind}" for (a, b), kind in zip(ROWS.tolist(), KINDS, strict=True)]
     (place / "table.csv").write_text("\n".join(["a,b,kind", *lines]) + "\n")
     model = SharedKernelClassifier(2, random_state=0).fit(ROWS, KINDS)
-    model.feature_names_in_, model.target_name_ = np.array(["a", "b"], dtype=object), "kind"
+    model.feature_names_in_, model.metadata_ = np.array(["a", "b"], dtype=object), {"target": "kind"}
     model.save(place / "model.skmix")
     return place
 
@@ -177,6 +181,113 @@ def test_output_without_a_place_is_one_line(folder: Path) -> None:
         )
     assert done.returncode == 2
     assert done.stderr == "Error: cannot write to standard output: No space left on device\n"
+
+
+# Markup, emoji, escape sequences, separators, quotes, formulas, HTML, a turned direction, what is not ASCII.
+HOSTILE = [
+    "a [/b]",
+    "[red]x[/red]",
+    "[unk]",
+    ":smile:",
+    "\x1b]0;title\x07",
+    "line\nbreak",
+    "<script>alert(1)</script>",
+    "</script>&amp;",
+    "a\tb",
+    "a,b;c",
+    'say "hi"',
+    "=1+1",
+    "@SUM(A1)",
+    "\x9b31m",
+    "{{ 7 * 7 }}",
+    "%s %d {0}",
+    "$(touch x)",
+    "\u202etxet",
+    "ünïcode 𝄞",
+    "\\n",
+    "-",
+    "--json",
+]
+
+
+def shown_as(name: str) -> str:
+    """Return a name as a terminal shows it."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
+def test_text_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of classes, features, target and files are verbatim in tables, JSON and pages, and do no harm."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    rng = np.random.RandomState(0)
+    features, classes = HOSTILE[:8], HOSTILE[:12]
+    target, name = "[bold]kind\x1b[2J<b>", "[i]a\x1b<b>:smile:"
+    X = rng.normal(size=(48, 8)) + 9.0 * np.repeat(np.arange(12), 4)[:, None]
+    y = np.repeat(classes, 4)
+    columns = dict(zip(features, X.T, strict=True))
+    write_columns(f"{name}.csv", {**columns, target: y})
+    model = SharedKernelClassifier(12, covariance_type="diag", random_state=0).fit(X, y)
+    model.feature_names_in_, model.metadata_ = np.array(features, dtype=object), {"target": target}
+    model.save(f"{name}.skmix")
+    printed = {
+        "show": run("show", f"{name}.skmix", "--html", "show.html").output,
+        "evaluate": run("evaluate", f"{name}.skmix", f"{name}.csv", "--html", "evaluate.html").output,
+        "fit": run("fit", f"{name}.csv", "-t", target, "--kernels", 12, "-o", "m").output,
+        "predict": run("predict", f"{name}.skmix", f"{name}.csv", "-o", f"{name}.tsv").output,
+        "error": run("predict", f"{name}.skmix", f"{name}.csv", "--keep", "\x1b[2J", code=1).output,
+    }
+    for text in printed.values():
+        assert all(c.isprintable() or c in "\n\t" for c in text)
+    lines = printed["evaluate"].splitlines()
+    assert all(any(line.startswith(shown_as(label) + " ") for line in lines) for label in classes)
+    assert shown_as(target) in printed["show"]
+    assert shown_as(f"{name}.tsv") in printed["predict"]
+    # JSON and tables have the names themselves.
+    described = json.loads(run("show", f"{name}.skmix", "--json").stdout)
+    assert described["features"] == features
+    assert sorted(each["label"] for each in described["classes"]) == sorted(classes)
+    predicted = read_rows(f"{name}.tsv", target="label")
+    assert set(predicted.labels) == set(classes)
+    assert {f"p_{label}" for label in classes} <= set(predicted.feature_names)
+    for page in (Path("show.html").read_text(), Path("evaluate.html").read_text()):
+        assert "<script>alert" not in page
+        assert "<b>" not in page
+    assert not Path("x").exists()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_a_terminal_shows(name: str) -> None:
+    """Nothing but printable characters, and those as they are."""
+    assert verbatim(name, in_line=True) == shown_as(name)
+    shown = console()
+    shown.file = io.StringIO()
+    shown.print(table([name], [[name]]))
+    assert shown.file.getvalue().count(shown_as(name)) == 2
+
+
+def test_closed_streams_are_one_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As after ``<&-`` and ``>&-``: Python has no streams then."""
+    arguments = ["predict", str(folder / "model.skmix")]
+    monkeypatch.setattr(sys, "stdin", None)
+    assert app([*arguments, "-"], standalone_mode=False) == 1
+    assert "Error: standard input is closed." in capfd.readouterr().err
+    monkeypatch.setattr(sys, "stdout", None)
+    assert app([*arguments, str(folder / "table.csv")], standalone_mode=False) == 2
+    assert "Error: standard output is closed." in capfd.readouterr().err
+    assert not app(
+        [*arguments, str(folder / "table.csv"), "-o", str(tmp_path / "p.csv")], standalone_mode=False
+    )
+    assert (tmp_path / "p.csv").exists()
+
+
+def test_more_kernels_than_rows_and_names_that_are_too_long(folder: Path, tmp_path: Path) -> None:
+    fit = ("fit", folder / "table.csv", "-t", "kind", "--kernels")
+    result = run(*fit, 10**8, "-o", tmp_path / "m", code=1)
+    assert "--kernels 100000000 is more than the 24 rows there are." in said(result)
+    result = run(*fit, 2, "-o", tmp_path / ("x" * 300), code=2)
+    assert "xxx: File name too long" in said(result)
 
 
 def test_a_misspelt_classifier_leaves_no_folder(tmp_path: Path) -> None:

@@ -532,3 +532,14 @@ def test_an_interrupted_fit_leaves_the_last_one_alone(monkeypatch: pytest.Monkey
     with pytest.raises(KeyboardInterrupt, match="in the middle"):
         model.fit(X[:, :2], y)
     assert_same_state(model, before)
+
+
+def test_masked_values_are_missing() -> None:
+    X, y = rows()
+    masked = np.ma.masked_array(X, mask=np.zeros(X.shape, dtype=bool))
+    masked.mask[3, 1] = True
+    masked.data[3, 1] = 1e9
+    gaps = np.where(masked.mask, np.nan, X)
+    model = SharedKernelMixture(3, random_state=0).fit(masked, y)
+    np.testing.assert_array_equal(model.means_, SharedKernelMixture(3, random_state=0).fit(gaps, y).means_)
+    np.testing.assert_array_equal(model.score_samples(masked), model.score_samples(gaps))

@@ -28,6 +28,7 @@ from skmix import (
     open_rows,
 )
 from skmix.engine.compute.arrays import is_device_array, operations_of, send, to_numpy
+from skmix.estimators import rows as estimator_rows
 
 if torch is not None:
     from skmix.engine.compute.feed import Feed
@@ -316,6 +317,27 @@ def test_a_device_that_is_not_there() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="sees 0 CUDA device"):
             SharedKernelMixture(2, device="cuda").fit(X)
+
+
+def test_a_model_from_another_machine_is_scored_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without PyTorch, and warned of once; a fit would still be refused."""
+
+    def room_on(device: str) -> float:
+        raise ImportError(f"device={device!r} needs PyTorch.")
+
+    monkeypatch.setattr(estimator_rows, "room_on", room_on)
+    monkeypatch.setattr(estimator_rows, "send", None)
+    estimator_rows._is_here.cache_clear()
+    model = SharedKernelMixture(2, random_state=0).fit(X)
+    expected = model.score_samples(X)
+    model.set_params(device="cuda").save(tmp_path / "m")
+    back = load(tmp_path / "m")
+    with pytest.warns(UserWarning, match="device='cuda' needs PyTorch. Rows are scored on the CPU."):
+        assert_array_equal(back.score_samples(X), expected)
+    assert_array_equal(back.score_samples(open_rows(X)), expected)
+    estimator_rows._is_here.cache_clear()
 
 
 @needs_torch

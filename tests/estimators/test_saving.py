@@ -14,7 +14,14 @@ from sklearn import config_context
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.metadata_routing import get_routing_for_object
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load
+from skmix import (
+    GaussianMixture,
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    load,
+)
 
 TYPES = ["full", "tied", "diag", "spherical"]
 
@@ -208,6 +215,39 @@ def test_badly_scaled_and_far_off_models_can_be_saved(tmp_path: Path) -> None:
     for model in (SharedKernelClassifier(random_state=0), GaussianMixture(2, reg_covar=0.0, random_state=0)):
         back = through_a_file(model.fit(scaled, Y), tmp_path)
         assert same(back.score_samples(scaled), model.score_samples(scaled))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_a_model_reports_is_accepted_back(tmp_path: Path, seed: int) -> None:
+    """With features of different units: of a loaded model, as its start and as its prior."""
+    rng = np.random.default_rng(seed)
+    mixed = rng.normal(size=(40, 7)) @ rng.normal(size=(7, 7)) * 10.0 ** rng.uniform(-8, 8, size=7)
+    mixed[:, 1] = 3.0 * mixed[:, 0]  # singular but for the floor
+    labels = np.arange(40) % 3
+    for make in (SharedKernelClassifier, SharedKernelMixture):
+        model = make(3, random_state=0).fit(mixed, labels)
+        back = through_a_file(model, tmp_path)
+        inner = back.models_[0] if make is SharedKernelClassifier else back
+        start = {"means": back.means_, "covariances": back.covariances_, "weights": back.weights_}
+        again = make(init=start, covariance_prior=inner.covariance_prior_).fit(mixed, labels)
+        np.testing.assert_allclose(again.log_likelihood_, model.log_likelihood_, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SharedKernelClassifier(3, random_state=0),
+        SharedKernelMixture(3, random_state=0),
+        SharedKernelClassifierCV(n_kernels=3, covariance_type="full", time_limit=0, random_state=0),
+        SharedKernelMixtureCV(n_kernels=3, covariance_type="full", time_limit=0, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_features_whose_scales_differ_by_1e16(model: Any, tmp_path: Path) -> None:
+    units = 2.0 ** np.array([-27.0, 0.0, 27.0, 0.0])
+    expected = model.fit(X, Y).predict_proba(X)
+    back = through_a_file(model.fit(X * units, Y), tmp_path)
+    np.testing.assert_allclose(back.predict_proba(X * units), expected, rtol=0.0, atol=1e-6)
 
 
 def test_arrays_that_are_one_stay_one(tmp_path: Path) -> None:

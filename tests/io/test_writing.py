@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from skmix.io import replacing
+from skmix.io.tables import write_columns
 
 
 def names(folder: Path) -> list[str]:
@@ -69,5 +71,21 @@ def test_what_is_not_a_regular_file_is_written_to(tmp_path: Path) -> None:
             file.write(b"new")
         assert os.read(reading, 10) == b"new"
         assert pipe.is_fifo()
+        # A link to it, as /dev/stdout is: its real path may be the name of no file.
+        (tmp_path / "link").symlink_to(pipe)
+        write_columns(tmp_path / "link", {"a": np.array([1])})
+        assert os.read(reading, 10) == b"a\n1\n"
+        assert names(tmp_path) == ["link", "pipe"]
     finally:
         os.close(reading)
+
+
+def test_open_streams_are_written_to() -> None:
+    reading, writing = os.pipe()
+    try:
+        with replacing(f"/dev/fd/{writing}") as file:
+            file.write(b"new")
+        assert os.read(reading, 10) == b"new"
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -34,6 +34,9 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and report errors that it did not handle itself."""
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:  # it was closed: what is said is lost
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         try:
             return super().invoke(ctx)
         except OSError as error:
@@ -94,9 +97,17 @@ def examples(*lines: str) -> str:
 # ---------------------------------------------------------------- printing
 
 
-def verbatim(text: str) -> str:
-    """Return text for a terminal: control characters, which may come from data, are replaced by '?'."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "?", text)
+# Control characters, those that turn the direction of writing, and halves of characters.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def verbatim(text: str, *, in_line: bool = False) -> str:
+    r"""Return text for a terminal, with control characters, which may come from data, as ``\x1b``.
+
+    New lines and tabs stay, unless the text is to be `in_line`.
+    """
+    text = text.replace("\n", "\\n").replace("\t", "\\t") if in_line else text
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class _VerbatimConsole(Console):
@@ -121,9 +132,10 @@ def table(
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_lines=lines)
     for place, heading in enumerate(headings):
         number = place > 0 and not wrap
+        heading = verbatim(heading, in_line=True)
         shown.add_column(heading, justify="right" if number else "left", no_wrap=number)
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*(verbatim(cell, in_line=True) for cell in row))
     return shown
 
 
@@ -187,7 +199,7 @@ def guarded(
             known = error.filename and error.strerror
             stop(f"cannot read {error.filename}: {error.strerror}" if known else str(error), BAD_INPUT)
         except MemoryError:
-            stop("the rows do not fit in memory; see docs/guide/larger-than-memory.md.", BAD_INPUT)
+            stop("rows and kernels do not fit in memory; see docs/guide/larger-than-memory.md.", BAD_INPUT)
         except ImportError as error:
             stop(str(error), NOT_INSTALLED)
         except KeyboardInterrupt:

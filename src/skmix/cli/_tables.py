@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -91,6 +92,8 @@ def written(
 
 def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableRows:
     """Read a table or standard input with `read_rows`; stop with a hint if a column cannot be used."""
+    if data == STANDARD and sys.stdin is None:
+        stop("standard input is closed.", BAD_INPUT)
     source = cast("str | BinaryIO", sys.stdin.buffer if data == STANDARD else data)
     options["drop"] = drop or ()
     try:
@@ -244,5 +247,7 @@ def write_bytes(out: str, content: bytes) -> None:
 
 def _standard_output() -> BinaryIO:
     """Return standard output as a stream of bytes, after flushing text."""
+    if getattr(sys.stdout, "name", None) == os.devnull:
+        stop("standard output is closed.", WRONG_USE)
     sys.stdout.flush()
     return cast(BinaryIO, sys.stdout.buffer)

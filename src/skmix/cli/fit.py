@@ -266,6 +266,8 @@ def fit(
             )
         training, held = _training_rows(rows, target, unlabelled, hold_out, seed)
         X, y, known = training.X, training.y, training.known
+        if n_kernels != "auto" and n_kernels > len(X):
+            raise ValueError(f"--kernels {kernels} is more than the {len(X)} rows there are.")
         with watch.steps("fitting", None):
             if y is not None:
                 classes = np.unique(y[known].tolist())

@@ -353,6 +353,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
 def _print_weights(group: dict[str, Any], labels: list[str]) -> None:
     """Print how much each class uses each kernel, the kernels with most rows first."""
     weights, shares = np.array(group["weights"]), np.array(group["shares"])
+    labels = [cli.verbatim(label, in_line=True) for label in labels]
     terminal = cli.console()
     plain = terminal.options.ascii_only
     # Two spaces separate columns.

@@ -13,6 +13,8 @@ from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
 
 _SUM_TOLERANCE = 1e-6
+# Squares of rows in units of smaller variances' deviations overflow.
+_LEAST_VARIANCE = 1e-305
 # Attributes of Student's t kernels and of a background.
 OF_KERNELS = ("kernel_degrees_", "background_weights_", "background_box_")
 # With more features than this, and than rows, covariances of all pairs of them take too long.
@@ -66,27 +68,44 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
                 "the last column of covariances has the features' variances, which must be positive, got "
                 f"{array[..., -1].min():.3g}."
             )
-        return array
-    full = structure.to_full(array[None], n_kernels, n_features)[0]
-    for k, matrix in enumerate(full):
-        if np.count_nonzero(matrix) == n_features and np.all(np.diagonal(matrix) > 0):
-            continue  # diagonal, perhaps of thousands of features
-        gap, variances = np.abs(matrix - matrix.T), np.diagonal(matrix)
-        deviations = np.sqrt(np.abs(variances))
-        if np.any(gap > 1e-6 * deviations[:, None] * deviations):
+    elif structure.name in ("full", "tied"):
+        full = structure.to_full(array[None], n_kernels, n_features)[0]
+        deviations = np.sqrt(np.abs(np.diagonal(full, axis1=1, axis2=2)))
+        products = deviations[:, :, None] * deviations[:, None, :]
+        gaps = np.abs(full - np.swapaxes(full, 1, 2))
+        crooked = np.any(gaps > 1e-6 * products, axis=(1, 2))
+        if crooked.any():
+            k = int(crooked.argmax())
             raise ValueError(
-                f"the covariance of kernel {k} is not symmetric: entries differ by {gap.max():.3g}."
+                f"the covariance of kernel {k} is not symmetric: entries differ by {gaps[k].max():.3g}."
             )
-        # Of correlations: those of features in very different units would be lost to rounding.
-        smallest = variances.min()
-        if smallest > 0:
-            smallest = np.linalg.eigvalsh(matrix / deviations[:, None] / deviations)[0]
-        if not smallest > 0:
-            raise ValueError(
-                f"the covariance of kernel {k} is not positive definite: its smallest eigenvalue is "
-                f"{smallest:.3g}, with features in units of their deviations."
-            )
-    return 0.5 * (array + np.swapaxes(array, -1, -2)) if structure.name in ("full", "tied") else array
+        array = 0.5 * (array + np.swapaxes(array, -1, -2))
+    # The engine's own criterion, which features in very different units do not mislead.
+    if not structure.factor(array[None], n_features).usable[0]:
+        k, smallest = _least_definite(structure.to_full(array[None], n_kernels, n_features)[0])
+        raise ValueError(
+            f"the covariance of kernel {k} is not positive definite: its smallest eigenvalue is "
+            f"{smallest:.3g}, with features in units of their deviations."
+        )
+    variances = structure.variances(array[None])
+    if not _LEAST_VARIANCE <= variances.min() <= variances.max() < np.inf:
+        raise ValueError(
+            f"covariances have variances from {variances.min():.3g} to {variances.max():.3g}, which are too "
+            "far from one for sums of squares: rescale the features."
+        )
+    return array
+
+
+def _least_definite(matrices: FloatArray) -> tuple[int, float]:
+    """Return which of covariances (K, M, M) is furthest from positive definite, and by which eigenvalue.
+
+    It is that of the correlations, or a variance that is not positive.
+    """
+    smallest = np.diagonal(matrices, axis1=1, axis2=2).min(axis=1)
+    for k in np.flatnonzero(smallest > 0):
+        deviations = np.sqrt(np.diagonal(matrices[k]))
+        smallest[k] = np.linalg.eigvalsh(matrices[k] / deviations[:, None] / deviations)[0]
+    return int(smallest.argmin()), float(smallest.min())
 
 
 def is_wide(n_rows: int, n_features: int) -> bool:

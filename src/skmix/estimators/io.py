@@ -7,15 +7,15 @@ loaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 from sklearn import config_context
-from sklearn.base import is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,13 +23,21 @@ from .. import _version
 from ..engine.covariances import structure_of
 from ..engine.model import Parameters
 from ..engine.refine.merge import cut
+from ..engine.refine.online import resume
 from ..engine.sources.reference import log_peaks
 from ..engine.sources.summary import FARTHEST, frame_of
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.encoding import check_columns
 from ..io.graph import Kernels, build_graph
-from ._settings import OF_KERNELS, check_covariance_prior, check_feature_groups, check_kernel
-from .rows import host_copy
+from ._settings import (
+    OF_KERNELS,
+    check_covariance_prior,
+    check_covariances,
+    check_feature_groups,
+    check_kernel,
+)
+from .decisions import check_outlier_label
+from .rows import device_and_precision, host_copy
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -192,7 +200,11 @@ def _record_of(estimator: Any) -> Record:
     return Record(
         type(estimator).__name__,
         {
-            "parameters": {name: _plain(value) for name, value in parameters.items()},
+            # Of an estimator that is a parameter, only its own parameters matter.
+            "parameters": {
+                name: _record_of(clone(value)) if isinstance(value, FileMixin) else value
+                for name, value in parameters.items()
+            },
             "fitted": {name: _plain(value) for name, value in attributes.items()},
             "output": output,
             "requests": requests,
@@ -244,10 +256,11 @@ def load(path: str | os.PathLike[str]) -> Any:
         if not isinstance(record, Record):
             raise ValueError("it is not an estimator")
         estimator = _estimator_of(record)
-        _CHECKS[record.kind](estimator)
+        with np.errstate(all="ignore"):  # of numbers that are then refused
+            _CHECKS[record.kind](estimator)
         return estimator
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{os.fspath(path)} holds no valid model: {error}.") from None
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)} holds no valid model: {str(error).rstrip('.')}.") from None
 
 
 def _estimator_of(record: Record) -> Any:
@@ -263,6 +276,8 @@ def _estimator_of(record: Record) -> Any:
     unknown = set(parameters) - set(kind._get_param_names())
     if unknown:
         raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; a later version may")
+    if any(isinstance(value, Record) and value.fields.get("fitted") for value in parameters.values()):
+        raise ValueError("a parameter is a fitted estimator")
     estimator = kind(**{name: _restored(value) for name, value in parameters.items()})
     estimator._validate_params()
     for name, value in fitted.items():
@@ -290,36 +305,83 @@ def _restored(value: Any) -> Any:
 
 # ---------------------------------------------------------------- consistency of fitted attributes
 
-# Types of attributes, in whatever estimator they are. Letters are the axes of an array of floating-point
-# numbers: capitals for sizes that agree (kernels K, classes L, features M) and finite numbers, small letters
-# for any size and any numbers.
-_TYPES: dict[Any, tuple[str, ...]] = {
-    bool: ("converged_", "has_gaps_"),
-    str: ("covariance_type_", "prior_setting_"),
-    Integral: ("n_features_in_", "n_iter_", "n_kernels_", "n_untried_"),
-    float: ("group_shift_", "log_likelihood_", "lower_bound_", "temperature_", "threshold_"),
-    np.ndarray: (
-        "classes_",
-        "covariances_",
-        "merge_entropies_",
-        "merge_tree_",
-        "populations_",
-        "start_status_",
-    ),
-    tuple: ("covariance_prior_",),
-    list: ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "mixtures_", "models_"),
-    dict: ("best_params_", "cv_results_"),
-    "KM": ("means_",),
-    "K": ("weight_prior_", "mean_precision_", "degrees_of_freedom_", "kernel_degrees_"),
-    "L": ("class_count_", "background_weights_"),
-    "M": ("resolution_", "variance_floor_"),
-    "KL": ("weight_concentration_",),
-    "LKM": ("group_shifts_",),
-    "BM": ("background_box_",),
-    "pc": ("log_likelihood_path_",),
-    "s": ("lower_bound_path_", "start_log_likelihoods_"),
+_HUGE = float(np.finfo(np.float64).max)
+_TINY = float(np.finfo(np.float64).tiny)
+# Larger numbers cannot be squared; larger powers of clipped values overflow.
+_SQUARABLE, _MOST_POWER = 1e154, 30.0
+# What attributes are, in whatever estimator they are: a type, and the lowest and the highest number. Letters
+# are the axes of an array of floating-point numbers: capitals for sizes that agree (kernels K, classes L,
+# features M), small letters for any size. Numbers are finite unless a bound is infinite, and never NaN.
+_ATTRIBUTES: dict[str, tuple[Any, ...]] = {
+    "converged_": (bool,),
+    "has_gaps_": (bool,),
+    "covariance_type_": (str,),
+    "prior_setting_": (str,),
+    "best_index_": (Integral, 0),
+    "n_features_in_": (Integral, 1),
+    "n_iter_": (Integral, 0),
+    "n_kernels_": (Integral, 1),
+    "n_untried_": (Integral, 0),
+    "best_score_": (object,),
+    "group_shift_": (float, _TINY, np.inf),
+    "log_likelihood_": (float,),
+    "lower_bound_": (float, -np.inf),
+    "shrinkage_": (float, 0.0, 1.0),
+    # Beyond these, log-densities of far rows would overflow.
+    "temperature_": (float, 1e-100, 1e100),
+    "threshold_": (float, -np.inf),
+    "class_prior_": (np.ndarray,),
+    "classes_": (np.ndarray,),
+    "covariances_": (np.ndarray,),
+    "feature_names_in_": (np.ndarray,),
+    "merge_tree_": (np.ndarray,),
+    "populations_": (np.ndarray,),
+    "precisions_": (np.ndarray,),
+    "precisions_cholesky_": (np.ndarray,),
+    "shares_": (np.ndarray,),
+    "start_status_": (np.ndarray,),
+    "weights_": (np.ndarray,),
+    "covariance_prior_": (tuple,),
+    "classifiers_": (list,),
+    "feature_groups_": (list,),
+    "feature_maps_": (list,),
+    "lower_bounds_": (list,),
+    "mixtures_": (list,),
+    "models_": (list,),
+    "best_params_": (dict,),
+    "cv_results_": (dict,),
+    "metadata_": (dict,),
+    "stream_": (dict,),
+    "tuned_": (dict,),
+    "means_": ("KM", -_SQUARABLE, _SQUARABLE),
+    "degrees_of_freedom_": ("K", _TINY),
+    "kernel_degrees_": ("K", 1.0),
+    "mean_precision_": ("K", _TINY),
+    "merge_entropies_": ("K",),
+    "weight_prior_": ("K", _TINY),
+    "weight_concentration_": ("KL", _TINY),
+    "background_weights_": ("L", 0.0, 1.0),
+    "class_count_": ("L", 0.0),
+    "group_shifts_": ("LKM", -_SQUARABLE, _SQUARABLE),
+    "background_box_": ("BM",),
+    "resolution_": ("M", 0.0),
+    "variance_floor_": ("M", 0.0),
+    "log_likelihood_path_": ("pc",),
+    "lower_bound_path_": ("s",),
+    # A start that failed has reached minus infinity.
+    "start_log_likelihoods_": ("s", -np.inf),
 }
-_TYPE_OF = {name: kind for kind, names in _TYPES.items() for name in names}
+# Ranges of the state of a stream. Rows are clipped, in units of its scale, and other numbers are of squares.
+_SQUARED = FARTHEST**2
+_STREAM = {
+    "scale": (1.0 / _SQUARABLE, _SQUARABLE),
+    "shift": (-FARTHEST, FARTHEST),
+    "variance": (0.0, _SQUARED),
+    "bound": (0.0, _HUGE),
+    "mass": (0.0, 2.0),
+    "n_batches": (1, 2**53),
+    "n_rows": (_TINY, _HUGE),
+}
 _MIXTURE = (
     *("classes_", "class_count_", "class_prior_", "converged_", "covariance_type_", "covariances_"),
     *("means_", "n_features_in_", "n_iter_", "n_kernels_", "weights_"),
@@ -335,7 +397,9 @@ _GAUSSIAN = (
     *("converged_", "covariances_", "lower_bound_", "lower_bounds_", "means_", "n_features_in_", "n_iter_"),
     *("precisions_", "precisions_cholesky_", "weights_"),
 )
-_SEARCH: tuple[str, ...] = ("best_params_", "cv_results_", "n_features_in_", "n_untried_")
+_SEARCH: tuple[str, ...] = (
+    *("best_index_", "best_params_", "best_score_", "cv_results_", "n_features_in_", "n_untried_"),
+)
 _CLASSIFIERS, _MIXTURES = ("classifiers_", "feature_maps_"), ("mixtures_", "shares_")
 # Parts of what a member takes of rows, and their axes; the last three may be missing.
 _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M", "matrix": "MQ"}
@@ -343,13 +407,16 @@ _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M
 
 def arrays_of_kernels(model: Any) -> list[str]:
     """Return the names of a mixture's fitted arrays that have one line for each kernel."""
-    named = [name for name, axes in _TYPE_OF.items() if isinstance(axes, str) and axes[0] == "K"]
+    named = [name for name, (axes, *_) in _ATTRIBUTES.items() if isinstance(axes, str) and axes[0] == "K"]
     return [name for name in ("weights_", *named) if name in vars(model)]
 
 
 def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
-    """Check types, shapes and feature names, and return the sizes of axes by letter."""
-    present = vars(model).keys()
+    """Check types, ranges, shapes and feature names, and return the sizes of axes by letter."""
+    present = {name for name in vars(model) if name[-1] == "_" and name[0] != "_"}
+    unknown = min(present - _ATTRIBUTES.keys(), default=None)
+    if unknown is not None:
+        raise ValueError(f"{unknown} is not an attribute of a fit; what you note belongs in metadata_")
     # Weights alone have a posterior if their prior was learnt by EM.
     posterior = (
         _BOUND if "weight_prior_" in present and present.isdisjoint(_POSTERIOR) else _BOUND + _POSTERIOR
@@ -357,39 +424,80 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     for group in (_FIT, posterior, _POPULATIONS, _SHIFTS):
         required = required if present.isdisjoint(group) else (*required, *group)
     for name in required:
-        if name not in vars(model):
+        if name not in present:
             raise ValueError(f"{name} is missing")
     sizes: dict[str, int] = {}
-    for name in filter(vars(model).__contains__, _TYPE_OF):
-        value, kind = vars(model)[name], _TYPE_OF[name]
+    for name, (kind, *bounds) in _ATTRIBUTES.items():
+        if name not in present:
+            continue
+        value = vars(model)[name]
         if isinstance(kind, str):
-            _check_array(name, value, kind, sizes)
+            _check_array(name, value, kind, sizes, *bounds)
         elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"{name} is a {type(value).__name__}")
-        elif isinstance(value, float) and np.isnan(value):
-            raise ValueError(f"{name} is NaN")
+        elif kind in (float, Integral):
+            _check_range(name, np.asarray(value), *bounds)
     n_features = sizes.setdefault("M", model.n_features_in_)
-    if not model.n_features_in_ == n_features > 0:
+    if model.n_features_in_ != n_features:
         raise ValueError(f"n_features_in_ is {model.n_features_in_} for {n_features} features")
     names = vars(model).get("feature_names_in_")
     if names is not None and not (
-        np.shape(names) == (n_features,) and all(isinstance(name, str) for name in names)
+        names.shape == (n_features,)
+        and all(isinstance(name, str) for name in names)
+        and len(set(names)) == n_features
     ):
-        raise ValueError(f"feature_names_in_ are not {n_features} names")
+        raise ValueError(f"feature_names_in_ are not {n_features} names, each once")
     if "table_columns_" in vars(model):
         check_columns(model.table_columns_, n_features)
+    _check_metadata(vars(model).get("metadata_", {}))
+    device_and_precision(getattr(model, "device", None))
     return sizes
 
 
-def _check_array(name: str, array: Any, axes: str, sizes: dict[str, int]) -> None:
+def _check_metadata(noted: dict[Any, Any]) -> None:
+    """Check what the command line stores in a model, beside which users may store what they want."""
+    compose = noted.get("compose")
+    inside = compose if isinstance(compose, dict) else {}
+    labels = inside.get("labels")
+    for name, value, kind in (
+        ("target", noted.get("target"), str),
+        ("outlier_threshold", noted.get("outlier_threshold"), float),
+        ("compose", compose, dict),
+        ("transform", inside.get("transform"), str),
+        ("compensate", inside.get("compensate"), bool),
+        ("labels", labels, list),
+        *(("labels", label, str) for label in (labels if isinstance(labels, list) else [])),
+    ):
+        if value is not None and (not isinstance(value, kind) or value != value or value == np.inf):
+            raise ValueError(f"{name} of metadata_ is {value!r}")
+
+
+def _check_range(name: str, values: np.ndarray, lowest: float = -_HUGE, highest: float = _HUGE) -> None:
+    """Check that numbers are between two others, both included; NaN never is."""
+    if values.dtype == np.float32:
+        values = values.astype(np.float64)  # which has room for the bounds
+    if values.dtype == np.float32:
+        values = values.astype(np.float64)  # which has room for the bounds
+    wrong = values[~((values >= lowest) & (values <= highest))]
+    if wrong.size and not np.isfinite(float(wrong.flat[0])):
+        what = "has values that are NaN or infinite" if values.ndim else f"is {values}"
+        raise ValueError(f"{name} {what}")
+    if wrong.size:
+        positive = lowest == _TINY and wrong.flat[0] < lowest
+        why = "not positive" if positive else f"not between {lowest:g} and {highest:g}"
+        raise ValueError(f"{name} {'has' if values.ndim else 'is'} {wrong.flat[0]}, which is {why}")
+
+
+def _check_array(
+    name: str, array: Any, axes: str, sizes: dict[str, int], lowest: float = -_HUGE, highest: float = _HUGE
+) -> None:
     if not isinstance(array, np.ndarray) or array.dtype not in (np.float64, np.float32):
         raise ValueError(f"{name} is of type {getattr(array, 'dtype', type(array).__name__)}")
     named = {axis: n for axis, n in zip(axes, array.shape, strict=False) if axis.isupper()}
     if array.ndim != len(axes) or any(n == 0 or sizes.setdefault(axis, n) != n for axis, n in named.items()):
         shape = ", ".join(str(sizes.get(axis, axis)) for axis in axes)
         raise ValueError(f"{name} has shape {array.shape}, not ({shape})")
-    if named and not np.all(np.isfinite(array)):
-        raise ValueError(f"{name} has values that are NaN or infinite")
+    _check_range(name, array, lowest, highest)
 
 
 def _check_distribution(model: Any, name: str, axes: str, sizes: dict[str, int]) -> None:
@@ -404,8 +512,16 @@ def _check_distribution(model: Any, name: str, axes: str, sizes: dict[str, int])
         raise ValueError(f"{which} must sum to one, got a sum of {worst:.6g}")
 
 
+def _check_double(model: Any) -> None:
+    """Check that arrays are of double precision, as those of shared kernels always are."""
+    for name, value in vars(model).items():
+        if name != "classes_" and getattr(value, "dtype", None) == np.float32:
+            raise ValueError(f"{name} is of type float32")
+
+
 def _check_mixture(model: Any) -> None:
     sizes = _check_attributes(model, _MIXTURE)
+    _check_double(model)
     if model.covariance_type not in ("auto", model.covariance_type_):
         raise ValueError(
             f"covariance_type is {model.covariance_type!r}, but {model.covariance_type_!r} was fitted: "
@@ -419,21 +535,40 @@ def _check_mixture(model: Any) -> None:
     _check_covariances(model, sizes)
     if hasattr(model, "covariance_prior_"):
         check_covariance_prior(model.covariance_prior_, sizes["M"])
+    if vars(model).get("prior_setting_") not in (None, "auto", "weak"):
+        raise ValueError(f"prior_setting_ is {model.prior_setting_!r}")
     path, status = vars(model).get("log_likelihood_path_"), vars(model).get("start_status_")
     if path is not None and path.shape[1] - sizes["L"] not in (0, 1):
         raise ValueError(f"log_likelihood_path_ has shape {path.shape} for {sizes['L']} classes")
     if status is not None and not (
-        status.dtype.kind == "U" and status.shape == model.start_log_likelihoods_.shape
+        status.shape == model.start_log_likelihoods_.shape
+        and set(status.tolist()) <= {"converged", "stopped", "failed"}
     ):
         raise ValueError("start_status_ and start_log_likelihoods_ do not belong together")
-    if model.class_count_.min() < 0:
-        raise ValueError(f"class_count_ has {model.class_count_.min()}")
-    for name in ("group_shift_", "weight_prior_", "weight_concentration_", *_POSTERIOR):
-        if np.any(vars(model).get(name, 1.0) <= 0):
-            raise ValueError(f"{name} has numbers that are not positive")
     if "populations_" in vars(model):
         _check_populations(model, sizes["K"])
+    if "stream_" in vars(model):
+        _check_stream(model)
     _check_tails(model)
+
+
+def _check_stream(model: Any) -> None:
+    """Check that the state of a stream is one that could be of this model."""
+    parameters, kind = model._parameters, model.covariance_type_
+    parameters = replace(parameters, class_prior=model.class_prior_)
+    expected = resume(parameters, frame_of(parameters, structure_of(kind)), kind, 1, 1.0).to_dict()
+    if model.stream_.keys() != expected.keys():
+        raise ValueError(f"stream_ has {sorted(map(str, model.stream_))}, not {sorted(expected)}")
+    for name, other in expected.items():
+        value, what = model.stream_[name], f"{name} of stream_"
+        if not isinstance(value, type(other)) or isinstance(value, bool):
+            raise ValueError(f"{what} is a {type(value).__name__}")
+        lowest, highest = _STREAM.get(name, (-_SQUARED, _SQUARED))
+        if isinstance(value, np.ndarray):
+            axes = "ABC"[: other.ndim]
+            _check_array(what, value, axes, dict(zip(axes, other.shape, strict=True)), lowest, highest)
+        else:
+            _check_range(what, np.asarray(value), lowest, highest)
 
 
 def _check_tails(model: Any) -> None:
@@ -446,9 +581,7 @@ def _check_tails(model: Any) -> None:
             raise ValueError(f"{name} {'is missing' if wanted else 'was fitted'}, with {settings}")
     if degrees is not None and not np.all(degrees >= 1.0 if fixed is None else degrees == fixed):
         raise ValueError(f"kernel_degrees_ has {degrees.min()}, with kernel={model.kernel!r}")
-    if weights is not None and not np.all((weights >= 0) & (weights <= 1)):
-        raise ValueError("background_weights_ are not all between 0 and 1")
-    if box is not None and not (len(box) == 2 and np.all(box[0] < box[1])):
+    if box is not None and not (len(box) == 2 and np.all((box[0] < box[1]) & (box[1] - box[0] < np.inf))):
         raise ValueError("background_box_ has no volume")
 
 
@@ -460,7 +593,10 @@ def _check_populations(model: Any, n_kernels: int) -> None:
     _check_array("merge_entropies_", entropies, "K", {"K": n_kernels})
     if tree.shape != (n_kernels - 1, 4) or tree.dtype != np.float64:
         raise ValueError(f"merge_tree_ has shape {tree.shape}, not ({n_kernels - 1}, 4)")
-    if n_kernels > 1 and not (np.all(np.isfinite(tree)) and is_valid_linkage(tree)):
+    parents = tree[:, :2]
+    if n_kernels > 1 and not (
+        np.all(np.isfinite(tree)) and np.all(parents == np.floor(parents)) and is_valid_linkage(tree)
+    ):
         raise ValueError("merge_tree_ is not a tree of merges")
     if populations.shape != (n_kernels,) or populations.dtype.kind != "i":
         raise ValueError(f"populations_ are not {n_kernels} whole numbers")
@@ -476,6 +612,9 @@ def _check_labels(labels: np.ndarray, n_classes: int) -> None:
     """Check that the labels of the classes are sorted and distinct."""
     if labels.shape != (n_classes,):
         raise ValueError(f"classes_ has shape {labels.shape}, not ({n_classes},)")
+    plain = labels.dtype.kind in "biufU" or all(isinstance(label, str | Real) for label in labels)
+    if not plain:
+        raise ValueError("classes_ has labels that are neither numbers nor text")
     try:
         # NaN is neither greater than another label nor equal to itself.
         ordered = bool(np.all(labels[1:] > labels[:-1]) and labels[0] == labels[0])
@@ -488,20 +627,12 @@ def _check_labels(labels: np.ndarray, n_classes: int) -> None:
 def _check_covariances(model: Any, sizes: dict[str, int]) -> None:
     # scikit-learn's interface has no fitted name.
     covariance_type = getattr(model, "covariance_type_", model.covariance_type)
-    array, structure, n_features = model.covariances_, structure_of(covariance_type), sizes["M"]
+    array, structure = model.covariances_, structure_of(covariance_type)
+    if array.dtype not in (np.float64, np.float32):
+        raise ValueError(f"covariances_ is of type {array.dtype}")
     if array.ndim == 3 and array.shape[-1] > 1:
         structure = structure.of(array)
-    shape = structure.shape(sizes["K"], n_features)
-    _check_array("covariances_", array, "ABC"[: len(shape)], dict(zip("ABC", shape, strict=False)))
-    if not structure.projects:  # factors always make symmetric matrices
-        matrices = _matrices(array, covariance_type, n_features)
-        deviations = np.sqrt(np.abs(np.diagonal(matrices, axis1=1, axis2=2)))
-        gap = np.abs(matrices - np.swapaxes(matrices, 1, 2))
-        if np.any(gap > 1e-6 * deviations[:, :, None] * deviations[:, None, :]):
-            raise ValueError(f"covariances_ are not symmetric: entries differ by {gap.max():.3g}")
-    # The engine's own criterion, which bad scaling does not mislead.
-    if not structure.factor(array.astype(np.float64)[None], n_features).usable[0]:
-        raise ValueError("covariances_ are not positive definite")
+    check_covariances(array, structure, sizes["K"], sizes["M"])
 
 
 def _matrices(array: np.ndarray, covariance_type: str, n_features: int) -> np.ndarray:
@@ -523,9 +654,34 @@ def _check_classifier(model: Any) -> None:
             and np.array_equal(part.classes_, models[0].classes_)
         ):
             raise ValueError(f"the model of feature group {group} has other classes")
+    _check_double(model)
     _check_distribution(model, "class_prior_", "L", {"L": len(models[0].classes_)})
-    if not model.temperature_ > 0:
-        raise ValueError("temperature_ is not positive")
+    if "tuned_" in vars(model):
+        _check_tuned(model.tuned_)
+    if model.threshold_ > -np.inf:
+        check_outlier_label(model.outlier_label, models[0].classes_)
+
+
+def _check_tuned(tuned: dict[str, Any]) -> None:
+    """Check the scores of held-out rows before and after tuning, and of its rounds."""
+    names = ("log_loss", "error", "log_likelihood", "temperature")
+    match tuned:
+        case {"trade_off": float() | None, "before": before, "after": after, "rounds": list(rounds)} if (
+            len(tuned) == 4
+            and all(each is None or _are_numbers(each, names) for each in (before, after))
+            and all(_are_numbers(each, ("trade_off", *names)) for each in rounds)
+        ):
+            return
+    raise ValueError("tuned_ is not a record of tuning")
+
+
+def _are_numbers(values: Any, names: Iterable[str]) -> bool:
+    """Return whether values are a dict of floating-point numbers with these names."""
+    return (
+        isinstance(values, dict)
+        and values.keys() == set(names)
+        and all(isinstance(number, float) and number == number for number in values.values())
+    )
 
 
 def _check_part(part: Any, kind: str, n_features: int, name: str) -> None:
@@ -555,14 +711,14 @@ def _check_gaussian(model: Any) -> None:
         raise ValueError("precisions_cholesky_ has a diagonal that is not positive")
     magnitude = np.abs(roots) @ np.swapaxes(np.abs(roots), 1, 2)
     product = roots @ np.swapaxes(roots, 1, 2)
-    if np.any(np.abs(product - precisions) > _INVERSE_TOLERANCE * magnitude):
+    if not np.all(np.abs(product - precisions) <= _INVERSE_TOLERANCE * magnitude):
         raise ValueError("precisions_ are not the squares of precisions_cholesky_")
     white = np.swapaxes(roots, 1, 2) @ covariances @ roots
     # Variance inflation, P_ii (P⁻¹)_ii, is what rounding is multiplied by; attributes may be float32.
     inflation = np.einsum("bdd,bdd->bd", covariances, precisions).max(axis=1)
     order = covariances.shape[1]
     allowed = _INVERSE_TOLERANCE + 8 * order * np.finfo(np.float32).eps * inflation
-    if np.any(np.abs(white - np.eye(order)) > allowed[:, None, None]):
+    if not np.all(np.abs(white - np.eye(order)) <= allowed[:, None, None]):
         raise ValueError("precisions_cholesky_ does not belong to covariances_")
 
 
@@ -570,8 +726,7 @@ def _check_search(search: Any) -> None:
     """Check a search, its models, and what they take of rows."""
     members = _CLASSIFIERS if is_classifier(search) else _MIXTURES
     n_features = _check_attributes(search, (*_SEARCH, *members))["M"]
-    if len({len(column) for column in search.cv_results_.values()}) != 1:
-        raise ValueError("the columns of cv_results_ differ in length")
+    _check_results(search)
     parts, others = (vars(search)[name] for name in members)
     if not len(parts) or len(others) != len(parts):
         raise ValueError(f"{members[0]} and {members[1]} differ in length, or are empty")
@@ -587,6 +742,26 @@ def _check_search(search: Any) -> None:
             raise ValueError(f"{members[0]} differ in their classes")
 
 
+def _check_results(search: Any) -> None:
+    """Check the table of candidates, and that the best one is in it."""
+    results, index = search.cv_results_, search.best_index_
+    params, scores = results.get("params"), results.get("mean_test_score")
+    if not isinstance(params, list) or not all(isinstance(each, dict) for each in params):
+        raise ValueError("params of cv_results_ are not a list of dicts")
+    for name, column in results.items():
+        kinds = "U" if name == "stage" else "biuf" if not name.startswith("param_") else "biufUO"
+        if name != "params" and not (
+            isinstance(column, np.ndarray) and column.shape == (len(params),) and column.dtype.kind in kinds
+        ):
+            raise ValueError(f"{name} of cv_results_ is not a column of {len(params)} candidates")
+    if scores is None or index >= len(params) or params[index].keys() != search.best_params_.keys():
+        raise ValueError("best_index_ and best_params_ are not those of a candidate in cv_results_")
+    if not isinstance(search.best_score_, float) or not np.array_equal(
+        search.best_score_, scores[index], equal_nan=True
+    ):
+        raise ValueError(f"best_score_ is {search.best_score_!r}, and {scores[index]} in cv_results_")
+
+
 def _width_of(change: Any, n_features: int, number: int) -> int:
     """Return how many features a map makes of those of rows, after a check of its arrays."""
     if change is None:
@@ -597,9 +772,13 @@ def _width_of(change: Any, n_features: int, number: int) -> int:
     matrix = change[-1]
     for (part, axes), array in zip(_MAP.items(), change, strict=True):
         # Curves and projection are there or not.
-        step = {"curves": change[3], "offset": matrix, "matrix": matrix}
-        if step.get(part, array) is not None:
-            _check_array(f"the {part} of {name}", array, axes, {"M": n_features, "C": 2})
+        if {"curves": change[3], "offset": matrix, "matrix": matrix}.get(part, change) is None:
+            continue
+        highest = _MOST_POWER if part == "powers" else _SQUARABLE
+        what, sizes = f"the {part} of {name}", {"M": n_features, "C": 2}
+        _check_array(what, array, axes, sizes, -highest, highest)
+        if array.dtype != np.float64:
+            raise ValueError(f"{what} is of type {array.dtype}")
     if np.any(change[1] == 0):
         raise ValueError(f"the scale of {name} is zero")
     if change[3] is not None and np.any(np.diff(change[3][0]) < 0):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from os import PathLike
 from typing import Any
 
@@ -305,6 +305,8 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
         return _check_device_rows(estimator, X, fitting=fitting, least=least if fitting else 1)
     else:
         refuse_blocks(X)
+        if isinstance(X, np.ma.MaskedArray):
+            X = np.ma.filled(X.astype(np.float64), np.nan)
     return validate_data(
         estimator,
         X,
@@ -551,6 +553,23 @@ def sent(model: Any, rows: Any) -> Array:
     return rows if device is None or not is_numpy(rows) else send(rows, device)
 
 
+def _device_of_scores(model: Any) -> str | None:
+    """Return the device that rows are sent to for scores: the model's, if this machine has it."""
+    device = device_and_precision(model.device)[0]
+    return device if device is not None and _is_here(device) else None
+
+
+@cache
+def _is_here(device: str) -> bool:
+    """Return whether this machine has a device; warn once if not, as of a model fitted elsewhere."""
+    try:
+        room_on(device)
+    except (ImportError, ValueError) as error:
+        warn_caller(f"{error} Rows are scored on the CPU.")
+        return False
+    return True
+
+
 def host_copy(estimator: Any) -> Any:
     """Return the estimator, or a copy of it whose arrays are NumPy's."""
     if not is_device_array(vars(estimator).get("class_prior_")):
@@ -613,8 +632,8 @@ def score_rows(
     refuse_paths(X, y=y)
     home = detached(X) if _is_dispatched(estimator, X) else None
     rows = check_rows(model, on_host(X) if home is None or on_cpu else home, fitting=False)
-    device = device_and_precision(estimator.device)[0]
-    if device is not None and is_numpy(rows) and not on_cpu:
+    device = None if on_cpu or not is_numpy(rows) else _device_of_scores(estimator)
+    if device is not None:
         if not fits_on(rows, device):
             return _score_blocks(model, open_rows(rows), function, on_host(y))
         rows = send(rows, device)
@@ -629,12 +648,14 @@ def _score_blocks(
     rows = with_features_of(model, source.unlabelled())
     rows = rows if y is None else rows.labelled(y)
     out, start = np.empty(0), 0
+    device = None if on_cpu else _device_of_scores(model)
     with closing(rows.blocks()) as blocks:
         for block in blocks:
             stop = start + len(block.X)
             block.check()
             codes = () if y is None else (code_labels(labels_in(block), model.classes_, len(block.X)),)
-            part = on_host(function(model, block.X if on_cpu else sent(model, block.X), *codes))
+            X = block.X if device is None else send(block.X, device)
+            part = on_host(function(model, X, *codes))
             if not start:
                 out = np.empty((rows.n_rows, *part.shape[1:]), dtype=part.dtype)
             out[start:stop] = part

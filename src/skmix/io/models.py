@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.compute.operations import physical_memory
 from .writing import replacing
 
 FORMAT = "skmix"
@@ -59,11 +60,15 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
     name = os.fspath(path)
     with open(name, "rb"):
         pass  # raises an OSError with the file's name, which safetensors' errors lack
+    if os.path.getsize(name) > physical_memory():
+        raise ValueError(f"{name} is larger than the memory of this machine.")
     try:
         # Checks that the index of arrays is valid and accounts for every byte of the file.
         with safe_open(name, framework="np") as file:
             header = _header(name, (file.metadata() or {}).get(FORMAT))
             arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except MemoryError:
+        raise ValueError(f"{name} does not fit in memory.") from None
     except SafetensorError as error:
         raise ValueError(f"{name} is not a skmix model, or it is truncated or damaged ({error}).") from None
     except (AttributeError, TypeError) as error:
@@ -166,7 +171,8 @@ def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
         kind = "array"
         if array.dtype.kind == "U":
             characters = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", ndmin=1)
-            kind, array = "text", characters.view(np.uint32).reshape(*array.shape, -1)
+            shape = (*array.shape, array.dtype.itemsize // 4)
+            kind, array = "text", characters.view(np.uint32).reshape(shape)
         elif array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise TypeError(
                 f"{path} is an array of {array.dtype}; a model file can only hold arrays of strings and of "

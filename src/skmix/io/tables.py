@@ -41,7 +41,7 @@ from .encoding import (
     texts_of,
 )
 from .fcs import MAGIC, read_header
-from .writing import replacing
+from .writing import is_device, replacing
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -887,7 +887,9 @@ def write_columns(
 
 
 def check_writable(path: Path) -> str:
-    """Return the suffix of a table's name, one of `WRITABLE`, or raise ValueError."""
+    """Return the suffix of a table's name, one of `WRITABLE`, or raise ValueError; devices get CSV."""
+    if is_device(path):
+        return ".csv"
     for ending in WRITABLE:
         if path.name.lower().endswith(ending):
             return ending

@@ -13,18 +13,26 @@ from pathlib import Path
 from typing import BinaryIO
 
 
+def is_device(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is of a device, pipe or open stream, which is written to and never replaced."""
+    place = Path(path)
+    special = place.exists() and not place.is_file() and not place.is_dir()
+    return special or os.path.abspath(place).startswith(("/dev/std", "/dev/fd/"))
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a new binary file that replaces `path` if the body ends without an error.
 
     A symbolic link stays one, and the file it points to is replaced. Anything but a regular file, such as
-    ``/dev/null``, is written to directly.
+    ``/dev/null``, and whatever ``/dev/stdout`` is, is written to directly.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file() and not target.is_dir():
-        with open(target, "wb") as file:
+    if is_device(path):
+        # Not by its real path, which for a pipe is the name of no file.
+        with open(path, "wb") as file:
             yield file
         return
+    target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "xb") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import as_strided
 
-from .operations import Array
+from .operations import Array, physical_memory
 
 # Threads that fill a buffer; one thread copies slower than a device reads.
 _MOST_THREADS = 16
@@ -58,7 +57,7 @@ class Feed:
             return
         if not array.flags.owndata or not array.flags.c_contiguous:
             return
-        if not n_bytes <= array.nbytes <= min(2 * n_bytes, _MOST_PINNED * _physical_memory()):
+        if not n_bytes <= array.nbytes <= min(2 * n_bytes, _MOST_PINNED * physical_memory()):
             return
         if self._cuda:
             if int(_cudart().cudaHostRegister(array.ctypes.data, array.nbytes, 0)):
@@ -126,14 +125,6 @@ class Feed:
         """Let rows be overwritten once what was launched so far is done with them."""
         if self._cuda:
             self._used[turn].record(torch.cuda.current_stream(self._there[turn].device))
-
-
-def _physical_memory() -> float:
-    """Return the bytes of the machine's memory; infinite where the system does not tell."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        return math.inf
 
 
 def _unpin(array: np.ndarray, stream: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -311,3 +312,11 @@ class JaxOperations(Operations):
         from jax.scipy.special import digamma
 
         return digamma(array)
+
+
+def physical_memory() -> float:
+    """Return the bytes of the machine's memory; infinite where the system does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
