@@ -342,10 +342,36 @@ def test_an_unusual_group_is_marked(tmp_path: Path) -> None:
     assert [line.split()[0] for line in result.stdout.splitlines() if " * " in line] == ["odd"]
     page = (tmp_path / "p.html").read_text()
     assert page.count('<span class="unseen"> (unusual)</span>') == 1
-    # Of new samples, and of few, nothing is said.
-    again = run(files[-1], "--model", tmp_path / "m", "--html", tmp_path / "q.html")
-    assert "* unusual" not in again.stdout
-    assert '<section id="unusual">' not in (tmp_path / "q.html").read_text()
+    # New samples are compared with those of the model.
+    again = run(files[-1], files[0], "--model", tmp_path / "m", "--html", tmp_path / "q.html")
+    assert "* unusual: odd\n" in again.stdout
+    assert (tmp_path / "q.html").read_text().count('<span class="unseen"> (unusual)</span>') == 1
+
+
+def test_of_a_model_of_few_groups_nothing_is_unusual(study: Path, tmp_path: Path) -> None:
+    write(tmp_path / "odd.csv", drawn([0.0, 0.0, 1.0], 0))
+    result = run(tmp_path / "odd.csv", "--model", study / "model.skmix", "--html", tmp_path / "p.html")
+    assert "* unusual" not in result.stdout
+    assert '<section id="unusual">' not in (tmp_path / "p.html").read_text()
+
+
+def test_a_model_with_a_background_and_t_kernels(study: Path, tmp_path: Path) -> None:
+    source = open_rows([*files_of(study), study / "a.csv"][:3])
+    model = SharedKernelMixture(3, init="k-means", kernel=("t", 5.0), background=True, random_state=0)
+    model.fit(source).sort_kernels().merge_kernels(n_populations=2).save(tmp_path / "m")
+    far = np.random.default_rng(0).uniform(-8.0, 20.0, size=(100, 3))
+    new = write(tmp_path / "new.csv", np.concatenate([drawn(SHARES["a"], 0), far]))
+    options = ("--table", tmp_path / "t.parquet", "--html", tmp_path / "p.html")
+    result = run(new, "--model", tmp_path / "m", *options)
+    table = pd.read_parquet(tmp_path / "t.parquet")
+    assert table["population"].tolist() == ["1", "2", "background"]
+    assert table["share"].sum() == pytest.approx(1.0)
+    assert table["share"].iloc[-1] == pytest.approx(0.25, abs=0.05)
+    assert "background" in result.stdout
+    page = (tmp_path / "p.html").read_text()
+    assert '<th scope="col" aria-label="background">' in page
+    assert "A kernel is a Student’s t distribution" in page
+    assert '<td class="words breaking">Student’s t, 5 degrees of freedom</td>' in page
 
 
 def test_a_folder_and_a_pattern(study: Path, tmp_path: Path) -> None:

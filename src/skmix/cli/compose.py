@@ -191,9 +191,8 @@ def compose(
             places = {name: place for place, name in enumerate(samples.sizes)}
             in_order = composition["group"].map(places).argsort(kind="stable")
             composition = composition.iloc[in_order].reset_index(drop=True)
-            # New groups are few, and not those that the model knows.
-            judged = model is None and len(samples.sizes) >= FEWEST_GROUPS
-            unusual = fitted.unusual_groups() if judged else None
+            judged = len(fitted.classes_) >= FEWEST_GROUPS
+            unusual = fitted.unusual_groups(new) if judged else None
         part = "population" if "population" in composition else "kernel"
         flagged = set() if unusual is None else set(unusual.loc[unusual["unusual"], "group"])
         outcome = {
@@ -231,8 +230,9 @@ def compose(
                     notes=samples.notes,
                 )
             tables.write_bytes(html, page.encode())
-        # On the command line and on pages, everything is counted from 1.
-        composition[part] += 1
+        # On the command line and on pages, everything is counted from 1. A column of text has text alone.
+        text = "background" in composition[part].tolist()
+        composition[part] = [_counted(each, text) for each in composition[part]]
         if table is not None:
             tables.write_table(table, {str(name): composition[name].to_numpy() for name in composition})
     if as_json:
@@ -529,6 +529,12 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
         say(f"written into {', '.join(written)}")
 
 
+def _counted(part: Any, text: bool) -> int | str:
+    """Return the number of a kernel or population, counted from 1, or the background as it is."""
+    number = part if isinstance(part, str) else int(part) + 1
+    return str(number) if text else number
+
+
 def _print_shares(groups: Sequence[dict[str, Any]], composition: Any, part: str) -> None:
     """Print the shares of the first groups and populations in percent."""
     shares = 100.0 * composition["share"].to_numpy().reshape(len(groups), -1)
@@ -540,7 +546,7 @@ def _print_shares(groups: Sequence[dict[str, Any]], composition: Any, part: str)
         [name, str(each["rows"]), *(f"{share:.1f}" for share in own[:n_shown])]
         for name, each, own in zip(names, groups, shares, strict=False)
     ]
-    terminal.print(cli.table(["group", "rows", *map(str, range(1, n_shown + 1))], rows))
+    terminal.print(cli.table(["group", "rows", *map(str, composition[part][:n_shown])], rows))
     left = {"group": len(groups) - len(names), part: shares.shape[1] - n_shown}
     more = " and ".join(cli.counted(number, f"more {what}") for what, number in left.items() if number > 0)
     cli.say(f"Percent of each group by {part}" + (f"; {more}: --table has all." if more else "."))

@@ -1046,8 +1046,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def sort_kernels(self) -> Self:
         """Sort the kernels by weight, the largest first, and equal ones by their means.
 
-        The weight is averaged over classes by `class_prior_`. The order that a fit leaves depends on its
-        start; the sorted one does not, as long as the kernels are the same.
+        The weight is averaged over classes by `class_prior_`, with a background by what it leaves of it. The
+        order that a fit leaves depends on its start; the sorted one does not, as long as the kernels are the
+        same.
 
         Returns
         -------
@@ -1114,17 +1115,18 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Returns
         -------
         pandas.DataFrame
-            In long form, with the columns `group`, `kernel` or `population` (its number), `share`, `lower`
-            and `upper`, and `rows`, the number of rows of the group or the sum of their weights. With a
-            background, shares are of the rows that are not background, while `rows` are all rows.
+            In long form, with the columns `group`, `kernel` or `population` (its number, or 'background' if
+            the fit has one), `share`, `lower` and `upper`, and `rows`, the number of rows of the group or the
+            sum of their weights. The shares of a group sum to one.
 
         Notes
         -----
         Intervals follow from the Fisher information of weights and kernels: they are wider where kernels
         overlap, and allow for the errors of the kernels, unless these were frozen. Where kernels are far
-        apart they are Jeffreys' intervals of counts. With hierarchical weights they are those of the
-        posterior. The information is that of complete rows. Intervals assume that the fit has converged: a
-        `tol` of 1e-6 or less, with `accelerate`, is right for groups of thousands of rows.
+        apart they are Jeffreys' intervals of counts. Where weights have a prior, it holds for new groups too,
+        and intervals are those of the posterior. The information is that of complete rows. Intervals assume
+        that the fit has converged: a `tol` of 1e-6 or less, with `accelerate`, is right for groups of
+        thousands of rows.
         """
         check_is_fitted(self)
         return compose(self, X, groups, populations=populations, level=level).frame()
@@ -1160,14 +1162,26 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         check_is_fitted(self)
         return compare(self, groups_a, groups_b, populations=populations, level=level)
 
-    def unusual_groups(self, *, populations: bool | None = None, level: float = 0.05) -> Any:
+    def unusual_groups(
+        self,
+        X: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        populations: bool | None = None,
+        level: float = 0.05,
+    ) -> Any:
         """Return which groups have an unusual composition, or rows that the kernels do not explain.
 
         The shares of each group are compared with the Beta distributions of those of the others, and the
-        log-likelihood of its rows with what a group of its composition should have.
+        log-likelihood of its rows with what a group of its composition and size should have. New groups are
+        compared with those of the fit; their weights are fitted, and the model stays as it is.
 
         Parameters
         ----------
+        X : array-like of shape (n, M), default=None
+            Rows of new groups, of any kind that `fit` takes. None is for the groups of the fit.
+        groups : array-like of shape (n,), default=None
+            The group of each row of X; None where X has them itself, or for one group.
         populations : bool, default=None
             Whether compositions are of populations, see `merge_kernels`, or of kernels; None takes
             populations if there are any.
@@ -1181,13 +1195,13 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             A line for each group, with the columns `group`, `rows`; `kernel` or `population`, the one whose
             share is the least usual, its `share`, that of the other groups, `usual_share`, and
             `p_composition`, for all parts together (Bonferroni); `log_likelihood`, the mean of its rows,
-            `z_likelihood` and `p_likelihood`, how far it is from the expected one; `q_value` of the lower of
-            the two p-values (Benjamini and Hochberg), and `unusual`. Log-likelihoods are NaN where the
-            mixture does not have them, after `partial_fit` and `add_class`, and where rows of the fit had
-            missing values.
+            `z_likelihood` and `p_likelihood`, how far it is from the expected one, as a standard normal
+            variate; `q_value` of the lower of the two p-values (Benjamini and Hochberg), and `unusual`.
+            Shares are of the rows that are not background. Log-likelihoods are NaN where the mixture does not
+            have them, after `partial_fit` and `add_class`, and where rows had missing values.
         """
         check_is_fitted(self)
-        return unusual_groups(self, populations=populations, level=level)
+        return unusual_groups(self, X, groups, populations=populations, level=level)
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of rows X (n, M), as features for another estimator."""
