@@ -398,6 +398,11 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
+            n_rows = training.source.summary.n_rows
+            if (self.n_kernels or 0) > n_rows and self.freeze != "kernels":
+                raise ValueError(
+                    f"n_kernels={self.n_kernels} is more than the {n_rows} rows there are: use fewer kernels."
+                )
             if self.reject_below is not None:
                 check_outlier_label(self.outlier_label, training.classes)
             parts = self._parts_to_fit(training.n_features)

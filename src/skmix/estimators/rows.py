@@ -50,6 +50,7 @@ from ..engine.sources.gaps import has_gaps
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, is_elsewhere, open_rows, source_of
+from ..io.joined import JoinedRows
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -223,13 +224,35 @@ def _summarise(estimator: Any, blocks: Blocks, device: str | None) -> tuple[Summ
     found = summarise_blocks(blocks, seed, device)
     if found.n_empty:
         raise ValueError(
-            f"{found.n_empty} rows of X have no value: all {blocks.n_features} features are NaN. "
-            "Remove these rows, or give them a weight of zero."
+            f"{_first_empty(blocks)} has no value: all {blocks.n_features} features are NaN "
+            f"({found.n_empty} such rows). Remove these rows, or give them a weight of zero."
         )
     if found.n_rows < 2:
         raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least 2 are required.")
     _refuse_empty_features(found.moments.count == 0, found.n_rows)
     return found, seed
+
+
+def _first_empty(blocks: Blocks) -> str:
+    """Return which row of which file is the first without a value; there is one."""
+    if not isinstance(blocks, Source):
+        return "A row of X"
+    first, name = 0, blocks.name
+    with closing(blocks.blocks()) as each:
+        for block in each:
+            empty = np.isnan(block.X).all(axis=1)
+            if block.weights is not None:
+                empty &= block.weights > 0
+            if empty.any():
+                first += int(empty.argmax())
+                break
+            first += len(block.X)
+    for part in blocks.parts.values() if isinstance(blocks, JoinedRows) else ():
+        if first < part.n_rows:
+            name = part.name
+            break
+        first -= part.n_rows
+    return f"Row {first} of {name}"
 
 
 def columns_of(X: Array, columns: list[int]) -> Array:
