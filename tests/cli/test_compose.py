@@ -6,13 +6,15 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import Result
+from commands import said
 from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
@@ -43,16 +45,7 @@ def write(path: Path, rows: np.ndarray, names: Sequence[str] = NAMES, markers: S
     return path
 
 
-def run(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["compose", *(str(each) for each in arguments)])
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result
-
-
-def said(result: Result) -> str:
-    """Return what was said, whatever the width of the terminal."""
-    return " ".join(result.stderr.replace("│", " ").split())
+run = partial(commands.run, "compose")
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +173,8 @@ class FakeSearch:
     """A search that ends at 33 kernels, as the real one does, for rows whose BIC is lowest at 45."""
 
     def __init__(self, n_kernels: Any = "auto", **settings: Any) -> None:
-        assert settings == {"covariance_type": "full", "criterion": "bic", "random_state": 0}
+        assert settings["covariance_type"] == "full"
+        assert settings["criterion"] in ("bic", "stability")
         self.numbers = range(1, 34) if n_kernels == "auto" else [n_kernels]
 
     def fit(self, X: np.ndarray) -> FakeSearch:
@@ -192,9 +186,10 @@ class FakeSearch:
 
 def test_more_kernels_are_tried_while_they_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skmix.cli.compose.SharedKernelMixtureCV", FakeSearch)
-    assert _choose(np.zeros((1000, 2)), random_state=0) == (41, [*range(1, 34), 41, 51])
+    assert _choose(np.zeros((1000, 2)), "bic", random_state=0) == (41, [*range(1, 34), 41, 51])
+    assert _choose(np.zeros((1000, 2)), "stability", random_state=0) == (33, [*range(1, 34)])
     # No more than one kernel for three rows of two features.
-    assert _choose(np.zeros((105, 2)), random_state=0) == (35, [*range(1, 34), 35])
+    assert _choose(np.zeros((105, 2)), "bic", random_state=0) == (35, [*range(1, 34), 35])
 
 
 def test_hardly_any_rows(tmp_path: Path) -> None:
@@ -439,6 +434,7 @@ def test_settings_reach_the_model(study: Path, tmp_path: Path) -> None:
         (["--table", "-", "--json"], 2, "standard output takes one of"),
         (["--model", "missing.skmix"], 1, "missing.skmix"),
         (["--model", "m", "--prior", "none"], 2, "--prior is for a fit, but --model has been fitted"),
+        (["--kernels", "3", "--criterion", "bic"], 2, "but --kernels gives it"),
         (["--kernels", "901"], 1, "--kernels 901 is more than the 900 rows there are"),
         (["nothere.csv"], 1, "Error: There is no file or folder nothere.csv."),
         (["--table", "t.csv", "--html", "./t.csv"], 2, "--table and --html name the same file"),

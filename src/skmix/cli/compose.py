@@ -92,9 +92,15 @@ def compose(
     kernels: Annotated[
         str,
         _of_model(
-            metavar="auto|N", help="Number of Gaussian kernels that all groups share; auto chooses it by BIC."
+            metavar="auto|N", help="Number of Gaussian kernels that all groups share; auto chooses it."
         ),
     ] = "auto",
+    criterion: Annotated[
+        Literal["bic", "stability"] | None,
+        _of_model(
+            help="What chooses the number of kernels: BIC, the default, or how stable they are as clusters."
+        ),
+    ] = None,
     populations: Annotated[
         str,
         _of_model(metavar="auto|N", help="Number of populations into which kernels that overlap are merged."),
@@ -138,6 +144,8 @@ def compose(
     shares of the same populations, on the same scale and channels.
     """
     n_kernels, n_populations = _number("--kernels", kernels), _number("--populations", populations)
+    if n_kernels is not None and criterion is not None:
+        cli.stop("--criterion chooses the number of kernels, but --kernels gives it.", cli.WRONG_USE)
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
     if transform is not None:
@@ -147,6 +155,7 @@ def compose(
             "-o": out,
             "--kernels": None if kernels == "auto" else kernels,
             "--populations": None if populations == "auto" else populations,
+            "--criterion": criterion,
             "--channels": channels,
             "--prior": prior,
         }
@@ -175,6 +184,7 @@ def compose(
                 samples,
                 n_kernels,
                 n_populations,
+                criterion or "bic",
                 weight_prior=None if prior == "none" else prior,
                 device=device,
                 n_jobs=jobs,
@@ -403,14 +413,15 @@ def _as_options(message: str) -> str:
 
 
 def _fit(
-    samples: _Samples, n_kernels: int | None, n_populations: int | None, **settings: Any
+    samples: _Samples, n_kernels: int | None, n_populations: int | None, criterion: str, **settings: Any
 ) -> tuple[SharedKernelMixture, dict[str, Any] | None]:
     """Return the fitted mixture with its populations, and how its number of kernels was chosen."""
     found = None
     if n_kernels is None:
         common = {name: settings[name] for name in ("n_jobs", "random_state")}
-        n_kernels, tried = _choose(samples.X, **common)
-        found = {"criterion": "bic", "n_rows": len(samples.X), "lowest": min(tried), "highest": max(tried)}
+        n_kernels, tried = _choose(samples.X, criterion, **common)
+        found = {"criterion": criterion, "n_rows": len(samples.X)}
+        found |= {"lowest": min(tried), "highest": max(tried)}
     if n_populations is not None and n_populations > n_kernels:
         raise ValueError(f"--populations {n_populations} is more than the {n_kernels} kernels there are.")
     if n_kernels > samples.source.n_rows:
@@ -419,17 +430,17 @@ def _fit(
     return mixture.sort_kernels().merge_kernels(n_populations=n_populations), found
 
 
-def _choose(X: NDArray[np.float64], **settings: Any) -> tuple[int, list[int]]:
-    """Return the number of kernels of the lowest BIC, and those that were tried.
+def _choose(X: NDArray[np.float64], criterion: str, **settings: Any) -> tuple[int, list[int]]:
+    """Return the number of kernels of the lowest BIC, or of stable clusters, and those that were tried.
 
     The rows of all groups together come from the same kernels as those of each.
     """
-    settings |= {"covariance_type": "full", "criterion": "bic"}
+    settings |= {"covariance_type": "full", "criterion": criterion}
     search = SharedKernelMixtureCV(**settings).fit(X)
     tried = sorted({params["n_kernels"] for params in search.cv_results_["params"]})
     # A search ends at a number that is enough for most data, but cells are of many kinds.
     most = min(_MOST_KERNELS, len(X) // (X.shape[1] + 1))
-    while (best := search.best_params_["n_kernels"]) == tried[-1] < most:
+    while criterion == "bic" and (best := search.best_params_["n_kernels"]) == tried[-1] < most:
         tried.append(min(best + max(1, best // 4), most))
         larger = SharedKernelMixtureCV(n_kernels=tried[-1], **settings).fit(X)
         if larger.best_score_ <= search.best_score_:
@@ -492,7 +503,8 @@ def _made(outcome: dict[str, Any], samples: _Samples, prior: str | None) -> list
 
 
 def _in_words(search: dict[str, Any]) -> str:
-    return f"chosen by BIC from {search['lowest']} to {search['highest']} on {search['n_rows']:,} rows"
+    by = "BIC" if search["criterion"] == "bic" else search["criterion"]
+    return f"chosen by {by} from {search['lowest']} to {search['highest']} on {search['n_rows']:,} rows"
 
 
 def _listed(names: Sequence[str]) -> str:
