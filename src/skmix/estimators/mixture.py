@@ -41,7 +41,6 @@ from .labelling import write_labels
 from .populations import check_populations, distances, match, merge_kernels, sort_kernels
 from .rows import (
     Training,
-    about_groups,
     code_labels,
     host_copy,
     open_training,
@@ -261,7 +260,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     reject_below: float | None = None
     outlier_label: Any = None
     threshold_: float
-    # Of a mixture: the strength of the prior on shifts of its groups.
+    # A parameter of mixtures: classes of a classifier have no shifts.
     group_shift: float | str | None = None
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
@@ -308,6 +307,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,
+        group_shift: float | str | None = None,
         inference: str = "em",
         accelerate: bool = False,
         freeze: str | None = None,
@@ -329,6 +329,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         self.variance_floor = variance_floor
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
+        self.group_shift = group_shift
         self.inference = inference
         self.accelerate = accelerate
         self.freeze = freeze
@@ -773,55 +774,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         "group_shift": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), None],
     }
 
-    def __init__(
-        self,
-        n_kernels: int | None = None,
-        *,
-        covariance_type: str = "full",
-        n_factors: int | None = None,
-        kernel: str | tuple[str, float] = "gaussian",
-        background: bool = False,
-        init: str | Mapping[str, Any] = "auto",
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        stopping: str = "total",
-        variance_floor: float = 1e-6,
-        covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
-        weight_prior: float | str | None = None,
-        group_shift: float | str | None = None,
-        inference: str = "em",
-        accelerate: bool = False,
-        freeze: str | None = None,
-        device: str | None = None,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
-    ) -> None:
-        super().__init__(
-            n_kernels,
-            covariance_type=covariance_type,
-            n_factors=n_factors,
-            kernel=kernel,
-            background=background,
-            init=init,
-            n_init=n_init,
-            max_iter=max_iter,
-            tol=tol,
-            stopping=stopping,
-            variance_floor=variance_floor,
-            covariance_prior=covariance_prior,
-            weight_prior=weight_prior,
-            inference=inference,
-            accelerate=accelerate,
-            freeze=freeze,
-            device=device,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            warm_start=warm_start,
-        )
-        self.group_shift = group_shift
-
     def _fitted_attributes(
         self, parameters: Parameters, log_likelihood: float, training: Training
     ) -> dict[str, Any]:
@@ -893,8 +845,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             check_is_fitted(self)
             check_populations(self)
         most_likely = densities.most_likely_population if populations else densities.most_likely_kernel
-        with about_groups():
-            return score_rows(self, X, most_likely, groups)
+        return score_rows(self, X, most_likely, groups, name="groups")
 
     def predict_proba(
         self, X: ArrayLike, *, groups: ArrayLike | None = None, populations: bool = False
@@ -921,8 +872,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             check_is_fitted(self)
             check_populations(self)
         probabilities = densities.population_probabilities if populations else densities.responsibilities
-        with about_groups():
-            return score_rows(self, X, probabilities, groups)
+        return score_rows(self, X, probabilities, groups, name="groups")
 
     def write_labels(
         self,
