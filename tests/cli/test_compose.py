@@ -6,13 +6,15 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import Result
+from commands import said
 from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
@@ -43,16 +45,7 @@ def write(path: Path, rows: np.ndarray, names: Sequence[str] = NAMES, markers: S
     return path
 
 
-def run(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["compose", *(str(each) for each in arguments)])
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result
-
-
-def said(result: Result) -> str:
-    """Return what was said, whatever the width of the terminal."""
-    return " ".join(result.stderr.replace("│", " ").split())
+run = partial(commands.run, "compose")
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +173,8 @@ class FakeSearch:
     """A search that ends at 33 kernels, as the real one does, for rows whose BIC is lowest at 45."""
 
     def __init__(self, n_kernels: Any = "auto", **settings: Any) -> None:
-        assert settings == {"covariance_type": "full", "criterion": "bic", "random_state": 0}
+        assert settings["covariance_type"] == "full"
+        assert settings["criterion"] in ("bic", "stability")
         self.numbers = range(1, 34) if n_kernels == "auto" else [n_kernels]
 
     def fit(self, X: np.ndarray) -> FakeSearch:
@@ -192,9 +186,10 @@ class FakeSearch:
 
 def test_more_kernels_are_tried_while_they_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skmix.cli.compose.SharedKernelMixtureCV", FakeSearch)
-    assert _choose(np.zeros((1000, 2)), random_state=0) == (41, [*range(1, 34), 41, 51])
+    assert _choose(np.zeros((1000, 2)), "bic", random_state=0) == (41, [*range(1, 34), 41, 51])
+    assert _choose(np.zeros((1000, 2)), "stability", random_state=0) == (33, [*range(1, 34)])
     # No more than one kernel for three rows of two features.
-    assert _choose(np.zeros((105, 2)), random_state=0) == (35, [*range(1, 34), 35])
+    assert _choose(np.zeros((105, 2)), "bic", random_state=0) == (35, [*range(1, 34), 35])
 
 
 def test_hardly_any_rows(tmp_path: Path) -> None:
@@ -342,10 +337,36 @@ def test_an_unusual_group_is_marked(tmp_path: Path) -> None:
     assert [line.split()[0] for line in result.stdout.splitlines() if " * " in line] == ["odd"]
     page = (tmp_path / "p.html").read_text()
     assert page.count('<span class="unseen"> (unusual)</span>') == 1
-    # Of new samples, and of few, nothing is said.
-    again = run(files[-1], "--model", tmp_path / "m", "--html", tmp_path / "q.html")
-    assert "* unusual" not in again.stdout
-    assert '<section id="unusual">' not in (tmp_path / "q.html").read_text()
+    # New samples are compared with those of the model.
+    again = run(files[-1], files[0], "--model", tmp_path / "m", "--html", tmp_path / "q.html")
+    assert "* unusual: odd\n" in again.stdout
+    assert (tmp_path / "q.html").read_text().count('<span class="unseen"> (unusual)</span>') == 1
+
+
+def test_of_a_model_of_few_groups_nothing_is_unusual(study: Path, tmp_path: Path) -> None:
+    write(tmp_path / "odd.csv", drawn([0.0, 0.0, 1.0], 0))
+    result = run(tmp_path / "odd.csv", "--model", study / "model.skmix", "--html", tmp_path / "p.html")
+    assert "* unusual" not in result.stdout
+    assert '<section id="unusual">' not in (tmp_path / "p.html").read_text()
+
+
+def test_a_model_with_a_background_and_t_kernels(study: Path, tmp_path: Path) -> None:
+    source = open_rows([*files_of(study), study / "a.csv"][:3])
+    model = SharedKernelMixture(3, init="k-means", kernel=("t", 5.0), background=True, random_state=0)
+    model.fit(source).sort_kernels().merge_kernels(n_populations=2).save(tmp_path / "m")
+    far = np.random.default_rng(0).uniform(-8.0, 20.0, size=(100, 3))
+    new = write(tmp_path / "new.csv", np.concatenate([drawn(SHARES["a"], 0), far]))
+    options = ("--table", tmp_path / "t.parquet", "--html", tmp_path / "p.html")
+    result = run(new, "--model", tmp_path / "m", *options)
+    table = pd.read_parquet(tmp_path / "t.parquet")
+    assert table["population"].tolist() == ["1", "2", "background"]
+    assert table["share"].sum() == pytest.approx(1.0)
+    assert table["share"].iloc[-1] == pytest.approx(0.25, abs=0.05)
+    assert "background" in result.stdout
+    page = (tmp_path / "p.html").read_text()
+    assert '<th scope="col" aria-label="background">' in page
+    assert "A kernel is a Student’s t distribution" in page
+    assert '<td class="words breaking">Student’s t, 5 degrees of freedom</td>' in page
 
 
 def test_a_folder_and_a_pattern(study: Path, tmp_path: Path) -> None:
@@ -413,6 +434,7 @@ def test_settings_reach_the_model(study: Path, tmp_path: Path) -> None:
         (["--table", "-", "--json"], 2, "standard output takes one of"),
         (["--model", "missing.skmix"], 1, "missing.skmix"),
         (["--model", "m", "--prior", "none"], 2, "--prior is for a fit, but --model has been fitted"),
+        (["--kernels", "3", "--criterion", "bic"], 2, "but --kernels gives it"),
         (["--kernels", "901"], 1, "--kernels 901 is more than the 900 rows there are"),
         (["nothere.csv"], 1, "Error: There is no file or folder nothere.csv."),
         (["--table", "t.csv", "--html", "./t.csv"], 2, "--table and --html name the same file"),

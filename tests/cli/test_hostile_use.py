@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from commands import run, said
 
 from skmix import SharedKernelClassifier
 from skmix.cli import app
@@ -20,18 +19,6 @@ from skmix.datasets import read_rows, write_columns
 
 ROWS = np.random.RandomState(0).normal(size=(24, 2)) + np.repeat([[0.0, 0.0], [6.0, 6.0]], 12, axis=0)
 KINDS = np.repeat(["u", "v"], 12)
-
-
-def run(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, [str(each) for each in arguments])
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result
-
-
-def said(result: Result) -> str:
-    """Return what was said, whatever the width of the terminal."""
-    return " ".join(result.stderr.replace("│", " ").split())
 
 
 @pytest.fixture(scope="module")

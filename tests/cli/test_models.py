@@ -137,6 +137,14 @@ def test_settings_reach_the_model(folder: Path, tmp_path: Path) -> None:
     assert hasattr(skmix.load(tmp_path / "m"), "tuned_")
 
 
+def test_kernels_that_both_halves_of_the_rows_show(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=16) + np.repeat([0.0, 40.0], 8)
+    pd.DataFrame({"a": rows}).to_csv(tmp_path / "rows.csv", index=False)
+    options = ("--criterion", "stability", "--covariance", "spherical", "--starts", 1, "--outliers", 0)
+    printed = json.loads(run("fit", tmp_path / "rows.csv", *options, "-o", tmp_path / "m", "--json").stdout)
+    assert printed["n_kernels"] == [2]
+
+
 @pytest.mark.slow
 def test_what_is_left_open_is_searched_for(folder: Path, tmp_path: Path) -> None:
     arguments = ("fit", folder / "even.csv", "-t", "species", "-o", tmp_path / "m", "--outliers", 0)

@@ -122,7 +122,8 @@ def test_the_distribution_of_the_other_groups_is_found() -> None:
     random, true = np.random.default_rng(0), 80.0 * np.array([0.6, 0.3, 0.1])
     w = random.dirichlet(true, size=60)
     counts = np.array([random.multinomial(2000, p) for p in w]).T.astype(float)
-    draws, fold = shares.usual_shares(counts, np.ones(60, dtype=bool))
+    fold = shares.folds(60)
+    draws = shares.usual_shares(counts, np.ones(60, dtype=bool), fold)
     found = np.exp(np.log(draws).mean(axis=(0, 2)))
     assert_allclose(found, np.stack([true, 80.0 - true], axis=1), rtol=0.35)
     assert_allclose(found[:, 0] / found.sum(axis=1), true / 80.0, rtol=0.1)
@@ -136,3 +137,29 @@ def test_tail_probabilities_are_those_of_beta_binomial_counts() -> None:
     marginal = stats.betabinom(n, a, a.sum() - a)
     expected = 2.0 * np.minimum(marginal.cdf(counts), marginal.sf(counts - 1))
     assert_allclose(found, np.minimum(expected, 1.0), rtol=0.15)
+
+
+def test_weights_that_are_fitted_explain_a_part_of_the_likelihood() -> None:
+    # Kernels far apart: log p is log w_k + c − χ²/2, and the first two terms are what the weights fit.
+    random, n_features, means = np.random.default_rng(0), 3, np.array([0.0, 50.0, 100.0])
+    X = random.normal(size=(3, 20000, n_features))
+    X[..., 0] += means[:, None]
+    from_mean = [((X.reshape(-1, n_features) - [at, 0.0, 0.0]) ** 2).sum(axis=1) for at in means]
+    logs = -0.5 * np.stack(from_mean, axis=1) - 0.5 * n_features * np.log(2.0 * np.pi)
+    w = np.array([0.7, 0.3, 0.0])
+    found = shares.log_likelihood_moments(logs, shares.density_ratios(logs), w, 5.0)
+    entropy = -(0.7 * np.log(0.7) + 0.3 * np.log(0.3))
+    expected = -entropy - 0.5 * n_features * (1.0 + np.log(2.0 * np.pi))
+    assert_allclose(found[0], expected, rtol=0.005)
+    # Those of a half chi-squared variate, with a little more where the prior of the shares is felt.
+    assert_allclose(found[1:], [n_features / 2, -np.sqrt(8.0 / n_features)], rtol=0.1)
+
+
+def test_a_prior_on_all_but_the_background() -> None:
+    # Apart from each other, shares are those of the background and, within the rest, of a posterior.
+    ratios, w = 3.0 * np.eye(3), np.array([0.5, 0.3, 0.2])
+    prior, n = np.array([10.0, 30.0]), 1e4
+    found = shares.covariance(ratios, w, n, prior)
+    inside = stats.dirichlet(np.array([0.625, 0.375]) * (0.8 * n + 40.0))
+    variance = 0.8**2 * inside.var() + np.array([0.625, 0.375]) ** 2 * 0.2 * 0.8 / n
+    assert_allclose(np.diagonal(found), [*variance, 0.2 * 0.8 / n], rtol=1e-3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
 
 ESTIMATORS = {
     "classifier": SharedKernelClassifier(3, random_state=0, max_iter=900),
@@ -543,3 +544,32 @@ def test_masked_values_are_missing() -> None:
     model = SharedKernelMixture(3, random_state=0).fit(masked, y)
     np.testing.assert_array_equal(model.means_, SharedKernelMixture(3, random_state=0).fit(gaps, y).means_)
     np.testing.assert_array_equal(model.score_samples(masked), model.score_samples(gaps))
+
+
+def test_more_kernels_than_rows_are_refused(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    np.save(tmp_path / "rows.npy", X)
+    for rows in (X, tmp_path / "rows.npy"):
+        with pytest.raises(ValueError, match="n_kernels=7 is more than the 6 rows there are"):
+            SharedKernelMixture(7).fit(rows)
+        assert SharedKernelMixture(6).fit(rows).n_kernels_ == 6
+    weights = np.array([0.0, 1, 1, 1, 1, 1])
+    with pytest.raises(ValueError, match="n_kernels=6 is more than the 5 rows there are"):
+        SharedKernelClassifier(6).fit(X, np.arange(6) % 2, sample_weight=weights)
+    # Kernels that stay need no rows of their own, and searches do not ask for more than there are.
+    start = {"means": np.tile(X, (2, 1)), "covariances": np.tile(np.eye(2), (12, 1, 1))}
+    assert SharedKernelMixture(12, init=start, freeze="kernels").fit(X).n_kernels_ == 12
+    assert SharedKernelMixtureCV(criterion="bic", random_state=0).fit(X).best_params_["n_kernels"] <= 6
+
+
+def test_the_file_of_a_row_without_any_value_is_named(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(2, 5, 2))
+    rows[1, 3] = np.nan
+    for name, own in zip("ab", rows, strict=True):
+        np.save(tmp_path / f"{name}.npy", own)
+    message = r"Row 3 of .*b\.npy has no value: all 2 features are NaN \(1 such rows\)"
+    for source in (str(tmp_path), tmp_path / "b.npy"):
+        with pytest.raises(ValueError, match=message):
+            SharedKernelMixture(1).fit(source)
+    weights = np.where(np.arange(10) == 8, 0.0, 1.0)
+    SharedKernelMixture(1).fit(str(tmp_path), sample_weight=weights)

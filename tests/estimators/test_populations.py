@@ -391,3 +391,14 @@ def test_tuning_a_classifier_drops_the_populations_of_its_model() -> None:
     classifier.tune(X, y)
     assert classifier.tuned_["trade_off"] is not None
     assert not hasattr(classifier.models_[0], "populations_")
+
+
+def test_rows_of_the_background_do_not_count_for_the_order() -> None:
+    # Kernel 0 has most of the weight of a class that is nearly all background.
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(60, 1)) + np.repeat([0.0, 30.0], 30)[:, None], np.repeat([0, 1], 30)
+    model = SharedKernelMixture(2, init={"means": [[0.0], [30.0]]}, background=True).fit(X, y)
+    model.weights_, model.class_prior_ = np.array([[0.9, 0.2], [0.1, 0.8]]), np.array([0.6, 0.4])
+    model.background_weights_ = np.array([0.9, 0.0])
+    model.sort_kernels()
+    assert_allclose(model.means_[:, 0], [30.0, 0.0], atol=1.0)

@@ -190,7 +190,7 @@ def test_groups_of_arrays_are_told(tmp_path: Path) -> None:
     group.create_array("rows", data=X)
     with pytest.raises(ValueError, match=r"X is a Zarr group of \['rows'\]"):
         source_of(group)
-    with pytest.raises(ValueError, match=r"y is a Zarr group of \['rows'\]"):
+    with pytest.raises(ValueError, match=r"labels is a Zarr group of \['rows'\]"):
         open_rows(X, label=group)
 
 
@@ -206,7 +206,7 @@ def test_bad_settings_are_told() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             open_rows(X, columns=columns)
-    with pytest.raises(ValueError, match=r"X has 1000 rows, but y has shape \(999,\)"):
+    with pytest.raises(ValueError, match=r"X has 1000 rows, but labels has shape \(999,\)"):
         open_rows(X, label=Y[1:])
     with pytest.raises(ValueError, match="weights must be numbers"):
         open_rows(X, weight=NAMES)

@@ -52,6 +52,14 @@ def test_of_many_groups_only_the_unusual_ones_have_names() -> None:
     assert not axes.texts
 
 
+def test_the_background_is_the_last_column() -> None:
+    table, unusual = tables(4)
+    table["population"] = [0, 1, "background"] * 4
+    axes = plot_composition(table, unusual)
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "1", "background"]
+    np.testing.assert_allclose(axes.images[0].get_array() ** 2, table["share"].to_numpy().reshape(4, 3))
+
+
 def test_other_tables_are_refused() -> None:
     with pytest.raises(ValueError, match="'kernel' or 'population'"):
         plot_composition(pd.DataFrame({"group": ["a"], "share": [1.0]}))

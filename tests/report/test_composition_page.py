@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from sklearn.base import clone
 
 from skmix import SharedKernelMixture
 from skmix.report import composition_page
-from skmix.report.composition_page import _cut, composition_data
+from skmix.report.composition_page import _cut
 
 pd = pytest.importorskip("pandas")
 
@@ -77,6 +78,14 @@ def made_page(**options: Any) -> str:
     return composition_page(model, composition(), title=HOSTILE, **given | options)
 
 
+def values(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **options: Any) -> dict[str, Any]:
+    """Return the contents of a page as plain values."""
+    module = sys.modules[composition_page.__module__]
+    monkeypatch.setattr(module, "render_page", lambda template, data: data)
+    found: Any = composition_page(*arguments, **options)
+    return found
+
+
 def embedded(page: str) -> dict[str, Any]:
     (found,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.S)
     return json.loads(found)
@@ -99,9 +108,9 @@ def test_the_shares_are_those_of_the_table() -> None:
     assert made_page() == page
 
 
-def test_populations_are_those_of_the_model() -> None:
+def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model, X, y = merged()
-    data = composition_data(model, composition(), title="", X=X, groups=y)
+    data = values(monkeypatch, model, composition(), title="", X=X, groups=y)
     assert [part["kernels"] for part in data["parts"]] == [
         (np.flatnonzero(model.populations_ == g) + 1).tolist() for g in range(3)
     ]
@@ -116,15 +125,16 @@ def test_populations_are_those_of_the_model() -> None:
         assert_allclose(np.array(means, dtype=float), expected, atol=0.051)
 
 
-def test_kernels_without_populations() -> None:
+def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
     model, X, y = merged()
     table = composition().rename(columns={"population": "kernel"})
     more = table.assign(kernel=table["kernel"] + 3, share=0.0, lower=0.0, upper=0.01)
-    data = composition_data(model, pd.concat([table, more]), title="", X=X, groups=y)
+    page = composition_page(model, pd.concat([table, more]), title="")
+    data = values(monkeypatch, model, pd.concat([table, more]), title="", X=X, groups=y)
     assert data["kind"] == "kernel"
     assert data["tree"] is None
     assert data["rows"]["parts"] == model.predict(named(X)).tolist()
-    assert '<section id="merges">' not in composition_page(model, pd.concat([table, more]), title="")
+    assert '<section id="merges">' not in page
 
 
 def test_unusual_groups_are_marked_with_what_differs() -> None:

@@ -12,6 +12,7 @@ from sklearn.datasets import load_iris
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
 from skmix.report import describe, evaluate, predict_columns
+from skmix.report.description import traits
 
 X, CODES = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
@@ -131,3 +132,39 @@ def test_shares_of_kernels_follow_the_priors_of_the_model() -> None:
     groups.fit(X, CODES)
     for described, part in zip(describe(groups)["groups"], groups.models_, strict=True):
         assert_allclose(described["shares"], part.weights_ @ priors)
+
+
+def robust() -> tuple[SharedKernelMixture, np.ndarray]:
+    """Return a mixture with a background, and rows of which the last is background alone."""
+    random = np.random.default_rng(0)
+    X = np.concatenate([random.normal(size=(80, 2)), random.normal(size=(40, 2)) + 12.0, [[1e3, 1e3]]])
+    model = SharedKernelMixture(2, kernel=("t", 30.0), background=True, random_state=0).fit(X)
+    # With Gaussian kernels, their probabilities underflow.
+    del model.kernel_degrees_
+    return model, X
+
+
+def test_rows_that_are_background_alone_have_the_kernel_of_predict() -> None:
+    model, X = robust()
+    model.populations_ = np.array([1, 0])
+    for far in (X[-1:], -X[-1:]):
+        columns = predict_columns(model, far)
+        assert columns["p_1"] == columns["p_2"] == 0.0
+        assert columns["p_background"] == 1.0
+        assert columns["kernel"] == model.predict(far) + 1
+        assert columns["population"] == model.predict(far, populations=True) + 1
+
+
+def test_what_is_beside_shared_gaussians_is_described() -> None:
+    model, X = robust()
+    model.kernel_degrees_, model.background_weights_ = np.array([3.0, 8.5]), np.array([0.02])
+    assert traits(describe(model)) == [
+        ("kernels", "Student’s t, 3 to 8.5 degrees of freedom"),
+        ("background", "2 % of the rows of each class"),
+    ]
+    groups = np.arange(len(X)) % 2
+    shifted = SharedKernelMixture(2, group_shift=7.0, random_state=0).fit(X, groups)
+    assert traits(describe(shifted)) == [
+        ("shifts", "means of each group, drawn to the common ones by 7 rows")
+    ]
+    assert traits(describe(SharedKernelMixture(2, random_state=0).fit(X))) == []

@@ -96,9 +96,15 @@ def compose(
     kernels: Annotated[
         str,
         _of_model(
-            metavar="auto|N", help="Number of Gaussian kernels that all groups share; auto chooses it by BIC."
+            metavar="auto|N", help="Number of Gaussian kernels that all groups share; auto chooses it."
         ),
     ] = "auto",
+    criterion: Annotated[
+        Literal["bic", "stability"] | None,
+        _of_model(
+            help="What chooses the number of kernels: BIC, the default, or how stable they are as clusters."
+        ),
+    ] = None,
     populations: Annotated[
         str,
         _of_model(metavar="auto|N", help="Number of populations into which kernels that overlap are merged."),
@@ -142,6 +148,8 @@ def compose(
     shares of the same populations, on the same scale and channels.
     """
     n_kernels, n_populations = _number("--kernels", kernels), _number("--populations", populations)
+    if n_kernels is not None and criterion is not None:
+        cli.stop("--criterion chooses the number of kernels, but --kernels gives it.", cli.WRONG_USE)
     written = tables.written(False, sep, decimal, encoding, missing)
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
@@ -152,6 +160,7 @@ def compose(
             "-o": out,
             "--kernels": None if kernels == "auto" else kernels,
             "--populations": None if populations == "auto" else populations,
+            "--criterion": criterion,
             "--channels": channels,
             "--prior": prior,
         }
@@ -180,6 +189,7 @@ def compose(
                 samples,
                 n_kernels,
                 n_populations,
+                criterion or "bic",
                 weight_prior=None if prior == "none" else prior,
                 device=device,
                 n_jobs=jobs,
@@ -196,9 +206,8 @@ def compose(
             places = {name: place for place, name in enumerate(samples.sizes)}
             in_order = composition["group"].map(places).argsort(kind="stable")
             composition = composition.iloc[in_order].reset_index(drop=True)
-            # New groups are few, and not those that the model knows.
-            judged = model is None and len(samples.sizes) >= FEWEST_GROUPS
-            unusual = fitted.unusual_groups() if judged else None
+            judged = len(fitted.classes_) >= FEWEST_GROUPS
+            unusual = fitted.unusual_groups(new) if judged else None
         part = "population" if "population" in composition else "kernel"
         flagged = set() if unusual is None else set(unusual.loc[unusual["unusual"], "group"])
         outcome = {
@@ -236,8 +245,9 @@ def compose(
                     notes=samples.notes,
                 )
             tables.write_bytes(html, page.encode())
-        # On the command line and on pages, everything is counted from 1.
-        composition[part] += 1
+        # On the command line and on pages, everything is counted from 1. A column of text has text alone.
+        text = "background" in composition[part].tolist()
+        composition[part] = [_counted(each, text) for each in composition[part]]
         if table is not None:
             tables.write_table(table, {str(name): composition[name].to_numpy() for name in composition})
     if as_json:
@@ -410,14 +420,15 @@ def _as_options(message: str) -> str:
 
 
 def _fit(
-    samples: _Samples, n_kernels: int | None, n_populations: int | None, **settings: Any
+    samples: _Samples, n_kernels: int | None, n_populations: int | None, criterion: str, **settings: Any
 ) -> tuple[SharedKernelMixture, dict[str, Any] | None]:
     """Return the fitted mixture with its populations, and how its number of kernels was chosen."""
     found = None
     if n_kernels is None:
         common = {name: settings[name] for name in ("n_jobs", "random_state")}
-        n_kernels, tried = _choose(samples.X, **common)
-        found = {"criterion": "bic", "n_rows": len(samples.X), "lowest": min(tried), "highest": max(tried)}
+        n_kernels, tried = _choose(samples.X, criterion, **common)
+        found = {"criterion": criterion, "n_rows": len(samples.X)}
+        found |= {"lowest": min(tried), "highest": max(tried)}
     if n_populations is not None and n_populations > n_kernels:
         raise ValueError(f"--populations {n_populations} is more than the {n_kernels} kernels there are.")
     if n_kernels > samples.source.n_rows:
@@ -426,17 +437,17 @@ def _fit(
     return mixture.sort_kernels().merge_kernels(n_populations=n_populations), found
 
 
-def _choose(X: NDArray[np.float64], **settings: Any) -> tuple[int, list[int]]:
-    """Return the number of kernels of the lowest BIC, and those that were tried.
+def _choose(X: NDArray[np.float64], criterion: str, **settings: Any) -> tuple[int, list[int]]:
+    """Return the number of kernels of the lowest BIC, or of stable clusters, and those that were tried.
 
     The rows of all groups together come from the same kernels as those of each.
     """
-    settings |= {"covariance_type": "full", "criterion": "bic"}
+    settings |= {"covariance_type": "full", "criterion": criterion}
     search = SharedKernelMixtureCV(**settings).fit(X)
     tried = sorted({params["n_kernels"] for params in search.cv_results_["params"]})
     # A search ends at a number that is enough for most data, but cells are of many kinds.
     most = min(_MOST_KERNELS, len(X) // (X.shape[1] + 1))
-    while (best := search.best_params_["n_kernels"]) == tried[-1] < most:
+    while criterion == "bic" and (best := search.best_params_["n_kernels"]) == tried[-1] < most:
         tried.append(min(best + max(1, best // 4), most))
         larger = SharedKernelMixtureCV(n_kernels=tried[-1], **settings).fit(X)
         if larger.best_score_ <= search.best_score_:
@@ -499,7 +510,8 @@ def _made(outcome: dict[str, Any], samples: _Samples, prior: str | None) -> list
 
 
 def _in_words(search: dict[str, Any]) -> str:
-    return f"chosen by BIC from {search['lowest']} to {search['highest']} on {search['n_rows']:,} rows"
+    by = "BIC" if search["criterion"] == "bic" else search["criterion"]
+    return f"chosen by {by} from {search['lowest']} to {search['highest']} on {search['n_rows']:,} rows"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -536,6 +548,12 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
         say(f"written into {', '.join(written)}")
 
 
+def _counted(part: Any, text: bool) -> int | str:
+    """Return the number of a kernel or population, counted from 1, or the background as it is."""
+    number = part if isinstance(part, str) else int(part) + 1
+    return str(number) if text else number
+
+
 def _print_shares(groups: Sequence[dict[str, Any]], composition: Any, part: str) -> None:
     """Print the shares of the first groups and populations in percent."""
     shares = 100.0 * composition["share"].to_numpy().reshape(len(groups), -1)
@@ -547,7 +565,7 @@ def _print_shares(groups: Sequence[dict[str, Any]], composition: Any, part: str)
         [name, str(each["rows"]), *(f"{share:.1f}" for share in own[:n_shown])]
         for name, each, own in zip(names, groups, shares, strict=False)
     ]
-    terminal.print(cli.table(["group", "rows", *map(str, range(1, n_shown + 1))], rows))
+    terminal.print(cli.table(["group", "rows", *map(str, composition[part][:n_shown])], rows))
     left = {"group": len(groups) - len(names), part: shares.shape[1] - n_shown}
     more = " and ".join(cli.counted(number, f"more {what}") for what, number in left.items() if number > 0)
     cli.say(f"Percent of each group by {part}" + (f"; {more}: --table has all." if more else "."))

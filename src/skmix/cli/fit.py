@@ -156,10 +156,11 @@ def fit(
         ),
     ] = None,
     criterion: Annotated[
-        Literal["bic", "icl", "aic", "cv"] | None,
+        Literal["bic", "icl", "aic", "stability", "cv"] | None,
         _of_search(
             help="Criterion for automatic choices; by default cv, the prediction of held-out rows "
-            "(cross-validation). bic and icl find clusters rather than the best density."
+            "(cross-validation). bic and icl find clusters rather than the best density, stability those "
+            "that both halves of the rows show."
         ),
     ] = None,
     time_limit: Annotated[

@@ -16,6 +16,7 @@ from skmix.cli import _tables as tables
 from skmix.cli._progress import watching
 from skmix.datasets import ColumnError, labels_like
 from skmix.io.encoding import decode_columns
+from skmix.report.description import traits
 
 _BAR = 6
 _MAX_LINES = 20
@@ -331,6 +332,8 @@ def _print_model(described: dict[str, Any], name: str) -> None:
         "temperature": None if described["temperature"] == 1.0 else f"{described['temperature']:.3g}",
         "settings": ", ".join(f"{key}={value}" for key, value in described["settings"].items()) or None,
     }
+    for key, text in traits(described):
+        facts[key] = f"{facts[key]}, {text}" if facts.get(key) else text
     cli.say(f"{name}: {described['kind']}")
     for key, fact in facts.items():
         if fact:

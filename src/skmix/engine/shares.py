@@ -27,6 +27,7 @@ from scipy import linalg, special
 
 from .covariances import structure_of
 from .model import BoolArray, FloatArray, IntArray, Parameters
+from .rules.likelihood import all_weights
 from .rules.weights import learn_concentration, log_evidence
 
 # Precision of a share that rows say nothing about: it lies between 0 and 1.
@@ -37,6 +38,8 @@ _KERNEL_ROWS = 1.0
 _MOST_PARAMETERS, _MOST_CLASSES, _DRAWS = 1500, 16, 48
 # A kernel does not matter for rows that came from it with a lower probability in all classes.
 _NEGLIGIBLE = 1e-3
+# Weights up to which a class does not have a kernel.
+_NONE, _TINY = 1e-9, float(np.finfo(np.float64).tiny)
 # Unusual groups: most folds; most passes and last gain of the search for the distribution of the others, and
 # the largest sum of its parameters at the start; draws of it, and the largest deviation of a logarithm.
 _FOLDS, _STEPS, _GAIN, _ALIKE, _SIMULATED, _WIDEST = 32, 100, 1e-3, 1e4, 200, 2.0
@@ -79,11 +82,18 @@ def covariance(
 ) -> FloatArray:
     """Return the covariance (K, K) of the weights (K,) of a class of `size` rows; it adds up to zero.
 
-    With the concentration (K,) of a Dirichlet prior, weights are posterior means and this is the covariance
-    of the posterior. Weights must be positive. Without `errors`, kernels are taken as known.
+    With the concentration of a Dirichlet prior, weights are posterior means and this is the covariance of the
+    posterior. The prior may be on the shares of all but the last one, a background, in the others. Weights
+    must be positive. Without `errors`, kernels are taken as known.
     """
     precision = information(ratios, weights, size)
-    own = _LEAST_PRECISION if concentration is None else concentration.sum() / weights
+    own = np.full(len(weights), _LEAST_PRECISION)
+    if concentration is not None:
+        n_inside, rows = len(concentration), concentration.sum()
+        inside = weights[:n_inside].sum()
+        own[:n_inside] = rows / (weights[:n_inside] * inside)
+        if n_inside < len(weights):
+            precision[:n_inside, :n_inside] -= rows / inside**2
     precision[np.diag_indices_from(precision)] += own
     inverse = linalg.inv(precision, check_finite=False)
     sums = inverse.sum(axis=1)
@@ -94,6 +104,42 @@ def covariance(
     return found
 
 
+def log_likelihood_moments(
+    log_densities: FloatArray,
+    ratios: FloatArray,
+    weights: FloatArray,
+    size: float,
+    concentration: FloatArray | None = None,
+) -> tuple[float, float, float]:
+    """Return mean, variance and skewness of the log-likelihood of a row of a class with fitted weights (K,).
+
+    Log-densities l_k are (n, K), of draws of which `ratios` (n, K) are f_k / q. To first order, the mean of
+    log p over `size` rows, less its expectation under the weights that were fitted to these rows, is a mean
+    of log p less its regression on the scores f_k / p of the weights: fitted weights take up what comes of
+    other shares of the kernels. Second-order terms cancel, so that this holds for few rows too.
+    """
+    # Weights of zero stay, and draws that only such kernels explain do not matter.
+    some, near = np.flatnonzero(weights > _NONE), np.flatnonzero(ratios @ weights > _NONE)
+    share = len(near) / len(ratios)
+    log_densities, ratios, weights = log_densities[near][:, some], ratios[near][:, some], weights[some]
+    if concentration is not None:
+        concentration = concentration[some[some < len(concentration)]]
+    highest = log_densities.max(axis=1)
+    logs = np.log(np.exp(log_densities - highest[:, None]) @ weights) + highest
+    mass = ratios @ weights
+    drawn = mass / mass.sum()
+    mean = float(drawn @ logs)
+    left = logs - mean
+    scores = ratios / mass[:, None]
+    slopes = scores.T @ (left * drawn)
+    taken = size * covariance(ratios, weights, size * share, concentration) @ slopes
+    # With a prior, weights are drawn to others, and take up less.
+    variance = max(float(drawn @ left**2 - slopes @ taken), _TINY)
+    left = left - scores @ taken
+    left -= drawn @ left
+    return mean, variance, float(drawn @ left**3) / variance**1.5
+
+
 # ---------------------------------------------------------------- errors of the kernels
 
 
@@ -101,12 +147,12 @@ def covariance(
 class KernelErrors:
     """Errors of the kernels in B directions whose squares add up to their covariance."""
 
-    ratios: FloatArray  # (n, K): of some rows, see `density_ratios`
+    ratios: FloatArray  # (n, K) or, with a background, (n, K + 1): of some rows, see `density_ratios`
     near: list[IntArray]  # of each kernel: rows that may have come from it
     slopes: list[FloatArray]  # of each kernel: change (rows near it, B) of log f_k
 
     def forces(self, weights: FloatArray, size: float) -> FloatArray:
-        """Return what the errors add to the gradient of the log-likelihood for the weights, shape (K, B)."""
+        """Return what the errors add to the gradient of the log-likelihood for the weights (K,), (K, B)."""
         shares = self.ratios * weights
         shares /= shares.sum(axis=1, keepdims=True)
         change = np.zeros((len(shares), self.slopes[0].shape[1]))
@@ -125,11 +171,11 @@ def kernel_errors(
 ) -> KernelErrors | None:
     """Return the errors of kernels that were fitted to classes of `sizes` (L,), with weights (K, L).
 
-    X (n, M) are rows with log-densities (n, K), as many from each kernel in turn. Where kernels have too many
-    parameters, covariances count by their diagonals or by their scale alone; None where means alone are too
-    many.
+    X (n, M) are rows with log-densities (n, K), or (n, K + 1) with a background, as many from each kernel,
+    and from the background, in turn. Where kernels have too many parameters, covariances count by their
+    diagonals or by their scale alone; None where means alone are too many.
     """
-    n_kernels, n_features = parameters.means.shape
+    (n_kernels, n_features), n_parts = parameters.means.shape, log_densities.shape[1]
     for kind in (covariance_type, "diag", "spherical"):
         n_each = n_features + _n_terms(kind, n_features)
         if n_kernels * n_each <= _MOST_PARAMETERS:
@@ -137,14 +183,15 @@ def kernel_errors(
     else:
         return None
     n_parameters = n_kernels * n_each
-    # The first rows of each kernel.
-    drawn = len(X) // n_kernels
+    # The first rows of each.
+    drawn = len(X) // n_parts
     some = np.arange(min(drawn, -(-max(_FEWEST_ROWS, _ROWS_EACH * n_parameters) // n_kernels)))
-    some = (np.arange(n_kernels)[:, None] * drawn + some).ravel()
+    some = (np.arange(n_parts)[:, None] * drawn + some).ravel()
     ratios = density_ratios(log_densities[some])
     chosen, sizes = _representatives(sizes)
     pairs = zip(chosen, sizes, strict=True)
-    weights = np.stack([away_from_zero(parameters.weights[:, j], size) for j, size in pairs], axis=1)
+    weights = all_weights(parameters.batch())[0]
+    weights = np.stack([away_from_zero(weights[:, j], size) for j, size in pairs], axis=1)
     inverse = 1.0 / (ratios @ weights)
     near = [
         np.flatnonzero(ratios[:, k] * (inverse * weights[k]).max(axis=1) > _NEGLIGIBLE)
@@ -248,7 +295,7 @@ def _representatives(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
 
 
 def intervals(
-    shares: FloatArray, spread: FloatArray, size: FloatArray, level: float, prior: float = 0.5
+    shares: FloatArray, spread: FloatArray, size: FloatArray, level: float, prior: float | FloatArray = 0.5
 ) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper limits of shares, of any shape.
 
@@ -258,8 +305,8 @@ def intervals(
     Beta(n u + 1/2, n (1 − u) + 1/2)), taken back to s and cut at 0 and 1. Where kernels do not overlap, e is
     zero, and they are Jeffreys' for counts; where they do, those of a normal distribution of variance v.
 
-    `spread` is n v less the s (1 − s) of counts, `size` is n; they broadcast with the shares. `prior` rows of
-    each kind are added.
+    `spread` is n v less the s (1 − s) of counts, `size` is n; they and `prior`, rows of each kind that are
+    added, broadcast with the shares.
     """
     scale = 1.0 / np.sqrt(1.0 + 4.0 * np.maximum(spread, 0.0))
     error = 0.5 * (1.0 - scale)
@@ -273,16 +320,19 @@ def intervals(
 # ---------------------------------------------------------------- unusual compositions
 
 
-def usual_shares(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, IntArray]:
-    """Return draws (F, G, S, 2) of the Beta distributions of shares, and the fold (L,) of each group.
+def folds(n_groups: int) -> IntArray:
+    """Return the fold (L,) of each group: one by one or, if there are many, some at a time."""
+    return np.arange(n_groups) % _FOLDS
+
+
+def usual_shares(counts: FloatArray, usual: BoolArray, fold: IntArray) -> FloatArray:
+    """Return draws (F, G, S, 2) of the Beta distributions of shares.
 
     `counts` (G, L) are rows of each part and group. The distribution of a part's share is that of the usual
-    groups outside of a fold: groups are left out one by one or, where there are many, some at a time. Draws
-    are from a normal approximation to the posterior of the logarithms of its two parameters, since few groups
-    do not determine them well.
+    groups outside of a fold. Draws are from a normal approximation to the posterior of the logarithms of its
+    two parameters, since few groups do not determine them well.
     """
     n_parts, n_groups = counts.shape
-    fold = np.arange(n_groups) % min(n_groups, _FOLDS)
     n_folds = int(fold.max()) + 1
     rest = usual & (fold != np.arange(n_folds)[:, None])
     sizes = counts.sum(axis=0)
@@ -309,7 +359,7 @@ def usual_shares(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, IntA
     roots = vectors / np.sqrt(np.maximum(values, 1.0 / _WIDEST**2))[:, None, :]
     normal = np.random.default_rng(0).standard_normal((_SIMULATED, 2))
     draws = a[:, None, :] * np.exp(normal @ np.swapaxes(roots, 1, 2))
-    return draws.reshape(n_folds, n_parts, _SIMULATED, 2), fold
+    return draws.reshape(n_folds, n_parts, _SIMULATED, 2)
 
 
 def _start_by_moments(shares: FloatArray, sizes: FloatArray, rest: BoolArray) -> FloatArray:

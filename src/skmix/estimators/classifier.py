@@ -228,6 +228,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             random_state=random_state,
             warm_start=warm_start,
         )
+        del self.group_shift  # of mixtures
         self.feature_groups = feature_groups
         self.priors = priors
         self.reject_below = reject_below

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
 from scipy import stats
-from scipy.special import digamma
+from scipy.linalg import block_diag
+from scipy.optimize import brentq
+from scipy.special import digamma, ndtri_exp
 from sklearn.exceptions import ConvergenceWarning
 
 from ..engine import density, shares
@@ -18,14 +22,13 @@ from ..engine.covariances import structure_of
 from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Status
 from ..engine.refine.shift import GroupRows, shift_groups
-from ..engine.rules.likelihood import all_weights
 from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
 from ..io import source_of
 from ._settings import is_robust_fit
-from .densities import counted_weights, members_of, rows_of_kernels
+from .densities import counted_weights, has_shifts, members_of, rows_of_kernels, shares_of
 from .populations import check_populations, check_same_features, draw_rows
-from .rows import about_groups, host_copy, open_training, warn_caller, with_features_of
+from .rows import host_copy, open_training, warn_caller, with_features_of
 from .solving import options_of
 
 # Weights of new groups are fitted until a pass gains less than this, in nats for all rows together.
@@ -41,7 +44,7 @@ _DEVIATION = 1.4826
 
 @dataclass(frozen=True)
 class Composition:
-    """Shares of G parts, kernels or populations, in L groups."""
+    """Shares of G parts, kernels or populations and the background, in L groups."""
 
     groups: np.ndarray  # (L,): names
     sizes: FloatArray  # (L,): rows, or sums of their weights
@@ -49,14 +52,15 @@ class Composition:
     variances: FloatArray  # (L, G)
     lower: FloatArray  # (L, G)
     upper: FloatArray  # (L, G)
-    part: str  # 'kernel' or 'population'
+    kind: str  # 'kernel' or 'population'
+    parts: list[Any]  # (G,): their numbers, and 'background'
 
     def frame(self) -> Any:
         """Return a DataFrame with a line for each group and part."""
         n_groups, n_parts = self.shares.shape
         columns = {
             "group": np.repeat(self.groups, n_parts),
-            self.part: np.tile(np.arange(n_parts), n_groups),
+            self.kind: self.parts * n_groups,
             "share": self.shares.ravel(),
             "lower": self.lower.ravel(),
             "upper": self.upper.ravel(),
@@ -86,17 +90,13 @@ def compose(model: Any, X: Any, groups: Any, *, populations: bool | None, level:
     _check_level(level)
     own = host_copy(model)
     members = _members(own, populations)
-    if X is None:
-        names, weights, sizes = own.classes_, own.weights_, own.class_count_
-        background = vars(own).get("background_weights_")
-        if groups is not None:
-            chosen = _places(own.classes_, groups, "groups")
-            names, weights, sizes = names[chosen], weights[:, chosen], sizes[chosen]
-            background = None if background is None else background[chosen]
+    if X is not None:
+        found = _new_groups(own, X, groups)
     else:
-        with about_groups():
-            names, weights, sizes, background = _fit_weights(own, X, groups)
-    return _compose(own, _draw(own), names, weights, sizes, background, members, float(level))
+        found = _fitted_groups(own)
+        if groups is not None:
+            found = found.take(_places(own.classes_, groups, "groups"))
+    return _compose(_Draws.of(own), found, members, float(level))
 
 
 def _check_level(level: Any) -> None:
@@ -138,60 +138,162 @@ def _shown(names: Any) -> str:
 
 
 @dataclass(frozen=True)
+class _Groups:
+    """Groups of rows, and what was fitted to them."""
+
+    names: np.ndarray  # (L,)
+    sizes: FloatArray  # (L,): rows, or sums of their weights
+    weights: FloatArray  # (K, L): of the kernels, in the rows that are not background
+    counted: FloatArray  # (K, L): the same without a learnt prior
+    background: FloatArray | None  # (L,): weights of the background
+    shifts: FloatArray | None  # (L, K, M): of the means
+    log_likelihoods: FloatArray  # (L,): means over rows, NaN if they are not known
+
+    @property
+    def all_weights(self) -> FloatArray:
+        """Weights (K, L) or, with a background, (K + 1, L)."""
+        if self.background is None:
+            return self.weights
+        return np.vstack([self.weights * (1.0 - self.background), self.background])
+
+    @property
+    def inside(self) -> _Groups:
+        """The rows that are not background."""
+        left = self.sizes if self.background is None else self.sizes * (1.0 - self.background)
+        return replace(self, sizes=left, background=None)
+
+    def take(self, chosen: IntArray) -> _Groups:
+        """Return some of the groups."""
+        found: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            last = name in ("weights", "counted")
+            found[name] = None if value is None else value[:, chosen] if last else value[chosen]
+        return _Groups(**found)
+
+
+def _fitted_groups(model: Any) -> _Groups:
+    """Return the groups of a fit."""
+    shifts = model.group_shifts_ if has_shifts(model) else None
+    background = vars(model).get("background_weights_")
+    return _Groups(
+        names=model.classes_,
+        sizes=model.class_count_,
+        weights=model.weights_,
+        counted=counted_weights(model),
+        background=background,
+        shifts=shifts,
+        log_likelihoods=_log_likelihoods(model),
+    )
+
+
+def _log_likelihoods(model: Any) -> FloatArray:
+    """Return the mean log-likelihood (L,) of the rows of each group of a fit.
+
+    NaN where the mixture does not know it, and if rows had missing values: these have other log-likelihoods
+    than complete ones.
+    """
+    n_groups, sizes, path = len(model.classes_), model.class_count_, vars(model).get("log_likelihood_path_")
+    if path is None or not len(path) or sizes.min() <= 0 or vars(model).get("has_gaps_", False):
+        return np.full(n_groups, np.nan)
+    means = path[-1, :n_groups] / sizes
+    if path.shape[1] > n_groups:
+        # Of rows and labels together.
+        means = means - np.log(model.class_prior_)
+    after = vars(model).get("weight_concentration_")
+    if after is not None:
+        # Of expected logarithms of the weights.
+        logs = digamma(after) - digamma(after.sum(axis=0))
+        change = (counted_weights(model) * (np.log(model.weights_) - logs)).sum(axis=0)
+        means = means + change * rows_of_kernels(model) / sizes
+    return means
+
+
+def _prior_of(model: Any) -> tuple[FloatArray | None, bool]:
+    """Return the rows (K,) that a prior adds to those of each group, and whether weights have a posterior."""
+    learnt, given, n_kernels = vars(model).get("weight_prior_"), model.weight_prior, len(model.means_)
+    if learnt is not None:
+        return learnt, True
+    if model.inference == "variational":
+        number = 1.0 / (model.n_kernels or n_kernels) if given is None else given
+        return np.full(n_kernels, float(number)), True
+    # The most likely weights have one row less than the prior says.
+    number = 1.0 if given is None or isinstance(given, str) else given
+    return (np.full(n_kernels, number - 1.0) if number > 1.0 else None), False
+
+
+@dataclass(frozen=True)
 class _Draws:
     """Rows of a mixture, as many from each kernel and from the background, and their log-densities."""
 
+    model: Any
     rows: FloatArray  # (n, M)
     log_densities: FloatArray  # (n, K), or with a background (n, K + 1)
 
+    @classmethod
+    def of(cls, model: Any, rows: FloatArray | None = None) -> _Draws:
+        """Draw rows of a model, or take given ones."""
+        rows = draw_rows(model) if rows is None else rows
+        n_jobs = effective_n_jobs(model.n_jobs)
+        logs = density.all_log_densities(rows, model._parameters, model.covariance_type_, n_jobs)
+        return cls(model, rows, logs)
 
-def _draw(model: Any) -> _Draws:
-    rows = draw_rows(model)
-    n_jobs = effective_n_jobs(model.n_jobs)
-    return _Draws(rows, density.all_log_densities(rows, model._parameters, model.covariance_type_, n_jobs))
+    @property
+    def inside(self) -> _Draws:
+        """Without the background."""
+        n_kernels, n_parts = len(self.model.means_), self.log_densities.shape[1]
+        chosen = len(self.rows) // n_parts * n_kernels
+        return replace(self, rows=self.rows[:chosen], log_densities=self.log_densities[:chosen, :n_kernels])
+
+    @cached_property
+    def ratios(self) -> FloatArray:
+        """Densities relative to that of all draws, as `shares.density_ratios`."""
+        return shares.density_ratios(self.log_densities)
+
+    def moved(self, shifts: FloatArray) -> _Draws:
+        """Return the draws of a group whose kernels are moved by shifts (K, M)."""
+        own = copy(self.model)
+        own.means_ = own.means_ + shifts
+        return _Draws.of(own, self.rows + np.repeat(shifts, len(self.rows) // len(shifts), axis=0))
+
+    def each(self, groups: _Groups) -> Iterator[_Draws]:
+        """Yield the draws of each group."""
+        for j in range(len(groups.names)):
+            yield self if groups.shifts is None else self.moved(groups.shifts[j])
 
 
-def _compose(
-    model: Any,
-    draws: _Draws,
-    names: np.ndarray,
-    weights: FloatArray,
-    sizes: FloatArray,
-    background: FloatArray | None,
-    members: FloatArray | None,
-    level: float,
-) -> Composition:
-    """Return the composition of groups with weights (K, L), sizes (L,) and weights of a background (L,)."""
-    prior, n_kernels = vars(model).get("weight_prior_"), len(model.means_)
-    # Without the background.
-    of_kernels = len(draws.rows) // draws.log_densities.shape[1] * n_kernels
-    rows, log_densities = draws.rows[:of_kernels], draws.log_densities[:of_kernels, :n_kernels]
-    ratios, errors = shares.density_ratios(log_densities), None
+def _compose(draws: _Draws, groups: _Groups, members: FloatArray | None, level: float) -> Composition:
+    """Return the composition of groups."""
+    model, weights = draws.model, groups.all_weights
+    prior, has_posterior = _prior_of(model)
+    errors = None
     if model.freeze != "kernels":
+        parameters = model._parameters
+        if groups.background is None:
+            parameters = replace(parameters, background=None, box=None)
         errors = shares.kernel_errors(
-            rows, log_densities, model._parameters, model.covariance_type_, model.class_count_, prior
+            draws.rows, draws.log_densities, parameters, model.covariance_type_, model.class_count_, prior
         )
-    # With a prior, weights are posterior means. Without one, intervals have Jeffreys' prior.
-    pseudo_rows, added = (0.0, 0.5) if prior is None else (float(prior.sum()), 0.0)
-    # Rows of the background are of no kernel.
-    counts = sizes if background is None else sizes * (1.0 - background)
-    totals = counts + pseudo_rows
+    kind, members = ("kernel", np.eye(len(model.means_))) if members is None else ("population", members)
+    parts: list[Any] = list(range(members.shape[1]))
+    # Means of a posterior have the rows of the prior. Otherwise, intervals have Jeffreys' prior.
+    added = np.full(len(parts), 0.0 if has_posterior else 0.5)
+    pseudo_rows = np.full(len(parts), 0.0 if prior is None else prior.sum())
+    if groups.background is not None:
+        members, parts = block_diag(members, 1.0), [*parts, "background"]
+        added, pseudo_rows = np.append(added, 0.5), np.append(pseudo_rows, 0.0)
+    totals = groups.sizes[:, None] + pseudo_rows
     found, variances, spreads = [], [], []
-    for w, size, total in zip(weights.T, counts, totals, strict=True):
+    for w, size, total, own in zip(weights.T, groups.sizes, totals, draws.each(groups), strict=True):
         w = w / w.sum()
         inside = shares.away_from_zero(w, size)
-        covariance = shares.covariance(ratios, inside, size, prior, errors)
-        variance = np.diagonal(covariance)
-        if members is not None:
-            w, inside = w @ members, inside @ members
-            variance = np.einsum("kg,kl,lg->g", members, covariance, members)
-        found.append(w)
-        variances.append(variance)
-        spreads.append(total * variance - inside * (1.0 - inside))
+        covariance = shares.covariance(own.ratios, inside, size, prior, errors)
+        found.append(w @ members)
+        variances.append(np.einsum("kg,kl,lg->g", members, covariance, members, optimize=True))
+        inside = inside @ members
+        spreads.append(total * variances[-1] - inside * (1.0 - inside))
     share = np.array(found)
-    lower, upper = shares.intervals(share, np.array(spreads), totals[:, None], level, added)
-    part = "kernel" if members is None else "population"
-    return Composition(names, sizes, share, np.array(variances), lower, upper, part)
+    lower, upper = shares.intervals(share, np.array(spreads), totals, level, added)
+    return Composition(groups.names, groups.sizes, share, np.array(variances), lower, upper, kind, parts)
 
 
 # ---------------------------------------------------------------- differences
@@ -219,7 +321,7 @@ def compare(model: Any, groups_a: Any, groups_b: Any, *, populations: bool | Non
     reach = distribution.ppf(0.5 + 0.5 * level) * deviation
     p_values = 2.0 * distribution.sf(np.abs(difference) / deviation)
     columns = {
-        found.part: np.arange(len(difference)),
+        found.kind: found.parts,
         "share_a": mean_a,
         "share_b": mean_b,
         "difference": difference,
@@ -246,101 +348,140 @@ def _mean_of_groups(shares: FloatArray, variances: FloatArray) -> tuple[FloatArr
 # ---------------------------------------------------------------- unusual groups
 
 
-def unusual_groups(model: Any, *, populations: bool | None, level: float) -> Any:
-    """Return a DataFrame of how unusual each group is among the others."""
+def unusual_groups(model: Any, X: Any, groups: Any, *, populations: bool | None, level: float) -> Any:
+    """Return a DataFrame of how unusual each group is among those of the fit."""
     pandas()
     _check_level(level)
+    if X is None and groups is not None:
+        raise ValueError("groups was given without X: give the rows of these groups too.")
     own = host_copy(model)
-    members, n_groups = _members(own, populations), len(own.classes_)
-    if n_groups < FEWEST_GROUPS:
+    members, n_fitted = _members(own, populations), len(own.classes_)
+    if n_fitted < FEWEST_GROUPS:
         raise ValueError(
-            f"The mixture has {n_groups} group(s): at least {FEWEST_GROUPS} are needed to tell which are "
+            f"The mixture has {n_fitted} group(s): at least {FEWEST_GROUPS} are needed to tell which are "
             "unusual."
         )
-    drawn, background = _draw(own), vars(own).get("background_weights_")
-    found = _compose(own, drawn, own.classes_, own.weights_, own.class_count_, background, members, 0.95)
-    raw = counted_weights(own).T
-    raw = raw if members is None else raw @ members
-    # Rows that would determine the shares as well if kernels did not overlap.
-    known = (raw * (1.0 - raw)).sum(axis=1) / found.variances.sum(axis=1)
-    sizes = np.minimum(rows_of_kernels(own), known)
-    means, z_fit = _fits(own, drawn)
-    p_fit = 2.0 * stats.t.sf(np.abs(z_fit), n_groups - 1)
-    unusual = np.zeros(n_groups, dtype=bool)
+    draws, fitted = _Draws.of(own), _fitted_groups(own)
+    judged = [fitted] if X is None else [fitted, _new_groups(own, X, groups)]
+    known = [_known_shares(draws, each, members) for each in judged]
+    raw, sizes = (np.concatenate(parts) for parts in zip(*known, strict=True))
+    # New groups come last, and no group of the fit is left out for them.
+    n_groups, fold = len(sizes), shares.folds(n_fitted)
+    fold = np.append(fold, np.full(n_groups - n_fitted, fold.max() + 1))
+    sets = [slice(n_fitted), slice(n_fitted, None)][: len(judged)]
+    z_fit = _fits(draws, judged)
+    p_fit = 2.0 * stats.t.sf(np.abs(z_fit), n_fitted - 1)
+    unusual, q_values = np.zeros(n_groups, dtype=bool), np.ones(n_groups)
     for _ in range(_ROUNDS):
-        draws, fold = shares.usual_shares((raw * sizes[:, None]).T, ~unusual)
-        each = [shares.tail_probabilities(raw[j], sizes[j], draws[fold[j]]) for j in range(n_groups)]
-        p_parts = np.array(each)
+        usual = ~unusual & (np.arange(n_groups) < n_fitted)
+        drawn = shares.usual_shares((raw * sizes[:, None]).T, usual, fold)
+        p_parts = np.array(
+            [shares.tail_probabilities(raw[j], sizes[j], drawn[fold[j]]) for j in range(n_groups)]
+        )
         p_shares = np.minimum(1.0, p_parts.shape[1] * p_parts.min(axis=1))
         least = np.where(np.isnan(p_fit), p_shares, np.minimum(1.0, 2.0 * np.fmin(p_shares, p_fit)))
-        q_values = stats.false_discovery_control(least)
+        for some in sets:
+            q_values[some] = stats.false_discovery_control(least[some])
         before, unusual = unusual, q_values <= level
-        if np.array_equal(before, unusual) or np.sum(~unusual) < FEWEST_GROUPS:
+        if np.array_equal(before, unusual) or np.sum(~unusual[:n_fitted]) < FEWEST_GROUPS:
             break
     part, every = p_parts.argmin(axis=1), np.arange(n_groups)
-    usual = (draws[..., 0] / draws.sum(axis=3)).mean(axis=2)
+    usual_share = (drawn[..., 0] / drawn.sum(axis=3)).mean(axis=2)[fold, part]
     columns = {
-        "group": found.groups,
-        "rows": _as_counts(found.sizes),
-        found.part: part,
+        "kernel" if members is None else "population": part,
         "share": raw[every, part],
-        "usual_share": usual[fold, part],
+        "usual_share": usual_share,
         "p_composition": p_shares,
-        "log_likelihood": means,
+        "log_likelihood": np.concatenate([each.log_likelihoods for each in judged]),
         "z_likelihood": z_fit,
         "p_likelihood": p_fit,
         "q_value": q_values,
         "unusual": unusual,
     }
-    return pandas().DataFrame(columns)
+    shown = judged[-1]
+    first = {"group": shown.names, "rows": _as_counts(shown.sizes)}
+    return pandas().DataFrame(first | {name: values[sets[-1]] for name, values in columns.items()})
 
 
-def _fits(model: Any, draws: _Draws) -> tuple[FloatArray, FloatArray]:
-    """Return the mean log-likelihood (L,) of each group's rows, and how far it is from what it should be.
+def _known_shares(
+    draws: _Draws, groups: _Groups, members: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return shares (L, G) of the rows that are not background, as counted, and rows (L,) that count.
 
-    The latter is in standard deviations: what a group of its composition and size would have is subtracted,
-    and where groups differ by more than chance, their median and spread (median absolute deviation) are the
-    standard. NaN where the mixture does not know the log-likelihoods, or where they are of rows with missing
-    values, which have other ones than complete rows.
+    The latter would determine the shares as well if kernels did not overlap.
     """
-    n_groups, sizes, path = len(model.classes_), model.class_count_, vars(model).get("log_likelihood_path_")
-    if path is None or not len(path) or sizes.min() <= 0 or vars(model).get("has_gaps_", False):
-        return np.full(n_groups, np.nan), np.full(n_groups, np.nan)
-    means = path[-1, :n_groups] / sizes
-    if path.shape[1] > n_groups:
-        # Of rows and labels together.
-        means = means - np.log(model.class_prior_)
-    after = vars(model).get("weight_concentration_")
-    if after is not None:
-        # Of expected logarithms of the weights.
-        logs = digamma(after) - digamma(after.sum(axis=0))
-        change = (model.weights_ * (np.log(model.weights_) - logs)).sum(axis=0)
-        means = means + change * rows_of_kernels(model) / sizes
-    weights, log_densities = all_weights(model._parameters.batch())[0], draws.log_densities
-    highest = log_densities.max(axis=1, keepdims=True)
-    # Densities of zero have no mass either.
-    mixed = np.maximum(np.exp(log_densities - highest) @ weights, np.finfo(float).tiny)
-    logs = np.log(mixed) + highest
-    box = vars(model).get("background_box_")
+    raw = groups.counted.T if members is None else groups.counted.T @ members
+    variances = _compose(draws.inside, groups.inside, members, 0.95).variances
+    return raw, np.minimum(groups.inside.sizes, (raw * (1.0 - raw)).sum(axis=1) / variances.sum(axis=1))
+
+
+def _fits(draws: _Draws, judged: list[_Groups]) -> FloatArray:
+    """Return how far the mean log-likelihoods of groups, the first of which are of the fit, are from usual.
+
+    What rows of a group's composition would have is subtracted, and so is the median over groups of the fit:
+    kernels are never quite right. What is left is made a standard normal variate. Where groups of the fit
+    differ by more than chance (by the median absolute deviation), so may all of them.
+    """
+    rows, box, prior = draws.rows, vars(draws.model).get("background_box_"), _prior_of(draws.model)[0]
+    n_fitted, boxed = len(judged[0].names), None
+    if np.isnan(judged[0].log_likelihoods).any():
+        return np.full(sum(len(groups.names) for groups in judged), np.nan)
     if box is not None:
         # No row of the background is outside of its box.
-        outside = np.any((draws.rows < box[0]) | (draws.rows > box[1]), axis=1)
-        log_densities = log_densities.copy()
-        log_densities[outside, -1] = -np.inf
-    drawn = shares.density_ratios(log_densities) @ weights / len(logs)
-    expected = (drawn * logs).sum(axis=0)
-    z = (means - expected) / np.sqrt((drawn * (logs - expected) ** 2).sum(axis=0) / sizes)
-    z -= np.median(z)
-    return means, z / max(1.0, _DEVIATION * np.median(np.abs(z)))
+        logs = draws.log_densities.copy()
+        logs[np.any((rows < box[0]) | (rows > box[1]), axis=1), -1] = -np.inf
+        boxed = shares.density_ratios(logs)
+    found = []
+    for groups in judged:
+        each = zip(
+            groups.all_weights.T, groups.sizes, groups.log_likelihoods, draws.each(groups), strict=True
+        )
+        for weights, size, value, own in each:
+            ratios = own.ratios if boxed is None else boxed
+            mean, variance, skew = shares.log_likelihood_moments(
+                own.log_densities, ratios, weights / weights.sum(), size, prior
+            )
+            found.append((value - mean, np.sqrt(variance / size), skew / np.sqrt(size)))
+    away, error, skews = np.array(found).T
+    # Sums of few rows are skewed, and their median is not their mean.
+    medians = away - error * stats.pearson3(skews).median()
+    middle, spread = _middle_and_spread(medians[:n_fitted], error[:n_fitted])
+    total = np.hypot(error, spread)
+    z, skews = (away - middle) / total, skews * (error / total) ** 3
+    low, high = (stats.pearson3(each).logsf(value) for each, value in ((-skews, -z), (skews, z)))
+    return np.where(z < 0.0, -_normal(low), _normal(high))
+
+
+def _normal(log_tail: FloatArray) -> FloatArray:
+    """Return the standard normal variates beyond which there is a probability, given by its logarithm."""
+    return -ndtri_exp(np.minimum(np.maximum(log_tail, -1e4), -1e-300))
+
+
+def _middle_and_spread(values: FloatArray, errors: FloatArray) -> tuple[float, float]:
+    """Return the median of values (L,) with standard errors, and their standard deviation beyond these."""
+    middle = _median(values, 1.0 / errors)
+
+    def excess(spread: float) -> float:
+        away = np.abs(values - middle) / np.hypot(errors, spread)
+        return _DEVIATION * _median(away, 1.0 / errors) - 1.0
+
+    # Twice the largest distance is more than enough.
+    most = 2.0 * float(np.abs(values - middle).max())
+    return middle, float(brentq(excess, 0.0, most)) if excess(0.0) > 0.0 else 0.0
+
+
+def _median(values: FloatArray, weights: FloatArray) -> float:
+    """Return the median of values (L,) with weights (L,)."""
+    order = np.argsort(values)
+    total = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(total, 0.5 * total[-1])])
 
 
 # ---------------------------------------------------------------- new groups
 
 
-def _fit_weights(
-    model: Any, X: Any, groups: Any
-) -> tuple[np.ndarray, FloatArray, FloatArray, FloatArray | None]:
-    """Return names (L,), weights (K, L), sizes and weights of the background (L,) of new groups.
+def _new_groups(model: Any, X: Any, groups: Any) -> _Groups:
+    """Return groups of new rows with weights that are fitted to them.
 
     The kernels stay as they are; where groups have shifts, new ones have theirs.
     """
@@ -348,38 +489,54 @@ def _fit_weights(
     if source is not None:
         X = with_features_of(model, source if groups is None else source.labelled(groups))
     reader = copy(model)
-    training = open_training(reader, X, groups if source is None else None, None)
+    training = open_training(reader, X, groups if source is None else None, None, name="groups")
     check_same_features(model, reader, "X")
     if training.n_unlabelled:
         raise ValueError(
             f"{training.n_unlabelled} rows of X have no group: leave them out, or give them a group."
         )
-    n_groups, prior = len(training.classes), vars(model).get("weight_prior_")
+    n_groups, (prior, has_posterior) = len(training.classes), _prior_of(model)
+    robust = is_robust_fit(model)
     options = replace(
         options_of(model, training.n_features, model.covariance_type_),
         inference="em",
         freeze="kernels",
         floor=0.0,
         stopping="total",
-        accelerate=prior is None and not is_robust_fit(model),
-        weight_prior=None if prior is None else "given",
+        accelerate=not has_posterior and not robust,
+        weight_prior="given" if has_posterior else None if prior is None else float(prior[0]) + 1.0,
         max_iter=_PASSES,
         tol=_GAIN / training.source.summary.total,
     )
     start = replace(
-        model._parameters, weights=uniform_weights(1, len(model.means_), n_groups)[0], concentration=prior
+        model._parameters,
+        weights=uniform_weights(1, len(model.means_), n_groups)[0],
+        concentration=prior if has_posterior else None,
     )
     if start.background is not None:
         start = replace(start, background=np.full(n_groups, start.background @ model.class_prior_))
     frame = frame_of(start, structure_of(model.covariance_type_).of(model.covariances_[None]))
-    strength = vars(model).get("group_shift_", np.inf)
+    strength, shifts = vars(model).get("group_shift_", np.inf), None
     if np.isfinite(strength):
         rows = GroupRows(training.source, n_groups)
         shifted = shift_groups(rows, start, strength, replace(options, accelerate=False), frame)
-        converged, found = shifted.converged, shifted.parameters
+        converged, found, shifts = shifted.converged, shifted.parameters, shifted.shifts
+        log_likelihood, counts = shifted.log_likelihood, shifted.counts
     else:
         result = fit(training.source, start.batch(), options, frame=frame)
         converged, found = result.status[0] == Status.CONVERGED, result.parameters.take(0)
+        log_likelihood, counts = result.log_likelihood[0], result.counts
+        counts = None if counts is None else counts[0]
     if not converged:
         warn_caller(f"The weights of new groups did not converge in {_PASSES} passes.", ConvergenceWarning)
-    return training.classes, found.weights, training.sizes, found.background
+    if training.source.summary.gaps:
+        log_likelihood = np.full(n_groups, np.nan)
+    return _Groups(
+        names=training.classes,
+        sizes=training.sizes,
+        weights=found.weights,
+        counted=found.weights if counts is None else shares_of(counts, found.weights),
+        background=found.background,
+        shifts=shifts,
+        log_likelihoods=log_likelihood / training.sizes,
+    )

@@ -76,6 +76,14 @@ def rows_of_kernels(model: Any) -> FloatArray:
     return model.class_count_ if background is None else model.class_count_ * (1.0 - background)
 
 
+def average_weights(model: Any) -> FloatArray:
+    """Return the weights (K,) in all classes together, of rows that are not background."""
+    background = vars(model).get("background_weights_")
+    share = model.class_prior_ if background is None else model.class_prior_ * (1.0 - background)
+    found: FloatArray = model.weights_ @ (share / share.sum())
+    return found
+
+
 def counted_weights(model: Any) -> FloatArray:
     """Return the weights (K, L) of a mixture as rows were counted, without a learnt prior."""
     prior, after = vars(model).get("weight_prior_"), vars(model).get("weight_concentration_")
@@ -84,9 +92,13 @@ def counted_weights(model: Any) -> FloatArray:
     if after is None:
         # A class was added: its weights are the mean of their posterior all the same.
         after = model.weights_ * (rows_of_kernels(model) + prior.sum())
-    counts = np.maximum(after - prior[:, None], 0.0)
+    return shares_of(np.maximum(after - prior[:, None], 0.0), model.weights_)
+
+
+def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """Return the shares (K, L) of counts (K, L); other ones in classes without any."""
     total = counts.sum(axis=0)
-    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), model.weights_)
+    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), otherwise)
 
 
 # ---------------------------------------------------------------- of each row

@@ -41,7 +41,6 @@ from .labelling import write_labels
 from .populations import check_populations, distances, match, merge_kernels, sort_kernels
 from .rows import (
     Training,
-    about_groups,
     code_labels,
     host_copy,
     open_training,
@@ -263,7 +262,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     reject_below: float | None = None
     outlier_label: Any = None
     threshold_: float
-    # Of a mixture: the strength of the prior on shifts of its groups.
+    # A parameter of mixtures: classes of a classifier have no shifts.
     group_shift: float | str | None = None
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
@@ -310,6 +309,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,
+        group_shift: float | str | None = None,
         inference: str = "em",
         accelerate: bool = False,
         freeze: str | None = None,
@@ -331,6 +331,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         self.variance_floor = variance_floor
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
+        self.group_shift = group_shift
         self.inference = inference
         self.accelerate = accelerate
         self.freeze = freeze
@@ -400,6 +401,11 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
+            n_rows = training.source.summary.n_rows
+            if (self.n_kernels or 0) > n_rows and self.freeze != "kernels":
+                raise ValueError(
+                    f"n_kernels={self.n_kernels} is more than the {n_rows} rows there are: use fewer kernels."
+                )
             if self.reject_below is not None:
                 check_outlier_label(self.outlier_label, training.classes)
             parts = self._parts_to_fit(training.n_features)
@@ -779,55 +785,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         "group_shift": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), None],
     }
 
-    def __init__(
-        self,
-        n_kernels: int | None = None,
-        *,
-        covariance_type: str = "auto",
-        n_factors: int | None = None,
-        kernel: str | tuple[str, float] = "gaussian",
-        background: bool = False,
-        init: str | Mapping[str, Any] = "auto",
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        stopping: str = "total",
-        variance_floor: float = 1e-6,
-        covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
-        weight_prior: float | str | None = None,
-        group_shift: float | str | None = None,
-        inference: str = "em",
-        accelerate: bool = False,
-        freeze: str | None = None,
-        device: str | None = None,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
-    ) -> None:
-        super().__init__(
-            n_kernels,
-            covariance_type=covariance_type,
-            n_factors=n_factors,
-            kernel=kernel,
-            background=background,
-            init=init,
-            n_init=n_init,
-            max_iter=max_iter,
-            tol=tol,
-            stopping=stopping,
-            variance_floor=variance_floor,
-            covariance_prior=covariance_prior,
-            weight_prior=weight_prior,
-            inference=inference,
-            accelerate=accelerate,
-            freeze=freeze,
-            device=device,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            warm_start=warm_start,
-        )
-        self.group_shift = group_shift
-
     def _fitted_attributes(
         self, parameters: Parameters, log_likelihood: float, training: Training
     ) -> dict[str, Any]:
@@ -899,8 +856,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             check_is_fitted(self)
             check_populations(self)
         most_likely = densities.most_likely_population if populations else densities.most_likely_kernel
-        with about_groups():
-            return score_rows(self, X, most_likely, groups)
+        return score_rows(self, X, most_likely, groups, name="groups")
 
     def predict_proba(
         self, X: ArrayLike, *, groups: ArrayLike | None = None, populations: bool = False
@@ -927,8 +883,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             check_is_fitted(self)
             check_populations(self)
         probabilities = densities.population_probabilities if populations else densities.responsibilities
-        with about_groups():
-            return score_rows(self, X, probabilities, groups)
+        return score_rows(self, X, probabilities, groups, name="groups")
 
     def write_labels(
         self,
@@ -1057,8 +1012,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def sort_kernels(self) -> Self:
         """Sort the kernels by weight, the largest first, and equal ones by their means.
 
-        The weight is averaged over classes by `class_prior_`. The order that a fit leaves depends on its
-        start; the sorted one does not, as long as the kernels are the same.
+        The weight is averaged over classes by `class_prior_`, with a background by what it leaves of it. The
+        order that a fit leaves depends on its start; the sorted one does not, as long as the kernels are the
+        same.
 
         Returns
         -------
@@ -1125,17 +1081,18 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Returns
         -------
         pandas.DataFrame
-            In long form, with the columns `group`, `kernel` or `population` (its number), `share`, `lower`
-            and `upper`, and `rows`, the number of rows of the group or the sum of their weights. With a
-            background, shares are of the rows that are not background, while `rows` are all rows.
+            In long form, with the columns `group`, `kernel` or `population` (its number, or 'background' if
+            the fit has one), `share`, `lower` and `upper`, and `rows`, the number of rows of the group or the
+            sum of their weights. The shares of a group sum to one.
 
         Notes
         -----
         Intervals follow from the Fisher information of weights and kernels: they are wider where kernels
         overlap, and allow for the errors of the kernels, unless these were frozen. Where kernels are far
-        apart they are Jeffreys' intervals of counts. With hierarchical weights they are those of the
-        posterior. The information is that of complete rows. Intervals assume that the fit has converged: a
-        `tol` of 1e-6 or less, with `accelerate`, is right for groups of thousands of rows.
+        apart they are Jeffreys' intervals of counts. Where weights have a prior, it holds for new groups too,
+        and intervals are those of the posterior. The information is that of complete rows. Intervals assume
+        that the fit has converged: a `tol` of 1e-6 or less, with `accelerate`, is right for groups of
+        thousands of rows.
         """
         check_is_fitted(self)
         return compose(self, X, groups, populations=populations, level=level).frame()
@@ -1171,14 +1128,26 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         check_is_fitted(self)
         return compare(self, groups_a, groups_b, populations=populations, level=level)
 
-    def unusual_groups(self, *, populations: bool | None = None, level: float = 0.05) -> Any:
+    def unusual_groups(
+        self,
+        X: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        populations: bool | None = None,
+        level: float = 0.05,
+    ) -> Any:
         """Return which groups have an unusual composition, or rows that the kernels do not explain.
 
         The shares of each group are compared with the Beta distributions of those of the others, and the
-        log-likelihood of its rows with what a group of its composition should have.
+        log-likelihood of its rows with what a group of its composition and size should have. New groups are
+        compared with those of the fit; their weights are fitted, and the model stays as it is.
 
         Parameters
         ----------
+        X : array-like of shape (n, M), default=None
+            Rows of new groups, of any kind that `fit` takes. None is for the groups of the fit.
+        groups : array-like of shape (n,), default=None
+            The group of each row of X; None where X has them itself, or for one group.
         populations : bool, default=None
             Whether compositions are of populations, see `merge_kernels`, or of kernels; None takes
             populations if there are any.
@@ -1192,13 +1161,13 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             A line for each group, with the columns `group`, `rows`; `kernel` or `population`, the one whose
             share is the least usual, its `share`, that of the other groups, `usual_share`, and
             `p_composition`, for all parts together (Bonferroni); `log_likelihood`, the mean of its rows,
-            `z_likelihood` and `p_likelihood`, how far it is from the expected one; `q_value` of the lower of
-            the two p-values (Benjamini and Hochberg), and `unusual`. Log-likelihoods are NaN where the
-            mixture does not have them, after `partial_fit` and `add_class`, and where rows of the fit had
-            missing values.
+            `z_likelihood` and `p_likelihood`, how far it is from the expected one, as a standard normal
+            variate; `q_value` of the lower of the two p-values (Benjamini and Hochberg), and `unusual`.
+            Shares are of the rows that are not background. Log-likelihoods are NaN where the mixture does not
+            have them, after `partial_fit` and `add_class`, and where rows had missing values.
         """
         check_is_fitted(self)
-        return unusual_groups(self, populations=populations, level=level)
+        return unusual_groups(self, X, groups, populations=populations, level=level)
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of rows X (n, M), as features for another estimator."""

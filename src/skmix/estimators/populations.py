@@ -18,7 +18,7 @@ from ..engine.covariances import structure_of
 from ..engine.distances import DISTANCES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.merge import below, by_weight, cut, elbow, merge
-from .densities import members_of
+from .densities import average_weights, members_of
 from .io import arrays_of_kernels
 from .rows import host_copy, without_names
 
@@ -98,7 +98,7 @@ def merge_kernels(model: Any, X: Any, y: Any, criterion: str, n_populations: Any
 
 def _by_weight(model: Any, populations: IntArray) -> IntArray:
     """Return populations (K,) numbered by their weight, the largest first."""
-    weights = model.weights_ @ model.class_prior_
+    weights = average_weights(model)
     members = members_of(populations)
     total = weights @ members
     means = ((members * weights[:, None]).T @ model.means_) / np.maximum(total, np.finfo(float).tiny)[:, None]
@@ -135,7 +135,7 @@ def draw_rows(model: Any) -> FloatArray:
 def _expected(model: Any) -> tuple[FloatArray, FloatArray]:
     """Return responsibilities (n, K) for rows of the model, as many of each kernel, and the rows' weights."""
     n_each = _rows_each(len(model.means_))
-    weights = model.weights_ @ model.class_prior_
+    weights = average_weights(model)
     drawn = without_names(model).responsibilities(_draw(model, n_each))
     return on_host(drawn), np.repeat(weights / n_each, n_each)
 
@@ -151,7 +151,7 @@ def check_populations(model: Any) -> None:
 
 def sort_kernels(model: Any) -> None:
     """Sort the kernels of a mixture with NumPy arrays by weight."""
-    order = by_weight(model.weights_ @ model.class_prior_, model.means_)
+    order = by_weight(average_weights(model), model.means_)
     place = np.argsort(order)
     structure, n_kernels = structure_of(model.covariance_type_), len(order)
     names = arrays_of_kernels(model) + ([] if structure.shared else ["covariances_"])
@@ -209,7 +209,7 @@ def _overlaps(model: Any, other: Any) -> FloatArray:
     drawn = logsumexp(np.concatenate(of_kernels, axis=1), axis=1, keepdims=True) - np.log(n_kernels)
     roots = []
     for each, logs in zip((model, other), of_kernels, strict=True):
-        weights = each.weights_ @ each.class_prior_
+        weights = average_weights(each)
         members = members_of(each.populations_) * weights[:, None]
         shares = members / np.maximum(members.sum(axis=0), np.finfo(float).tiny)
         # Bounded: a population's density is at most n_kernels times that of the rows.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -50,6 +49,7 @@ from ..engine.sources.gaps import has_gaps
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, encode_frame, is_elsewhere, open_rows, source_of
+from ..io.joined import JoinedRows
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -109,26 +109,27 @@ class Training:
         return taken
 
 
-def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Training:
+def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any, *, name: str = "y") -> Training:
     """Open training rows of any kind, read their labels, and note the features in the estimator.
 
-    Without labels there is one class; a classifier needs labels.
+    Without labels there is one class; a classifier needs labels. Errors call the argument of the labels by
+    its name.
     """
     device = device_and_precision(estimator.device)[0]
     plain = all(each is None or type(each) is np.ndarray for each in (X, y, sample_weight))
-    blocks = None if plain else _open_blocks(X, y, sample_weight)
+    blocks = None if plain else _open_blocks(X, y, sample_weight, name)
     if blocks is not None:
         if device is not None and not hasattr(blocks, "blocks"):
             raise ValueError(
                 f"device={estimator.device!r} needs rows in memory or in a file; Dask collections are worked "
                 "on by the CPUs of their cluster. Leave device out."
             )
-        return _training_in_blocks(estimator, blocks, device)
+        return _training_in_blocks(estimator, blocks, device, name)
     _check_labelled(estimator, y)
     rows = check_rows(estimator, where_dispatched(estimator, X), fitting=True)
     classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
     if y is not None:
-        classes, codes = number_labels(read_labels(on_host(y), rows.shape[0]))
+        classes, codes = number_labels(read_labels(on_host(y), rows.shape[0], name), name)
     weights = check_weights(on_host(sample_weight), rows.shape[0])
     rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
     # The product form with unlabelled rows works on the host, and so do t kernels and a background.
@@ -157,7 +158,7 @@ def _check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.
         )
 
 
-def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
+def _open_blocks(X: Any, y: Any, sample_weight: Any, name: str) -> Blocks | None:
     """Return training rows that come in blocks; None for rows in memory."""
     source = source_of(X, y)
     if source is not None:
@@ -165,21 +166,24 @@ def _open_blocks(X: Any, y: Any, sample_weight: Any) -> Blocks | None:
         return source if sample_weight is None else source.weighted(sample_weight)
     if is_blocks(X):
         if y is not None or sample_weight is not None:
-            raise ValueError("Blocks of rows hold their labels and weights: leave y and sample_weight out.")
+            raise ValueError(
+                f"Blocks of rows hold their labels and weights: leave {name} and sample_weight out."
+            )
         return X
-    refuse_paths(X, y=y, sample_weight=sample_weight)
+    beside = {name: y, "sample_weight": sample_weight}
+    refuse_paths(X, **beside)
     if is_collection(X):
         return open_collections(X, y, sample_weight, _version.__version__)
-    for name, given in (("y", y), ("sample_weight", sample_weight)):
+    for argument, given in beside.items():
         if is_collection(given):
             raise ValueError(
-                f"{name} is a Dask collection, but X is a {type(X).__name__} in memory. Give both as Dask "
-                f"collections, or {name}.compute()."
+                f"{argument} is a Dask collection, but X is a {type(X).__name__} in memory. Give both as "
+                f"Dask collections, or {argument}.compute()."
             )
     return None
 
 
-def _training_in_blocks(estimator: Any, blocks: Blocks, device: str | None) -> Training:
+def _training_in_blocks(estimator: Any, blocks: Blocks, device: str | None, name: str) -> Training:
     """Summarise all blocks, in one pass."""
     found, seed = _summarise(estimator, blocks, device)
     _check_labelled(
@@ -189,7 +193,7 @@ def _training_in_blocks(estimator: Any, blocks: Blocks, device: str | None) -> T
     )
     classes = np.zeros(1, dtype=np.int64)
     if found.labels is not None:
-        classes = classes_of(found.labels, found.n_rows, missing=found.counts[0] > 0)
+        classes = classes_of(found.labels, found.n_rows, missing=found.counts[0] > 0, name=name)
         # Labels of which each occurs once would be taken for numbers to predict.
         check_classification_targets(np.repeat(classes, 2))
     estimator.n_features_in_ = blocks.n_features
@@ -224,13 +228,35 @@ def _summarise(estimator: Any, blocks: Blocks, device: str | None) -> tuple[Summ
     found = summarise_blocks(blocks, seed, device)
     if found.n_empty:
         raise ValueError(
-            f"{found.n_empty} rows of X have no value: all {blocks.n_features} features are NaN. "
-            "Remove these rows, or give them a weight of zero."
+            f"{_first_empty(blocks)} has no value: all {blocks.n_features} features are NaN "
+            f"({found.n_empty} such rows). Remove these rows, or give them a weight of zero."
         )
     if found.n_rows < 2:
         raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least 2 are required.")
     _refuse_empty_features(found.moments.count == 0, found.n_rows)
     return found, seed
+
+
+def _first_empty(blocks: Blocks) -> str:
+    """Return which row of which file is the first without a value; there is one."""
+    if not isinstance(blocks, Source):
+        return "A row of X"
+    first, name = 0, blocks.name
+    with closing(blocks.blocks()) as each:
+        for block in each:
+            empty = np.isnan(block.X).all(axis=1)
+            if block.weights is not None:
+                empty &= block.weights > 0
+            if empty.any():
+                first += int(empty.argmax())
+                break
+            first += len(block.X)
+    for part in blocks.parts.values() if isinstance(blocks, JoinedRows) else ():
+        if first < part.n_rows:
+            name = part.name
+            break
+        first -= part.n_rows
+    return f"Row {first} of {name}"
 
 
 def columns_of(X: Array, columns: list[int]) -> Array:
@@ -420,14 +446,14 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 # ---------------------------------------------------------------- labels
 
 
-def read_labels(y: Any, n_rows: int) -> np.ndarray:
-    """Return labels (n,) as they were given, checked for their shape and type."""
+def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
+    """Return labels (n,) as they were given, checked for their shape and type; `name` is for errors."""
     labels: np.ndarray = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
-        raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels.")
+        raise ValueError(f"X has {n_rows} rows but {name} has {len(labels)} labels.")
     if labels.dtype.kind == "f" and np.isinf(labels).any():
         raise ValueError(
-            f"Input y contains infinity or a value too large for {labels.dtype!r}: labels are finite."
+            f"Input {name} contains infinity or a value too large for {labels.dtype!r}: labels are finite."
         )
     known = labels[~is_missing(labels)]
     if labels.dtype.kind == "O" and len(known) < len(labels):
@@ -437,20 +463,7 @@ def read_labels(y: Any, n_rows: int) -> np.ndarray:
     return labels
 
 
-@contextmanager
-def about_groups() -> Iterator[None]:
-    """Speak of `groups` in errors about labels, where that is the name of the argument."""
-    try:
-        yield
-    except ValueError as error:
-        # What is in quotation marks is a name in the data.
-        message = re.sub(r"(?<![\w'])y(?![\w'])", "groups", str(error))
-        if message == str(error):
-            raise
-        raise ValueError(message) from None
-
-
-def classes_of(found: np.ndarray, n_rows: int, *, missing: bool) -> np.ndarray:
+def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y") -> np.ndarray:
     """Return which of the sorted labels (C,) of all rows are classes; `missing`: others are NaN or None.
 
     As in scikit-learn's `semi_supervised`, the number −1 marks rows without a label, unless NaN or None do.
@@ -466,30 +479,33 @@ def classes_of(found: np.ndarray, n_rows: int, *, missing: bool) -> np.ndarray:
         return found
     others = found[found != -1]
     if not len(others):
-        raise ValueError(f"All {n_rows} rows are unlabelled (y is -1 everywhere). Label some of them.")
+        raise ValueError(f"All {n_rows} rows are unlabelled ({name} is -1 everywhere). Label some of them.")
     if others[0] < -1 or others.tolist() == [0, 1]:
         raise ValueError(
-            f"y has the labels {found[:5].tolist()}: -1 marks rows without a label, but may be a class here. "
-            "If it is a class, give the labels as text, y.astype(str). If these rows have no label, mark "
-            "them by NaN or None, numpy.where(y == -1, numpy.nan, y)."
+            f"{name} has the labels {found[:5].tolist()}: -1 marks rows without a label, but may be a class "
+            f"here. If it is a class, give the labels as text, {name}.astype(str). If these rows have no "
+            f"label, mark them by NaN or None, numpy.where({name} == -1, numpy.nan, {name})."
         )
     return others
 
 
-def number_labels(labels: np.ndarray) -> tuple[np.ndarray, IntArray]:
+def number_labels(labels: np.ndarray, name: str = "y") -> tuple[np.ndarray, IntArray]:
     """Return the classes (L,), sorted, and each label (n,) as an index into them, −1 for rows without one."""
     found, codes = number(labels)
-    classes = classes_of(found, len(labels), missing=bool(np.any(codes < 0)))
+    classes = classes_of(found, len(labels), missing=bool(np.any(codes < 0)), name=name)
     # Where −1 is not a class, it is the first label.
     return classes, codes - (len(found) - len(classes))
 
 
-def code_labels(y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = False) -> IntArray:
+def code_labels(
+    y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = False, name: str = "y"
+) -> IntArray:
     """Return labels as indices into the classes of a fit; refuse other labels.
 
-    With `unlabelled`, rows may have no label: NaN, None, or −1 where that is not a class.
+    With `unlabelled`, rows may have no label: NaN, None, or −1 where that is not a class. Errors call the
+    argument of the labels by its name.
     """
-    labels = read_labels(y, n_rows)
+    labels = read_labels(y, n_rows, name)
     missing = is_missing(labels)
     if unlabelled and labels.dtype.kind in "if" and -1 not in classes:
         missing = missing | (labels == -1)
@@ -498,10 +514,13 @@ def code_labels(y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = 
         if not unlabelled and missing.any():
             unknown = labels[missing]
     except TypeError as error:
-        raise ValueError(f"y has labels that cannot be compared with those of the fit: {error}.") from None
+        raise ValueError(
+            f"{name} has labels that cannot be compared with those of the fit: {error}."
+        ) from None
     if len(unknown):
         raise ValueError(
-            f"y has labels that no training row had: {unknown[:5].tolist()}; known are {classes.tolist()}."
+            f"{name} has labels that no training row had: {unknown[:5].tolist()}; known are "
+            f"{classes.tolist()}."
         )
     return encode(labels, classes).astype(np.int64)
 
@@ -612,37 +631,44 @@ def _in_kind(result: Any, home: Any) -> Any:
 
 
 def score_rows(
-    estimator: Any, X: Any, function: Callable[..., Any], y: Any = None, *, on_cpu: bool = False
+    estimator: Any,
+    X: Any,
+    function: Callable[..., Any],
+    y: Any = None,
+    *,
+    on_cpu: bool = False,
+    name: str = "y",
 ) -> Any:
     """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
 
     Rows of a file are read in blocks, and for a Dask collection the result is a lazy Dask array. The function
     is one of a module; it takes the estimator with NumPy arrays, validated rows (n, M) and, when labels are
-    given, their classes (n,), and returns an array (n, …). It needs NumPy rows where `on_cpu`.
+    given, their classes (n,), and returns an array (n, …). It needs NumPy rows where `on_cpu`. Errors call
+    the argument of the labels by its name.
     """
     if "class_prior_" not in vars(estimator):
         check_is_fitted(estimator)
     model, on_cpu = host_copy(estimator), on_cpu or is_robust_fit(estimator)
     if type(X) is not np.ndarray:
         if is_collection(X):
-            return _score_lazily(model, X, function, y)
+            return _score_lazily(model, X, function, y, name)
         source = source_of(X, y)
         if source is not None:
-            return _score_blocks(model, source, function, y, on_cpu=on_cpu)
-    refuse_paths(X, y=y)
+            return _score_blocks(model, source, function, y, name, on_cpu=on_cpu)
+    refuse_paths(X, **{name: y})
     home = detached(X) if _is_dispatched(estimator, X) else None
     rows = check_rows(model, on_host(X) if home is None or on_cpu else home, fitting=False)
     device = None if on_cpu or not is_numpy(rows) else _device_of_scores(estimator)
     if device is not None:
         if not fits_on(rows, device):
-            return _score_blocks(model, open_rows(rows), function, on_host(y))
+            return _score_blocks(model, open_rows(rows), function, on_host(y), name)
         rows = send(rows, device)
-    codes = () if y is None else (code_labels(on_host(y), model.classes_, rows.shape[0]),)
+    codes = () if y is None else (code_labels(on_host(y), model.classes_, rows.shape[0], name=name),)
     return _in_kind(function(model, rows, *codes), home)
 
 
 def _score_blocks(
-    model: Any, source: Source, function: Callable[..., Any], y: Any, *, on_cpu: bool = False
+    model: Any, source: Source, function: Callable[..., Any], y: Any, name: str, *, on_cpu: bool = False
 ) -> Any:
     """Return the results of all blocks of a file in one array."""
     rows = with_features_of(model, source.unlabelled())
@@ -653,9 +679,10 @@ def _score_blocks(
         for block in blocks:
             stop = start + len(block.X)
             block.check()
-            codes = () if y is None else (code_labels(labels_in(block), model.classes_, len(block.X)),)
-            X = block.X if device is None else send(block.X, device)
-            part = on_host(function(model, X, *codes))
+            given = [model, block.X if device is None else send(block.X, device)]
+            if y is not None:
+                given.append(code_labels(labels_in(block), model.classes_, len(block.X), name=name))
+            part = on_host(function(*given))
             if not start:
                 out = np.empty((rows.n_rows, *part.shape[1:]), dtype=part.dtype)
             out[start:stop] = part
@@ -686,19 +713,22 @@ def labels_in(block: Block) -> np.ndarray:
     return block.y if block.names is None else block.names[block.y]
 
 
-def _score_lazily(model: Any, X: Any, function: Callable[..., Any], y: Any) -> Any:
+def _score_lazily(model: Any, X: Any, function: Callable[..., Any], y: Any, name: str) -> Any:
     """Return a Dask array of the results, in the blocks of X."""
     check_kind(X, "X")
     if X.ndim == 2 and X.shape[1] != model.n_features_in_:
         raise ValueError(_wrong_features(model, X.shape[1]))
     _check_feature_names(model, getattr(X, "_meta", X), reset=False)
-    ask = partial(_score_block, model, function)
+    ask = partial(_score_block, model, function, name)
     # The result for one row has the type and width of all.
     sample = np.zeros((1, model.n_features_in_))
     shown = ask(sample) if y is None else ask(sample, model.classes_[:1])
     return map_rows(X, ask, shown.shape[1] if shown.ndim == 2 else None, shown.dtype, y)
 
 
-def _score_block(model: Any, function: Callable[..., Any], rows: np.ndarray, *y: np.ndarray) -> np.ndarray:
+def _score_block(
+    model: Any, function: Callable[..., Any], name: str, rows: np.ndarray, *y: np.ndarray
+) -> np.ndarray:
     Block(rows).check()
-    return np.asarray(function(model, rows, *(code_labels(each, model.classes_, len(rows)) for each in y)))
+    codes = (code_labels(each, model.classes_, len(rows), name=name) for each in y)
+    return np.asarray(function(model, rows, *codes))

@@ -128,7 +128,7 @@ class Source(ABC):
 
     def labelled(self, y: Any) -> Self:
         """Return the rows with labels: an array, its file or, in Parquet files, the name of a column."""
-        return replace(self, labels=self._for_each_row(y, "y", "labels"))
+        return replace(self, labels=self._for_each_row(y, "labels", "labels"))
 
     def weighted(self, weights: Any) -> Self:
         """Return the rows with weights, given like labels."""
@@ -433,16 +433,10 @@ def _zarr(array: Any) -> Values:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ArrowRows(Source):
-    """The rows of a Parquet file, or of a table in memory."""
+class _NamedRows(Source):
+    """Rows whose features all have names."""
 
-    # Arrow types of the columns.
-    types: dict[str, Any]
-    # From a number of rows and the names of some columns to Arrow batches of at most as many rows.
-    batches: Callable[[int, list[str]], Iterator[Any]]
-    # Why a column cannot be a feature, where it is more than its type.
-    reasons: dict[str, str] = field(default_factory=dict)
-    # The features; None for all columns except those of labels and weights.
+    # The features; None for all, but columns of labels and weights.
     columns: list[str] | None = None
     # None for single precision if no feature has more.
     precision: np.dtype[Any] | None = None
@@ -452,8 +446,28 @@ class ArrowRows(Source):
         return True
 
     @property
+    @abstractmethod
+    def feature_names(self) -> list[str]:
+        """Names of the features."""
+
+    @property
     def n_features(self) -> int:
         return len(self.feature_names)
+
+    def take(self, columns: Sequence[int]) -> Self:
+        return replace(self, columns=[self.feature_names[column] for column in columns], precision=self.dtype)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ArrowRows(_NamedRows):
+    """The rows of a Parquet file, or of a table in memory."""
+
+    # Arrow types of the columns.
+    types: dict[str, Any]
+    # From a number of rows and the names of some columns to Arrow batches of at most as many rows.
+    batches: Callable[[int, list[str]], Iterator[Any]]
+    # Why a column cannot be a feature, where it is more than its type.
+    reasons: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def feature_names(self) -> list[str]:
@@ -480,9 +494,6 @@ class ArrowRows(Source):
         """Type of the rows, float64 or float32."""
         kinds = {str(self.types[name]) for name in self.feature_names}
         return self.precision or np.dtype(np.float32 if kinds <= {"float", "halffloat"} else np.float64)
-
-    def take(self, columns: Sequence[int]) -> Self:
-        return replace(self, columns=[self.feature_names[column] for column in columns], precision=self.dtype)
 
     def select(self, names: Sequence[str]) -> Self:
         self._check_present(names)
@@ -674,24 +685,12 @@ def _labels_of(column: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FcsRows(Source):
+class FcsRows(_NamedRows):
     """The events of an FCS file."""
 
     path: Path
     file: FcsFile
     compensate: bool
-    # The features; None for all channels.
-    columns: list[str] | None = None
-    # None for single precision if the file has it.
-    precision: np.dtype[Any] | None = None
-
-    @property
-    def named(self) -> bool:
-        return True
-
-    @property
-    def n_features(self) -> int:
-        return len(self.feature_names)
 
     @cached_property
     def feature_names(self) -> list[str]:
@@ -712,9 +711,6 @@ class FcsRows(Source):
         """Type of the rows, float64 or float32."""
         single = not self.compensate and self.file.is_single(self._columns)
         return self.precision or np.dtype(np.float32 if single else np.float64)
-
-    def take(self, columns: Sequence[int]) -> Self:
-        return replace(self, columns=[self.feature_names[column] for column in columns], precision=self.dtype)
 
     def select(self, names: Sequence[str]) -> Self:
         self.file.find(names)

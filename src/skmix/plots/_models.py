@@ -26,6 +26,7 @@ class Kernels:
     classes: list[Any]
     weights: FloatArray  # (K, L)
     prior: FloatArray  # (L,)
+    shares: FloatArray  # (L,): of the classes in the rows that are not background
     means: FloatArray  # (K, M)
     stored: FloatArray  # covariances in the form of their structure
     structure: Structure
@@ -35,7 +36,7 @@ class Kernels:
     def weights_of(self, label: Hashable | None) -> FloatArray:
         """Return the weights (K,) of one class; for None, those of the prior mixture of classes."""
         if label is None:
-            return self.weights @ self.prior
+            return self.weights @ self.shares
         if label not in self.classes:
             raise ValueError(f"label={label!r} is not one of the model's classes {self.classes}.")
         return self.weights[:, self.classes.index(label)]
@@ -126,12 +127,14 @@ def groups_of(model: Any) -> list[Kernels]:
     model = chosen_model(model)
     parts = getattr(model, "models_", [model])
     groups = getattr(model, "feature_groups_", [range(parts[0].means_.shape[1])])
+    prior = np.asarray(getattr(model, "class_prior_", [1.0]), dtype=np.float64)
     return [
         Kernels(
             # An ordinary mixture has weights (K,) and no classes.
             classes=getattr(part, "classes_", np.zeros(1, dtype=int)).tolist(),
             weights=np.asarray(part.weights_, dtype=np.float64).reshape(len(part.means_), -1),
-            prior=np.asarray(getattr(model, "class_prior_", [1.0]), dtype=np.float64),
+            prior=prior,
+            shares=_without_background(prior, part),
             means=np.asarray(part.means_, dtype=np.float64),
             stored=np.asarray(part.covariances_, dtype=np.float64),
             structure=structure_of(getattr(part, "covariance_type_", part.covariance_type)),
@@ -140,6 +143,12 @@ def groups_of(model: Any) -> list[Kernels]:
         )
         for part, columns in zip(parts, groups, strict=True)
     ]
+
+
+def _without_background(prior: FloatArray, part: Any) -> FloatArray:
+    """Return the shares (L,) of the classes in the rows that are not background."""
+    left = prior * (1.0 - np.asarray(getattr(part, "background_weights_", 0.0)))
+    return left / left.sum()
 
 
 def chosen_model(model: Any) -> Any:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from skmix.estimators.rows import without_names
 from skmix.plots._common import CLASS_COLOURS, FloatArray
 from skmix.plots._models import Kernels, kernels_of
+from skmix.report.description import describe, traits
 from skmix.report.model_page import checked_rows, mixture_values, offered_planes, row_values
 from skmix.report.rendering import decimals, joined, render_page, significant, text
 
@@ -70,25 +71,6 @@ def composition_page(
     str
         The page. The same arguments give the same characters.
     """
-    shown: dict[str, Any] = {"unusual": unusual, "X": X, "groups": groups, "names": names, "scale": scale}
-    data = composition_data(model, composition, title=title, made=made, notes=notes, **shown)
-    return render_page("composition.html.j2", data)
-
-
-def composition_data(
-    model: Any,
-    composition: DataFrame,
-    *,
-    title: str,
-    unusual: DataFrame | None = None,
-    X: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    names: Sequence[str] | None = None,
-    scale: str | None = None,
-    made: Sequence[tuple[str, str]] = (),
-    notes: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Return the contents of the page as plain values; parameters are those of `composition_page`."""
     kernels = kernels_of(model)
     if names is not None:
         if len(names) != len(kernels.names):
@@ -97,25 +79,26 @@ def composition_data(
     kind = "population" if "population" in composition.columns else "kernel"
     n_kernels = len(kernels.means)
     members = np.asarray(model.populations_) if kind == "population" else np.arange(n_kernels)
-    n_parts = int(members.max()) + 1
+    n_numbered = int(members.max()) + 1
+    parts = [*range(n_numbered), *(["background"] if "background" in composition[kind].tolist() else [])]
     labels = list(dict.fromkeys(composition["group"].tolist()))
-    shares, lower, upper = (
-        composition.pivot(index="group", columns=kind, values=column)
-        .loc[labels, list(range(n_parts))]
-        .to_numpy(dtype=np.float64)
-        for column in ("share", "lower", "upper")
-    )
+    shares, lower, upper = (_wide(composition, kind, column, parts) for column in ("share", "lower", "upper"))
+    others = shares
+    if unusual is not None and set(labels) != set(model.classes_.tolist()):
+        # New groups are compared with those of the fit.
+        others = _wide(model.composition(populations=kind == "population"), kind, "share", parts)
     n_rows = composition.groupby("group", sort=False)["rows"].first()
     flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "group"].tolist()
     offered = offered_planes(kernels, 1)
     overall = kernels.weights_of(None)
     # The weights of training groups are not those of new ones, and shares are shown beside the picture.
-    alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1))
+    alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1), shares=np.ones(1))
     tree = getattr(model, "merge_tree_", None) if kind == "population" and n_kernels > 1 else None
     rows, rows_note = _rows(model, kind, X, groups, labels, offered)
-    return {
+    data = {
         "title": title,
         "kind": kind,
+        "kernel": "Student’s t distribution" if hasattr(model, "kernel_degrees_") else "Gaussian",
         "n_kernels": n_kernels,
         "n_features": len(kernels.names),
         "n_rows": f"{int(n_rows.sum()):,}",
@@ -124,15 +107,18 @@ def composition_data(
         ],
         "n_unusual": len(flagged),
         "judged": unusual is not None,
-        "unusual_rows": _unusual_rows(unusual, kind, labels, shares),
+        "unusual_rows": _unusual_rows(unusual, kind, n_numbered, labels, shares, others),
+        "n_numbered": n_numbered,
         "parts": [
             {
+                "label": str(part + 1) if isinstance(part, int) else part,
+                "name": f"{kind} {part + 1}" if isinstance(part, int) else part,
                 "kernels": (np.flatnonzero(members == part) + 1).tolist(),
                 "listed": joined(map(str, (np.flatnonzero(members == part) + 1).tolist())),
-                "mean": percent(shares[:, part].mean()),
-                "range": f"{percent(shares[:, part].min())} – {percent(shares[:, part].max())}",
+                "mean": percent(own.mean()),
+                "range": f"{percent(own.min())} – {percent(own.max())}",
             }
-            for part in range(n_parts)
+            for part, own in zip(parts, shares.T, strict=True)
         ],
         "shares": decimals(100 * shares, 4),
         "lower": decimals(100 * lower, 4),
@@ -149,13 +135,20 @@ def composition_data(
         "profile": _profile(kernels, overall, members, offered[0]),
         "scale": _in_words(scale),
         "tree": None if tree is None else significant(tree),
-        "cut": None if tree is None else _cut(tree[:, 2], n_parts),
+        "cut": None if tree is None else _cut(tree[:, 2], n_numbered),
         "rows": rows,
         "rows_note": rows_note,
-        "made": list(made),
+        "made": [*made, *traits(describe(model))],
         "notes": list(notes),
         "colours": list(CLASS_COLOURS),
     }
+    return render_page("composition.html.j2", data)
+
+
+def _wide(table: DataFrame, kind: str, column: str, parts: Sequence[Any]) -> FloatArray:
+    """Return a column of a composition as an array (L, G), groups in the order of the table."""
+    wide = table.pivot(index="group", columns=kind, values=column)
+    return wide.loc[table["group"].unique(), list(parts)].to_numpy(dtype=np.float64)
 
 
 def percent(share: float) -> str:
@@ -180,9 +173,17 @@ def _cut(heights: FloatArray, n_parts: int) -> float:
 
 
 def _unusual_rows(
-    unusual: DataFrame | None, kind: str, labels: Sequence[Any], shares: FloatArray
+    unusual: DataFrame | None,
+    kind: str,
+    n_numbered: int,
+    labels: Sequence[Any],
+    shares: FloatArray,
+    others: FloatArray,
 ) -> list[dict[str, str]]:
-    """Return what to say about each unusual group, the most unusual first; shares (L, G) are of all."""
+    """Return what to say about each unusual group, the most unusual first.
+
+    Shares (L, G) are of all groups; the others that they are compared with are the same, or of the fit.
+    """
     if unusual is None:
         return []
     found = []
@@ -191,8 +192,8 @@ def _unusual_rows(
         of_shares, of_rows = row["p_composition"], np.nan_to_num(row["p_likelihood"], nan=1.0)
         if of_shares <= max(_CLEAR, of_rows):
             place = labels.index(row["group"])
-            medians = np.median(np.delete(shares, place, axis=0), axis=0)
-            largest = int(np.abs(shares[place] - medians).argmax())
+            medians = np.median(np.delete(shares, place, axis=0) if others is shares else others, axis=0)
+            largest = int(np.abs(shares[place] - medians)[:n_numbered].argmax())
             # The least probable share may be a small one: the one that differs most is named too.
             usual = {row[kind]: (row["share"], row["usual_share"])}
             usual.setdefault(largest, (shares[place, largest], medians[largest]))

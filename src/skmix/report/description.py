@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.utils import gen_batches
 
-from skmix.estimators.densities import members_of, n_parameters
+from skmix.estimators.densities import n_parameters
 from skmix.plots._models import chosen_model, feature_names, groups_of, numbered
 
 _ROWS_AT_A_TIME = 1 << 14
@@ -57,26 +58,32 @@ def predict_columns(
     dict of str to ndarray of shape (n,)
         For a classifier ``label``, the most probable class, and ``p_…``, the posterior probability of each;
         for a mixture ``kernel`` and ``p_1`` …, the same for its kernels, counted from 1, and ``population``
-        if they were merged. Then
+        if they were merged, and ``p_background`` if there is one. Then
         ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
     """
-    posterior = model.predict_proba if hasattr(model, "predict_proba") else model.responsibilities
+    asked: dict[str, Any] = {"posteriors": model.predict_proba, "log_density": model.score_samples}
+    if not is_classifier(model):
+        # Not the largest probability: all are zero where a row is background.
+        asked["kernel"] = model.predict
+        if hasattr(model, "populations_"):
+            asked["population"] = partial(model.predict, populations=True)
     blocks = []
     # Without rows, the columns are those of some other row.
     some = X if len(X) else np.zeros((1, X.shape[1]))
     for rows in gen_batches(len(some), _ROWS_AT_A_TIME):
-        blocks.append((posterior(some[rows]), model.score_samples(some[rows])))
+        blocks.append([ask(some[rows]) for ask in asked.values()])
         if progress is not None:
             progress(rows.stop / len(some))
-    posteriors, densities = (np.concatenate(parts)[: len(X)] for parts in zip(*blocks, strict=True))
-    best = posteriors.argmax(axis=1)
+    answers = (np.concatenate(parts)[: len(X)] for parts in zip(*blocks, strict=True))
+    found = dict(zip(asked, answers, strict=True))
+    posteriors, densities = found.pop("posteriors"), found.pop("log_density")
+    columns: dict[str, NDArray[Any]] = {name: numbers + 1 for name, numbers in found.items()}
+    names = range(1, posteriors.shape[1] + 1)
     if is_classifier(model):
-        columns, names = {"label": model.classes_[best]}, model.classes_.tolist()
-    else:
-        columns, names = {"kernel": best + 1}, range(1, posteriors.shape[1] + 1)
-    if hasattr(model, "populations_"):
-        columns["population"] = (posteriors @ members_of(model.populations_)).argmax(axis=1) + 1
+        columns, names = {"label": model.classes_[posteriors.argmax(axis=1)]}, model.classes_.tolist()
     columns.update({f"p_{name}": each for name, each in zip(names, posteriors.T, strict=True)})
+    if not is_classifier(model) and hasattr(chosen_model(model), "background_weights_"):
+        columns["p_background"] = np.maximum(1.0 - posteriors.sum(axis=1), 0.0)
     columns["log_density"] = densities
     columns["outlier"] = (densities < outlier_threshold(model)).astype(np.int8)
     return columns
@@ -97,9 +104,10 @@ def describe(model: Any) -> dict[str, Any]:
         (whether by rank, and not by a power),
         ``n_components`` (if they are projected), ``n_members`` (if several models are averaged: the rest is
         about the best of them), ``target``, ``classes`` (label, rows, prior), ``groups`` (the features,
-        kernels and weights of each feature group; usually there is one), the number of free parameters of its
-        densities, how the fit ended, the outlier threshold, the temperature, and the ``settings`` that differ
-        from their defaults.
+        kernels and weights of each feature group; usually there is one; with t kernels their ``degrees`` of
+        freedom, with a background its share in each class), ``group_shift`` (the strength of the prior on
+        shifts), the number of free parameters of its densities, how the fit ended, the outlier threshold, the
+        temperature, and the ``settings`` that differ from their defaults.
     """
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
     names = names or list(map(numbered, range(int(model.n_features_in_))))
@@ -110,6 +118,7 @@ def describe(model: Any) -> dict[str, Any]:
     groups, model = groups_of(model), chosen_model(model)
     parts = getattr(model, "models_", [model])
     known = all(hasattr(part, "log_likelihood_") for part in parts)
+    strength = float(getattr(model, "group_shift_", np.inf))
     return {
         "kind": kind,
         "features": names,
@@ -128,9 +137,12 @@ def describe(model: Any) -> dict[str, Any]:
                 "weights": kernels.weights.tolist(),
                 "shares": kernels.weights_of(None).tolist(),
                 "means": kernels.means.tolist(),
+                "degrees": _listed(part, "kernel_degrees_"),
+                "background": _listed(part, "background_weights_"),
             }
-            for kernels in groups
+            for kernels, part in zip(groups, parts, strict=True)
         ],
+        "group_shift": None if strength == np.inf else strength,
         "converged": all(bool(part.converged_) for part in parts),
         "n_iter": int(model.n_iter_),
         "log_likelihood": float(sum(part.log_likelihood_ for part in parts)) if known else None,
@@ -138,6 +150,28 @@ def describe(model: Any) -> dict[str, Any]:
         "temperature": float(getattr(model, "temperature_", 1.0)),
         "settings": settings,
     }
+
+
+def _listed(part: Any, name: str) -> list[float] | None:
+    values = getattr(part, name, None)
+    return None if values is None else np.asarray(values).tolist()
+
+
+def traits(described: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what a described model has beside Gaussian kernels that all classes share, as names and text."""
+    found = []
+    for name, what, scale in (
+        ("degrees", ("kernels", "Student’s t, {} degrees of freedom"), 1.0),
+        ("background", ("background", "{} % of the rows of each class"), 100.0),
+    ):
+        values = [scale * value for group in described["groups"] for value in group[name] or ()]
+        if values:
+            ends = dict.fromkeys(f"{end:.3g}" for end in (min(values), max(values)))
+            found.append((what[0], what[1].format(" to ".join(ends))))
+    if described["group_shift"] is not None:
+        text = f"means of each group, drawn to the common ones by {described['group_shift']:g} rows"
+        found.append(("shifts", text))
+    return found
 
 
 def settings_of(model: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skmix.plots._common import CLASS_COLOURS, FloatArray
 from skmix.plots._models import Kernels, chosen_model, groups_of
 from skmix.plots.kernels import STEPS
-from skmix.report.description import describe
+from skmix.report.description import describe, traits
 from skmix.report.rendering import (
     decimals,
     joined,
@@ -110,6 +110,7 @@ def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
     said = [
         ("estimator", described["kind"]),
         ("covariances", joined(covariances)),
+        *traits(described),
         ("converged", joined("yes" if part.converged_ else "no" for part in parts)),
         ("passes", joined(str(part.n_iter_) for part in parts)),
     ]

@@ -5,7 +5,7 @@ const DASHES = [null, "7 3", "2 3", "7 3 2 3"];
 const MOST_NUMBERED = 30;
 const N_STD = 2;
 
-const partName = (g) => `${report.kind} ${g + 1}`;
+const partName = (g) => report.parts[g].name;
 const percent = (value) => `${value === 0 ? 0 : value.toFixed(value >= 1 ? 1 : value >= 0.1 ? 2 : 3)} %`;
 const short = (value) => (value >= 0.05 ? value.toFixed(1) : value > 0 ? "<0.1" : "0");
 const intervalOf = (i, g) => `${percent(report.lower[i][g])} to ${percent(report.upper[i][g])}`.replace(" % to", " to");
@@ -42,7 +42,7 @@ function showHeat() {
   const byPart = chosen("shade") === "part";
   const largest = report.parts.map((_, g) => Math.max(...report.shares.map((row) => row[g])) || 1);
   const head = make("tr", {}, make("td", { class: "corner", "aria-hidden": "true" }),
-    ...report.parts.map((_, g) => make("th", { scope: "col", "aria-label": partName(g) }, partKey(g), String(g + 1))));
+    ...report.parts.map((part, g) => make("th", { scope: "col", "aria-label": part.name }, partKey(g), part.label)));
   const body = orderedGroups().map((i) => make("tr", {},
     make("th", { scope: "row", title: report.groups[i].name, class: report.groups[i].unusual ? "unusual" : null }, make("span", { class: "cut" }, report.groups[i].name), markOf(report.groups[i])),
     ...report.parts.map((_, g) => {
@@ -174,7 +174,7 @@ function showShares() {
   sharesBox.tBodies[0].replaceChildren(...report.parts.map((part, g) => {
     const column = report.shares.map((row) => row[g]);
     const [share, low, high] = i === null ? [mean(g), Math.min(...column), Math.max(...column)] : [report.shares[i][g], report.lower[i][g], report.upper[i][g]];
-    const row = make("tr", {}, make("th", { scope: "row" }, partKey(g), String(g + 1)), make("td", {}, short(share)), make("td", { class: "dim" }, `${short(low)} – ${short(high)}`));
+    const row = make("tr", {}, make("th", { scope: "row" }, partKey(g), part.label), make("td", {}, short(share)), make("td", { class: "dim" }, `${short(low)} – ${short(high)}`));
     for (const [name, on] of [["pointerenter", true], ["pointerleave", false]]) row.addEventListener(name, () => part.kernels.forEach((k) => light(k - 1, on)));
     return row;
   }));
@@ -240,7 +240,7 @@ onResize(plot, (width) => {
 function drawTree(width) {
   const { tree } = report;
   const n = tree.length + 1;
-  const made = n - report.parts.length;
+  const made = n - new Set(report.members).size;
   const height = 300;
   const [left, right, top, bottom] = [44, width - 8, 10, height - 42];
   const leaves = [];
