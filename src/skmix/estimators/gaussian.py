@@ -26,7 +26,7 @@ from ..engine.em import RunState, fit, regulariser_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
 from ..engine.sources import open_source
 from ..engine.sources.reference import safe_log
-from ..engine.sources.summary import measure
+from ..engine.sources.summary import measure, power_of_two
 from ..engine.starts import from_responsibilities
 from .io import FileMixin, kernels_of, log_probabilities, savable
 from .rows import refuse_blocks, updating
@@ -40,6 +40,8 @@ _SINGULAR = (
 
 # Share of the variance that a component of one row keeps without reg_covar, below what rounding makes it.
 _ROUNDING = 1e-20
+# Ratio of the features' variances from which on covariances are rescaled for drawing rows.
+_DIFFERENT_UNITS = 1e6
 
 # Methods of scikit-learn's mixture take the array namespace since 1.8.
 _NAMESPACE: dict[str, Any] = (
@@ -136,13 +138,22 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
     def sample(self, n_samples: int = 1) -> tuple[FloatArray, IntArray]:
         """Draw rows (n_samples, M), sorted by component, and return them with their components."""
         check_is_fitted(self)
+        if get_config()["array_api_dispatch"]:
+            return super().sample(n_samples)
         other = copy(self)
-        if not get_config()["array_api_dispatch"]:
-            # Weights that were rounded to single precision may sum to more than one.
-            weights = np.asarray(self.weights_, dtype=np.float64)
-            other.weights_ = weights / weights.sum()
-        drawn: tuple[FloatArray, IntArray] = super(GaussianMixture, other).sample(n_samples)
-        return drawn
+        # Weights that were rounded to single precision may sum to more than one.
+        weights = np.asarray(self.weights_, dtype=np.float64)
+        other.weights_, units = weights / weights.sum(), np.ones(self.n_features_in_)
+        if self.covariance_type in ("full", "tied"):
+            # Singular values of features in very different units would be lost to rounding.
+            covariances = np.asarray(self.covariances_, dtype=np.float64)
+            variances = np.diagonal(covariances, axis1=-2, axis2=-1).reshape(-1, len(units)).mean(axis=0)
+            if variances.max() > _DIFFERENT_UNITS * variances.min():
+                units = power_of_two(np.sqrt(variances))
+                other.means_ = self.means_ / units
+                other.covariances_ = covariances / units / units[:, None]
+        X, components = super(GaussianMixture, other).sample(n_samples)
+        return X * units, components
 
     def _as_fitted(self, values: FloatArray, rows: np.ndarray) -> FloatArray:
         """Return values in the precision of the rows and the fit; log-densities of far rows stay finite."""
@@ -215,7 +226,9 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
                 stacklevel=6,
             )
         self.lower_bound_ = float(reached[1])
-        self._store(best.take(0), X.dtype)
+        best = best.take(0)
+        # Weights of a start of single rows, which is left where the first pass fails, do not sum to one.
+        self._store(replace(best, weights=best.weights / best.weights.sum()), X.dtype)
 
     def _last_bound(self, source: Any, batch: Parameters) -> RunState:
         """Return a state in which the stopping rule goes on from the bound of the last fit."""
