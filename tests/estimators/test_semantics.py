@@ -281,3 +281,17 @@ def test_models_of_features_in_very_different_units_can_be_saved(tmp_path: Any) 
     assert classifier.models_[0].covariance_prior_[0] > 0
     classifier.save(tmp_path / "model.skmix")
     assert_array_equal(load(tmp_path / "model.skmix").predict_proba(X), classifier.predict_proba(X))
+
+
+def test_the_likelihood_never_falls_with_the_smallest_floor_that_promises_it() -> None:
+    """Collinear but for a millionth or less, far from the origin, without a prior."""
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        X = random.normal(size=(100, 8)) * np.linspace(1.0, 50.0, 8) + 1e3 * random.normal(size=8)
+        X[:, 2] = X[:, 0] + X[:, 1] + 10.0 ** random.uniform(-13, -6) * random.normal(size=100)
+        model = SharedKernelMixture(
+            4, covariance_prior=None, variance_floor=1e-8, tol=1e-2, random_state=seed
+        )
+        path = model.fit(X).log_likelihood_path_.sum(axis=1)
+        assert len(path) > 3
+        assert np.diff(path).min() > -1e-9 * np.abs(path).max()

@@ -106,7 +106,8 @@ _PARAMETERS = """
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
         not an addition: kernels above it are untouched, and the likelihood still never falls. Zero removes
-        it.
+        it. Below 1e-8, where features are collinear and covariances full or tied, the likelihood may fall by
+        rounding, and below 1e-15 kernels that are singular to rounding fail.
     covariance_prior : {'auto', 'weak'}, float, tuple or None, default='auto'
         Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
         strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair
