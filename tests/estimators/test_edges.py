@@ -332,3 +332,10 @@ def test_all_rows_may_be_background() -> None:
     assert_allclose(model.background_weights_, 1.0)
     assert np.isfinite(model.covariances_).all()
     assert np.isfinite(model.score_samples(X)).all()
+
+
+def test_a_prior_on_weights_may_begin_at_weights_of_zero() -> None:
+    """Each class has kernels of its own: the others' weights are zero, whose logarithm is not finite."""
+    X, y = sample()
+    classifier = SharedKernelClassifier(weight_prior=1.5, accelerate=True, random_state=0).fit(X, y)
+    assert classifier.weights_.min() > 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture as Theirs
 
-from skmix import GaussianMixture, SharedKernelMixture
+from skmix import GaussianMixture, SharedKernelMixture, load
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -483,3 +484,40 @@ def test_single_precision_that_overflows_is_refused() -> None:
     model = GaussianMixture(2, random_state=0).fit((1e15 * X).astype(np.float32))
     assert np.isfinite(model.covariances_).all()
     assert np.isfinite(model.precisions_).all()
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+def test_covariances_rounded_to_single_precision_stay_positive_definite(
+    covariance_type: str, tmp_path: Path
+) -> None:
+    X = overlapping(100)
+    X[:, 1] = X[:, 0] + 1e-5 * X[:, 2]
+    model = GaussianMixture(2, covariance_type=covariance_type, reg_covar=1e-12, random_state=0)
+    model.fit(X.astype(np.float32))
+    assert model.covariances_.dtype == np.float32
+    matrices = model.covariances_.reshape(-1, 3, 3).astype(np.float64)
+    assert np.linalg.eigvalsh(matrices).min() > 0.0
+    assert np.isfinite(model.sample(3)[0]).all()
+    model.save(tmp_path / "model.skmix")
+    assert_array_equal(load(tmp_path / "model.skmix").predict(X), model.predict(X))
+
+
+def test_rows_are_drawn_from_features_in_very_different_units() -> None:
+    """The singular values that NumPy draws with would lose the small feature to rounding."""
+    X = overlapping(300) * [1e-9, 1.0, 1e9]
+    drawn, _ = GaussianMixture(1, reg_covar=0.0, random_state=0).fit(X).sample(3000)
+    assert_allclose(drawn.std(axis=0), X.std(axis=0), rtol=0.1)
+    assert_allclose(np.corrcoef(drawn.T), np.corrcoef(X.T), atol=0.1)
+
+
+def test_weights_of_a_start_that_fails_at_once_sum_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of scikit-learn's starts from single rows are shares of all rows."""
+
+    def start(self: GaussianMixture, X: np.ndarray, random_state: Any, **_: Any) -> None:
+        self.weights_, self.means_ = np.array([0.1, 0.2]), np.ones((2, 2))
+        self.covariances_ = self.precisions_cholesky_ = np.stack([np.eye(2)] * 2)
+
+    monkeypatch.setattr(GaussianMixture, "_initialize_parameters", start)
+    with pytest.warns(ConvergenceWarning):
+        model = GaussianMixture(2, reg_covar=0.0).fit(np.ones((10, 2)))
+    assert_allclose(model.weights_, [1.0 / 3.0, 2.0 / 3.0])

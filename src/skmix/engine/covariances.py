@@ -1125,6 +1125,7 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive
 
 
+@np.errstate(over="ignore", invalid="ignore")  # matrices that are not positive definite
 def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Factor scaled matrices (B, M, M) together."""
     n_matrices, order, _ = matrices.shape

@@ -273,7 +273,12 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
                 f"Variances of components are between {variances.min():.3g} and {variances.max():.3g}, out "
                 f"of the range of {dtype}. Give X as float64, rescale it, or increase reg_covar."
             )
-        values = (parameters.weights[:, 0], parameters.means, parameters.covariances, whitener)
+        covariances, n_features = parameters.covariances.astype(dtype), parameters.means.shape[1]
+        if not structure.factor(covariances.astype(np.float64)[None], n_features).usable[0]:
+            # Rounded entries are off by 2⁻²⁴ of the deviations, which changes eigenvalues by M times as much.
+            diagonal = np.arange(n_features)
+            covariances[..., diagonal, diagonal] *= 1.0 + n_features * 2.0**-22
+        values = (parameters.weights[:, 0], parameters.means, covariances, whitener)
         self._set_parameters(tuple(np.ascontiguousarray(v, dtype=dtype) for v in values), **_NAMESPACE)
 
     @_or_scikit_learn
@@ -308,15 +313,15 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
             random_state.set_state(state)
             super()._initialize_parameters(X, random_state, **xp)
             return
-        self._store(start, X.dtype)
+        if self.precisions_init is None:
+            self._store(start, X.dtype)
+        else:
+            super()._initialize(X, None, **_NAMESPACE)
+            self.weights_, self.means_ = start.weights[:, 0].astype(X.dtype), start.means.astype(X.dtype)
         if self.weights_init is not None:
             self.weights_ = np.asarray(self.weights_init)
         if self.means_init is not None:
             self.means_ = np.asarray(self.means_init)
-        if self.precisions_init is not None:
-            weights, means = self.weights_, self.means_
-            super()._initialize(X, None, **_NAMESPACE)
-            self.weights_, self.means_ = weights, means
 
 
 def _covariances_of(precisions_cholesky: FloatArray, covariance_type: str) -> FloatArray:

@@ -133,7 +133,8 @@ class Likelihood:
             total = total + log_ratio(parameters)
         elif regulariser.weight_prior != 1.0:
             xp = namespace(parameters.weights)
-            logs = to_numpy(xp.sum(xp.log(parameters.weights), axis=(1, 2)))
+            # A start may have weights of zero.
+            logs = to_numpy(xp.sum(xp.log(clip(parameters.weights, _TINY, 1.0)), axis=(1, 2)))
             total = total + (regulariser.weight_prior - 1.0) * logs
         return total
 
