@@ -245,7 +245,7 @@ def make(kind: str, settings: dict[str, Any]) -> Any:
         return SharedKernelMixture(**settings)
     search: dict[str, Any] = {"n_kernels": (1, 2), "covariance_type": ("diag",), "random_state": 0}
     settings = {**settings, "max_iter": 20}
-    for name in ("n_kernels", "covariance_type", "init", "feature_groups"):
+    for name in ("n_kernels", "covariance_type", "init", "freeze", "feature_groups"):
         settings.pop(name, None)
     if kind == "classifier CV":
         settings.pop("group_shift", None)

@@ -339,3 +339,10 @@ def test_a_prior_on_weights_may_begin_at_weights_of_zero() -> None:
     X, y = sample()
     classifier = SharedKernelClassifier(weight_prior=1.5, accelerate=True, random_state=0).fit(X, y)
     assert classifier.weights_.min() > 0.0
+
+
+@pytest.mark.parametrize("search", [SharedKernelClassifierCV, SharedKernelMixtureCV])
+def test_searches_refuse_features_that_cannot_be_squared(search: Any) -> None:
+    X, y = sample()
+    with pytest.raises(ValueError, match=r"Feature 1 has .* Rescale that feature"):
+        search().fit(X * [1.0, 1e200], y)
