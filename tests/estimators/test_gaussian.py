@@ -502,6 +502,11 @@ def test_covariances_rounded_to_single_precision_stay_positive_definite(
     assert_array_equal(load(tmp_path / "model.skmix").predict(X), model.predict(X))
 
 
+def test_a_ridge_that_is_huge_beside_the_rows() -> None:
+    model = GaussianMixture(1, reg_covar=1.0).fit(np.array([[0.0, 1e-310], [2e-310, 0.0], [0.0, 0.0]]))
+    assert_allclose(model.covariances_, [np.eye(2)])
+
+
 def test_rows_are_drawn_from_features_in_very_different_units() -> None:
     """The singular values that NumPy draws with would lose the small feature to rounding."""
     X = overlapping(300) * [1e-9, 1.0, 1e9]

@@ -182,8 +182,8 @@ def annihilate(mass: FloatArray, price: float) -> FloatArray:
 
 def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:
     """Return the kernels (R, K) that are too narrow for the offset (R, K, M) of their means."""
-    limits = _LARGEST_CANCELLATION * structure.variances(covariances)
-    return namespace(offset).any(offset**2 > limits, axis=-1)
+    variances = structure.variances(covariances)
+    return namespace(offset).any(offset**2 / _LARGEST_CANCELLATION > variances, axis=-1)
 
 
 def all_weights(parameters: Parameters) -> FloatArray:
