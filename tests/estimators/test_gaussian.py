@@ -503,7 +503,7 @@ def test_covariances_rounded_to_single_precision_stay_positive_definite(
 
 
 def test_a_ridge_that_is_huge_beside_the_rows() -> None:
-    model = GaussianMixture(1, reg_covar=1.0).fit(np.array([[0.0, 1e-310], [2e-310, 0.0], [0.0, 0.0]]))
+    model = GaussianMixture(1, reg_covar=1.0).fit(np.full((3, 2), 1e-310))
     assert_allclose(model.covariances_, [np.eye(2)])
 
 
