@@ -265,7 +265,7 @@ def problems(model: Any, table: Table, folder: Path) -> Iterator[str]:
     for name, own in rows.items():
         probabilities, densities = model.predict_proba(own), model.score_samples(own)
         sums = probabilities.sum(axis=1)
-        if "background_weights_" in vars(model):  # it has the rest
+        if "background_weights_" in vars(getattr(model, "best_estimator_", model)):  # it has the rest
             sums = np.maximum(sums, 1.0)
         if not np.allclose(sums, 1.0, rtol=0.0, atol=1e-5) or not (probabilities >= 0.0).all():
             yield f"probabilities of {name} do not sum to one"
