@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from libraries import needs_torch
 
+from skmix import SharedKernelMixture
 from skmix.experiments.field import Settings, contenders, key_of, load_data, run_cell
 from skmix.experiments.harness import write_lines
 
@@ -330,3 +332,20 @@ def test_the_benchmark_of_tables_reads_all_of_them(tmp_path: Path, benchmark: Sc
     for row in results:
         assert row["ratios"]["wall_s_by_pandas"] == row["skmix"]["wall_s"] / row["pandas"]["wall_s"]
     assert printed.count("pyarrow") == 2
+
+
+def test_hostile_fits_are_clean_or_refused(tmp_path: Path, benchmark: Script) -> None:
+    out = tmp_path / "torture.json"
+    printed = benchmark("torture", "--fits", 25, "--out", out)
+    results = json.loads(out.read_text())
+    assert results["failed"] == []
+    assert results["clean"] > 10
+    assert results["clean"] + sum(results["refused"].values()) == 25
+    assert "25 hostile fits, seed 0" in printed
+    # The checks are not void.
+    module = runpy.run_path(str(ROOT / "benchmarks" / "torture.py"))
+    model = SharedKernelMixture(2, random_state=0).fit([[0.0], [1.0], [5.0], [6.0]])
+    model.means_ = np.array([[0.5], [np.nan]])
+    assert list(module["bad_attributes"](model)) == ["means_ has NaN"]
+    model.covariance_prior, model.log_likelihood_path_ = None, np.array([[1.0], [0.9], [2.0]])
+    assert "log-likelihood falls" in next(module["falls"](model, 4))

@@ -13,9 +13,11 @@ from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
 
 from skmix.engine import density as scoring
 from skmix.engine.compute.arrays import to_numpy
+from skmix.engine.compute.threads import workers
 from skmix.engine.covariances import structure_of
 from skmix.engine.density import draw
 from skmix.engine.model import FloatArray, IntArray, Parameters
+from skmix.engine.sources.memory import log_densities
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -122,6 +124,25 @@ def test_rows_farther_than_squares_reach_give_no_nan(covariance_type: str, magni
         assert (found < -1e100).all()
     w = np.exp(scoring.log_responsibilities(far, classes[:5], model, covariance_type))
     assert_allclose(w.sum(axis=1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_features", [2, 17])
+@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+def test_rows_far_from_kernels_that_are_narrow_for_their_distance(
+    covariance_type: str, n_features: int
+) -> None:
+    """Squared distances overflow; log-densities stay finite, in compiled code too."""
+    structure = structure_of(covariance_type, 1)
+    means = np.stack([np.zeros(n_features), np.full(n_features, 1e130)])
+    covariances = structure.from_common(np.eye(n_features)[None], 2)[0]
+    model = Parameters(np.full((2, 1), 0.5), means, covariances)
+    X = np.repeat([[1e300], [-1e140], [0.0]], n_features, axis=1)
+    with workers(1) as pool:
+        for compiled, unrolled in ((False, False), (True, False), (True, True)):
+            found = log_densities(X, model, structure, None, compiled, pool, unrolled=unrolled)
+            assert np.isfinite(found).all()
+            assert found[2].argmax() == 0
+            assert (found[:2] < -1e200).all()
 
 
 @pytest.mark.parametrize("n_features", [2, 13])

@@ -314,3 +314,35 @@ def test_a_checkpoint_goes_on_with_equal_arrays_of_another_layout(tmp_path: Any)
         warnings.simplefilter("ignore")
         fit(np.asfortranarray, [])
     assert not path.exists()
+
+
+def test_single_precision_with_gaps_does_not_overflow_in_starts() -> None:
+    """The sum of a column is larger than float32 can be."""
+    X = np.tile(np.array([[3e37, 1.0], [2e37, 2.0], [np.nan, 3.0]], dtype=np.float32), (20, 1))
+    X[:, 1] += np.arange(60) % 7
+    model = SharedKernelMixture(2, random_state=0).fit(X)
+    assert np.isfinite(model.means_).all()
+    assert 2e37 < model.means_[:, 0].min() <= model.means_[:, 0].max() < 3e37
+
+
+def test_all_rows_may_be_background() -> None:
+    """The paper's start is far from these rows: no kernel has any, and there is nothing to shrink."""
+    X = 1e80 * (3.0 + np.random.default_rng(0).uniform(size=(8, 3)))
+    model = SharedKernelMixture(6, init="uniform", background=True).fit(X)
+    assert_allclose(model.background_weights_, 1.0)
+    assert np.isfinite(model.covariances_).all()
+    assert np.isfinite(model.score_samples(X)).all()
+
+
+def test_a_prior_on_weights_may_begin_at_weights_of_zero() -> None:
+    """Each class has kernels of its own: the others' weights are zero, whose logarithm is not finite."""
+    X, y = sample()
+    classifier = SharedKernelClassifier(weight_prior=1.5, accelerate=True, random_state=0).fit(X, y)
+    assert classifier.weights_.min() > 0.0
+
+
+@pytest.mark.parametrize("search", [SharedKernelClassifierCV, SharedKernelMixtureCV])
+def test_searches_refuse_features_that_cannot_be_squared(search: Any) -> None:
+    X, y = sample()
+    with pytest.raises(ValueError, match=r"Feature 1 has .* Rescale that feature"):
+        search().fit(X * [1.0, 1e200], y)

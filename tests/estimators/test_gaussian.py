@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture as Theirs
 
-from skmix import GaussianMixture, SharedKernelMixture
+from skmix import GaussianMixture, SharedKernelMixture, load
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -429,3 +430,99 @@ def test_what_is_printed_is_what_theirs_prints(
     Theirs(3, random_state=0, tol=1e-5, **settings).fit(X)
     assert ours == capsys.readouterr().out
     assert "Initialization 0" in ours
+
+
+def test_rounded_weights_are_drawn_from() -> None:
+    """Weights in single precision may sum to more than one, which NumPy's multinomial refuses."""
+    X = overlapping(60)
+    model = GaussianMixture(2, random_state=0).fit(X.astype(np.float32))
+    model.weights_ = np.array([1.0 + 2e-7, 0.0], dtype=np.float32)
+    rows, components = model.sample(5)
+    assert rows.shape == (5, 3)
+    assert not components.any()
+    # In double precision the draws are scikit-learn's.
+    ours, theirs = both(X, n_components=2, random_state=0)
+    for drawn, expected in zip(ours.sample(20), theirs.sample(20), strict=True):
+        assert_allclose(drawn, expected, rtol=1e-6)
+
+
+@each_type
+def test_components_without_rows_and_far_rows(covariance_type: str) -> None:
+    """No warning, which is an error here, and probabilities that sum to one."""
+    X = np.tile([[0.0, 0.0], [1.0, 1.0]], (20, 1))
+    far = [[1e6, 1e6], [1e30, -1e30], [1e300, 1e300], [-1e300, 0.0]]
+    for dtype in (np.float64, np.float32):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = GaussianMixture(5, covariance_type=covariance_type, random_state=0).fit(X.astype(dtype))
+        assert model.weights_.min() < 1e-6
+        for rows in (X, np.array(far), np.array(far[:2], dtype=np.float32)):
+            assert_allclose(model.predict_proba(rows).sum(axis=1), 1.0, rtol=1e-6)
+            assert np.isfinite(model.score_samples(rows)).all()
+
+
+@pytest.mark.parametrize("init_params", ["k-means++", "random_from_data"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_starts_from_single_rows_without_regularisation_are_theirs(init_params: str, seed: int) -> None:
+    X = np.random.default_rng(seed).normal(size=(100, 3))
+    settings: dict[str, Any] = {"reg_covar": 0.0, "init_params": init_params, "random_state": 0}
+    for covariance_type in ("tied", "diag", "spherical"):
+        ours, theirs = both(X, n_components=3, covariance_type=covariance_type, **settings)
+        assert ours.converged_
+        assert_allclose(ours.means_, theirs.means_, rtol=1e-6)
+        # The variances of a component of one row are rounding errors.
+        if np.abs(theirs.covariances_).min() > 1e-12:
+            assert_same(ours, theirs, X, rtol=1e-6)
+
+
+def test_single_precision_that_overflows_is_refused() -> None:
+    X = overlapping(50)
+    with pytest.raises(ValueError, match="squares overflow float32"):
+        GaussianMixture(2).fit((1e25 * X).astype(np.float32))
+    with pytest.raises(ValueError, match="out of the range of float32"):
+        GaussianMixture(2, reg_covar=0.0).fit((1e-22 * X).astype(np.float32))
+    model = GaussianMixture(2, random_state=0).fit((1e15 * X).astype(np.float32))
+    assert np.isfinite(model.covariances_).all()
+    assert np.isfinite(model.precisions_).all()
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+def test_covariances_rounded_to_single_precision_stay_positive_definite(
+    covariance_type: str, tmp_path: Path
+) -> None:
+    X = overlapping(100)
+    X[:, 1] = X[:, 0] + 1e-5 * X[:, 2]
+    model = GaussianMixture(2, covariance_type=covariance_type, reg_covar=1e-12, random_state=0)
+    model.fit(X.astype(np.float32))
+    assert model.covariances_.dtype == np.float32
+    matrices = model.covariances_.reshape(-1, 3, 3).astype(np.float64)
+    assert np.linalg.eigvalsh(matrices).min() > 0.0
+    assert np.isfinite(model.sample(3)[0]).all()
+    model.save(tmp_path / "model.skmix")
+    assert_array_equal(load(tmp_path / "model.skmix").predict(X), model.predict(X))
+
+
+def test_a_ridge_that_is_huge_beside_the_rows() -> None:
+    model = GaussianMixture(1, reg_covar=1.0).fit(np.full((3, 2), 1e-310))
+    assert_allclose(model.covariances_, [np.eye(2)])
+
+
+def test_rows_are_drawn_from_features_in_very_different_units() -> None:
+    """The singular values that NumPy draws with would lose the small feature to rounding."""
+    X = overlapping(300) * [1e-9, 1.0, 1e9]
+    drawn, _ = GaussianMixture(1, reg_covar=0.0, random_state=0).fit(X).sample(3000)
+    assert_allclose(drawn.std(axis=0), X.std(axis=0), rtol=0.1)
+    assert_allclose(np.corrcoef(drawn.T), np.corrcoef(X.T), atol=0.1)
+
+
+def test_weights_of_a_start_that_fails_at_once_sum_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of scikit-learn's starts from single rows are shares of all rows."""
+
+    def start(self: GaussianMixture, X: np.ndarray, random_state: Any, **_: Any) -> None:
+        self.weights_, self.means_ = np.array([0.1, 0.2]), np.ones((2, 2))
+        self.covariances_ = self.precisions_cholesky_ = np.stack([np.eye(2)] * 2)
+
+    monkeypatch.setattr(GaussianMixture, "_initialize_parameters", start)
+    with pytest.warns(ConvergenceWarning):
+        model = GaussianMixture(2, reg_covar=0.0).fit(np.ones((10, 2)))
+    assert_allclose(model.weights_, [1.0 / 3.0, 2.0 / 3.0])

@@ -340,3 +340,10 @@ def test_too_few_passes_are_reported() -> None:
     with pytest.warns(ConvergenceWarning, match="shifts of groups"):
         model.fit(X, y)
     assert not model.converged_
+
+
+def test_few_rows_may_leave_a_fold_empty() -> None:
+    for n_rows, seed in ((2, 0), (10, 0), (10, 1), (12, 2)):
+        X = np.random.default_rng(seed).normal(size=(n_rows, 2))
+        model = SharedKernelMixture(1, group_shift="auto", tol=1e-2, random_state=seed)
+        assert np.isfinite(model.fit(X, np.arange(n_rows) % 2).means_).all()

@@ -117,6 +117,18 @@ def test_rows_of_weight_zero_may_be_empty_in_memory_and_in_blocks() -> None:
             fit()
 
 
+def test_weights_of_zero_count_as_if_rows_were_left_out() -> None:
+    X, y = sample()
+    weights = (y != y.max()).astype(float)
+    there = SharedKernelClassifier(1).fit(X[y != y.max()], y[y != y.max()])
+    here = SharedKernelClassifier(1).fit(X, y, sample_weight=weights)
+    assert_array_equal(here.classes_, there.classes_)
+    assert_array_equal(here.predict_proba(X), there.predict_proba(X))
+    X[y != y.max(), 1] = np.nan
+    with pytest.raises(ValueError, match="Feature 1 of X has no value"):
+        SharedKernelClassifier(1).fit(X, y, sample_weight=weights)
+
+
 @pytest.mark.parametrize("accelerate", [False, True])
 @pytest.mark.parametrize("freeze", ["kernels", "weights"])
 def test_what_is_frozen_keeps_every_bit(freeze: str, accelerate: bool) -> None:
@@ -269,3 +281,17 @@ def test_models_of_features_in_very_different_units_can_be_saved(tmp_path: Any) 
     assert classifier.models_[0].covariance_prior_[0] > 0
     classifier.save(tmp_path / "model.skmix")
     assert_array_equal(load(tmp_path / "model.skmix").predict_proba(X), classifier.predict_proba(X))
+
+
+def test_the_likelihood_never_falls_with_the_smallest_floor_that_promises_it() -> None:
+    """Collinear but for a millionth or less, far from the origin, without a prior."""
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        X = random.normal(size=(100, 8)) * np.linspace(1.0, 50.0, 8) + 1e3 * random.normal(size=8)
+        X[:, 2] = X[:, 0] + X[:, 1] + 10.0 ** random.uniform(-13, -6) * random.normal(size=100)
+        model = SharedKernelMixture(
+            4, covariance_prior=None, variance_floor=1e-8, tol=1e-2, random_state=seed
+        )
+        path = model.fit(X).log_likelihood_path_.sum(axis=1)
+        assert len(path) > 3
+        assert np.diff(path).min() > -1e-9 * np.abs(path).max()

@@ -60,6 +60,7 @@ def test_the_product_form_of_one_group_is_at_the_same_optimum() -> None:
         ([-1, 0, 1, None], [-1, 0, 1]),
         ([-1.0, 0.0, 1.0, np.nan], [-1.0, 0.0, 1.0]),
         (["b", "a", None, "b"], ["a", "b"]),
+        (["b", "a", float("nan"), "b"], ["a", "b"]),
         (["-1", "a", "b", "a"], ["-1", "a", "b"]),
         ([-1.0, 0.0, 2.0, 2.0], [0.0, 2.0]),
     ],

@@ -164,6 +164,6 @@ def test_settings_that_do_not_go_together(
 
 
 def test_a_stream_is_refused() -> None:
-    with pytest.raises(AttributeError, match="partial_fit"):
+    with pytest.raises(AttributeError, match="partial_fit needs inference='em'"):
         mixture().partial_fit(X, Y)
     assert not hasattr(classifier(), "partial_fit")

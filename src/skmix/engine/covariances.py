@@ -19,6 +19,7 @@ from scipy.linalg import lapack
 
 from .compute import can_compile, is_loaded
 from .compute.arrays import (
+    FARTHEST_SQUARED,
     Array,
     as_float64,
     clip,
@@ -191,8 +192,7 @@ class Structure:
 
     def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
         """Return squared Mahalanobis lengths (..., n) of differences (..., M, n) under kernels' whiteners."""
-        white = whitener @ difference
-        return namespace(white).sum(white * white, axis=-2)
+        return _lengths(whitener @ difference)
 
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
         """Return second moments from rows (..., n, M) and the same rows times their weights."""
@@ -530,8 +530,7 @@ class Diagonal(Structure):
         return trace
 
     def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
-        white = whitener[..., None] * difference
-        return namespace(white).sum(white * white, axis=-2)
+        return _lengths(whitener[..., None] * difference)
 
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
         return namespace(weighted).sum(weighted * difference, axis=-2)
@@ -772,8 +771,9 @@ class LowRank(Diagonal):
 
     def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
         projected = whitener[..., :-1].mT @ difference
-        lengths = np.einsum("...dn,...dn,...d->...n", difference, difference, whitener[..., -1] ** 2)
-        return np.maximum(lengths - (projected * projected).sum(axis=-2), 0.0)
+        lengths = _lengths(whitener[..., -1:] * difference)
+        inside = np.maximum(lengths - _lengths(projected), 0.0)
+        return np.where(lengths < FARTHEST_SQUARED, inside, FARTHEST_SQUARED)
 
     def update(
         self,
@@ -944,6 +944,14 @@ def unpack(second: FloatArray, n_features: int) -> FloatArray:
     return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
 
 
+def _lengths(white: FloatArray) -> FloatArray:
+    """Return squared lengths (..., n) of whitened differences (..., M, n), at most `FARTHEST_SQUARED`."""
+    xp = namespace(white)
+    with np.errstate(over="ignore"):
+        found = xp.sum(white * white, axis=-2)
+    return xp.where(found < FARTHEST_SQUARED, found, FARTHEST_SQUARED)
+
+
 def _where(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
     """Return `new` (R, …) or (R, K, …) where `chosen` (R,) or (R, K), otherwise `old`."""
     return namespace(new).where(
@@ -1064,6 +1072,7 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive
 
 
+@np.errstate(over="ignore", invalid="ignore")  # matrices that are not positive definite
 def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Factor scaled matrices (B, M, M) together."""
     n_matrices, order, _ = matrices.shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from functools import wraps
 from inspect import signature
@@ -20,11 +21,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.covariances import structure_of
-from ..engine.density import class_log_likelihood, kernel_log_densities, most_likely_kernel
+from ..engine.density import class_log_likelihood, kernel_log_densities, log_normalise, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
 from ..engine.sources import open_source
-from ..engine.sources.summary import measure
+from ..engine.sources.reference import safe_log
+from ..engine.sources.summary import measure, power_of_two
 from ..engine.starts import from_responsibilities
 from .io import FileMixin, kernels_of, log_probabilities, savable
 from .rows import refuse_blocks, updating
@@ -35,6 +37,11 @@ _SINGULAR = (
     "instance caused by singleton or collapsed samples). Try to decrease the number of components, increase "
     "reg_covar, or scale the input data."
 )
+
+# Share of the variance that a component of one row keeps without reg_covar, below what rounding makes it.
+_ROUNDING = 1e-20
+# Ratio of the features' variances from which on covariances are rescaled for drawing rows.
+_DIFFERENT_UNITS = 1e6
 
 # Methods of scikit-learn's mixture take the array namespace since 1.8.
 _NAMESPACE: dict[str, Any] = (
@@ -101,6 +108,12 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
                     f"but got n_components = {self.n_components}, n_samples = {len(rows)}"
                 )
             self._check_parameters(rows, **_NAMESPACE)
+            largest = np.abs(rows).max()
+            if rows.dtype == np.float32 and largest > np.sqrt(np.finfo(np.float32).max / rows.size):
+                raise ValueError(
+                    f"X has values of magnitude {largest:.3g}, whose squares overflow float32. Give X as "
+                    "float64 or rescale it."
+                )
             self._run(rows)
         return rows
 
@@ -112,15 +125,40 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
     @_or_scikit_learn
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return the probability (n, K) of each component for each row of X (n, M)."""
-        probabilities: FloatArray = super().predict_proba(X)
-        return probabilities
+        rows, model = self._new_rows(X), self._current()
+        joint = kernel_log_densities(rows, model, self.covariance_type) + safe_log(model.weights[:, 0])
+        return self._as_fitted(np.exp(log_normalise(joint)), rows)
 
     @_or_scikit_learn
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Return the log-density (n,) of each row of X (n, M)."""
         rows = self._new_rows(X)
-        values = class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0]
-        return values.astype(np.result_type(rows, self.means_), copy=False)
+        return self._as_fitted(class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0], rows)
+
+    def sample(self, n_samples: int = 1) -> tuple[FloatArray, IntArray]:
+        """Draw rows (n_samples, M), sorted by component, and return them with their components."""
+        check_is_fitted(self)
+        if get_config()["array_api_dispatch"]:
+            return super().sample(n_samples)
+        other = copy(self)
+        # Weights that were rounded to single precision may sum to more than one.
+        weights = np.asarray(self.weights_, dtype=np.float64)
+        other.weights_, units = weights / weights.sum(), np.ones(self.n_features_in_)
+        if self.covariance_type in ("full", "tied"):
+            # Singular values of features in very different units would be lost to rounding.
+            covariances = np.asarray(self.covariances_, dtype=np.float64)
+            variances = np.diagonal(covariances, axis1=-2, axis2=-1).reshape(-1, len(units)).mean(axis=0)
+            if variances.max() > _DIFFERENT_UNITS * variances.min():
+                units = power_of_two(np.sqrt(variances))
+                other.means_ = self.means_ / units
+                other.covariances_ = covariances / units / units[:, None]
+        X, components = super(GaussianMixture, other).sample(n_samples)
+        return X * units, components
+
+    def _as_fitted(self, values: FloatArray, rows: np.ndarray) -> FloatArray:
+        """Return values in the precision of the rows and the fit; log-densities of far rows stay finite."""
+        dtype = np.result_type(rows, self.means_)
+        return np.maximum(values, np.finfo(dtype).min).astype(dtype, copy=False)
 
     def _new_rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)
@@ -139,6 +177,9 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
         """Fit on validated rows."""
         fresh = not (self.warm_start and hasattr(self, "converged_"))
         options = self._options()
+        if self.reg_covar == 0.0 and self.covariance_type in ("diag", "spherical"):
+            # Rounding keeps components of one row alive in scikit-learn too.
+            options = replace(options, floor=_ROUNDING)
         random_state = check_random_state(self.random_state)
         n_starts, together = self.n_init if fresh else 1, 1
         if fresh:
@@ -185,7 +226,9 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
                 stacklevel=6,
             )
         self.lower_bound_ = float(reached[1])
-        self._store(best.take(0), X.dtype)
+        best = best.take(0)
+        # Weights of a start of single rows, which is left where the first pass fails, do not sum to one.
+        self._store(replace(best, weights=best.weights / best.weights.sum()), X.dtype)
 
     def _last_bound(self, source: Any, batch: Parameters) -> RunState:
         """Return a state in which the stopping rule goes on from the bound of the last fit."""
@@ -224,7 +267,18 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
             whitener = whitener[0]
         elif self.covariance_type == "spherical":
             whitener = whitener[:, 0]
-        values = (parameters.weights[:, 0], parameters.means, parameters.covariances, whitener)
+        variances, limits = structure.variances(parameters.covariances[None]), np.finfo(dtype)
+        if variances.max() > limits.max or variances.min() < limits.tiny:
+            raise ValueError(
+                f"Variances of components are between {variances.min():.3g} and {variances.max():.3g}, out "
+                f"of the range of {dtype}. Give X as float64, rescale it, or increase reg_covar."
+            )
+        covariances, n_features = parameters.covariances.astype(dtype), parameters.means.shape[1]
+        if not structure.factor(covariances.astype(np.float64)[None], n_features).usable[0]:
+            # Rounded entries are off by 2⁻²⁴ of the deviations, which changes eigenvalues by M times as much.
+            diagonal = np.arange(n_features)
+            covariances[..., diagonal, diagonal] *= 1.0 + n_features * 2.0**-22
+        values = (parameters.weights[:, 0], parameters.means, covariances, whitener)
         self._set_parameters(tuple(np.ascontiguousarray(v, dtype=dtype) for v in values), **_NAMESPACE)
 
     @_or_scikit_learn
@@ -233,7 +287,9 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
         if all(v is not None for v in (self.weights_init, self.means_init, self.precisions_init)):
             super()._initialize_parameters(X, random_state, **xp)
             return
-        n_rows, n_kernels = len(X), self.n_components
+        structure = structure_of(self.covariance_type)
+        frame = measure(X, structure)
+        n_rows, n_kernels, state = len(X), self.n_components, random_state.get_state()
         labels = np.full(n_rows, -1)
         if self.init_params == "kmeans":
             labels = KMeans(n_clusters=n_kernels, n_init=1, random_state=random_state).fit(X).labels_
@@ -248,27 +304,24 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
                 return (drawn / drawn.sum(axis=1, keepdims=True)).T
             return (labels[start:stop] == np.arange(n_kernels)[:, None]).astype(np.float64)
 
-        structure = structure_of(self.covariance_type)
-        frame = measure(X, structure)
         regulariser = regulariser_of(self._options(), frame, structure, n_kernels)
         start = from_responsibilities(X, responsibilities, frame, structure, regulariser).take(0)
         factor = structure.factor(start.covariances[None], X.shape[1])
         if self.precisions_init is None and not factor.usable[0]:
-            raise ValueError(_SINGULAR)
-        self._store(start, X.dtype)
+            # Without reg_covar a component of one row is singular. Rounding makes scikit-learn's a little
+            # wider, and its tied covariance has the moments of all rows.
+            random_state.set_state(state)
+            super()._initialize_parameters(X, random_state, **xp)
+            return
+        if self.precisions_init is None:
+            self._store(start, X.dtype)
+        else:
+            super()._initialize(X, None, **_NAMESPACE)
+            self.weights_, self.means_ = start.weights[:, 0].astype(X.dtype), start.means.astype(X.dtype)
         if self.weights_init is not None:
             self.weights_ = np.asarray(self.weights_init)
         if self.means_init is not None:
             self.means_ = np.asarray(self.means_init)
-        if self.precisions_init is not None:
-            weights, means = self.weights_, self.means_
-            super()._initialize(X, None, **_NAMESPACE)
-            self.weights_, self.means_ = weights, means
-
-    @_or_scikit_learn
-    def _estimate_log_prob(self, X: np.ndarray, xp: Any = None) -> FloatArray:
-        values = kernel_log_densities(np.asarray(X), self._current(), self.covariance_type)
-        return values.astype(np.result_type(X, self.means_), copy=False)
 
 
 def _covariances_of(precisions_cholesky: FloatArray, covariance_type: str) -> FloatArray:

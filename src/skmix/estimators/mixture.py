@@ -10,6 +10,7 @@ from copy import copy
 from functools import partial, wraps
 from numbers import Integral, Real
 from pathlib import Path
+from types import MethodType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -23,7 +24,6 @@ from sklearn.base import (
 )
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import on_host
@@ -107,7 +107,8 @@ _PARAMETERS = """
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
         not an addition: kernels above it are untouched, and the likelihood still never falls. Zero removes
-        it.
+        it. Below 1e-8, where features are collinear and covariances full or tied, the likelihood may fall by
+        rounding, and below 1e-15 kernels that are singular to rounding fail.
     covariance_prior : {'auto', 'weak'}, float, tuple or None, default='auto'
         Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
         strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair
@@ -233,8 +234,23 @@ def documented(cls: Estimator) -> Estimator:
     return cls
 
 
-def _can_stream(estimator: Any) -> bool:
-    """Return whether the statistics of batches can be added up."""
+class _IfStreams:
+    """A method of estimators that can add up the statistics of batches; the error of others says why.
+
+    It is scikit-learn's `available_if`, which hides the reason.
+    """
+
+    def __init__(self, method: Any) -> None:
+        self._method, self.__doc__ = method, method.__doc__
+
+    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self._method
+        _check_streams(estimator)
+        return MethodType(self._method, estimator)
+
+
+def _check_streams(estimator: Any) -> None:
     if estimator.inference == "variational":
         raise AttributeError("partial_fit needs inference='em': variational fits need all rows at once.")
     if estimator.group_shift is not None:
@@ -249,7 +265,6 @@ def _can_stream(estimator: Any) -> bool:
             "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
             "else in each batch. Use fit, with blocks of rows if there are many."
         )
-    return True
 
 
 class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
@@ -385,7 +400,8 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             as well be a class (-1, 0 and 1, or beside other negative labels) it is refused. For rows in a
             file, also the name of a column, or the path of another file.
         sample_weight : array-like of shape (N,), default=None
-            Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all.
+            Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all. A
+            class all of whose rows have weight zero is not in `classes_`.
 
         Returns
         -------
@@ -446,7 +462,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             written.unlink(missing_ok=True)
         return self
 
-    @available_if(_can_stream)
+    @_IfStreams
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self,

@@ -448,7 +448,10 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
     """Return labels (n,) as they were given, checked for their shape and type; `name` is for errors."""
-    labels: np.ndarray = column_or_1d(y, warn=True)
+    if isinstance(y, list) and {str, float} == {type(label) for label in y if label is not None}:
+        labels = np.array(y, dtype=object)
+        y = labels if is_missing(labels).any() else y  # NumPy would make text of NaN
+    labels = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
         raise ValueError(f"X has {n_rows} rows but {name} has {len(labels)} labels.")
     if labels.dtype.kind == "f" and np.isinf(labels).any():

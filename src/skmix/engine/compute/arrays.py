@@ -24,6 +24,8 @@ BoolArray = NDArray[np.bool_]
 Array = operations.Array
 device_of, is_numpy, namespace = operations.device_of, operations.is_numpy, operations.namespace
 
+# Rows at a larger squared distance from a kernel count as this far from it: log-densities stay finite.
+FARTHEST_SQUARED = 1e300
 # Host arrays up to this length are cached on the device.
 _SHORT = 4096
 

@@ -27,6 +27,8 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
+from .arrays import FARTHEST_SQUARED
+
 LANES = 8 if llvm.get_host_cpu_features().get("avx512f") else 4
 # Sums of LANES kernels or features times two vectors fit into the registers.
 ROWS = LANES
@@ -335,7 +337,7 @@ def _add_distances(
         lengths = _distance(
             code, x, build.add(at, r), step, means, mean_at, whitener, whitener_at, n_features
         )
-        place = build.add(out_at, r)
+        lengths, place = code.smaller(lengths, _repeat(FARTHEST_SQUARED)), build.add(out_at, r)
         code.store(code.fma(_repeat(-0.5), lengths, code.load(out, place)), out, place)
 
 
@@ -476,6 +478,7 @@ multiply = _generated(vector, lambda code, a, b: code.builder.fmul(a, b))
 divide = _generated(vector, lambda code, a, b: code.builder.fdiv(a, b))
 fma = _generated(vector, Code.fma)
 larger = _generated(vector, Code.larger)
+smaller = _generated(vector, Code.smaller)
 exp = _generated(vector, Code.exp)
 log = _generated(vector, Code.log)
 total = _generated(types.float64, Code.total)

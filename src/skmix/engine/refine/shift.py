@@ -163,6 +163,8 @@ def _split(kind: Any, block: Block, part: Part | None) -> Iterator[tuple[int, Ro
         block = block.rows(taken)
         codes = codes if part.held_out else None
     groups = np.zeros(block.X.shape[0], dtype=np.int64) if block.y is None else block.y
+    if not len(groups):  # of few rows, a part may have none
+        return
     order = np.argsort(groups, kind="stable")
     present, first = np.unique(groups[order], return_index=True)
     for j, index in zip(present.tolist(), np.split(order, first[1:]), strict=True):
@@ -352,6 +354,8 @@ def choose_strength(source: RowSource, start: Parameters, options: Options, fram
     gain, against a model of the other rows without shifts.
     """
     n_groups = start.weights.shape[-1]
+    if source.summary.n_rows < 2 * _FOLDS:  # all of them may be in one fold
+        return np.inf
     options = replace(options, max_iter=min(options.max_iter, _PASSES))
     folds = range(_FOLDS if source.summary.n_rows < _ENOUGH_ROWS else 1)
 

@@ -76,6 +76,8 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
         return options
     best = result.parameters.take(slice(result.best, result.best + 1))
     mass, scatters = _scatters(source, best, common, first, frame)
+    if not mass.any():  # every row is background
+        return options
     # Each kernel's mean takes one degree of freedom.
     target = reduce_correlations(_mean_covariance(best, common, mass), float(mass.sum()) - n_kernels)
     own = mass > _FEWEST_ROWS

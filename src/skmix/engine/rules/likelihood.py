@@ -133,7 +133,8 @@ class Likelihood:
             total = total + log_ratio(parameters)
         elif regulariser.weight_prior != 1.0:
             xp = namespace(parameters.weights)
-            logs = to_numpy(xp.sum(xp.log(parameters.weights), axis=(1, 2)))
+            # A start may have weights of zero.
+            logs = to_numpy(xp.sum(xp.log(clip(parameters.weights, _TINY, 1.0)), axis=(1, 2)))
             total = total + (regulariser.weight_prior - 1.0) * logs
         return total
 
@@ -181,8 +182,8 @@ def annihilate(mass: FloatArray, price: float) -> FloatArray:
 
 def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:
     """Return the kernels (R, K) that are too narrow for the offset (R, K, M) of their means."""
-    limits = _LARGEST_CANCELLATION * structure.variances(covariances)
-    return namespace(offset).any(offset**2 > limits, axis=-1)
+    variances = structure.variances(covariances)
+    return namespace(offset).any(offset**2 / _LARGEST_CANCELLATION > variances, axis=-1)
 
 
 def all_weights(parameters: Parameters) -> FloatArray:

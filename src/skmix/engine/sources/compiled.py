@@ -23,7 +23,21 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import simd
-from ..compute.simd import LANES, ROWS, add, compiled, fma, larger, load, multiply, splat, store, subtract
+from ..compute.arrays import FARTHEST_SQUARED
+from ..compute.simd import (
+    LANES,
+    ROWS,
+    add,
+    compiled,
+    fma,
+    larger,
+    load,
+    multiply,
+    smaller,
+    splat,
+    store,
+    subtract,
+)
 from ..compute.threads import Workers, aligned
 from ..covariances import Structure
 from ..model import BoolArray, FloatArray, IntArray, Statistics, join
@@ -321,6 +335,8 @@ def add_distances(x, tile, sizes, model, kernel, ahead, values, place):
                 block = (kernel * sizes.depth + i) * n_features
                 found = simd.projected(model.factors, block, ahead, 0, 2 * LANES, n_features, 2)
                 one, other = subtract(one, found[0]), subtract(other, found[1])
+        one, other = smaller(one, splat(FARTHEST_SQUARED)), smaller(other, splat(FARTHEST_SQUARED))
+        if kind == _FACTORS:
             one, other = larger(one, splat(0.0)), larger(other, splat(0.0))
         store(values, place + r, fma(half, one, load(values, place + r)))
         store(values, place + r + LANES, fma(half, other, load(values, place + r + LANES)))

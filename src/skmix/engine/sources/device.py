@@ -603,7 +603,8 @@ class FramedRows:
         means = self._of(prepared.means, [r * n_kernels + k for r, k in self.delicate])
         whiteners = self.structure.whiteners_of(prepared.factor, self.delicate)
         whiteners = self._xp.astype(whiteners, self._type, copy=False)
-        return -0.5 * self._operations.distances(x, means, whiteners)
+        distances = self._operations.distances(x, means, whiteners)
+        return -0.5 * clip(distances, 0.0, self._xp.finfo(self._type).max / 1e8)
 
     def _of(self, array: Array, index: list[int]) -> Array:
         """Return the entries (q, …) of an array (R, K, …) for some kernels, in the rows' precision."""

@@ -441,10 +441,13 @@ def fill_gaps(X: Array, codes: IntArray) -> Array:
     values, counts = xp.where(missing, 0.0, X), xp.astype(~missing, X.dtype)
     present, own = np.unique(codes, return_inverse=True)
     sums = [
-        tuple(to_numpy(xp.sum(pick(each, np.flatnonzero(own == c)), axis=0)) for each in (values, counts))
+        tuple(
+            to_numpy(xp.sum(pick(each, np.flatnonzero(own == c)), axis=0, dtype=xp.float64))
+            for each in (values, counts)
+        )
         for c in range(len(present))
     ]
     total, count = (np.stack(each) for each in zip(*sums, strict=True))
     # A class without any value of a feature gets the mean of all rows.
     some = np.where(count > 0, total, total.sum(axis=0)) / np.where(count > 0, count, count.sum(axis=0))
-    return xp.where(missing, pick(like(some, X), own), X)
+    return xp.where(missing, pick(like(some, X, X.dtype), own), X)

@@ -26,8 +26,9 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_n_features, check_consistent_length, check_is_fitted
 
 from ...engine.compute.arrays import on_host
-from ...engine.covariances import COVARIANCE_TYPES
+from ...engine.covariances import COVARIANCE_TYPES, structure_of
 from ...engine.model import FloatArray, IntArray
+from ...engine.sources.summary import measure
 from ..callbacks import Report, progress_bar
 from ..io import FileMixin
 from ..rows import (
@@ -444,6 +445,7 @@ class Search(FileMixin, BaseEstimator):
         kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
         values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
         check_gaps(values)
+        measure(values, structure_of("full"), row_weights=weights)  # refuses features that cannot be squared
         if y is not None:
             y = y[kept]
             if np.any(codes < 0) and classes.dtype.kind in "if":
