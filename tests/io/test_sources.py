@@ -262,7 +262,7 @@ def test_the_next_block_is_read_while_one_is_worked_on() -> None:
 
     ahead = read_ahead(blocks())
     assert next(ahead).number == 0
-    assert begun.wait(timeout=10)
+    assert begun.wait(timeout=600)
     assert [block.number for block in ahead] == [1, 2, 3]
     assert read == [0, 1, 2, 3]
 
