@@ -34,7 +34,8 @@ test: $(DEV) ## run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-oldest: $(OLDEST) ## run the tests of the library and the command line at the oldest versions it supports
-	$(OLDEST_VENV)/bin/python -m pytest -n auto --dist worksteal -m "not slow" $(addprefix tests/,$(OLDEST_TESTS))
+	@# Older scikit-learn leaves it to the user to let SciPy take arrays of other libraries.
+	SCIPY_ARRAY_API=1 $(OLDEST_VENV)/bin/python -m pytest -n auto --dist worksteal -m "not slow" $(addprefix tests/,$(OLDEST_TESTS))
 
 lint: $(DEV) ## check style, types and the rules on imports
 	$(BIN)/ruff check .

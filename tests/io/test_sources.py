@@ -364,7 +364,7 @@ def test_labels_of_any_kind(pa, tmp_path: Path, kind: str) -> None:
         "bool": (pa.array(Y > 1), Y > 1),
         "string": (pa.array(NAMES), NAMES),
         "dictionary": (pa.array(NAMES).dictionary_encode(), NAMES),
-        "large": (pa.array(NAMES, pa.large_string()), NAMES),
+        "large": (pa.array(NAMES).cast(pa.large_string()), NAMES),
     }
     column, expected = made[kind]
     write(pa, tmp_path / "rows.parquet", columns_of(X, label=column))
