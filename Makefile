@@ -1,5 +1,5 @@
-# Each target makes .venv and installs what it needs; nothing is reinstalled until pyproject.toml or
-# constraints.txt changes. Another interpreter: make PYTHON=python3.12 setup
+# Each target makes its environment and installs what it needs; nothing is reinstalled until pyproject.toml or
+# the constraints change. Another interpreter: make PYTHON=python3.12 setup
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,14 +10,19 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 
+# The oldest versions have an environment of their own.
+OLDEST_VENV := build/oldest
+OLDEST := $(OLDEST_VENV)/.installed
+OLDEST_TESTS := engine estimators io cli test_import.py
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # Two installs into one environment must not run at the same time.
 .NOTPARALLEL:
-.PHONY: help setup reproduce test lint bench docs dist clean
+.PHONY: help setup reproduce test test-oldest lint bench docs dist clean
 
 help: ## show the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 setup: $(DEV) ## make .venv with everything for development
 
@@ -27,6 +32,10 @@ reproduce: $(RUN) ## reproduce the paper's results, into results/
 test: $(DEV) ## run the tests
 	@tests/report/install-browser
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+test-oldest: $(OLDEST) ## run the tests of the library and the command line at the oldest versions it supports
+	@# Older scikit-learn leaves it to the user to let SciPy take arrays of other libraries.
+	SCIPY_ARRAY_API=1 $(OLDEST_VENV)/bin/python -m pytest -n auto --dist worksteal -m "not slow" $(addprefix tests/,$(OLDEST_TESTS))
 
 lint: $(DEV) ## check style, types and the rules on imports
 	$(BIN)/ruff check .
@@ -52,8 +61,7 @@ dist: $(DEV) ## build the package into dist/, install it into an empty environme
 	$(BIN)/python -m hatchling build -t sdist -d dist
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist dist/*.tar.gz
 	$(BIN)/python -m venv build/empty
-	build/empty/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt dist/*.whl
-	tests/smoke-package build/empty/bin
+	tests/smoke-package build/empty/bin dist/*.whl
 
 clean: ## remove caches and built files (keeps .venv and results/)
 	rm -rf build dist docs/_build docs/api/generated docs/gallery htmlcov .coverage .hypothesis .import_linter_cache
@@ -61,34 +69,37 @@ clean: ## remove caches and built files (keeps .venv and results/)
 	find src tests benchmarks examples docs -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is the last thing a new environment gets, so its presence says that the environment is whole.
-$(BIN)/pip:
+$(BIN)/pip $(OLDEST_VENV)/bin/pip:
 	@command -v "$(PYTHON)" >/dev/null || { \
 	    echo "$(PYTHON) not found. Name an interpreter: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "skmix needs Python 3.11 or newer; $(PYTHON) is `"$(PYTHON)" -V 2>&1`." >&2; \
 	    echo "Name a newer one: make PYTHON=python3.12 ..." >&2; exit 1; }
-	@echo "making $(VENV)"
-	@"$(PYTHON)" -m venv $(VENV) || { \
-	    echo "Making $(VENV) failed. Some systems ship venv separately (Debian: python3-venv)." >&2; exit 1; }
+	@echo "making $(@D:/bin=)"
+	@"$(PYTHON)" -m venv $(@D:/bin=) || { \
+	    echo "Making $(@D:/bin=) failed. Some systems ship venv separately (Debian: python3-venv)." >&2; exit 1; }
 
-# $(call install,extra): quiet unless it fails. The variables pin the build backend as well, the first
-# for pip up to 25.2, the second for later ones.
+# $(call install,environment,extra,constraints): quiet unless it fails. The variables pin the build backend as
+# well, the first for pip up to 25.2, the second for later ones.
 define install
-	@echo "installing skmix[$(1)] into $(VENV)"
-	@PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
-	    $(BIN)/python -m pip install -q --disable-pip-version-check \
-	    -e ".[$(1)]" -c constraints.txt >$(VENV)/install.log 2>&1 \
-	    || { cat $(VENV)/install.log >&2; exit 1; }
+	@echo "installing skmix[$(2)] into $(1)"
+	@PIP_CONSTRAINT=$(3) PIP_BUILD_CONSTRAINT=$(3) \
+	    $(1)/bin/python -m pip install -q --disable-pip-version-check \
+	    -e ".[$(2)]" -c $(3) >$(1)/install.log 2>&1 \
+	    || { cat $(1)/install.log >&2; exit 1; }
 	@touch $@
 endef
 
 $(RUN): pyproject.toml constraints.txt | $(BIN)/pip
-	$(call install,report)
+	$(call install,$(VENV),report,constraints.txt)
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/pip
-	$(call install,dev)
+	$(call install,$(VENV),dev,constraints.txt)
 	@touch $(RUN)
 
 $(DOCS): pyproject.toml constraints.txt | $(BIN)/pip
-	$(call install,docs)
+	$(call install,$(VENV),docs,constraints.txt)
 	@touch $(RUN)
+
+$(OLDEST): pyproject.toml constraints-oldest.txt | $(OLDEST_VENV)/bin/pip
+	$(call install,$(OLDEST_VENV),test,constraints-oldest.txt)

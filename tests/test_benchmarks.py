@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import runpy
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,17 +29,27 @@ Script = Callable[..., str]
 
 
 @pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Script:
-    """A benchmark in this process: one of its own would import everything once more, which takes seconds."""
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """A benchmark in this process, with those that it starts: each would import everything once more."""
+
+    def run_program(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        _, *program = [part for part in command if part not in ("-W", "ignore")]
+        with redirect_stdout(io.StringIO()) as printed, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", program)
+            if program[0] == "-c":
+                code = sys.argv.pop(1)
+                exec(code, {"__name__": "__main__"})
+            else:
+                runpy.run_path(program[0], run_name="__main__")
+        return subprocess.CompletedProcess(command, 0, printed.getvalue(), "")
 
     def run(name: str, *arguments: object) -> str:
         path = ROOT / "benchmarks" / f"{name}.py"
         monkeypatch.syspath_prepend(path.parent)
-        monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        monkeypatch.setattr(subprocess, "run", run_program)
         with warnings.catch_warnings():
             warnings.simplefilter("default")
-            runpy.run_path(str(path), run_name="__main__")
-        return capsys.readouterr().out
+            return run_program([sys.executable, str(path), *map(str, arguments)]).stdout
 
     return run
 
@@ -163,11 +175,9 @@ def test_the_benchmark_of_groups_shows_what_small_groups_gain(tmp_path: Path, be
         assert hierarchical["held_out"] > independent["held_out"]
 
 
-def test_the_benchmark_of_samples_measures_files_groups_and_starts(tmp_path: Path) -> None:
+def test_the_benchmark_of_samples_measures_files_groups_and_starts(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "samples.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "samples.py"), "--small", "--jobs", "1"]
-    done = subprocess.run([*command, "--out", str(out)], check=True, capture_output=True, text=True)
-    assert "4 files of 500 rows" in done.stdout
+    assert "4 files of 500 rows" in benchmark("samples", "--small", "--jobs", 1, "--out", out)
     kept = json.loads((ROOT / "benchmarks/results/samples.json").read_text())
     for results in (json.loads(out.read_text()), kept):
         assert {row["kernels"] for row in results["files"]} == {"overlapping", "apart"}
@@ -193,11 +203,9 @@ def test_the_benchmark_of_shifts_shows_that_weights_gain_where_groups_are_shifte
         assert plain["auto_shifts"] == 0.0
 
 
-def test_the_benchmark_of_high_dimension_runs(tmp_path: Path) -> None:
+def test_the_benchmark_of_high_dimension_runs(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "high_dimension.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "high_dimension.py"), "--small", "--jobs", "1"]
-    done = subprocess.run([*command, "--out", str(out)], check=True, capture_output=True, text=True)
-    assert "full (computed)" in done.stdout
+    assert "full (computed)" in benchmark("high_dimension", "--small", "--jobs", 1, "--out", out)
     results = json.loads(out.read_text())
     assert results["fit"]["last"] > results["fit"]["first"]
     ours, theirs = (results["peers"][name]["log_density"] for name in ("skmix", "scikit-learn"))
@@ -205,12 +213,10 @@ def test_the_benchmark_of_high_dimension_runs(tmp_path: Path) -> None:
     assert ours == pytest.approx(theirs, abs=0.05)
 
 
-def test_the_benchmark_of_files_runs(tmp_path: Path) -> None:
+def test_the_benchmark_of_files_runs(tmp_path: Path, benchmark: Script) -> None:
     out = tmp_path / "out_of_core.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "out_of_core.py"), "--gigabytes", "0.005"]
-    command += ["--cached", "0.002", "--repeats", "1", "--temporary", str(tmp_path)]
-    done = subprocess.run([*command, "--out", str(out)], check=True, capture_output=True, text=True)
-    assert "Peak memory" in done.stdout
+    sizes = ("--gigabytes", 0.001, "--cached", 0.001, "--repeats", 1, "--temporary", tmp_path)
+    assert "Peak memory" in benchmark("out_of_core", *sizes, "--out", out)
     results = json.loads(out.read_text())
     assert results["memory"]["peak_mb"] > 0
     assert {row["features"] for row in results["speed"]} == {3, 6, 16, 32}

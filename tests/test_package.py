@@ -53,8 +53,10 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
     assert "skmix = skmix.cli:app" in commands
     needed = {each.split(";")[0] for each in about.get_all("Requires-Dist") if "extra ==" not in each}
     names = {each.split(">")[0] for each in needed}
-    assert "scikit-learn" in names
-    assert not names & {"matplotlib", "torch", "dask", "jinja2", "onnx", "pandas"}
+    assert names == {
+        *("array-api-compat", "joblib", "numba", "numpy"),
+        *("safetensors", "scikit-learn", "scipy", "threadpoolctl"),
+    }
 
 
 def test_the_package_works_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ model = skmix.SharedKernelClassifier(2, random_state=0).fit([[0.0], [0.1], [5.0]
 print(model.predict([[0.05]]), "</html>" in model_page(model, title="two classes"))
 published_values()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['a'] True"
 
@@ -82,8 +84,8 @@ def test_the_source_distribution_has_what_a_developer_needs(
     monkeypatch.chdir(ROOT)
     with tarfile.open(tmp_path / building.build_sdist(str(tmp_path))) as packed:
         names = {name.split("/", 1)[1] for name in packed.getnames()}
-    needed = {"pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt", "tests/smoke-package"}
-    assert needed <= names
+    needed = {"pyproject.toml", "README.md", "LICENSE", "Makefile", "tests/smoke-package"}
+    assert needed | {"constraints.txt", "constraints-oldest.txt"} <= names
     assert {"src/skmix/py.typed", "tests/golden/illustration.npz", "examples/learning/mnist.py"} <= names
     made = (".venv", "results", "docs/_build", "docs/gallery", "docs/api/generated")
     assert [name for name in names if name.startswith(made) or "__pycache__" in name] == []

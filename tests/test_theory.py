@@ -27,7 +27,7 @@ from skmix.theory import (
     variational_bound,
 )
 
-reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=60)
+reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=25)
 
 WORKED_X = np.array([[-0.7], [0.4], [1.9], [2.6], [0.1]])
 WORKED_Y = np.array([1, 1, 2, 1, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_sharing_from_end_to_end(tmp_path: Path, table: Path) -> None:
     [
         (["accuracy", "--data", "moon"], "there is no data set or file 'moon'"),
         (["accuracy", "--classifier", "oracle"], "there is no classifier 'oracle'"),
-        (["accuracy", "--repeats", "0"], "should be greater than or equal to 1"),
+        (["accuracy", "--repeats", "0"], r"greater than or equal to 1|not in the range x>=1"),
         (
             ["sharing", "--data", "iris", "--rows", "1000"],
             "no data set has enough rows in each class for 1000",
@@ -72,7 +73,7 @@ def test_sharing_from_end_to_end(tmp_path: Path, table: Path) -> None:
 def test_wrong_use_is_said(tmp_path: Path, arguments: list[str], message: str) -> None:
     code, output = run(*arguments, "--out", tmp_path / "out")
     assert code == 2
-    assert message in output.replace("\n", " ")
+    assert re.search(message, output.replace("\n", " "))
     assert "Traceback" not in output
 
 

@@ -164,7 +164,6 @@ def test_output_without_a_place_is_one_line(folder: Path) -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
         )
     assert done.returncode == 2
     assert done.stderr == "Error: cannot write to standard output: No space left on device\n"

@@ -22,7 +22,7 @@ from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.engine.sources.gaps import marginal
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-reproducible = settings(max_examples=30, deadline=None, derandomize=True)
+reproducible = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 def textbook(

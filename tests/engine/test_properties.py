@@ -31,8 +31,8 @@ from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result
 from skmix.engine.sources import memory, reference
 from skmix.engine.sources.summary import measure
 
-reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=40)
-many = settings(reproducible, max_examples=150)
+reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=20)
+many = settings(reproducible, max_examples=60)
 
 seeds = st.integers(0, 2**32 - 1)
 covariance_types = st.sampled_from(COVARIANCE_TYPES)

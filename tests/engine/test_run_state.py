@@ -68,7 +68,7 @@ def test_an_accelerated_fit_goes_on_to_the_bit(covariance_type: str) -> None:
     assert any((np.diff(path, axis=0) == 0).all(axis=1).any() for path in whole.path)
     assert [len(path) for path in whole.path] == whole.n_iter.tolist()
     assert len(set(whole.n_iter.tolist())) > 1
-    for taken in states[:: max(1, len(states) // 12)]:
+    for taken in states[:: max(1, len(states) // 4)]:
         resumed = fit(X, classes, starts, options, resume=taken)
         assert_array_equal(resumed.n_iter, whole.n_iter)
         assert_array_equal(resumed.parameters.means, whole.parameters.means)

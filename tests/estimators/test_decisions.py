@@ -21,7 +21,7 @@ from skmix.estimators import crossfit
 from skmix.estimators.crossfit import parts_of, quantile, seed_of
 from skmix.estimators.decisions import best_temperature
 
-reproducible = settings(max_examples=30, deadline=None, derandomize=True)
+reproducible = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 def blobs(labels: Any = (0, 1, 2), n: int = 100) -> tuple[FloatArray, np.ndarray]:

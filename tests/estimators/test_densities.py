@@ -35,7 +35,7 @@ any_model = {
     "kind": st.sampled_from(sorted(MAKERS)),
     "covariance_type": st.sampled_from(COVARIANCE_TYPES),
 }
-reproducible = settings(max_examples=30, deadline=None, derandomize=True)
+reproducible = settings(max_examples=15, deadline=None, derandomize=True)
 Model = SharedKernelMixture | SharedKernelClassifier
 
 

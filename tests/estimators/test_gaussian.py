@@ -10,17 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture as Theirs
+from sklearn.utils.fixes import parse_version
 
 from skmix import GaussianMixture, SharedKernelMixture, load
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
+# Before 1.7 scikit-learn's mixtures had no lower_bounds_, no float32 and other words for an error.
+OLDER = parse_version(sklearn.__version__) < parse_version("1.7")
 RELATIVE = 1e-8
 
 
@@ -58,7 +62,8 @@ def assert_same(ours: GaussianMixture, theirs: Theirs, X: np.ndarray, rtol: floa
     assert ours.n_iter_ == theirs.n_iter_
     assert ours.converged_ == theirs.converged_
     assert ours.lower_bound_ == pytest.approx(theirs.lower_bound_, rel=rtol)
-    assert_allclose(ours.lower_bounds_, theirs.lower_bounds_, rtol=rtol)
+    if not OLDER:
+        assert_allclose(ours.lower_bounds_, theirs.lower_bounds_, rtol=rtol)
     for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
         expected = getattr(theirs, name)
         found = getattr(ours, name)
@@ -100,7 +105,8 @@ def test_same_fit_from_starts_of_single_rows(init_params: str, n_init: int) -> N
     settings = {"n_components": 3, "init_params": init_params, "n_init": n_init, "max_iter": 400}
     ours, theirs = both(X, random_state=1, **settings)
     # Their first weights are 1/150 each and do not sum to one, which shows in the first bound only.
-    theirs.lower_bounds_[0] += np.log(150 / 3)
+    if not OLDER:
+        theirs.lower_bounds_[0] += np.log(150 / 3)
     assert_same(ours, theirs, X)
 
 
@@ -213,10 +219,10 @@ def test_float32_rows(covariance_type: str) -> None:
     settings = {"n_components": 3, "covariance_type": covariance_type, "random_state": 0, "max_iter": 500}
     ours, theirs = both(X, **settings)
     for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
-        assert getattr(ours, name).dtype == getattr(theirs, name).dtype == np.float32
+        assert OLDER or getattr(ours, name).dtype == getattr(theirs, name).dtype == np.float32
         assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=5e-3, atol=5e-3)
     for answer in ("score_samples", "predict_proba", "predict"):
-        assert getattr(ours, answer)(X).dtype == getattr(theirs, answer)(X).dtype
+        assert OLDER or getattr(ours, answer)(X).dtype == getattr(theirs, answer)(X).dtype
     double = GaussianMixture(**settings).fit(X.astype(np.float64))
     assert_allclose(ours.means_, double.means_, rtol=1e-4, atol=1e-4)
 
@@ -397,7 +403,7 @@ def test_collapsed_components_raise_what_theirs_raise(covariance_type: str) -> N
     ours = GaussianMixture(**settings)
     with pytest.raises(ValueError, match="ill-defined empirical covariance") as found:
         ours.fit(X)
-    assert str(found.value) == str(expected.value)
+    assert OLDER or str(found.value) == str(expected.value)
     assert not hasattr(ours, "means_")
 
 

@@ -175,14 +175,15 @@ def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_flipped_bit_and_every_lost_byte_is_noticed(path: Path) -> None:
+def test_a_flipped_bit_of_any_byte_and_every_lost_byte_are_noticed(path: Path) -> None:
     """Spaces that pad the index may change to other white space; then the content is the same."""
     data = path.read_bytes()
     for i in range(len(data)):
+        # Every bit is flipped in some bytes, and one of every byte.
         for damaged in (
             data[:i],
             data[:i] + data[i + 1 :],
-            *(data[:i] + bytes([data[i] ^ (1 << bit)]) + data[i + 1 :] for bit in range(8)),
+            data[:i] + bytes([data[i] ^ (1 << i % 8)]) + data[i + 1 :],
         ):
             path.write_bytes(damaged)
             try:

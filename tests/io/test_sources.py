@@ -262,7 +262,7 @@ def test_the_next_block_is_read_while_one_is_worked_on() -> None:
 
     ahead = read_ahead(blocks())
     assert next(ahead).number == 0
-    assert begun.wait(timeout=10)
+    assert begun.wait(timeout=600)
     assert [block.number for block in ahead] == [1, 2, 3]
     assert read == [0, 1, 2, 3]
 
@@ -364,7 +364,7 @@ def test_labels_of_any_kind(pa, tmp_path: Path, kind: str) -> None:
         "bool": (pa.array(Y > 1), Y > 1),
         "string": (pa.array(NAMES), NAMES),
         "dictionary": (pa.array(NAMES).dictionary_encode(), NAMES),
-        "large": (pa.array(NAMES, pa.large_string()), NAMES),
+        "large": (pa.array(NAMES).cast(pa.large_string()), NAMES),
     }
     column, expected = made[kind]
     write(pa, tmp_path / "rows.parquet", columns_of(X, label=column))

@@ -43,4 +43,4 @@ def wait_for(browser: Any, script: str) -> Any:
     """Return what a script returns, once that is something: on a busy machine a page may take its time."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(browser, 30).until(lambda opened: opened.execute_script(script))
+    return WebDriverWait(browser, 600).until(lambda opened: opened.execute_script(script))

@@ -47,5 +47,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    # Scripts and pages may take their time on a busy machine.
+    browser.set_script_timeout(600)
+    browser.set_page_load_timeout(600)
     yield browser
     browser.quit()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import PHONE, WIDE, choose, visit
+from browsing import PHONE, WIDE, choose, visit, wait_for
 from synthetic import LEVELS, synthetic_results
 
 Open = Callable[..., Any]
@@ -28,11 +28,9 @@ def opened(chromium: Any, page: Path) -> Open:
 
 
 def drawing(browser: Any) -> str:
-    """Return what is drawn, once it is: on a busy machine the page may take its time."""
+    """Return what is drawn."""
     script = "const svg = document.querySelector('#explorer-plot svg'); return svg && svg.innerHTML"
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(browser, 30).until(lambda opened: opened.execute_script(script))
+    return wait_for(browser, script)
 
 
 def offered(browser: Any, control: str) -> list[str]:
@@ -63,8 +61,7 @@ def boxes(browser: Any) -> dict[int, tuple[float, float, float, float]]:
     return found
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["desktop", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_the_page_loads_without_errors_and_fits(opened: Open, size: tuple[int, int], scheme: str) -> None:
     browser = opened(size, scheme)
     assert browser.get_log("browser") == []
@@ -101,14 +98,14 @@ def test_the_policy_would_stop_a_script_from_fetching(opened: Open) -> None:
     outcome = browser.execute_async_script(
         "const done = arguments[0];"
         "document.addEventListener('securitypolicyviolation', (e) => done(e.violatedDirective));"
-        "fetch('https://example.invalid/').catch(() => {}); setTimeout(() => done('allowed'), 3000);"
+        "fetch('https://example.invalid/').catch(() => {});"
     )
     assert outcome == "connect-src"
 
 
-@pytest.mark.parametrize(
-    ("control", "value"),
-    [
+def test_every_control_of_the_explorer_changes_the_drawing(opened: Open) -> None:
+    browser = opened()
+    for control, value in (
         ("explore-variant", "6D"),
         ("explore-method", "class-wise"),
         ("explore-digit", "7"),
@@ -117,13 +114,10 @@ def test_the_policy_would_stop_a_script_from_fetching(opened: Open) -> None:
         ("explore-up", "pca 4"),
         ("explore-up", "density"),
         ("explore-style", "paper"),
-    ],
-)
-def test_every_control_of_the_explorer_changes_the_drawing(opened: Open, control: str, value: str) -> None:
-    browser = opened()
-    before = drawing(browser)
-    choose(browser, control, value)
-    assert drawing(browser) != before
+    ):
+        before = drawing(browser)
+        choose(browser, control, value)
+        assert drawing(browser) != before, (control, value)
     assert browser.get_log("browser") == []
 
 
@@ -157,7 +151,7 @@ def test_the_explorer_shows_the_weights_of_the_chosen_class(opened: Open) -> Non
     np.testing.assert_allclose([shown[k] for k in range(10)], model.weights_.mean(axis=1), atol=0.0006)
 
 
-@pytest.mark.parametrize("pair", [("pca 2", "q4"), ("q3", "pca 9"), ("pca 10", "pca 1")])
+@pytest.mark.parametrize("pair", [("pca 2", "q4"), ("q3", "pca 9")])
 def test_ellipses_have_the_extent_of_one_standard_deviation(opened: Open, pair: tuple[str, str]) -> None:
     """An ellipse reaches the square root of a feature's variance either side of the mean, whatever the
     correlation; pixels are an affine map of feature values, the vertical one upside down."""

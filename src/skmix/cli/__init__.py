@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+try:
+    import rich  # noqa: F401
+    import typer  # noqa: F401
+except ModuleNotFoundError:
+    raise SystemExit("Error: the command line needs rich and typer: pip install skmix[cli]") from None
+
 # Importing a module registers its commands; help lists them in this order.
 from skmix.cli import fit  # isort: skip
 from skmix.cli import compose, digits, models, reproduce

@@ -13,6 +13,15 @@ PANDAS_INDEX = "__index_level_"
 """How the names of columns begin that pandas writes for its index."""
 
 
+def pyarrow() -> Any:
+    """Return pyarrow, or raise an ImportError that says what to install."""
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        raise ImportError("Tables and data frames need pyarrow: pip install skmix[cli]") from None
+    return pyarrow
+
+
 @cache
 def kind_of(type_: Any) -> str | None:
     """Return the kind of values of an Arrow type: one of `NUMERIC`, 'text', or None for others."""

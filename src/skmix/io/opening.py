@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .arrow import pyarrow
 from .fcs import MAGIC
 from .joined import HELD_BYTES, NO_VALUE, JoinedRows, disagreements, has_value
 from .sources import (
@@ -344,8 +345,7 @@ def _arrow_table(thing: Any) -> Any:
     library = type(thing).__module__.split(".")[0]
     if not hasattr(thing, "columns") or library not in ("pandas", "polars", "pyarrow"):
         return None
-    import pyarrow as pa
-
+    pa = pyarrow()
     if library == "pandas":
         return pa.Table.from_pandas(thing, preserve_index=False)
     if library == "polars":

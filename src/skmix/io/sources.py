@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..engine.compute.blocks import Answer, Block
-from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of
+from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
 from .encoding import ColumnError
 from .fcs import FcsFile, open_fcs
 from .tables import TextFormat, typed_batches
@@ -558,6 +558,7 @@ _ADVICE = "Choose the features with open_rows(..., columns=[...], label=...)."
 
 def open_parquet(path: Path, chunk_rows: int | None) -> ArrowRows:
     """Open a Parquet file."""
+    pyarrow()
     import pyarrow.parquet as pq
 
     try:
@@ -614,7 +615,7 @@ class _Spool:
 
 def _stored(batches: Iterator[Any], room: int) -> Any:
     """Return batches as an Arrow table, or as a temporary file if they are larger than `room` bytes."""
-    import pyarrow as pa
+    pa = pyarrow()
     import pyarrow.parquet as pq
 
     read: list[Any] = []

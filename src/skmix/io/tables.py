@@ -24,7 +24,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrow import NUMERIC, PANDAS_INDEX, kind_of
+from .arrow import NUMERIC, PANDAS_INDEX, kind_of, pyarrow
 from .encoding import (
     ColumnError,
     Kind,
@@ -371,8 +371,7 @@ def typed_batches(path: Path, as_they_are: Collection[str | None], written: Text
 
     Raises ColumnError where another column is not numeric; see `read_rows`.
     """
-    import pyarrow as pa
-
+    pa = pyarrow()
     with _open_table(path, written) as table:
         positions, n_read = _positions(table.names, written.header), 0
         names = list(positions)
@@ -517,8 +516,7 @@ class _Table:
 @contextmanager
 def _open_table(source: str | os.PathLike[str] | BinaryIO, written: TextFormat) -> Iterator[_Table]:
     """Open a file or a stream; errors in the body begin with its name."""
-    from pyarrow import ArrowException
-
+    ArrowException = pyarrow().ArrowException
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     name = "standard input" if path is None else str(path)
     # A pipe can be read only once, while Parquet, NPZ and FCS files must be seekable.
@@ -874,7 +872,7 @@ def write_columns(
     separator = "\t" if kind.startswith(".tsv") else ","
     with replacing(target) as file:
         if kind == ".parquet":
-            import pyarrow as pa
+            pa = pyarrow()
             import pyarrow.parquet as pq
 
             pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), file)

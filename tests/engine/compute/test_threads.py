@@ -89,7 +89,7 @@ def test_blas_is_held_to_one_thread_and_let_go_again(n_jobs: int) -> None:
 
 def test_every_thread_has_memory_of_its_own() -> None:
     with workers(3) as pool:
-        barrier = threading.Barrier(3, timeout=30)
+        barrier = threading.Barrier(3, timeout=600)
 
         def work(task: int) -> tuple[int, bool]:
             memory = pool.workspace.array("values", (1000,))

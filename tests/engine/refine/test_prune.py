@@ -85,7 +85,7 @@ def test_no_class_is_left_with_nothing() -> None:
     assert_array_equal(left[2], [0.0, 2.0])
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_kernels=st.integers(1, 8),

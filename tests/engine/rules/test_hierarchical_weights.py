@@ -166,7 +166,7 @@ def test_between_distant_kernels_the_bound_is_the_evidence_and_weights_are_poste
         assert by_urn(counts, learnt[0] * factor) < by_urn(counts, learnt[0])
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=40)
+@settings(derandomize=True, deadline=None, database=None, max_examples=15)
 @given(
     seed=st.integers(0, 2**32 - 1),
     covariance_type=st.sampled_from(COVARIANCE_TYPES),

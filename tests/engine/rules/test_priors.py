@@ -43,7 +43,7 @@ def log_prior(
     return float(-0.5 * rows * np.sum(terms) + dirichlet)
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=60)
+@settings(derandomize=True, deadline=None, database=None, max_examples=25)
 @given(
     seed=st.integers(0, 2**32 - 1),
     covariance_type=st.sampled_from(COVARIANCE_TYPES),

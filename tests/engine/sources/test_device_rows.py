@@ -117,7 +117,7 @@ def test_a_fit_is_that_of_numpy(library: str, covariance_type: str, settings: di
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
     found = starts.class_wise(X, y, 3, 3, 5, frame, structure, np.random.RandomState(0))
-    options = Options(covariance_type=covariance_type, max_iter=25, tol=1e-5, **settings)
+    options = Options(covariance_type=covariance_type, max_iter=12, tol=1e-5, **settings)
     ours = fit(X, y, found, options, row_weights=weights)
     theirs = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
     assert_array_equal(ours.status, theirs.status)
@@ -431,10 +431,10 @@ def test_hundreds_of_patterns_of_gaps(
     library: str, covariance_type: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(0)
-    X, y, weights = random.normal(size=(400, 8)), random.integers(0, 3, 400), random.uniform(0.5, 2.0, 400)
+    X, y, weights = random.normal(size=(250, 8)), random.integers(0, 3, 250), random.uniform(0.5, 2.0, 250)
     X = np.where(random.uniform(size=X.shape) < 0.4, np.nan, X @ random.normal(size=(8, 8)))
     X[np.isnan(X).all(axis=1), 0] = 0.0
-    assert len(np.unique(np.isnan(X), axis=0)) > 150
+    assert len(np.unique(np.isnan(X), axis=0)) > 100
     structure = structure_of(covariance_type)
     frame = open_source(X).summary.frame(structure)
     found = starts.uniform(2, 4, 3, 8, structure, np.random.RandomState(0))

@@ -25,7 +25,7 @@ from skmix.engine.sources.memory import MemoryRows
 from skmix.engine.sources.summary import Setting, measure
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-reproducible = settings(max_examples=40, deadline=None, derandomize=True)
+reproducible = settings(max_examples=20, deadline=None, derandomize=True)
 
 
 def with_gaps(random: np.random.Generator, X: FloatArray, share: float = 0.3) -> FloatArray:

@@ -148,8 +148,9 @@ def test_gaps_and_names_reach_every_member(members: SharedKernelClassifierCV) ->
     with pytest.raises(ValueError, match="X has 2 features, but SharedKernelClassifierCV is expecting 13"):
         members.predict_proba(X[:, :2])
     frame = load_wine(as_frame=True).data
-    named = SharedKernelClassifierCV(tune=False, n_members=4, cv=2, random_state=0).fit(frame, Y)
-    plain = SharedKernelClassifierCV(tune=False, n_members=4, cv=2, random_state=0).fit(X, Y)
+    settings = {"n_kernels": 3, "covariance_type": "tied", "tune": False, "n_members": 4, "cv": 2}
+    named = SharedKernelClassifierCV(**settings, random_state=0).fit(frame, Y)
+    plain = SharedKernelClassifierCV(**settings, random_state=0).fit(X, Y)
     assert_array_equal(named.predict_proba(frame), plain.predict_proba(X))
 
 

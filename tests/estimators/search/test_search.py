@@ -78,7 +78,7 @@ def by_hand(params: dict[str, Any], training: np.ndarray, y: np.ndarray, weights
 
 
 def test_information_criteria_of_every_candidate_are_those_of_plain_fits() -> None:
-    X, y = shared_kernels()
+    X, y = shared_kernels(40)
     prototype = SharedKernelMixture(n_init=2, max_iter=1000)
     for criterion in ("bic", "aic", "icl"):
         search = SharedKernelMixtureCV(prototype, n_kernels=[2, 4], criterion=criterion, random_state=0).fit(
@@ -100,7 +100,7 @@ def test_information_criteria_of_every_candidate_are_those_of_plain_fits() -> No
 
 def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:
     X, y = shared_kernels(40)
-    cv = StratifiedKFold(4, shuffle=True, random_state=3)
+    cv = StratifiedKFold(3, shuffle=True, random_state=3)
     search = SharedKernelMixtureCV(n_kernels=[2, 3], criterion="log_likelihood", cv=cv, random_state=0).fit(
         X, y
     )
@@ -116,7 +116,7 @@ def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:
 
 
 def test_the_winner_is_the_plain_model_to_the_bit() -> None:
-    X, y = shared_kernels()
+    X, y = shared_kernels(40)
     for criterion in ("bic", "log_likelihood"):
         search = SharedKernelMixtureCV(n_kernels=[2, 3], criterion=criterion, n_members=1, random_state=5)
         search.fit(X, y)
@@ -217,7 +217,7 @@ def test_more_kernels_are_tried_while_the_largest_is_best() -> None:
 
 
 def test_kernels_that_classes_share_are_counted_once() -> None:
-    X, y = shared_kernels(300)
+    X, y = shared_kernels(150)
     search = SharedKernelMixtureCV(SharedKernelMixture(n_init=3), covariance_type="full", random_state=0)
     assert search.fit(X, y).best_estimator_.weights_.shape == (3, 3)
 
@@ -333,7 +333,8 @@ def test_shares_are_those_of_the_highest_held_out_density() -> None:
 
 def test_samples_of_an_average_have_its_moments() -> None:
     X = clusters(2, 60)
-    search = SharedKernelMixtureCV(n_kernels=[1, 2, 3], n_members=4, random_state=0).fit(X)
+    settings = {"n_kernels": [1, 2, 3], "covariance_type": "diag", "n_members": 4, "cv": 2}
+    search = SharedKernelMixtureCV(**settings, random_state=0).fit(X)
     drawn, labels = search.sample(20_000)
     assert drawn.shape == (20_000, 2)
     assert set(labels) == {0}
@@ -352,11 +353,10 @@ def test_a_feature_of_mostly_one_value_has_narrow_kernels() -> None:
         return np.stack([spike, random.normal(size=n)], axis=1)
 
     X, new = rows(150), rows(2000)
-    search = SharedKernelMixtureCV(covariance_type="diag", random_state=0).fit(X)
+    sizes = {"n_kernels": [2, 4], "covariance_type": "diag", "cv": 3, "random_state": 0}
+    search = SharedKernelMixtureCV(**sizes).fit(X)
     # With a row of the common covariance, no kernel is as narrow as the spike.
-    mild = SharedKernelMixtureCV(
-        SharedKernelMixture(n_init=4, covariance_prior=1.0), covariance_type="diag", random_state=0
-    ).fit(X)
+    mild = SharedKernelMixtureCV(SharedKernelMixture(n_init=4, covariance_prior=1.0), **sizes).fit(X)
     assert search.best_params_["covariance_prior"] == "weak"
     assert "covariance_prior" not in mild.best_params_
     assert search.score(new) > mild.score(new) + 0.5
@@ -413,7 +413,7 @@ def test_the_entropy_takes_unlabelled_rows_over_all_classes() -> None:
 
 
 def test_a_winner_that_stopped_early_warns_once() -> None:
-    X, y = shared_kernels()
+    X, y = shared_kernels(40)
     search = SharedKernelMixtureCV(SharedKernelMixture(max_iter=2, tol=0.0), n_kernels=[3, 4], random_state=0)
     with pytest.warns(ConvergenceWarning, match="did not converge in 2 passes") as caught:
         search.fit(X, y)
@@ -426,7 +426,7 @@ def test_a_winner_that_stopped_early_warns_once() -> None:
 
 def test_the_log_loss_of_a_candidate_is_that_of_folds_by_hand(iris: Data) -> None:
     X, y = iris
-    cv = StratifiedKFold(4, shuffle=True, random_state=1)
+    cv = StratifiedKFold(3, shuffle=True, random_state=1)
     weights = np.random.default_rng(0).uniform(0.5, 2.0, size=len(y))
     search = quick(n_kernels=[3, 5], cv=cv).fit(X, y, sample_weight=weights)
     for i, params in enumerate(search.cv_results_["params"]):

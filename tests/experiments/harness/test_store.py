@@ -92,16 +92,16 @@ def test_a_missing_folder_is_an_os_error(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_processes_write_to_one_store(tmp_path: Path) -> None:
-    """Three processes create one store at the same time; their results overlap."""
+    """Two processes create one store at the same time; their results overlap."""
     path = tmp_path / "store"
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(path), str(first), str(last)], stderr=subprocess.PIPE
         )
-        for first, last in [(0, 60), (30, 90), (0, 120)]
+        for first, last in [(0, 90), (60, 120)]
     ]
     for writer in writers:
-        _, errors = writer.communicate(timeout=120)
+        _, errors = writer.communicate()
         assert writer.returncode == 0, errors.decode()
     with Store(path) as store:
         assert store.get(SETTINGS) == {number: {"value": number} for number in range(120)}

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,11 @@ def is_numpy(array: Any) -> bool:
 
 def namespace(array: Any) -> Any:
     """Return the functions for an array, by the names of the array API standard."""
-    return np if is_numpy(array) else _namespace(type(array), array)
+    return _NUMPY if is_numpy(array) else _namespace(type(array), array)
 
 
+# NumPy 2.0 lacks cumulative_sum, a function of the standard.
+_NUMPY = np if hasattr(np, "cumulative_sum") else import_module("array_api_compat.numpy")
 _namespaces: dict[type, Any] = {}
 
 
