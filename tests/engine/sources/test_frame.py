@@ -9,7 +9,7 @@ from oracles import COVARIANCE_TYPES, random_model, random_rows
 
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray
-from skmix.engine.sources.summary import measure, power_of_two, resolution_of, turn
+from skmix.engine.sources.summary import fill_gaps, measure, power_of_two, resolution_of, turn
 
 FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
 
@@ -166,3 +166,11 @@ def test_a_standardised_frame_has_the_same_rows_in_any_unit() -> None:
     spherical = structure_of("spherical")
     frame = measure(X, spherical)
     assert frame.standardised(spherical) is frame
+
+
+def test_gaps_are_filled_with_the_means_of_their_class() -> None:
+    X = np.array([[1.0, 4.0], [3.0, np.nan], [np.nan, 8.0], [np.nan, 2.0], [np.nan, np.nan]])
+    codes = np.array([0, 0, 0, 1, 1])
+    found = fill_gaps(X, codes)
+    # No row of the second class has the first feature: its mean over all rows.
+    assert_allclose(found, [[1.0, 4.0], [3.0, 6.0], [2.0, 8.0], [2.0, 2.0], [2.0, 2.0]])
