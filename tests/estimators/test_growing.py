@@ -275,3 +275,11 @@ def test_batches_can_be_forgotten_faster() -> None:
     assert np.any(slow.means_ != fast.means_)
     with pytest.raises(ValueError, match=r"decay must be above 0.5 and at most 1, got 0.5"):
         fast.partial_fit(X[400:], y[400:], decay=0.5)
+
+
+def test_no_kernel_collapses_in_a_first_batch_of_few_rows() -> None:
+    """The stream would never free it again."""
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    model = SharedKernelMixture(4, random_state=0).partial_fit(X)
+    variances = np.linalg.eigvalsh(model.covariances_ / np.sqrt(np.outer(X.var(axis=0), X.var(axis=0))))
+    assert variances.min() > 1e-4  # far above the floor

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.model_selection import StratifiedKFold
 
@@ -130,3 +130,81 @@ def test_what_is_fitted_does_not_depend_on_held_out_rows(rows: Data, prior: Any,
     for key in both:
         for one, two in zip(clean[key], other[key], strict=True):
             assert_array_equal(one, two, err_msg=key)
+
+
+def test_the_best_candidates_are_tuned_from_their_own_fits(rows: Data) -> None:
+    X, y = rows
+    estimator = SharedKernelClassifier(covariance_prior=1.0, **QUICK_FITS)
+    search = SharedKernelClassifierCV(
+        estimator, n_kernels=3, covariance_type="full", tune="auto", n_members=1, cv=3, random_state=0
+    ).fit(X, y)
+    table = search.cv_results_
+    stages, scores = table["stage"], table["mean_test_score"]
+    kinds = [(each["transform"], each["reduction"]) for each in table["params"]]
+    fitted = [i for i in np.argsort(-scores) if stages[i] == "kernels"]
+    tuned = [i for i in np.flatnonzero(stages == "tuning")]
+    assert len(fitted) == 5
+    # Three of them with three folds, each with both shares of the likelihood.
+    assert [kinds[i] for i in tuned] == [kinds[i] for i in fitted[:3] for _ in range(2)]
+    assert sorted({table["params"][i]["trade_off"] for i in tuned}) == [0.0, 0.1]
+    # The winner is the best of all, and the table says so.
+    assert scores[search.best_index_] == scores.max() == search.best_score_
+    assert table["rank_test_score"][search.best_index_] == 1
+
+
+def test_scores_are_those_of_the_probabilities_that_members_are_averaged_by(rows: Data) -> None:
+    """Folds of different sizes and weights count by their weight, at one temperature for all."""
+    X, y = rows
+    weights = np.random.default_rng(0).uniform(0.2, 3.0, size=150)
+    folds = [
+        (np.setdiff1d(np.arange(150), held), held) for held in (np.arange(0, 150, 9), np.arange(1, 150, 3))
+    ]
+    scored = []
+    score = Selection._score
+
+    def spy(self: Selection, trial: Any, own: Any, *args: Any) -> None:
+        score(self, trial, own, *args)
+        held = [part for _, part in own]
+        codes = np.concatenate([part.codes for part in held])
+        true = trial.probabilities[np.arange(len(codes)), codes]
+        loss = -np.average(np.log(true), weights=np.concatenate([part.row_weights for part in held]))
+        scored.append((loss, -trial.score, trial.columns["temperature"]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Selection, "_score", spy)
+        estimator = SharedKernelClassifier(covariance_prior=None, **QUICK_FITS)
+        SharedKernelClassifierCV(
+            estimator, n_kernels=9, covariance_type="full", tune=False, cv=folds, random_state=0
+        ).fit(X, y, weights)
+    losses, scores, temperatures = np.transpose(scored)
+    assert_allclose(losses, scores, rtol=1e-9)
+    assert np.all(temperatures > 1.1)
+
+
+def test_priors_are_of_the_covariance_within_classes_that_a_kernel_has_its_share_of(rows: Data) -> None:
+    X, y = rows
+    made: dict[tuple[int, float], tuple[float, np.ndarray]] = {}
+    make = Selection.make
+
+    def spy(self: Selection, params: Any, own: Any, *args: Any) -> Any:
+        model = make(self, params, own, *args)
+        if len(own.X) == 120 and params["transform"] == params["reduction"] == "none":
+            made[params["n_kernels"], params["prior_rows"]] = model.covariance_prior
+        return model
+
+    held = np.arange(0, 150, 5)
+    folds = [(np.setdiff1d(np.arange(150), held), held)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Selection, "make", spy)
+        estimator = SharedKernelClassifier(**QUICK_FITS)
+        SharedKernelClassifierCV(
+            estimator, n_kernels=[3, 12], covariance_type="tied", tune=False, cv=folds, random_state=0
+        ).fit(X, y)
+    (few, common), (many, smaller) = (made[k, 0.5] for k in (3, 12))
+    # Rows for each of four features; four kernels of a class halve its covariance: 4^(-2/4).
+    assert few == many == 2.0
+    assert_allclose(smaller, 0.5 * common)
+    training = folds[0][0]
+    within = sum((np.sum(y[training] == c) - 1) * np.cov(X[training][y[training] == c].T) for c in range(3))
+    overall = np.diag(X[training].var(axis=0))
+    assert_allclose(common, (within + overall) / (120 - 3 + 1))
