@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_model, random_rows, responsibilities
+from scipy.special import digamma
 
 from skmix.engine import em
 from skmix.engine.covariances import structure_of
 from skmix.engine.em import RunState
 from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics, Status
+from skmix.engine.rules.degrees import likeliest_degrees
 from skmix.engine.rules.likelihood import Likelihood
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
@@ -89,3 +91,13 @@ def test_a_start_that_fails_in_the_pass_in_which_it_would_end_has_failed() -> No
     assert found.status.tolist() == [Status.FAILED, Status.CONVERGED]
     # It keeps what entered the pass.
     assert_allclose(found.parameters.means[0], start.means, atol=1e-12)
+
+
+@pytest.mark.parametrize("degrees", [1.2, 3.0, 10.0, 60.0, 120.0, 195.0])
+def test_degrees_of_freedom_solve_their_equation(degrees: float) -> None:
+    """In their whole range, and at its ends where the solution lies beyond."""
+    half = 0.5 * degrees
+    gap = digamma(half) - np.log(half) - 1.0
+    assert_allclose(likeliest_degrees(np.array([[gap]])), degrees, rtol=1e-9)
+    # The mean of E[log u] − E[u] is at most −1, that of rows which are Gaussian for all purposes.
+    assert_allclose(likeliest_degrees(np.array([[-1.0, -1.0 - 1e-9, -9.0]])), [[200.0, 200.0, 1.0]])
