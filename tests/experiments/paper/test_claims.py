@@ -278,3 +278,24 @@ def test_differences_come_with_a_reason(data: StudyData, make_run: MakeRun) -> N
         for run in runs
     ]
     assert of(runs, dither="paper") == [("9D", "share of failed runs"), *expected]
+
+
+def test_reasons_belong_to_their_differences(data: StudyData, make_run: MakeRun) -> None:
+    """The likely misprint is one of a single number, and a dither explains one variant alone."""
+    runs = [
+        *cell(make_run, 0.6, method="published", variant="10D", n_kernels=8),
+        *cell(make_run, 0.9, method="published", variant="6D", n_kernels=8),
+        *cell(make_run, 0.6, method="published", variant="13D"),
+        *cell(make_run, 0.6, method="published", variant="9D"),
+    ]
+
+    def reasons(dither: Any) -> dict[str, str]:
+        found = differences(StudyResults(Settings(dither=dither), data, tuple(runs), {}, ()))
+        return {each.variant: each.reason for each in found if not each.quantity.startswith("share")}
+
+    for dither in ("paper", "all"):
+        found = reasons(dither)
+        assert found.keys() == {"10D, K = 8", "6D, K = 8", "13D", "9D"}
+        assert [name for name, reason in found.items() if "copying error" in reason] == ["10D, K = 8"]
+        dithered = [name for name, reason in found.items() if "--dither all" in reason]
+        assert dithered == (["13D"] if dither == "paper" else [])
