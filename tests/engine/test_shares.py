@@ -129,27 +129,6 @@ def test_the_distribution_of_the_other_groups_is_found() -> None:
     assert len(np.unique(fold)) == 32
 
 
-@pytest.mark.parametrize("n_groups", [6, 40])
-def test_no_group_is_judged_by_its_own_shares(n_groups: int) -> None:
-    """Garbage in place of a group changes nothing of what is usual for it, but for groups of other folds."""
-    random = np.random.default_rng(0)
-    weights = random.dirichlet([25.0, 15.0, 10.0], size=n_groups)
-    counts = np.array([random.multinomial(500, own) for own in weights]).T.astype(float)
-    usual = np.ones(n_groups, dtype=bool)
-    draws, fold = shares.usual_shares(counts, usual)
-    assert np.bincount(fold).max() == (1 if n_groups == 6 else 2)
-    poisoned = counts.copy()
-    poisoned[:, 2] = [0.0, 0.0, 500.0]
-    others, _ = shares.usual_shares(poisoned, usual)
-    # Passes end for all folds together, so that the last digits may differ.
-    assert_allclose(others[fold[2]], draws[fold[2]], rtol=0.02)
-    assert np.abs(others[fold[3]] / draws[fold[3]] - 1.0).max(axis=(1, 2)).min() > 0.3
-    # What is unusual is left out of what is usual for the others.
-    usual[2] = False
-    without = [shares.usual_shares(each, usual)[0] for each in (poisoned, counts)]
-    assert_allclose(without[0], without[1], rtol=1e-12)
-
-
 def test_tail_probabilities_are_those_of_beta_binomial_counts() -> None:
     a, n = np.array([12.0, 8.0, 60.0]), 300
     counts = np.array([80, 11, 209])
