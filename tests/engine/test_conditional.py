@@ -172,4 +172,3 @@ def test_gaps_of_the_background_are_filled_with_the_middle_of_its_box() -> None:
         for mean, covariance in zip(model.means, model.covariances, strict=True)
     ]
     assert_allclose(found, [[1.5, 0.3 * predicted[0] + 0.5 * predicted[1] + 0.2 * 20.0]])
-
