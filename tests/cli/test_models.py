@@ -30,9 +30,11 @@ from skmix import (
 )
 from skmix.cli import app
 from skmix.cli._progress import watching
+from skmix.cli.models import _print_evaluation
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 from skmix.plots._models import feature_names
+from skmix.report import evaluate
 
 X, CODES = load_iris(return_X_y=True)
 NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
@@ -345,6 +347,17 @@ def test_labels_of_evaluations(folder: Path, tmp_path: Path) -> None:
     table.write_text(lines_of(NAMES, X[:2], species=["rose", "setosa"]))
     result = run("evaluate", folder / "iris.skmix", table, code=1)
     assert "column 'species' has labels that are not classes of the model: rose" in result.stderr
+
+
+def test_a_class_without_rows_has_no_recall(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = load_iris(return_X_y=True)
+    model = SharedKernelClassifier(3, random_state=0).fit(X, y)
+    _print_evaluation(evaluate(model, X[y == 0], y[y == 0]))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    counts = {words[0]: words[1:] for words in lines[::-1] if words and words[0] in ("0", "1", "2")}
+    # Of classes that neither occur nor are predicted there is only the number of rows.
+    assert counts == {"0": ["50", "1.000", "1.000", "1.000"], "1": ["0"], "2": ["0"]}
+    assert not any("nan" in word for words in lines for word in words)
 
 
 def test_many_classes_show_their_worst_mistakes(tmp_path: Path) -> None:

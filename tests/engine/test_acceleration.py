@@ -13,8 +13,10 @@ from oracles import COVARIANCE_TYPES, random_covariances
 
 from skmix.engine import starts
 from skmix.engine.covariances import structure_of
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser, Result
+from skmix.engine.rules.likelihood import Likelihood
 from skmix.engine.sources.summary import measure
+from skmix.engine.squarem import Squarem
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -108,3 +110,65 @@ def test_what_is_frozen_does_not_move(freeze: str) -> None:
     else:
         assert_array_equal(result.parameters.weights, begin.weights)
         assert np.abs(result.parameters.means - begin.means).max() > 0.01
+
+
+def test_fits_leap_only_near_their_end_and_less_far_after_a_failure() -> None:
+    """The state between passes of three starts: one gains much, one little, one leapt in vain."""
+    _, _, begin = overlapping("full")
+    state, n_rows = Squarem.begin(begin.take(slice(3))), 1000.0
+    state.last[:], state.steps[:], state.limit[:] = -500.0, 2, 64.0
+    state.tried[2], state.reached[2] = True, -499.0
+    # A thousandth of a row's log-likelihood in a pass is little.
+    objective = np.array([-498.9, -499.1, -499.5])
+    wasted = state.wasted(objective, np.ones(3, dtype=bool), n_rows)
+    assert wasted.tolist() == [False, False, True]
+    assert state.steps.tolist() == [0, 2, 0]
+    assert state.limit.tolist() == [64.0, 64.0, 16.0]
+    assert state.last.tolist() == [-498.9, -499.1, -500.0]
+    state.limit[2] = 5.0
+    state.wasted(objective, np.ones(3, dtype=bool), n_rows)
+    assert state.limit[2] == 4.0
+    # What could not be factored is of no use, however high.
+    assert state.wasted(np.zeros(3), np.zeros(3, dtype=bool), n_rows).tolist() == [False, False, True]
+
+
+def test_an_accelerated_fit_ends_after_three_calm_passes_in_a_row() -> None:
+    _, _, begin = overlapping("full")
+    state = Squarem.begin(begin.take(slice(1)))
+    calm, not_calm, no, yes = np.array([True]), np.array([False]), np.array([False]), np.array([True])
+    passes = [(calm, no), (calm, no), (not_calm, no), (calm, no), (calm, no), (calm, yes), (calm, no)]
+    ends = [bool(state.settled(done, wasted)[0]) for done, wasted in passes]
+    assert ends == [False] * 6 + [True]
+
+
+@each_type
+def test_a_leap_is_that_of_the_scheme_in_its_coordinates(covariance_type: str) -> None:
+    """θ₀ − 2αr + α²v with α = −‖r‖/‖v‖, unless the limit is shorter."""
+    X, classes, begin = overlapping(covariance_type)
+    structure = structure_of(covariance_type)
+    passes = [begin.take(slice(1))]
+    for n in (30, 31, 32):
+        options = Options(covariance_type=covariance_type, max_iter=n, tol=0.0, floor=0.0)
+        passes.append(fit(X, classes, begin.take(slice(1)), options).parameters)
+    points = passes[1:]
+    state = Squarem.begin(points[0])
+    state.limit[:] = 1e6
+    rule = Likelihood(structure, Regulariser(np.zeros(2), None, 0.0, np.eye(2), 1.0))
+    proposal, good = state._extrapolate(rule, points, np.array([0]))
+
+    def coordinates(model: Parameters) -> FloatArray:
+        logs = np.log(model.weights).ravel()
+        return np.concatenate([logs, model.means.ravel(), structure.coordinates(model.covariances).ravel()])
+
+    a, b, c = map(coordinates, points)
+    r, v = b - a, c - 2 * b + a
+    alpha = -np.linalg.norm(r) / np.linalg.norm(v)
+    expected = a - 2 * alpha * r + alpha**2 * v
+    assert good.all()
+    assert alpha < -1.0
+    found = coordinates(proposal)
+    n_weights = points[0].weights.size
+    # Weights are normalised afterwards.
+    gap = (found - expected)[:n_weights].reshape(points[0].weights.shape[1:])
+    assert_allclose(gap, np.broadcast_to(gap[:1], gap.shape), atol=1e-8)
+    assert_allclose(found[n_weights:], expected[n_weights:], rtol=1e-7, atol=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -156,3 +158,17 @@ def test_lower_triangles_are_inverted(seed: int, order: int) -> None:
     matrices = roots @ np.swapaxes(roots, -1, -2) + np.eye(order)
     whitener = whiten_batch(matrices.reshape(-1, order, order))[0].reshape(matrices.shape)
     assert_allclose(invert_lower(whitener), np.linalg.cholesky(matrices), rtol=1e-7, atol=1e-9)
+
+
+def test_gaps_of_the_background_are_filled_with_the_middle_of_its_box() -> None:
+    """Of a row that is background with probability 0.2, a fifth of the value that is filled in."""
+    model = random_model(np.random.default_rng(0), 2, 1, 2)
+    box = np.array([[-4.0, 10.0], [6.0, 30.0]])
+    noisy = replace(model, background=np.array([0.1]), box=box)
+    row = np.array([[1.5, np.nan]])
+    found = conditional.fill_means(row, np.array([[0.3, 0.5]]), noisy, "full")
+    predicted = [
+        mean[1] + covariance[1, 0] / covariance[0, 0] * (1.5 - mean[0])
+        for mean, covariance in zip(model.means, model.covariances, strict=True)
+    ]
+    assert_allclose(found, [[1.5, 0.3 * predicted[0] + 0.5 * predicted[1] + 0.2 * 20.0]])

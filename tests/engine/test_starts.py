@@ -294,3 +294,41 @@ def test_kernels_of_a_class_may_be_its_own() -> None:
     assert_allclose(found.weights, np.stack([expected] * 3), rtol=1e-15)
     for means in found.means:
         assert set(corners_of(means[:2])) <= {0, 1}
+
+
+def test_starts_are_drawn_from_rows_with_close_neighbours() -> None:
+    """Three quarters of the weight of each class, without those that are far from all others."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(200, 2))
+    far = np.arange(0, 200, 20)
+    X[far] += 40.0 * np.sign(X[far]) * np.arange(1, 11)[:, None]
+    codes = np.arange(200) % 2
+    frame = measure(X, structure_of("full"))
+    weights = random.uniform(0.5, 1.5, size=200)
+    for given in (None, weights):
+        rows, own, mass = starts.without_outliers(X, codes, given, frame)
+        assert not {row.tobytes() for row in rows} & {row.tobytes() for row in X[far]}
+        total = np.ones(200) if given is None else given
+        kept = np.ones(len(rows)) if mass is None else mass
+        for c in (0, 1):
+            share = kept[own == c].sum() / total[codes == c].sum()
+            assert 0.75 <= share < 0.78
+
+
+def test_weights_of_k_means_are_shares_of_the_rows_of_each_class() -> None:
+    random = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [20.0, 0.0], [0.0, 20.0]])
+    kernels = np.repeat([0, 1, 2, 0, 1, 2], [10, 30, 60, 50, 50, 0])
+    X, classes = centres[kernels] + random.normal(size=(200, 2)), np.repeat([0, 1], 100)
+    structure = structure_of("full")
+    frame = measure(X, structure)
+    found = starts.k_means(X, classes, 2, 4, 3, frame, structure, np.random.RandomState(0))
+    assert_allclose(found.weights.sum(axis=1), 1.0)
+    for r in range(4):
+        order = [int(np.linalg.norm(found.means[r] - centre, axis=1).argmin()) for centre in centres]
+        # A hundredth is spread over all kernels: a weight of zero would stay zero.
+        expected = 0.99 * np.array([[0.1, 0.5], [0.3, 0.5], [0.6, 0.0]]) + 0.01 / 3
+        assert_allclose(found.weights[r, order], expected)
+        within = sum(np.cov(X[kernels == k].T, bias=True) * np.sum(kernels == k) for k in range(3)) / 200
+        wanted = 0.95 * within + 0.05 * np.diag(X.var(axis=0))
+        assert_allclose(found.covariances[r], np.tile(wanted, (3, 1, 1)), rtol=1e-8, atol=1e-8)

@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from skmix import SharedKernelMixture, load
 from skmix.engine.model import Parameters
 from skmix.engine.shares import _scores
+from skmix.estimators import composition
 
 CENTRES = np.array([0.0, 12.0, 24.0])
 NAMES = np.array([f"patient {g}" for g in range(8)])
@@ -247,6 +248,35 @@ def test_groups_with_shifts_have_the_likelihood_of_their_own_kernels() -> None:
     model.log_likelihood_path_ = np.array([[400 * model.score(X[y == j], y[y == j]) for j in range(8)]])
     table = model.unusual_groups()
     assert table["z_likelihood"].abs().max() < 3.0
+
+
+def test_groups_are_unusual_by_p_values_that_are_corrected_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the parts of a group, of which the least is taken, and for the groups; each has two p-values."""
+    p_parts = np.array([[1e-4, 0.5, 0.9], [0.012, 0.5, 0.9], [0.4, 0.02, 0.9], *([[0.3, 0.6, 0.9]] * 5)])
+    given = iter(p_parts)
+    monkeypatch.setattr(composition, "_ROUNDS", 1)
+    monkeypatch.setattr(composition.shares, "tail_probabilities", lambda *_: next(given))
+    table = fitted(np.tile([60, 30, 10], (8, 1))).unusual_groups(level=0.05)
+    p_shares = np.minimum(1.0, 3.0 * p_parts.min(axis=1))
+    assert_allclose(table["p_composition"], p_shares)
+    least = np.minimum(1.0, 2.0 * np.minimum(p_shares, table["p_likelihood"]))
+    order = np.argsort(least)
+    # Benjamini and Hochberg: the least p L / rank from each rank on.
+    steps = np.minimum.accumulate((least[order] * 8 / np.arange(1, 9))[::-1])[::-1]
+    assert_allclose(table["q_value"].to_numpy()[order], np.minimum(steps, 1.0))
+    assert table["unusual"].tolist() == [True] + [False] * 7
+    assert table["kernel"].tolist()[:4] == [0, 0, 1, 0]
+
+
+def test_no_group_is_judged_by_its_own_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is usual for a group is what the others have, from the first round on."""
+    monkeypatch.setattr(composition, "_ROUNDS", 1)
+    counts = np.random.default_rng(0).multinomial(1000, [0.6, 0.35, 0.05], size=8)
+    counts[5] = [100, 100, 800]
+    table = fitted(counts).unusual_groups()
+    others = np.delete(counts, 5, axis=0)[:, table["kernel"][5]].mean() / 1000
+    assert_allclose(table["usual_share"][5], others, atol=0.02)
+    assert table["p_composition"][5] < 1e-3
 
 
 def test_log_likelihoods_may_be_missing() -> None:

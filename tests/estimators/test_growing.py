@@ -205,9 +205,13 @@ def test_an_added_class_leaves_the_proportions_of_the_others() -> None:
     hidden = np.where(np.arange(len(y)) % 3 == 0, y, np.nan)
     hidden[:20] = y[:20]
     model = SharedKernelClassifier(4, random_state=0, max_iter=900).fit(X[known], hidden[known])
-    before = model.class_prior_
-    model.add_class(X[~known], 2)
+    before, counts = model.class_prior_, model.class_count_
+    weights = np.full(np.sum(~known), 2.0)
+    model.add_class(X[~known], 2, sample_weight=weights)
     assert_allclose(model.class_prior_[:2] / model.class_prior_[:2].sum(), before)
+    # Its share of the rows that have a label.
+    assert_allclose(model.class_prior_[2], weights.sum() / (counts.sum() + weights.sum()))
+    assert_allclose(model.class_count_, [*counts, weights.sum()])
 
 
 def test_rows_of_an_added_class_are_not_refused() -> None:
@@ -275,3 +279,22 @@ def test_batches_can_be_forgotten_faster() -> None:
     assert np.any(slow.means_ != fast.means_)
     with pytest.raises(ValueError, match=r"decay must be above 0.5 and at most 1, got 0.5"):
         fast.partial_fit(X[400:], y[400:], decay=0.5)
+
+
+def test_a_first_batch_of_few_rows_is_fitted_with_care() -> None:
+    """A kernel that collapses onto some rows would never be freed again, without any prior too."""
+    X = np.random.default_rng(3).normal(size=(30, 3))
+    model = SharedKernelMixture(6, covariance_prior=None, random_state=0).partial_fit(X)
+    relative = model.covariances_ / np.outer(X.std(axis=0), X.std(axis=0))
+    # The floor is 1e-6.
+    assert np.linalg.eigvalsh(relative).min() > 1e-4
+
+
+def test_rows_without_a_label_may_be_of_a_class_that_is_still_to_come() -> None:
+    """It counts as one row, so that it is not impossible."""
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.where(np.arange(40) % 2, -1, 0)
+    model = SharedKernelClassifier(3, random_state=0).partial_fit(X, y, classes=[0, 1])
+    prior, after = 1.0 / 21.0, model.class_prior_[1]
+    # The second class has uniform weights at first, and its prior share of the rows without a label.
+    assert 0.3 * prior < after < prior

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,9 @@ import skmix
 from skmix import SharedKernelClassifier
 from skmix.engine.compute.blocks import Block
 from skmix.engine.model import FloatArray
+from skmix.engine.refine.discriminative import Labelled, score
+from skmix.estimators import densities
+from skmix.estimators.classifier import _cross_fitted
 from skmix.estimators.crossfit import parts_of, quantile, seed_of
 from skmix.estimators.decisions import labelled_rows, split_rows
 
@@ -395,3 +400,59 @@ def test_a_variational_fit_is_tuned_under_its_priors(tmp_path: Path) -> None:
     assert not hasattr(model.models_[0], "lower_bound_")
     model.save(tmp_path / "model.skmix")
     assert_array_equal(skmix.load(tmp_path / "model.skmix").weights_, model.weights_)
+
+
+def test_rows_to_tune_to_and_held_out_rows_are_apart() -> None:
+    X, y = bars(80, seed=0)
+    y[0] = "alone"
+    model = SharedKernelClassifier(4, random_state=0).fit(X, y)
+    rows = labelled_rows(model, X, y)
+    kept, held = split_rows(model, rows, 0.25, np.random.RandomState(0))
+    assert held is not None
+    both = {row.tobytes() for row in kept.X}, {row.tobytes() for row in held.X}
+    assert not both[0] & both[1]
+    assert both[0] | both[1] == {row.tobytes() for row in X}
+    assert len(held.codes) == 20
+    # A class of a single row has none to spare.
+    assert X[0].tobytes() in both[0]
+    assert split_rows(model, rows, None, np.random.RandomState(0))[1] is None
+
+
+@pytest.mark.parametrize(("spoilt", "gains"), [(0.4, True), (0.0, False)])
+def test_parts_of_few_rows_are_judged_by_copies_that_were_tuned_to_the_others(
+    spoilt: float, gains: bool
+) -> None:
+    """Copies have the means of the fit but for a little, by which they are known; the model's are spoilt."""
+    X, y = bars(60, seed=3)
+    model = fitted("full")
+    rows, (mixture,) = labelled_rows(model, X, y), model.models_
+    means, mixture.means_ = mixture.means_, mixture.means_ + np.array([0.0, spoilt])
+    made: list[Any] = []
+
+    def run(classifier: Any, training: Labelled, held_out: Labelled | None, stages: Any) -> Any:
+        other = copy(mixture)
+        other.means_ = means + 0.01 * (len(made) + 1)
+        made.append((other, {row.tobytes() for part in (training, held_out) if part for row in part.X}))
+        return other, SimpleNamespace(rounds=[], stages=[(0.0, 7 - len(made))])
+
+    before, after, _, path = _cross_fitted(model, rows, 0.1, np.random.RandomState(0), run, [])
+    assert len(made) == 4
+    tuned = densities.log_joint(model, X)
+    assert_allclose(before.log_likelihood, np.mean(tuned[np.arange(60), rows.codes]))
+    for other, seen in made:
+        held = np.array([row.tobytes() not in seen for row in X])
+        assert held.sum() == 15
+        one = copy(model)
+        one.models_ = [other]
+        tuned[held] = densities.log_joint(one, X[held])
+    expected = score(tuned, rows)
+    if gains:
+        assert vars(after) == pytest.approx(vars(expected))
+        assert after.log_loss < before.log_loss - 0.05
+        # The copy with the fewest rounds says how far to go.
+        assert path == [(0.0, 3)]
+    else:
+        # They would have to be better by more than two standard errors, with no more errors.
+        assert expected.error <= before.error
+        assert after is before
+        assert path == []

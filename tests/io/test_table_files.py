@@ -493,6 +493,14 @@ def test_columns_that_are_no_classes_are_refused(values: list[object], message: 
         class_labels(values, "y")
 
 
+def test_dozens_of_whole_numbers_are_classes_and_of_fractions_are_not() -> None:
+    labels, known = class_labels([str(number) for number in range(15)] * 2, "digit")
+    assert labels.tolist() == [*range(15)] * 2
+    assert known.all()
+    with pytest.raises(ColumnError, match="too many for classes"):
+        class_labels([f"{number}.5" for number in range(15)] * 2, "length")
+
+
 def test_labels_take_the_type_of_the_model() -> None:
     for classes in (np.array([1, 2]), np.array(["1", "2"]), np.array([1.0, 2.0])):
         for values in (["2", "1"], [2, 1], [2.0, 1.0]):

@@ -138,3 +138,9 @@ def test_order_is_by_weight_and_then_by_the_means() -> None:
     weights = np.array([0.2, 0.4, 0.2, 0.2])
     means = np.array([[1.0, 0.0], [9.0, 9.0], [0.0, 5.0], [1.0, -1.0]])
     assert_array_equal(by_weight(weights, means), [1, 2, 3, 0])
+
+
+def test_a_merge_as_high_as_the_threshold_is_made() -> None:
+    tree = np.array([[0.0, 1.0, 0.2, 2.0], [2.0, 3.0, 0.5, 2.0], [4.0, 5.0, 0.5, 4.0]])
+    merges = Merges(tree, np.zeros(4), np.ones(3))
+    assert [below(merges, height) for height in (0.1999, 0.2, 0.4999, 0.5, 1.0)] == [4, 3, 3, 1, 1]

@@ -77,3 +77,21 @@ def test_priors_weigh_as_much_beside_a_stream_as_beside_its_rows(freeze: Any) ->
     expected = fit(X, classes, model.batch(), options, frame=frame).parameters.take(0)
     assert_same(found, expected)
     assert (found.means == model.means).all() == (freeze == "kernels")
+
+
+def test_the_past_fades_by_the_power_of_the_batches() -> None:
+    """The second of two batches has a share of 2^-decay, the third one of 3^-decay."""
+    random = np.random.default_rng(3)
+    X, classes = random_rows(random, 60, 3, 2)
+    model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
+    options, running = Options(floor=0.0), measure(X, structure_of("full"))
+    batches = np.split(np.arange(60), [10, 35])
+    for batch in batches:
+        found, running, _ = absorb(X[batch], classes[batch], model, running, options, decay=0.6)  # type: ignore[arg-type]
+    second, third = 2.0**-0.6, 3.0**-0.6
+    shares = (1.0 - second) * (1.0 - third), second * (1.0 - third), third
+    weights = np.concatenate(
+        [np.full(len(own), share / len(own)) for own, share in zip(batches, shares, strict=True)]
+    )
+    expected, _ = expected_pass(X, classes, model, "full", weights)
+    assert_same(found, expected)

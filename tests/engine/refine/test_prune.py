@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from skmix.engine import density as scoring
 from skmix.engine import starts
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.refine import prune
 from skmix.engine.refine.prune import compact, description_length, living_kernels, without_lightest
 from skmix.engine.rules.likelihood import annihilate, price_of_kernel
 from skmix.engine.sources.summary import measure
@@ -263,3 +265,25 @@ def test_starts_that_fail_end_as_failed() -> None:
     result = prune_kernels(X, np.zeros(40, dtype=np.int64), start, Options(floor=0.0))
     assert result.status[0] == Status.FAILED
     assert result.objective[0] == -np.inf
+
+
+def test_all_rounds_of_a_variational_fit_have_the_same_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise their bounds are of different evidences, and cannot be compared."""
+    priors = []
+    fit_round = prune.fit
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        result = fit_round(*args, **kwargs)
+        priors.append(result.prior)
+        return result
+
+    monkeypatch.setattr(prune, "fit", spy)
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 2)) + 9.0 * random.integers(0, 2, size=(60, 1))
+    start = Parameters(np.full((1, 5, 1), 0.2), X[None, :5], np.tile(np.eye(2), (1, 5, 1, 1)))
+    prune_kernels(X, None, start, Options(inference="variational", max_iter=20))
+    assert len(priors) > 1
+    for prior in priors:
+        numbers = prior.n_kernels, prior.concentration, prior.mean_rows, prior.covariance_rows
+        assert numbers == (5, 0.2, pytest.approx(1 / 5), 4.0)
+        assert_allclose(prior.covariance, priors[0].covariance)

@@ -341,3 +341,22 @@ def test_a_prior_of_too_few_rows_is_refused() -> None:
     starts = stack([random_model(random, 2, 1, 3)])
     with pytest.raises(ValueError, match=r"needs covariance_prior > 2"):
         fit(X, classes, starts, variational("full", covariance_prior=2.0))
+
+
+@pytest.mark.parametrize(("covariance_type", "rows"), [("full", 4.0), ("tied", 4.0), ("diag", 3.0)])
+def test_the_default_prior(covariance_type: str, rows: float) -> None:
+    """1/K of a row for each weight, K^(-2/M) for a mean, two more than its dimension for a covariance."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(30, 2)) * [1.0, 5.0]
+    means, full = random.normal(size=(1, 4, 2)), np.tile(np.eye(2), (1, 4, 1, 1))
+    covariances = structure_of(covariance_type).from_full(full)
+    start = Parameters(np.full((1, 4, 1), 0.25), means, covariances)
+    options = Options(covariance_type=covariance_type, inference="variational", max_iter=1)
+    prior = fit(X, None, start, options).prior
+    assert prior is not None
+    assert (prior.n_kernels, prior.concentration, prior.covariance_rows) == (4, 0.25, rows)
+    assert_allclose(prior.mean_rows, 4.0 ** (-2.0 / 2))
+    options = replace(options, mean_prior=0.3, weight_prior=2.0, covariance_prior=9.0)
+    prior = fit(X, None, start, options).prior
+    assert prior is not None
+    assert (prior.mean_rows, prior.concentration, prior.covariance_rows) == (0.3, 2.0, 9.0)

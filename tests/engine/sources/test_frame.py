@@ -9,7 +9,8 @@ from oracles import COVARIANCE_TYPES, random_model, random_rows
 
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray
-from skmix.engine.sources.summary import measure, power_of_two, resolution_of, turn
+from skmix.engine.sources import summary
+from skmix.engine.sources.summary import fill_gaps, measure, power_of_two, resolution_of, turn
 
 FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
 
@@ -93,11 +94,30 @@ def test_a_single_row_and_any_dtype(dtype: type) -> None:
     assert_allclose(out, 0.0, atol=1e-15)
 
 
-def test_many_rows_are_measured_in_chunks() -> None:
-    X = np.random.default_rng(6).normal(size=(40_000, 2)) * [1.0, 50.0] + [5.0, -100.0]
-    frame = measure(X, FULL)
-    assert_allclose(frame.shift * frame.scale, X.mean(axis=0), rtol=1e-12)
-    assert_allclose(frame.variance * frame.scale**2, X.var(axis=0), rtol=1e-12)
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_many_rows_are_measured_in_chunks(
+    gaps: bool, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(6)
+    X = random.normal(size=(1000, 2)) * [1.0, 50.0] + [5.0, -100.0]
+    # In order, so that chunks differ in their means.
+    X.sort(axis=0)
+    if gaps:
+        X[random.uniform(size=X.shape) < 0.2] = np.nan
+        X[:100, 1] = np.nan  # in all of the first chunks
+    weights = random.uniform(0.5, 2.0, size=1000) if weighted else np.ones(1000)
+    monkeypatch.setattr(summary, "_CHUNK", 64)
+    assert len(summary.chunks(X)) > 30
+    frame = measure(X, FULL, row_weights=weights if weighted else None)
+    known = [~np.isnan(column) for column in X.T]
+    means = [np.average(x[own], weights=weights[own]) for x, own in zip(X.T, known, strict=True)]
+    squares = [
+        np.average((x[own] - mean) ** 2, weights=weights[own])
+        for x, own, mean in zip(X.T, known, means, strict=True)
+    ]
+    assert_allclose(frame.shift * frame.scale, means, rtol=1e-12)
+    assert_allclose(frame.variance * frame.scale**2, squares, rtol=1e-12)
 
 
 def test_powers_of_two() -> None:
@@ -166,3 +186,11 @@ def test_a_standardised_frame_has_the_same_rows_in_any_unit() -> None:
     spherical = structure_of("spherical")
     frame = measure(X, spherical)
     assert frame.standardised(spherical) is frame
+
+
+def test_gaps_are_filled_with_the_means_of_their_class() -> None:
+    X = np.array([[1.0, 4.0], [3.0, np.nan], [np.nan, 8.0], [np.nan, 2.0], [np.nan, np.nan]])
+    codes = np.array([0, 0, 0, 1, 1])
+    found = fill_gaps(X, codes)
+    # No row of the second class has the first feature: its mean over all rows.
+    assert_allclose(found, [[1.0, 4.0], [3.0, 6.0], [2.0, 8.0], [2.0, 2.0], [2.0, 2.0]])

@@ -36,7 +36,7 @@ from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._base import Rows, Trial, Trials
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
 from skmix.estimators.search.classifier import own_kernels
-from skmix.estimators.search.mixture import _likelier, least_stable
+from skmix.estimators.search.mixture import _largest_stable, _likelier, least_stable
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -134,6 +134,19 @@ def test_the_least_stable_kernel_counts() -> None:
     assert least_stable(a, b, 3, np.array([1, 1, 1, 1, 1, 5])) == pytest.approx(2 / 3)
     # One kernel has no rows in either fit.
     assert least_stable(a, b, 4, np.ones(6)) == 0.0
+
+
+def test_the_limit_of_stability_itself_is_stable() -> None:
+    trials = Trials(None)
+    trials.list = [
+        Trial("kernels", {"n_kernels": k}, score) for k, score in ((2, 0.99), (3, 0.85), (4, 0.8499))
+    ]
+    trials.best = trials.list[0]
+    assert _largest_stable(trials) is trials.list[1]
+    # Where none is stable, the most stable one.
+    trials.list = [Trial("kernels", {"n_kernels": k}, score) for k, score in ((2, 0.5), (3, 0.84))]
+    trials.best = trials.list[1]
+    assert _largest_stable(trials) is trials.list[1]
 
 
 def test_the_largest_stable_number_of_kernels_is_chosen() -> None:

@@ -11,9 +11,12 @@ from scipy.stats import multivariate_normal
 from sklearn import config_context
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -41,6 +44,68 @@ def test_the_forest_has_its_trees_and_processes_can_have_all_classifiers() -> No
     assert contenders(["random forest"])[0].make(3).estimator.n_estimators == 300
     for each in FIELD:
         assert repr(pickle.loads(pickle.dumps(each)).pipeline(3, True)) == repr(each.pipeline(3, True))
+
+
+def test_rivals_choose_from_wide_grids_in_three_folds() -> None:
+    """A weaker version of another classifier would flatter ours."""
+    made = {each.name: each.make(3) for each in FIELD}
+    searched = {name: model for name, model in made.items() if isinstance(model, GridSearchCV)}
+    assert {
+        *("QDA", "logistic regression", "nearest neighbours", "random forest", "gradient boosting", "MLP"),
+    } == searched.keys()
+    for model in searched.values():
+        assert isinstance(model.cv, StratifiedKFold)
+        assert (model.cv.n_splits, model.cv.shuffle, model.cv.random_state) == (3, True, 3)
+        assert model.scoring == ["accuracy", "neg_log_loss"]
+    grids = {name: model.param_grid for name, model in searched.items()}
+    assert {"auto", 0.5, 1e-4} <= set(grids["QDA"]["shrinkage"])
+    assert {0.01, 1.0, 100.0} <= set(grids["logistic regression"]["C"])
+    assert {1, 5, 25} <= set(grids["nearest neighbours"]["n_neighbors"])
+    assert set(grids["nearest neighbours"]["weights"]) == {"uniform", "distance"}
+    assert {"sqrt", 0.5} <= set(grids["random forest"]["max_features"])
+    assert min(grids["random forest"]["min_samples_leaf"]) == 1
+    assert {100, 300} <= set(grids["gradient boosting"]["max_iter"])
+    assert max(grids["gradient boosting"]["max_leaf_nodes"]) == 31
+    assert {1e-4, 1.0} <= set(grids["MLP"]["alpha"])
+    assert max(map(sum, grids["MLP"]["hidden_layer_sizes"])) >= 200
+    assert searched["logistic regression"].estimator.max_iter >= 1000
+    assert searched["MLP"].estimator.max_iter >= 500
+    machine = made["RBF SVM"]
+    assert set(machine.C) >= {1.0, 10.0, 100.0, 1000.0}
+    assert set(machine.gamma) >= {0.1, 1.0, 10.0}
+    mixtures = made["separate mixtures"]
+    assert mixtures.max_components >= 5
+    assert min(mixtures.regularisations) <= 1e-3 < 0.1 <= max(mixtures.regularisations)
+    assert made["LDA"].shrinkage == "auto"
+
+
+def test_only_classifiers_that_cannot_take_gaps_have_them_filled() -> None:
+    def steps(name: str, gaps: bool) -> list[str]:
+        return [step for step, _ in contenders([name])[0].pipeline(0, gaps).steps[:-1]]
+
+    for each in FIELD:
+        takes_gaps = each.name in ("shared kernels", "gradient boosting")
+        assert ("simpleimputer" in steps(each.name, True)) is not takes_gaps
+        assert "simpleimputer" not in steps(each.name, False)
+        # Distances and penalties depend on units, trees and our own search do not.
+        scaled = each.name not in ("shared kernels", "random forest", "gradient boosting")
+        assert ("standardscaler" in steps(each.name, False)) is scaled
+
+
+def test_numbers_of_trees_and_stored_rows_are_counted(iris: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = iris
+    forest = RandomForestClassifier(3, random_state=0).fit(X, y)
+    # A feature and a threshold for each split, a number for each class in each leaf.
+    inner = [tree.tree_.children_left >= 0 for tree in forest.estimators_]
+    assert count_parameters(forest) == sum(2 * own.sum() + 3 * (~own).sum() for own in inner)
+    boosted = HistGradientBoostingClassifier(max_iter=2, max_leaf_nodes=5).fit(X, y)
+    trees = [tree for stage in boosted._predictors for tree in stage]
+    leaves = [tree.get_n_leaf_nodes() for tree in trees]
+    assert len(trees) == 6
+    assert count_parameters(boosted) == sum(2 * (n - 1) + n for n in leaves)
+    assert count_parameters(KNeighborsClassifier().fit(X, y)) == 150 * 4 + 150
+    assert count_parameters(QuadraticDiscriminantAnalysis().fit(X, y)) == 3 * 4 + 3 * 10 + 2
+    assert count_parameters(LinearDiscriminantAnalysis().fit(X, y)) == 3 * 4 + 10 + 2
 
 
 def test_the_most_accurate_choice_is_the_likeliest_of_equals() -> None:

@@ -29,7 +29,7 @@ from skmix.experiments.field import (
     run_cell,
     run_comparison,
 )
-from skmix.experiments.field.comparison import settings_of, split
+from skmix.experiments.field.comparison import measure, settings_of, split
 from skmix.experiments.harness import Store, cell_key
 
 QUICK = contenders(["LDA", "naive Bayes"])
@@ -102,6 +102,35 @@ def test_splits_depend_on_seed_name_and_repeat_alone(iris: DataSet) -> None:
         assert set(other) != set(held)
     with pytest.raises(ValueError, match="too few to test on"):
         split(DataSet("tiny", iris.X[::50], iris.y[::50]), 0, Settings())
+
+
+def test_a_failure_guesses_by_the_frequencies_of_training_rows(iris: DataSet) -> None:
+    training, held = np.arange(0, 110), np.arange(110, 150)
+    failing = Contender("failing", False, lambda seed: Failing())
+    outcome = measure(iris, failing, 0, training, held, 0)
+    # All held-out rows are of the third class, which has 10 of 110 training rows.
+    assert outcome.log_loss == pytest.approx(-np.log(10 / 110))
+    assert outcome.error == 1.0
+
+
+def test_held_out_rows_do_not_change_what_is_learnt(iris: DataSet) -> None:
+    """Garbage among the held-out rows changes what is said of them, and of no other row."""
+    training, held = np.arange(0, 150, 2), np.arange(1, 150, 2)
+    poisoned = DataSet(iris.name, iris.X.copy(), iris.y.copy())
+    poisoned.X[held[::2]] += 50.0
+    poisoned.y[held[::2]] = (poisoned.y[held[::2]] + 1) % 3
+    seen = []
+
+    class Witness(LinearDiscriminantAnalysis):
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            found = super().predict_proba(X)
+            seen.append(found[1::2])
+            return found
+
+    contender = Contender("witness", False, lambda seed: Witness())
+    for data in (iris, poisoned):
+        assert measure(data, contender, 0, training, held, 0).failure == ""
+    assert_array_equal(seen[0], seen[1])
 
 
 def test_a_failure_is_an_outcome(iris: DataSet) -> None:

@@ -22,7 +22,7 @@ from skmix.experiments.field import (
     simulate,
 )
 from skmix.experiments.field.data import PARTS, in_words
-from skmix.experiments.field.sharing import few_rows
+from skmix.experiments.field.sharing import OURS_BY_PARTS, PAIRS, _contenders, few_rows
 from skmix.experiments.harness import Store
 
 OUTCOME = Outcome("set", "shared kernels", 0, 3, 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
@@ -77,6 +77,20 @@ def test_no_classifier_betters_the_kernels_for_each_class() -> None:
     simulated = simulate("pool-40", 100, 0)
     X, y = simulated.data.X, simulated.data.y
     assert np.mean(TrueDensities(simulated.pools).fit(X, y).predict_proba(X).argmax(axis=1) == y) < 20 / 40
+
+
+@pytest.mark.parametrize("name", ["pool-3", "parts-3"])
+def test_pairs_of_classifiers_differ_in_sharing_alone(name: str) -> None:
+    """Otherwise the gain from sharing would be that of something else, or nothing at all."""
+    made = _contenders(name, simulate(name, 4, 0), 7)
+    assert (OURS_BY_PARTS in made) is name.startswith("parts")
+    for ours, own in PAIRS:
+        if ours in made:
+            one, two = (made[each].make(0).get_params() for each in (ours, own))
+            assert (one.pop("kernels"), two.pop("kernels")) == ("shared", "own")
+            assert one == two
+            assert (one["random_state"], one["n_members"]) == (7, 1)
+            assert one["feature_groups"] == (PARTS if ours == OURS_BY_PARTS else None)
 
 
 def test_names_of_another_sort_are_refused() -> None:

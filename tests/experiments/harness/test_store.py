@@ -32,6 +32,7 @@ def test_results_come_back_as_they_were(tmp_path: Path) -> None:
         assert list(found) == [0, 1]
         assert math.isnan(found[0]["accuracy"])
         assert found[1] == {"accuracy": 0.1 + 0.2, "counts": [[1, 2]]}
+        assert list(store.get(SETTINGS, 1)) == [0]
         assert store.replicates(SETTINGS) == {0, 1}
         assert len(store) == 2
 

@@ -12,7 +12,8 @@ from skmix.engine.density import class_log_likelihood
 from skmix.engine.model import Parameters
 from skmix.experiments.harness import generator
 from skmix.experiments.paper import METHODS, Method, Settings, StudyData, run_batch, run_one
-from skmix.experiments.paper.methods import fit_batch, predict, predict_published, scores_of
+from skmix.experiments.paper.methods import _joined, fit_batch, predict, predict_published, scores_of
+from skmix.experiments.paper.published import Fit
 from skmix.experiments.paper.records import features_of
 from skmix.experiments.paper.study import fitted_groups
 from skmix.experiments.paper.variants import FEATURES, variant_of
@@ -145,3 +146,16 @@ def test_the_root_of_a_negative_determinant_is_imaginary() -> None:
     """At x = 0 the kernels' densities are 1 and 1/i times the same number: |0.5 − 0.5i| < |0.79 − 0.2i|."""
     model = Parameters(np.array([[0.5, 0.79], [0.5, 0.2]]), np.zeros((2, 1)), np.array([[[1.0]], [[-1.0]]]))
     assert predict_published([np.zeros((1, 1))], [model]).tolist() == [1]
+
+
+def test_a_run_is_what_all_of_its_groups_are() -> None:
+    """It has converged when all have, and failed with the first that did."""
+    one = Fit((), 7, True, None, "", -2.0)
+    other = Fit((), 9, False, None, "", -3.0)
+    lost = Fit((), 4, False, 4, "overflow", np.nan)
+    assert _joined([one, one]).converged
+    joined = _joined([one, other])
+    assert (joined.n_iter, joined.converged, joined.reason, joined.log_likelihood) == (9, False, "", -5.0)
+    failed = _joined([one, lost, other])
+    assert (failed.n_iter, failed.converged, failed.failing_pass, failed.reason) == (9, False, 4, "overflow")
+    assert np.isnan(failed.log_likelihood)

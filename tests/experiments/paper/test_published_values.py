@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from importlib import resources
+
 import numpy as np
 import pytest
 
@@ -12,9 +15,25 @@ from skmix.experiments.paper.published_values import (
     published_sweep,
     published_values,
 )
-from skmix.experiments.paper.variants import SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
+from skmix.experiments.paper.variants import (
+    MAIN_RUNS,
+    SWEEP_KERNELS,
+    SWEEP_RUNS,
+    SWEEP_VARIANTS,
+    VARIANTS,
+)
 
 NAMES = [variant.name for variant in VARIANTS]
+# SHA-256 of the tables as they were typed from the paper and compared with it, without line ends.
+DIGESTS = {
+    "confusion_matrices_best_runs": "40785c4ea32598eb66b3e55c6d42759353d5429525812c955dacb55cbfd93615",
+    "table1_all_runs": "8e922e801f29a6a12b89a312e319d7821b648fe6ffe5a709f51bdc7d1576fe36",
+    "table2_ranking_all_runs": "1417ec7d0e811d2f4712bb0097b109df1be82c1380dd8e3b8e5586d8b073eb37",
+    "table3_ok_runs": "3872b6f3087cbd74bb9ec68199f6444746fe2379c13e31f4fa3284d62af67057",
+    "table4_ranking_ok_runs": "735790124a4045717f2a1ef1e39d55b91d454eed39d2f709c3a202045d9c877a",
+    "table5_number_of_kernels": "d2c379b4e1ab5a1c7a786c3940bb8e80ca206b2877120670cf224e1c213de642",
+    "table6_mean_and_max_accuracy": "6130ac5c8f084760d6d85778e9f9268448b91a75d333d8f06ae3879ec2212d26",
+}
 
 
 def test_tables_are_complete() -> None:
@@ -68,3 +87,39 @@ def test_printed_rankings_are_those_of_the_printed_values() -> None:
         for metric, order in rankings.items():
             ranked = [table[metric, name] for name in order]
             assert ranked == sorted(ranked, reverse=True), metric
+
+
+def test_no_printed_number_has_changed() -> None:
+    """Most numbers follow from no others, so that a misprint would show nowhere."""
+    folder = resources.files("skmix.experiments.paper") / "published"
+    tables = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
+    found = {
+        name.removesuffix(".csv"): hashlib.sha256("\n".join(text.splitlines()).encode()).hexdigest()
+        for name, text in tables.items()
+        if name.endswith(".csv")
+    }
+    assert found == DIGESTS
+
+
+@pytest.mark.parametrize("metric", ["Mean Acc", "Mean MIoU"])
+def test_failed_runs_explain_the_means_of_all_runs(metric: str) -> None:
+    """The mean of all runs is that of successful ones and of the failed ones, which are at most one half."""
+    values = published_values()
+    for name in NAMES:
+        n_ok = values.ok_runs[OK_RUNS, name]
+        total = MAIN_RUNS * values.all_runs[metric, name] - n_ok * values.ok_runs[metric, name]
+        # Both are rounded to three decimals.
+        rounding = MAIN_RUNS * 0.0011
+        assert -rounding <= total <= 0.5 * (MAIN_RUNS - n_ok) + rounding, name
+
+
+def test_a_sweep_at_ten_kernels_is_a_part_of_the_main_study() -> None:
+    """Table 5 at K = 10 is of other runs of the same kind as table 3."""
+    values = published_values()
+    for name in SWEEP_VARIANTS:
+        entry, n_ok = values.sweep[10, name], values.ok_runs[OK_RUNS, name]
+        assert entry.mean == pytest.approx(values.ok_runs["Mean Acc", name], abs=0.03)
+        share = n_ok / MAIN_RUNS
+        assert entry.counted / SWEEP_RUNS == pytest.approx(
+            share, abs=4.0 * np.sqrt(share * (1 - share) / 100)
+        )

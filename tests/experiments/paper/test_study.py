@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,14 @@ from skmix.experiments.paper import (
     METHODS,
     Cell,
     GroupModel,
+    Run,
     Settings,
     StudyData,
     make_study,
     run_one,
     run_study,
     stored_runs,
+    study,
     study_cells,
     study_results,
 )
@@ -151,3 +154,25 @@ def log_likelihoods(rows: NDArray[np.float64], model: GroupModel) -> NDArray[np.
     )
     with np.errstate(divide="ignore"):
         return np.log(densities @ model.weights_)
+
+
+def test_the_best_run_is_a_finite_one_and_margins_compare_means_with_the_best(
+    data: StudyData, settings: Settings, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [Cell("3D", 10, method, 30) for method in ("robust", "class-wise")]
+    accuracies = np.linspace(0.6, 0.9, 30)
+    runs = {
+        cell: [
+            make_run(method=cell.method, run=r, accuracy=each, reason="overflow" if r == 29 else "")
+            for r, each in enumerate(accuracies)
+        ]
+        for cell in cells
+    }
+    monkeypatch.setattr(study, "stored_runs", lambda *_: runs)
+    monkeypatch.setattr(study, "fitted_groups", lambda *_: ())
+    results = study_results(make_study(cells, settings, data), None, beyond=())  # type: ignore[arg-type]
+    assert [best.run.run for best in results.best.values()] == [28, 28]
+    (margin,) = results.margins
+    assert margin.best_robust == 0.9
+    assert margin.mean_class_wise == pytest.approx(0.75)
+    assert margin.shortfall == pytest.approx(0.15)

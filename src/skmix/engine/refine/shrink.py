@@ -33,7 +33,6 @@ from ..compute.threads import workers
 from ..covariances import Structure, structure_of, unpack
 from ..em import expect, fit
 from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Status
-from ..rules.variational import default_rows
 from ..sources import RowSource, make_setting
 from ..sources.summary import FARTHEST, Frame
 
@@ -60,7 +59,7 @@ _OWN = 0.1
 def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, frame: Frame) -> Options:
     """Return options with a shrinkage prior on covariances, unchanged if the structure is not shrunk.
 
-    Parameters are as for `fit`; the options must have no prior on covariances yet.
+    Parameters are as for `fit`, by EM; the options must have no prior on covariances yet.
     """
     structure = structure_of(options.covariance_type).of(starts.covariances)
     if structure.pools_as is None:
@@ -83,8 +82,6 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
     own = mass > _FEWEST_ROWS
     spreads = relative_spreads(scatters[own], target / (frame.scale[:, None] * frame.scale), mass[own])
     rows = likeliest_rows(mass[own], spreads, n_features if scatters.ndim == 3 else 1)
-    if options.inference == "variational":
-        rows = max(rows, default_rows(structure, n_features))
     return replace(options, covariance_prior=rows, covariance_prior_scale=target)
 
 

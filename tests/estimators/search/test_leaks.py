@@ -1,0 +1,210 @@
+"""No model is judged by rows that it has seen, and held-out rows decide nothing about what is fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_iris
+from sklearn.model_selection import StratifiedKFold
+
+from skmix import (
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+)
+from skmix.estimators.search.classifier import QUICK_FITS, Selection
+
+Data = tuple[np.ndarray, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def rows() -> Data:
+    X, y = load_iris(return_X_y=True)
+    # No row twice, so that rows are known by their values.
+    return X + 1e-4 * np.random.default_rng(0).normal(size=X.shape), y
+
+
+def known_by_value(X: Any) -> set[bytes]:
+    return {row.tobytes() for row in np.ascontiguousarray(X, dtype=np.float64)}
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, kind: type, learning: list[str], judging: str) -> list[int]:
+    """Note which rows each model learns from, and count those it is judged by, which must be others."""
+    judged: list[int] = []
+
+    def learn(name: str) -> None:
+        method = getattr(kind, name)
+
+        def spy(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+            found = method(self, X, *args, **kwargs)
+            # Copies of a model have seen what it has.
+            vars(self)["_seen"] = vars(self).get("_seen", set()) | known_by_value(X)
+            return found
+
+        monkeypatch.setattr(kind, name, spy)
+
+    for name in learning:
+        learn(name)
+    method = getattr(kind, judging)
+
+    def judge(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        assert not vars(self)["_seen"] & known_by_value(X)
+        judged.append(len(X))
+        return method(self, X, *args, **kwargs)
+
+    monkeypatch.setattr(kind, judging, judge)
+    return judged
+
+
+@pytest.mark.parametrize("cv", [None, 3, "given"])
+def test_no_classifier_is_judged_by_rows_it_has_learnt(
+    rows: Data, cv: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = rows[0][::2], np.where(np.arange(75) % 7 == 0, -1, rows[1][::2])
+    labelled = np.flatnonzero(y >= 0)
+    if cv == "given":
+        cv = [(labelled[a], labelled[b]) for a, b in StratifiedKFold(2).split(labelled, y[labelled])]
+    n_folds = 5 if cv is None else 3 if cv == 3 else 2
+    judged = watch(monkeypatch, SharedKernelClassifier, ["fit", "tune"], "predict_log_proba")
+    estimator = SharedKernelClassifier(**QUICK_FITS)
+    search = SharedKernelClassifierCV(
+        estimator, n_kernels=3, covariance_type="tied", tune=0.1, n_members=1, cv=cv, random_state=0
+    ).fit(X, y)
+    assert {"tuning", "kernels"} <= set(search.cv_results_["stage"])
+    # Each row that has a label is held out once, for each candidate.
+    assert sum(judged[:n_folds]) == len(labelled)
+
+
+@pytest.mark.parametrize("criterion", ["auto", "log_likelihood"])
+def test_no_density_is_judged_by_rows_it_has_learnt(
+    rows: Data, criterion: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = watch(monkeypatch, SharedKernelMixture, ["fit"], "score_samples")
+    SharedKernelMixtureCV(
+        n_kernels=[2, 3], covariance_type="diag", criterion=criterion, cv=3, random_state=0
+    ).fit(rows[0])
+    assert sum(judged[:3]) == len(rows[0])
+
+
+def fits_of(X: np.ndarray, y: np.ndarray, folds: Any, prior: Any, tune: Any) -> dict[str, list[np.ndarray]]:
+    """Return all numbers of the models of each candidate that a search tries, by its parameters."""
+    found: dict[str, list[np.ndarray]] = {}
+    score = Selection._score
+
+    def spy(self: Selection, trial: Any, *args: Any) -> None:
+        score(self, trial, *args)
+        for model in trial.models:
+            part = model.models_[0]
+            key = f"{trial.stage} {trial.params}"
+            found.setdefault(key, []).extend([part.weights_, part.means_, part.covariances_])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Selection, "_score", spy)
+        estimator = SharedKernelClassifier(covariance_prior=prior, **QUICK_FITS)
+        SharedKernelClassifierCV(
+            estimator, n_kernels=3, covariance_type="full", tune=tune, n_members=1, cv=folds, random_state=0
+        ).fit(X, y)
+    return {key: [array.copy() for array in arrays] for key, arrays in found.items()}
+
+
+@pytest.mark.parametrize(("prior", "tune"), [("auto", False), (1.0, "auto")])
+def test_what_is_fitted_does_not_depend_on_held_out_rows(rows: Data, prior: Any, tune: Any) -> None:
+    """Garbage in place of held-out rows changes no map of features, prior, start, fit or tuning."""
+    X, y = rows
+    random = np.random.default_rng(1)
+    held = np.sort(random.choice(len(X), 40, replace=False))
+    folds = [(np.setdiff1d(np.arange(len(X)), held), held)]
+    poisoned, labels = X.copy(), y.copy()
+    poisoned[held] = X[held] + random.uniform(0.0, 9.0, size=(40, 4))
+    labels[held] = random.permutation(y[held])
+    clean, other = (fits_of(*data, folds, prior, tune) for data in ((X, y), (poisoned, labels)))
+    both = clean.keys() & other.keys()
+    # With the given prior there are five candidates, of which three are tuned.
+    expected = {"tuning", "kernels"} if tune else {"screening", "kernels"}
+    assert {key.split()[0] for key in both} == expected
+    assert {"power", "ranks", "discriminants"} <= {word.strip("',") for key in both for word in key.split()}
+    for key in both:
+        for one, two in zip(clean[key], other[key], strict=True):
+            assert_array_equal(one, two, err_msg=key)
+
+
+def test_the_best_candidates_are_tuned_from_their_own_fits(rows: Data) -> None:
+    X, y = rows
+    estimator = SharedKernelClassifier(covariance_prior=1.0, **QUICK_FITS)
+    search = SharedKernelClassifierCV(
+        estimator, n_kernels=3, covariance_type="full", tune="auto", n_members=1, cv=3, random_state=0
+    ).fit(X, y)
+    table = search.cv_results_
+    stages, scores = table["stage"], table["mean_test_score"]
+    kinds = [(each["transform"], each["reduction"]) for each in table["params"]]
+    fitted = [i for i in np.argsort(-scores) if stages[i] == "kernels"]
+    tuned = [i for i in np.flatnonzero(stages == "tuning")]
+    assert len(fitted) == 5
+    # Three of them with three folds, each with both shares of the likelihood.
+    assert [kinds[i] for i in tuned] == [kinds[i] for i in fitted[:3] for _ in range(2)]
+    assert sorted({table["params"][i]["trade_off"] for i in tuned}) == [0.0, 0.1]
+    # The winner is the best of all, and the table says so.
+    assert scores[search.best_index_] == scores.max() == search.best_score_
+    assert table["rank_test_score"][search.best_index_] == 1
+
+
+def test_scores_are_those_of_the_probabilities_that_members_are_averaged_by(rows: Data) -> None:
+    """Folds of different sizes and weights count by their weight, at one temperature for all."""
+    X, y = rows
+    weights = np.random.default_rng(0).uniform(0.2, 3.0, size=150)
+    folds = [
+        (np.setdiff1d(np.arange(150), held), held) for held in (np.arange(0, 150, 9), np.arange(1, 150, 3))
+    ]
+    scored = []
+    score = Selection._score
+
+    def spy(self: Selection, trial: Any, own: Any, *args: Any) -> None:
+        score(self, trial, own, *args)
+        held = [part for _, part in own]
+        codes = np.concatenate([part.codes for part in held])
+        true = trial.probabilities[np.arange(len(codes)), codes]
+        loss = -np.average(np.log(true), weights=np.concatenate([part.row_weights for part in held]))
+        scored.append((loss, -trial.score, trial.columns["temperature"]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Selection, "_score", spy)
+        estimator = SharedKernelClassifier(covariance_prior=None, **QUICK_FITS)
+        SharedKernelClassifierCV(
+            estimator, n_kernels=9, covariance_type="full", tune=False, cv=folds, random_state=0
+        ).fit(X, y, weights)
+    losses, scores, temperatures = np.transpose(scored)
+    assert_allclose(losses, scores, rtol=1e-9)
+    assert np.all(temperatures > 1.1)
+
+
+def test_priors_are_of_the_covariance_within_classes_that_a_kernel_has_its_share_of(rows: Data) -> None:
+    X, y = rows
+    made: dict[tuple[int, float], tuple[float, np.ndarray]] = {}
+    make = Selection.make
+
+    def spy(self: Selection, params: Any, own: Any, *args: Any) -> Any:
+        model = make(self, params, own, *args)
+        if len(own.X) == 120 and params["transform"] == params["reduction"] == "none":
+            made[params["n_kernels"], params["prior_rows"]] = model.covariance_prior
+        return model
+
+    held = np.arange(0, 150, 5)
+    folds = [(np.setdiff1d(np.arange(150), held), held)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Selection, "make", spy)
+        estimator = SharedKernelClassifier(**QUICK_FITS)
+        SharedKernelClassifierCV(
+            estimator, n_kernels=[3, 12], covariance_type="tied", tune=False, cv=folds, random_state=0
+        ).fit(X, y)
+    (few, common), (many, smaller) = (made[k, 0.5] for k in (3, 12))
+    # Rows for each of four features; four kernels of a class halve its covariance: 4^(-2/4).
+    assert few == many == 2.0
+    assert_allclose(smaller, 0.5 * common)
+    training = folds[0][0]
+    within = sum((np.sum(y[training] == c) - 1) * np.cov(X[training][y[training] == c].T) for c in range(3))
+    overall = np.diag(X[training].var(axis=0))
+    assert_allclose(common, (within + overall) / (120 - 3 + 1))
