@@ -150,7 +150,7 @@ def test_a_checkpoint_of_another_fit_is_refused(passes, tmp_path):
         (
             {"covariance_type": "diag"},
             (X, Y),
-            "it has covariance_type='full', this one covariance_type='diag'",
+            "it has covariance_type='auto', this one covariance_type='diag'",
         ),
         ({"init": {"means": X[:3]}}, (X, Y), "it has init=dict .*, this one init=dict"),
         ({"tol": 0.5}, (X, Y), r"it has tol=0\.0001, this one tol=0\.5"),
