@@ -34,7 +34,7 @@ Arrays = dict[str, np.ndarray]
 
 @cache
 def fitted() -> dict[str, Any]:
-    """Return models that have, between them, every attribute that a fit leaves behind."""
+    """Return models that have, between them, every attribute that a fit leaves behind; simple ones first."""
     rng = np.random.default_rng(0)
     y = np.repeat(["a", "b", "c"], 12)
     X = rng.normal(size=(36, 3)) + np.repeat(np.arange(3), 12)[:, None] * 3.0
@@ -49,10 +49,6 @@ def fitted() -> dict[str, Any]:
     curves = np.stack([np.tile(np.linspace(-9.0, 9.0, 4), (3, 1))] * 2)
     search.fit(X, y).feature_maps_ = [(X.mean(axis=0), np.ones(3), np.full(3, 0.5), curves, *AS_IT_IS)]
     return {
-        "classifier": SharedKernelClassifier(random_state=0).fit(X, y),
-        "product": SharedKernelClassifier(feature_groups=[[0, 2], [1]], random_state=0).fit(X, y),
-        "noted": noted,
-        "tuned": SharedKernelClassifier(3, **short).fit(X, y).tune(X, y, max_iter=2),
         "mixture": mixture(3).fit(X, y),
         "merged": mixture(3, n_init=2).fit(X, y).merge_kernels(n_populations=2),
         "low_rank": mixture(2, covariance_type="low_rank", n_factors=1, tol=0.1).fit(X),
@@ -61,6 +57,10 @@ def fitted() -> dict[str, Any]:
         "hierarchical": mixture(3, weight_prior="hierarchical").fit(X, y),
         "shifted": mixture(2, group_shift=2.0).fit(X, y),
         "stream": mixture(2).partial_fit(X, y),
+        "classifier": SharedKernelClassifier(random_state=0).fit(X, y),
+        "product": SharedKernelClassifier(feature_groups=[[0, 2], [1]], random_state=0).fit(X, y),
+        "noted": noted,
+        "tuned": SharedKernelClassifier(3, **short).fit(X, y).tune(X, y, max_iter=2),
         "drop-in": GaussianMixture(2, random_state=0).fit(X),
         "diagonal": GaussianMixture(2, covariance_type="diag", random_state=0).fit(X),
         "search": search,
@@ -458,6 +458,7 @@ def kind_of(way: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
     return *("item" if isinstance(key, int) else key for key in way[own:]), type(value)
 
 
+@pytest.mark.slow
 def test_every_value_is_checked_before_there_is_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files with a right digest in which one value is another: they are refused, or do no harm."""
     seen, harm = set(), []

@@ -22,7 +22,7 @@ from .writing import replacing
 
 FORMAT = "skmix"
 VERSION = 1
-"""Increased when older readers would misread a file. Adding attributes or parameters does not need it."""
+"""Increased when older readers would misread a file. Attributes and parameters that are new they refuse."""
 
 
 @dataclass(frozen=True)
