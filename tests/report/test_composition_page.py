@@ -310,3 +310,25 @@ def test_a_single_feature_and_a_single_group(chromium: Any, tmp_path: Path) -> N
     assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 1
     assert chromium.get_log("browser") == []
     assert fits(chromium, PHONE)
+
+
+def test_the_background_is_a_column_without_kernels(chromium: Any, tmp_path: Path) -> None:
+    model, X, y = merged()
+    table = composition()
+    more = table[table["population"] == 0].assign(population="background", share=0.05, lower=0.04, upper=0.06)
+    path = tmp_path / "background.html"
+    page = composition_page(model, pd.concat([table, more]), title="", X=X, groups=y)
+    path.write_text(page, encoding="utf-8")
+    visit(chromium, path, DESKTOP)
+    assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 6
+    heads = [each.text for each in chromium.find_elements("css selector", "#heat thead th")]
+    assert heads == ["1", "2", "3", "background"]
+    assert (
+        chromium.find_elements("css selector", "#plane-shares tbody tr")[-1].text
+        == "background 5.0 5.0 – 5.0"
+    )
+    assert len(chromium.find_elements("css selector", "#tree .link")) == 5
+    assert chromium.get_log("browser") == []
+    visit(chromium, path, PHONE)
+    wait_for(chromium, "return document.querySelector('#plane-plot svg')")
+    assert fits(chromium, PHONE)
