@@ -352,6 +352,7 @@ _ATTRIBUTES: dict[str, tuple[Any, ...]] = {
     "cv_results_": (dict,),
     "metadata_": (dict,),
     "stream_": (dict,),
+    "table_columns_": (dict,),
     "tuned_": (dict,),
     "means_": ("KM", -_SQUARABLE, _SQUARABLE),
     "degrees_of_freedom_": ("K", _TINY),
