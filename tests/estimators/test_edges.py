@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -346,3 +347,15 @@ def test_searches_refuse_features_that_cannot_be_squared(search: Any) -> None:
     X, y = sample()
     with pytest.raises(ValueError, match=r"Feature 1 has .* Rescale that feature"):
         search().fit(X * [1.0, 1e200], y)
+
+
+def test_fits_to_tiny_numbers_are_refused_or_can_be_saved(tmp_path: Path) -> None:
+    """Kernels may be a millionth as wide as the rows: their variances must still be numbers."""
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    for unit in (1e-150, 1e-146):
+        with pytest.raises(ValueError, match="whose square is out of range"):
+            SharedKernelMixture(2).fit(X * unit)
+    for rows in (X * 1e-143, np.full((8, 1), 9e-312)):
+        model = SharedKernelMixture(2, covariance_prior=None, random_state=0).fit(rows)
+        model.save(tmp_path / "model.skmix")
+        np.testing.assert_array_equal(load(tmp_path / "model.skmix").covariances_, model.covariances_)

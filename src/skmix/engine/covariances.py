@@ -144,6 +144,12 @@ class Structure:
         """Return full covariances (R, K, M, M)."""
         return covariances
 
+    def correlate(
+        self, covariances: FloatArray, normal: FloatArray, random_state: np.random.RandomState
+    ) -> FloatArray:
+        """Return deviations (n, M) with the covariance of one kernel, from standard normal numbers (n, M)."""
+        return normal @ np.linalg.cholesky(self.to_full(covariances, 1, normal.shape[1])[0, 0]).T
+
     def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
         """Return the covariances of x · scale, scale (M,)."""
         return covariances * scale[:, None] * scale
@@ -716,6 +722,13 @@ class LowRank(Diagonal):
         full = factors @ factors.mT
         full[..., every, every] += covariances[..., -1]
         return full
+
+    def correlate(
+        self, covariances: FloatArray, normal: FloatArray, random_state: np.random.RandomState
+    ) -> FloatArray:
+        factors, own = covariances[0, 0, :, :-1], covariances[0, 0, :, -1]
+        common = random_state.standard_normal((len(normal), factors.shape[1]))
+        return normal * np.sqrt(own) + common @ factors.T
 
     def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
         rescaled = covariances * scale[:, None]

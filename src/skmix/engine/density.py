@@ -283,12 +283,12 @@ def draw(
             low, high = parameters.box
             X[own] = random_state.uniform(low, high, size=(int(own.sum()), n_features))
             continue
-        if parameters.degrees is not None:
-            X[own] *= _tails(parameters.degrees[k], int(own.sum()), random_state)[:, None]
         # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
-        root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
-        X[own] = X[own] @ root.T + parameters.means[k]
+        deviations = structure.correlate(one, X[own], random_state)
+        if parameters.degrees is not None:
+            deviations *= _tails(parameters.degrees[k], int(own.sum()), random_state)[:, None]
+        X[own] = deviations + parameters.means[k]
     return X, kernels
 
 

@@ -85,6 +85,11 @@ def test_a_spread_whose_square_is_no_number_is_refused_with_the_feature(factor: 
     assert deviation in str(refusal.value)
 
 
+def test_a_feature_without_any_value_is_refused() -> None:
+    with pytest.raises(ValueError, match="Feature 1 has no value"):
+        measure(np.array([[1.0, np.nan], [2.0, np.nan]]), FULL)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_single_row_and_any_dtype(dtype: type) -> None:
     frame = measure(np.array([[3.0, -2.0]], dtype=dtype), FULL)

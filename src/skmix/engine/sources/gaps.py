@@ -371,8 +371,8 @@ class GapRows(ArrayRows):
         kernels, rows, inside = prepare_model(self.X, parameters, structure)
         size = max(TILE, HELD // (n_kernels * n_features) // TILE * TILE)
         chunks = chunks_of(rows, np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1)), size)
-        fast = (compiled or sum(len(c.n_known) for c in chunks) >= _MANY) and can_compile()
-        fast &= bool(structure.inflation(inside.covariances, kernels.factor)[0] <= INFLATED)
+        # The model decides alone: the bits of a row's density do not depend on the other rows.
+        fast = can_compile() and bool(structure.inflation(inside.covariances, kernels.factor)[0] <= INFLATED)
 
         def score(chunk: Chunk) -> FloatArray:
             done = complete(chunk, inside, kernels.factor, structure, fast, moments=False)

@@ -22,8 +22,9 @@ from ..model import FloatArray, IntArray, Parameters
 _CHUNK, _DEVICE_CHUNK = 1 << 17, 1 << 20
 # Values beyond this many scales are clipped so that their squares stay finite.
 FARTHEST = 1e100
-# The scale of a constant feature comes from its magnitude, up to this limit.
-_LARGEST_SCALE = 2.0**500
+# The scale of a constant feature comes from its magnitude, within these limits. Features of a smaller spread
+# are refused: variances far below theirs would be lost.
+_LEAST_SCALE, _LARGEST_SCALE = 2.0**-480, 2.0**500
 # The range of a model's frame, in its scales: accelerators evaluate rows within it from expanded terms.
 NEAR = 4.0
 # Rows this wide are transposed in pieces, which is two to four times faster.
@@ -171,14 +172,17 @@ class Moments:
         """
         unit, mean = self.unit, self.mean
         largest = np.fmax(np.abs(self.low), np.abs(self.high))
+        if not self.count.all():
+            j = int(np.argmin(self.count))
+            raise ValueError(f"Feature {j if columns is None else columns[j]} has no value.")
         spread = np.sqrt(self.squares / self.count)
         # A feature that varies only in its last digits counts as constant.
         spread[spread <= 8 * np.finfo(np.float64).eps * np.abs(mean)] = 0.0
         with np.errstate(over="ignore", under="ignore"):
             actual = (spread * unit) ** 2
-        abnormal = ~np.isfinite(actual) | ((actual < np.finfo(np.float64).tiny) & (spread > 0))
+        abnormal = ~np.isfinite(actual) | ((actual < _LEAST_SCALE**2) & (spread > 0))
         for bad, values, problem in (
-            (abnormal, spread * unit, "a standard deviation of {:.3g}, whose square is not a normal float64"),
+            (abnormal, spread * unit, "a standard deviation of {:.3g}, whose square is out of range"),
             (largest > _LARGEST_SCALE, largest, "values of magnitude {:.3g}, too large to be squared"),
         ):
             if bad.any():
@@ -189,7 +193,7 @@ class Moments:
             widest = np.max(spread * unit, keepdims=True)
             scale = np.full_like(unit, power_of_two(widest)[0] if widest else 1.0)
         else:
-            constant = np.clip(unit, 1.0 / _LARGEST_SCALE, _LARGEST_SCALE)
+            constant = np.clip(unit, _LEAST_SCALE, _LARGEST_SCALE)
             scale = np.where(spread > 0, power_of_two(spread) * unit, constant)
         shift = mean * (unit / scale)
         bound = np.fmax(np.abs(self.low / scale - shift), np.abs(self.high / scale - shift))
