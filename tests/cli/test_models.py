@@ -30,7 +30,7 @@ from skmix import (
 )
 from skmix.cli import app
 from skmix.cli._progress import watching
-from skmix.cli.models import _print_evaluation
+from skmix.cli.models import print_evaluation
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 from skmix.plots._models import feature_names
@@ -351,7 +351,7 @@ def test_labels_of_evaluations(folder: Path, tmp_path: Path) -> None:
 def test_a_class_without_rows_has_no_recall(capsys: pytest.CaptureFixture[str]) -> None:
     X, y = load_iris(return_X_y=True)
     model = SharedKernelClassifier(3, random_state=0).fit(X, y)
-    _print_evaluation(evaluate(model, X[y == 0], y[y == 0]))
+    print_evaluation(evaluate(model, X[y == 0], y[y == 0]))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     counts = {words[0]: words[1:] for words in lines[::-1] if words and words[0] in ("0", "1", "2")}
     # Of classes that neither occur nor are predicted there is only the number of rows.

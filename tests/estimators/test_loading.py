@@ -207,7 +207,7 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     (
         "mixture",
         assign("fitted", "covariance_type_", "diag"),
-        r"covariances_ has shape \(3, 3, 3\), not \(3, 3\)",
+        r"covariances must have shape \(3, 3\) for covariance_type=.diag.",
     ),
     (
         "mixture",

@@ -425,7 +425,7 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
 def test_streams_and_tuning_are_for_gaussian_kernels() -> None:
     with pytest.raises(AttributeError, match="partial_fit") as caught:
         SharedKernelMixture(3, kernel="t").partial_fit(X)
-    assert "partial_fit is for Gaussian kernels" in str(caught.value.__cause__)
+    assert "partial_fit is for Gaussian kernels" in str(caught.value)
     classifier = SharedKernelClassifier(3, background=True, tol=1.0, random_state=0).fit(X, Y)
     with pytest.raises(ValueError, match="tune is for Gaussian kernels"):
         classifier.tune(X, Y)

@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
 
 def model_of(means: Any, covariances: Any, weights: Any, classes: Any = ("a", "b")) -> SharedKernelMixture:
     """Return a model with these parameters, classes of equal priors."""
-    model = SharedKernelMixture(len(means))
+    model = SharedKernelMixture(len(means), covariance_type="full")
     model.weights_, model.means_ = np.array(weights, dtype=float), np.array(means, dtype=float)
     model.covariances_ = np.array(covariances, dtype=float)
     model.classes_ = np.array(classes)

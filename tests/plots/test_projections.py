@@ -57,7 +57,7 @@ def ellipses(axes: Axes) -> list[Ellipse]:
 
 def with_weights(weights: Any) -> SharedKernelMixture:
     """Return a model of one class with kernels at (0, 0), (1, 1), … and the given weights."""
-    model = SharedKernelMixture(n_kernels=len(weights))
+    model = SharedKernelMixture(n_kernels=len(weights), covariance_type="full")
     model.weights_ = np.array(weights)[:, None]
     model.means_ = np.repeat(np.arange(len(weights))[:, None], 2, axis=1).astype(float)
     model.covariances_ = np.tile(np.eye(2), (len(weights), 1, 1))

@@ -180,7 +180,7 @@ def progress(
 def _print_illustration(record: study.IllustrationRecord) -> None:
     """Print true and estimated parameters, a line for each mean, covariance and column of weights."""
     model = record.model
-    shown = cli.table(["", "true", "estimated", "largest\nerror", "standard\nerror"])
+    shown = cli.table(["", "true", "estimated", "max error", "std error"])
     for compared in record.comparisons():
         # A line for each kernel or class; for a symmetric matrix, its upper triangle.
         of_classes = compared.name == "weights"

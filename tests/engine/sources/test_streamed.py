@@ -177,7 +177,7 @@ def test_only_rows_that_can_be_sent_from_where_they_are_are_pinned(monkeypatch: 
         feed.pin(rows, rows.nbytes)
         assert feed._pinned is None
     for memory, is_pinned in ((1.9 * X.nbytes, False), (2.1 * X.nbytes, True)):
-        monkeypatch.setattr(feeds, "_physical_memory", lambda memory=memory: memory)
+        monkeypatch.setattr(feeds, "physical_memory", lambda memory=memory: memory)
         feed = Feed("cpu", 10, 4, X.dtype)
         feed.pin(X[:], X.nbytes)
         assert feed.is_pinned(X) is is_pinned
