@@ -425,9 +425,8 @@ def test_poor_data_are_survived(covariance_type: str, name: str) -> None:
     X = POOR[name](X)
     y = y[: len(X)]
     for init in ("class", "k-means", "k-means++", "random_from_data"):
-        model = SharedKernelClassifier(
-            min(8, len(X)), covariance_type=covariance_type, init=init, n_init=2, random_state=0, max_iter=2000
-        ).fit(X, y)
+        settings = {"covariance_type": covariance_type, "init": init, "n_init": 2, "max_iter": 2000}
+        model = SharedKernelClassifier(min(8, len(X)), random_state=0, **settings).fit(X, y)
         for array in (model.weights_, model.means_, model.covariances_, model.log_likelihood_path_):
             assert np.isfinite(array).all()
         assert "failed" not in model.start_status_
