@@ -53,9 +53,11 @@ ALLOWED, ENDED = 10.0, 60.0
 # How far a log-likelihood may fall, relative to its magnitude or the number of rows; the smallest floor with
 # which correlated features do not make it fall farther by rounding, as is documented.
 ROUNDING, SMALLEST_FLOOR = 1e-9, 1e-8
-# Warnings that are documented, beside those of convergence.
+# Warnings that are documented, beside those of convergence; the last one comes from scikit-learn's check for
+# finite numbers, of rows whose sum overflows.
 EXPECTED = re.compile(
-    "rows can be held out|The number of unique classes is greater|The least populated class"
+    "rows can be held out|The number of unique classes is greater|The least populated class|"
+    "invalid value encountered in reduce"
 )
 # Attributes that may be infinite: of failed starts, if no row is refused, and if groups are not shifted.
 INFINITE = ("start_log_likelihoods_", "threshold_", "group_shift_")

@@ -75,10 +75,12 @@ class Frame:
 
     def leave(self, parameters: Parameters, structure: Structure) -> Parameters:
         """Express parameters given in the frame in the data's coordinates."""
+        with np.errstate(over="ignore"):  # in starts that failed
+            covariances = structure.rescale(parameters.covariances, self.scale)
         return Parameters(
             parameters.weights,
             (parameters.means + self.shift) * self.scale,
-            structure.rescale(parameters.covariances, self.scale),
+            covariances,
             parameters.class_prior,
             concentration=parameters.concentration,
             degrees=parameters.degrees,
