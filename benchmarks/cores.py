@@ -33,13 +33,16 @@ CASES = [
     ("spherical", 32, 32, 1_000_000),
     ("low_rank", 64, 16, 100_000),
 ]
-FEW, MANY = 3, 13
+# Passes of the fits whose difference is timed.
+PASSES, SMALL_PASSES = (3, 13), (1, 2)
 
 
-def seconds_per_pass(X: np.ndarray, centres: np.ndarray, repeats: int, **settings: Any) -> float:
+def seconds_per_pass(
+    X: np.ndarray, centres: np.ndarray, repeats: int, passes: tuple[int, int], **settings: Any
+) -> float:
     """Return the seconds of a pass: the difference of fits of few and of many passes, best of some."""
     found = {}
-    for n_passes in (FEW, MANY):
+    for n_passes in passes:
         model = skmix.SharedKernelMixture(
             len(centres), init={"means": centres}, max_iter=n_passes, tol=0.0, **settings
         )
@@ -50,7 +53,8 @@ def seconds_per_pass(X: np.ndarray, centres: np.ndarray, repeats: int, **setting
             model.fit(X)
             times.append(time.perf_counter() - begun)
         found[n_passes] = min(times)
-    return (found[MANY] - found[FEW]) / (MANY - FEW)
+    few, many = passes
+    return (found[many] - found[few]) / (many - few)
 
 
 def main() -> None:
@@ -58,21 +62,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--small", action="store_true", help="a thousandth of the rows, to see that it runs")
+    parser.add_argument(
+        "--small", action="store_true", help="a thousandth of the rows, one size of each, to see that it runs"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     most = os.cpu_count() or 1
     threads = sorted({min(2**i, most) for i in range(8)})
     results: dict[str, Any] = {"cores": most, "numpy": np.__version__, "cases": []}
     print("milliseconds of a pass, and the ratio to one thread, with", *threads, "threads", flush=True)
-    for covariance_type, n_features, n_kernels, n_rows in CASES:
+    cases, passes = CASES, PASSES
+    if arguments.small:
+        cases = [case for i, case in enumerate(CASES) if case[0] not in [each[0] for each in CASES[:i]]]
+        passes = SMALL_PASSES
+    for covariance_type, n_features, n_kernels, n_rows in cases:
         n_rows //= 1000 if arguments.small else 1
         random = np.random.default_rng(0)
         centres = 2.0 * random.normal(size=(n_kernels, n_features))
         X = random.normal(size=(n_rows, n_features)) + centres[random.integers(n_kernels, size=n_rows)]
         times = {
             n_jobs: 1e3
-            * seconds_per_pass(X, centres, arguments.repeats, covariance_type=covariance_type, n_jobs=n_jobs)
+            * seconds_per_pass(
+                X, centres, arguments.repeats, passes, covariance_type=covariance_type, n_jobs=n_jobs
+            )
             for n_jobs in threads
         }
         results["cases"].append(

@@ -78,15 +78,17 @@ def simulate_groups(
     return means[kernels] + (roots[kernels] @ noise)[..., 0], groups
 
 
-def choose_number(n_kernels: int | None, n_features: int, n_rows: int, seed: int) -> dict[str, int]:
-    """Return the numbers of kernels that several criteria choose."""
+def choose_number(
+    n_kernels: int | None, n_features: int, n_rows: int, seed: int, n_more: int
+) -> dict[str, int]:
+    """Return the numbers of kernels that several criteria choose, from one to some more than there are."""
     random = np.random.RandomState(seed)
     if n_kernels is None:
         X, most = simulate(n_rows, n_features, 1.0, random)[0], 8
         groups = np.arange(n_rows) % N_GROUPS
     else:
         X, groups = simulate_groups(n_kernels, n_features, n_rows, random)
-        most = n_kernels + 3
+        most = n_kernels + n_more
     search = SharedKernelMixtureCV(n_kernels=range(1, most + 1), criterion="stability", random_state=seed)
     table = search.fit(X, groups).cv_results_
     return {
@@ -104,21 +106,22 @@ def misclassified(found: IntArray, true: IntArray) -> float:
     return float(1.0 - table[linear_sum_assignment(-table)].sum() / len(true))
 
 
-def by_bic(X: FloatArray, seed: int, n_init: int) -> SharedKernelMixture:
+def by_bic(X: FloatArray, seed: int, n_init: int, most_kernels: int) -> SharedKernelMixture:
     """Return the mixture of the lowest BIC."""
     models = [
         SharedKernelMixture(n_kernels, init="k-means", n_init=n_init, max_iter=1000, random_state=seed).fit(X)
-        for n_kernels in range(1, MOST_KERNELS + 1)
+        for n_kernels in range(1, most_kernels + 1)
     ]
     return min(models, key=lambda model: model.bic(X))
 
 
-def compare(n_features: int, n_rows: int, distance: float, seed: int, n_init: int) -> dict[str, float]:
+def compare(n_features: int, n_rows: int, distance: float, seed: int, *, small: bool) -> dict[str, float]:
     """Return the shares of new rows that are misclassified, and numbers of kernels and populations."""
     random = np.random.RandomState(seed)
     X, y = simulate(n_rows, n_features, distance, random)
     X_new, y_new = simulate(n_rows, n_features, distance, random)
-    model = by_bic(X, seed, n_init)
+    n_init = 1 if small else 3
+    model = by_bic(X, seed, n_init, 8 if small else MOST_KERNELS)
     known = SharedKernelMixture(3, init="k-means", n_init=n_init, random_state=seed).fit(X)
     kernels, new = model.predict(X), model.predict(X_new)
     own = np.array([np.bincount(y[kernels == k], minlength=3).argmax() for k in range(model.n_kernels_)])
@@ -162,9 +165,7 @@ def measure_merging(small: bool, n_repeats: int) -> list[dict[str, Any]]:
     results = []
     for n_features, full, distance in CASES[:1] if small else CASES:
         n_rows = 600 if small else full
-        runs = [
-            compare(n_features, n_rows, distance, seed, n_init=1 if small else 3) for seed in range(n_repeats)
-        ]
+        runs = [compare(n_features, n_rows, distance, seed, small=small) for seed in range(n_repeats)]
         results.append({"features": n_features, "rows": n_rows, "distance": distance, "runs": runs})
         names = ("bic", "three", "entropy", "overlap", "elbow", "given", "true")
         errors = {name: np.array([run[name] for run in runs]) for name in names}
@@ -184,7 +185,8 @@ def measure_numbers(small: bool, n_repeats: int) -> list[dict[str, Any]]:
         table.add_column(title, justify="right")
     for n_kernels, n_features, full in NUMBERS[:1] if small else NUMBERS:
         n_rows = 300 if small else full
-        runs = [choose_number(n_kernels, n_features, n_rows, FIRST_SEED + i) for i in range(n_repeats)]
+        sizes = n_kernels, n_features, n_rows
+        runs = [choose_number(*sizes, FIRST_SEED + i, 1 if small else 3) for i in range(n_repeats)]
         results.append({"kernels": n_kernels, "features": n_features, "rows": n_rows, "runs": runs})
         counts = [Counter(run[name] for run in runs) for name in ("stability", "bic", "adjusted_rand")]
         shown = [", ".join(f"{number}: {each[number]}" for number in sorted(each)) for each in counts]

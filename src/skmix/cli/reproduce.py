@@ -180,7 +180,9 @@ def progress(
 def _print_illustration(record: study.IllustrationRecord) -> None:
     """Print true and estimated parameters, a line for each mean, covariance and column of weights."""
     model = record.model
-    shown = cli.table(["", "true", "estimated", "max error", "std error"])
+    shown = cli.table(["", "true", "estimated", "", ""])
+    for column, heading in zip(shown.columns[3:], ("largest\nerror", "standard\nerror"), strict=True):
+        column.header = heading  # in two lines, to leave room for the names
     for compared in record.comparisons():
         # A line for each kernel or class; for a symmetric matrix, its upper triangle.
         of_classes = compared.name == "weights"
