@@ -120,8 +120,8 @@ def test_rows_of_weight_zero_may_be_empty_in_memory_and_in_blocks() -> None:
 def test_weights_of_zero_count_as_if_rows_were_left_out() -> None:
     X, y = sample()
     weights = (y != y.max()).astype(float)
-    there = SharedKernelClassifier(1).fit(X[y != y.max()], y[y != y.max()])
-    here = SharedKernelClassifier(1).fit(X, y, sample_weight=weights)
+    there = SharedKernelClassifier(1, random_state=0).fit(X[y != y.max()], y[y != y.max()])
+    here = SharedKernelClassifier(1, random_state=0).fit(X, y, sample_weight=weights)
     assert_array_equal(here.classes_, there.classes_)
     assert_array_equal(here.predict_proba(X), there.predict_proba(X))
     X[y != y.max(), 1] = np.nan
